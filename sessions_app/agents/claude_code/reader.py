@@ -19,11 +19,12 @@ import msgspec
 
 from sessions_app.sessionlog.context import ActiveContext, Message, newest_of
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.entries import Entry, EntryKind
 
 from .kept import kept_entries, segment_entries
+from .records import shares_line
 from .sending import SENDING
-from .tree import SPEECH
+from .tree import ADDED, SPEECH
 
 
 class ClaudeCodeReader:
@@ -71,16 +72,16 @@ class ClaudeCodeReader:
         return kept_entries(boundary, entries.get)
 
     def _messages(self, selected: Sequence[Entry]) -> Iterator[Message]:
-        """The messages of these entries; results that follow each other are in the order of the file."""
-        results: list[Entry] = []
+        """The messages of these entries; what a reply leads to is in the order of the file."""
+        added: list[Entry] = []
         for entry in selected:
-            if entry.is_message and entry.role == Role.TOOL_RESULT:
-                results.append(entry)
+            if entry.is_message and (entry.role in ADDED or shares_line(entry)):
+                added.append(entry)
             elif entry.is_message:
-                yield from map(_message, sorted(results, key=_line_number))
-                results.clear()
+                yield from map(_message, sorted(added, key=_line_number))
+                added.clear()
                 yield _message(entry)
-        yield from map(_message, sorted(results, key=_line_number))
+        yield from map(_message, sorted(added, key=_line_number))
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):

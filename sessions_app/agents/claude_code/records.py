@@ -11,7 +11,7 @@
 | `attachment`                           | context that the client added                                          |
 | `system`, `local_command`              | a command that the user ran in the client                              |
 | `system`, `compact_boundary`           | a boundary                                                             |
-| `progress`, and others with a `uuid`   | part of the branch, never sent                                         |
+| `progress`, and others with a `uuid`   | part of the branch, never sent; so are those with `isVirtual`          |
 | titles, and others without a `uuid`    | beside the conversation                                                |
 
 Of several entries of one line the last one has the line's `uuid`, so that what follows the line follows all of them.
@@ -54,6 +54,7 @@ TITLES: Final[Mapping[str, str]] = {
 """The lines that name the session, and the field with the name. A later one of these takes precedence."""
 CONVERSATION: Final = frozenset({"user", "assistant"})
 NODES: Final = CONVERSATION | {"attachment", "system", "progress"}
+_STATIONS: Final = NODES - {"progress"} | {SIDECHAIN}
 KNOWN_TYPES: Final = (
     NODES
     | TITLES.keys()
@@ -101,7 +102,7 @@ def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = F
         return [_describe_beside(data, recorded_type, common)]
     if data.get("isSidechain") is True and not is_subagent:
         common["type"] = SIDECHAIN
-    message = data.get("message")
+    message = data.get("message") if data.get("isVirtual") is not True else None
     if recorded_type == "user" and isinstance(message, dict):
         return _describe_user(data, message.get("content"), common, place)
     if recorded_type == "assistant" and isinstance(message, dict):
@@ -116,6 +117,16 @@ def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = F
 def is_node(data: Mapping[str, Any]) -> bool:
     """Whether a line takes part in the tree. The client sends what was said even if it has no id."""
     return isinstance(data.get("uuid"), str) or data.get("type") in CONVERSATION
+
+
+def is_passed(entry: Entry) -> bool:
+    """Whether the client takes what follows an entry to follow the entry before it: it knows nothing of the line."""
+    return entry.type.partition(":")[0] not in _STATIONS
+
+
+def shares_line(entry: Entry) -> bool:
+    """Whether an entry is what a line has beside results."""
+    return entry.role == Role.USER and (entry.parent_id or "").startswith(f"{entry.id}.")
 
 
 def label(value: object) -> str:
@@ -260,7 +271,8 @@ def unrendered_text(attachment: Mapping[str, Any]) -> str:
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
     subtype = label(data.get("subtype"))
     text = data.get("content")
-    common["type"] = common["type"] if common["type"] == SIDECHAIN else subtype or common["type"]
+    if subtype and common["type"] != SIDECHAIN:
+        common["type"] = sys.intern(f"{common['type']}:{subtype}")
     if subtype == LOCAL_COMMAND and isinstance(text, str):
         tokens = tokens_of(utf16_length(text))
         return Entry(**common, kind=EntryKind.MESSAGE, role=Role.COMMAND, tokens=tokens), Texts(text, ())

@@ -33,8 +33,7 @@ SECOND_CALL: Final = "[Tool use interrupted]"
 MISSING_RESULT: Final = "[Tool result missing due to internal error]"
 INTERRUPTED: Final = "[Tool call interrupted]"
 """Stands for the client's sentence about a call that was open when the session ended."""
-COMMAND_TAGS: Final = ("<local-command-", "<command-")
-"""With these begin the lines of a command that the user gave the client."""
+REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -53,12 +52,18 @@ class Habits(NamedTuple):
     """Attachments after a result become part of it."""
     reads_rendered: bool
     """Attachments are sent as they were rendered when they were written."""
+    drops_other_thinking: bool
+    """Thinking of other models than the last one is left out."""
     leaves_commands_open: bool
-    """The lines of a command that the user gave the client get no reply."""
+    """After commands that the user ran in the client no reply is added."""
+    parts_prompts_at_errors: bool
+    """The next prompt is not joined with one that an error answered."""
 
 
-CURRENT: Final = Habits(True, True, True, True, True, True, True)
-OLDER: Final = Habits(False, False, False, False, False, False, False)
+CURRENT: Final = Habits(*[True] * 9)
+OLDER: Final = Habits(*[False] * 9)
+NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
+"""Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
 
 
 @dataclass(slots=True)
@@ -68,8 +73,10 @@ class _UserTurn:
     lines: list[SentLine] = field(default_factory=list)
 
     @property
-    def has_results(self) -> bool:
-        return any(line.author is Author.RESULT for line in self.lines)
+    def is_prompt(self) -> bool:
+        """Whether the user said something, and no tool did."""
+        authors = {line.author for line in self.lines}
+        return Author.RESULT not in authors and bool(authors & {Author.USER, Author.COMMAND})
 
 
 @dataclass(slots=True)
@@ -95,8 +102,14 @@ def sent_messages(
     lines = list(sent_lines(context.messages, line, reads_rendered=habits.reads_rendered))
     if habits.moves_early_results:
         lines = _with_results_after_calls(lines)
+    if habits.drops_other_thinking:
+        lines = list(_with_own_thinking(lines))
     lines = list(_said_lines(_called_lines(lines, habits)))
-    lines = [line for line in _closed(lines, habits) if line.sent]
+    lines = list(_closed(lines, habits))
+    is_open = not habits.parts_prompts_at_errors or not lines or lines[-1].sent
+    lines = [line for line in lines if line.sent]
+    if is_open and lines and lines[-1].author in (Author.USER, Author.COMMAND):
+        lines.append(NEXT_PROMPT)
     turns = _turns(lines)
     _pair(turns)
     for turn in turns:
@@ -125,6 +138,16 @@ def _with_results_after_calls(lines: list[SentLine]) -> list[SentLine]:
         ordered += [] if id(line) in moved else [line]
         ordered += early.get(at, [])
     return ordered
+
+
+def _with_own_thinking(lines: Sequence[SentLine]) -> Iterator[SentLine]:
+    """The lines without thinking of other models than that of the last reply (rule 10)."""
+    model = next((line.model for line in reversed(lines) if line.model), "")
+    for line in lines:
+        if line.model in ("", model):
+            yield line
+        elif blocks := [block for block in line.blocks if block.get("type") not in _THINKING]:
+            yield line._replace(blocks=blocks)
 
 
 def _answered(line: SentLine) -> str:
@@ -200,19 +223,23 @@ def _only_thinks(line: SentLine) -> bool:
 
 def _closed(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLine]:
     """The lines, and the client's own reply if the user or a tool had the last word."""
-    yield from lines
-    last = next((line for line in reversed(lines) if line.is_speech or line.author is Author.COMMAND), None)
-    if last is None or last.author not in (Author.USER, Author.RESULT):
-        return
-    if habits.leaves_commands_open and _is_of_command(last):
-        return
-    if last.author is Author.RESULT and not habits.answers_open_calls:
-        yield SentLine(Author.USER, [text_block(CONTINUE)])
-    yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
+    end = len(lines)
+    while end and lines[end - 1].author is Author.COMMAND:
+        end -= 1
+    yield from lines[:end]
+    last = next((line for line in reversed(lines[:end]) if line.is_speech), None)
+    if last is not None and last.author is not Author.ASSISTANT and not _ran_command(lines[:end], habits):
+        if last.author is Author.RESULT and not habits.answers_open_calls:
+            yield SentLine(Author.USER, [text_block(CONTINUE)])
+        yield SentLine(Author.ASSISTANT, [text_block(NO_RESPONSE)])
+    yield from lines[end:]
 
 
-def _is_of_command(line: SentLine) -> bool:
-    return any(str(block.get("text", "")).startswith(COMMAND_TAGS) for block in line.blocks[:1])
+def _ran_command(lines: Sequence[SentLine], habits: Habits) -> bool:
+    """Whether the lines end with commands of the user's after the client's note about them."""
+    said = (line for line in reversed(lines) if line.is_speech)
+    first = next(itertools.dropwhile(lambda line: line.is_command, said), None)
+    return habits.leaves_commands_open and first is not None and first.is_caveat
 
 
 # ---- rule 7 ------------------------------------------------------------------------------------------------
@@ -242,7 +269,7 @@ def _same_reply(turns: Sequence[_Turn], reply: str) -> _Reply | None:
         if isinstance(turn, _Reply):
             if reply and turn.id == reply:
                 return turn
-        elif not turn.has_results:
+        elif turn.is_prompt:
             return None
     return None
 
@@ -292,20 +319,23 @@ def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mappin
             results += line.blocks if line.author is Author.RESULT else []
             said.append(line)
     system = [line for line in lines if line.author is Author.SYSTEM]
-    if said or added or results or not system:
-        content = [*results, *_texts_of([*added, *said])]
-        if habits.drops_blank_texts and len(content) > 1:
-            content = [block for block in content if not _is_blank_text(block)]
-        yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
+    texts = ["\n".join(block["text"] for block in line.blocks) for line in system]
+    if system and not (said or added or results):
+        yield {"role": "user", "content": [text_block(REMINDER.format(text)) for text in texts]}
+        return
+    content = [*results, *_texts_of([*added, *said])]
+    is_text = len(content) == 1 and bool(said) and said[0].is_text
+    if habits.drops_blank_texts and not is_text:
+        content = [block for block in content if not _is_blank_text(block)]
+    yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
     if system:
-        texts = ("\n".join(block["text"] for block in line.blocks) for line in system)
         yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
 
 
 def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
     """What is not a result: a text ends with a newline if another text follows it directly."""
     for line, following in itertools.zip_longest(lines, lines[1:]):
-        if line.author is Author.RESULT:
+        if line.author is Author.RESULT or line is NEXT_PROMPT:
             continue
         *before, last = line.blocks
         yield from before

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
@@ -37,11 +37,21 @@ class SentLine(NamedTuple):
     sent: bool = True
     ends_with_result: bool = False
     """Whether a result stands after these blocks on their line."""
+    is_text: bool = False
+    """Whether the content is recorded as a text, not as blocks."""
+    is_caveat: bool = False
+    """Whether it is the client's note before a command that the user ran in the client."""
+    model: str = ""
 
     @property
     def is_speech(self) -> bool:
         """Whether the user, the model or a tool said it."""
         return self.author in (Author.USER, Author.ASSISTANT, Author.RESULT)
+
+    @property
+    def is_command(self) -> bool:
+        """Whether the user ran a command in the client: with it, or with what it said, begins the text."""
+        return self.author is Author.USER and _begins(self.blocks, COMMAND)
 
     def call_ids(self) -> Iterator[str]:
         for block in self.blocks:
@@ -49,7 +59,10 @@ class SentLine(NamedTuple):
                 yield str(block.get("id"))
 
 
-_AUTHORS = {
+CALL_FIELDS: Final = ("type", "id", "name", "input")
+CAVEAT: Final = ("<local-command-caveat>",)
+COMMAND: Final = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>")
+_AUTHORS: Final = {
     Role.ASSISTANT: Author.ASSISTANT,
     Role.TOOL_RESULT: Author.RESULT,
     Role.COMMAND: Author.COMMAND,
@@ -70,7 +83,16 @@ def sent_lines(
         else:
             author = _AUTHORS.get(message.role, Author.USER)
             blocks = content_of(message, data)
-            yield SentLine(author, blocks, entry.reply, message.sent, _ends_with_result(data))
+            yield SentLine(
+                author,
+                blocks,
+                reply=entry.reply,
+                sent=message.sent,
+                ends_with_result=_ends_with_result(data),
+                is_text=message.blocks is None,
+                is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
+                model=entry.model[1] if entry.model is not None else "",
+            )
 
 
 def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
@@ -82,11 +104,23 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
         return [text_block(data["content"])]
     if message.role == Role.TOOL_RESULT:
         return [_result(data, message)]
-    return _left(data["message"]["content"], message.blocks)
+    blocks = _left(data["message"]["content"], message.blocks)
+    return [*map(_as_sent, blocks)] if message.role == Role.ASSISTANT else blocks
+
+
+def _begins(blocks: Sequence[ContentBlock], marks: tuple[str, ...]) -> bool:
+    return bool(blocks) and str(blocks[0].get("text", "")).startswith(marks)
 
 
 def text_block(text: str) -> ContentBlock:
     return {"type": "text", "text": text}
+
+
+def _as_sent(block: Any) -> Any:
+    """A block of a reply; of a call only what the provider knows is sent."""
+    if isinstance(block, dict) and block.get("type") == "tool_use":
+        return {name: block[name] for name in CALL_FIELDS if name in block}
+    return block
 
 
 def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:

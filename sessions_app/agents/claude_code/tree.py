@@ -9,7 +9,7 @@
 |      | precedes                                                                                  |                 |
 | 4    | an entry without its parent follows the latest one that is at most 5 seconds older, and   | `_bridge`       |
 |      | so does the first entry of a cycle                                                        |                 |
-| 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_results`,|
+| 6    | all lines of a reply, and the results of its calls, are part of a branch with one of them | `_join_added`,  |
 |      |                                                                                           | `branch`        |
 
 A branch is the full history of its leaf: a boundary follows the line that was the last one before it. What the model
@@ -19,7 +19,7 @@ sees of a branch is for the reader to select (rules 2, 5 and 6).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -33,21 +33,24 @@ from sessions_app.sessionlog.session import DAMAGE_KEPT
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 
 from .kept import kept_entries
-from .records import SIDECHAIN
+from .records import SIDECHAIN, is_passed, shares_line
 
 BRIDGED_SECONDS: Final = 5.0
 SPEECH: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMPACTION_SUMMARY})
-"""The roles of what a user or the model said."""
+"""The roles of what the user, the model or a tool said."""
+ADDED: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
+"""The roles of what a reply leads to without the user."""
 
 
 class ClaudeCodeTree(SessionTree):
     """Of the entries of one line, each follows the one before it; of the results of one reply as well."""
 
     def __init__(self, entries: Sequence[Entry], damage_kept: int = DAMAGE_KEPT) -> None:
-        super().__init__(entries, damage_kept)
+        # The last entry of a line that has several is the whole line: it ends last.
+        super().__init__(sorted(entries, key=lambda entry: entry.offset + entry.length), damage_kept)
         self._current = [
             position
-            for position, entry in enumerate(entries)
+            for position, entry in enumerate(self.entries)
             if self._position[entry.id] == position and not entry.is_beside
         ]
         """The positions of the entries that are part of the tree."""
@@ -56,12 +59,13 @@ class ClaudeCodeTree(SessionTree):
         self._kept_count: dict[int, int] = {}
         """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
         self._hang_on_kept()
+        self._leaf = self._find_leaf()
         self._replies: dict[str, list[int]] = {}
         """The positions of the entries of each reply."""
-        self._results: dict[str, list[int]] = {}
-        """The positions of the results of each reply, in the order of its calls."""
+        self._added: dict[str, list[int]] = {}
+        """The positions of the results of each reply, and of what the client added to them, in the order of calls."""
         self._find_replies()
-        self._join_results()
+        self._join_added()
 
     # ---- rule 4 ----------------------------------------------------------------------------------------
 
@@ -149,22 +153,27 @@ class ClaudeCodeTree(SessionTree):
             raise BadInput("no_entries", "The session has no entries yet, so there is nothing to read.")
         return self.entries[self._leaf]
 
-    @cached_property
-    def _leaf(self) -> int:
+    def _find_leaf(self) -> int:
         """The position of the leaf; if nothing was said, of the last entry; NO_PARENT if there is none."""
-        followed = {
-            self.parents[position]
-            for position in self._current
-            if self.entries[position].kind is not EntryKind.BOUNDARY
-            and self.entries[position].type != SIDECHAIN
-        }
+        followed = set()
+        for position in self._current:
+            entry = self.entries[position]
+            if entry.kind is not EntryKind.BOUNDARY and entry.type != SIDECHAIN and not is_passed(entry):
+                followed.add(self._station_before(position))
         silent: set[int] = set()
         left = [position for position in reversed(self._current) if position >= self._dropped_before]
         for position in left:
-            is_end = position not in followed and self.entries[position].type != SIDECHAIN
+            entry = self.entries[position]
+            is_end = position not in followed and entry.type != SIDECHAIN and not is_passed(entry)
             if is_end and self._follows_speech(position, silent):
                 return position
         return next(iter(left), NO_PARENT)
+
+    def _station_before(self, position: int) -> int:
+        position = self.parents[position]
+        while position != NO_PARENT and is_passed(self.entries[position]):
+            position = self.parents[position]
+        return position
 
     def _follows_speech(self, position: int, silent: set[int]) -> bool:
         """Whether something was said at an entry or before it; for those in `silent`, it is known that nothing was."""
@@ -186,49 +195,58 @@ class ClaudeCodeTree(SessionTree):
                 self._replies.setdefault(self.entries[position].reply, []).append(position)
         callers: dict[int, int] = {}
         for position in self._current:
-            if self.entries[position].result_for is not None:
-                caller = self._caller(position)
+            if _is_added(self.entries[position]):
+                caller = self._caller(position, callers)
                 if caller != NO_PARENT and self.entries[caller].reply:
-                    callers[position] = caller
-                    self._results.setdefault(self.entries[caller].reply, []).append(position)
-        for results in self._results.values():
-            results.sort(key=lambda position: (callers[position], position))
+                    self._added.setdefault(self.entries[caller].reply, []).append(position)
+        for added in self._added.values():
+            added.sort(key=lambda position: (callers[position], position))
 
-    def _caller(self, position: int) -> int:
-        """The position of the entry before the line of an entry."""
-        number = self.entries[position].number
-        while position != NO_PARENT and self.entries[position].number == number:
+    def _caller(self, position: int, callers: dict[int, int]) -> int:
+        """The position of the line that an added entry follows: one of a reply, or a prompt."""
+        walk = []
+        while position != NO_PARENT and position not in callers and _is_added(self.entries[position]):
+            walk.append(position)
             position = self.parents[position]
-        return position
+        caller = callers.get(position, position)
+        callers.update(dict.fromkeys(walk, caller))
+        return caller
 
-    def _join_results(self) -> None:
-        """Let the results that lead nowhere, as those of parallel calls, follow the last entry of their reply."""
+    def _join_added(self) -> None:
+        """Let what was added to a reply follow its last entry: first what leads nowhere, as do most results of parallel
+        calls, then what leads on."""
         followed = self._followed_by_speech()
-        ends = {
-            reply: loose
-            for reply, results in self._results.items()
-            if (loose := [position for position in results if position not in followed])
-        }
-        children: dict[int, list[int]] = {self._replies[reply][-1]: [] for reply in ends}
+        lasts = {self._replies[reply][-1]: reply for reply in self._added}
+        children: dict[int, list[int]] = {}
         for position in self._current:
-            if self.parents[position] in children:
-                children[self.parents[position]].append(position)
-        for reply, loose in ends.items():
-            end = self._replies[reply][-1]
-            others = [position for position in children[end] if position not in loose]
+            if self.parents[position] in lasts:
+                children.setdefault(self.parents[position], []).append(position)
+        for end, reply in lasts.items():
+            walk = self._walk_up(end, reply)
+            added = self._added[reply]
+            loose = [position for position in added if position not in followed]
+            onward = [position for position in children.get(end, ()) if position not in loose]
+            onward += [
+                position
+                for position in added
+                if position in followed and self.parents[position] in walk and position not in walk
+            ]
             for position in loose:
-                if self.entries[self.parents[position]].number != self.entries[position].number:
-                    self.parents[position] = end
-                end = self._end_of_line(position)
-            for position in others:
+                self.parents[position] = end
+                end = position
+            for position in onward:
                 self.parents[position] = end
 
-    def _end_of_line(self, position: int) -> int:
-        """The position of the last entry of the line of an entry."""
-        entry = self.entries[position]
-        line_id = entry.id.rpartition(".")[0]
-        last = self._position.get(line_id, position)
-        return last if self.entries[last].number == entry.number else position
+    def _walk_up(self, position: int, reply: str) -> Set[int]:
+        """The positions of the entries of a reply before its last one, and of what was added between them."""
+        walk: set[int] = set()
+        while position != NO_PARENT and position not in walk:
+            entry = self.entries[position]
+            if entry.reply != reply and not _is_added(entry):
+                break
+            walk.add(position)
+            position = self.parents[position]
+        return walk
 
     def _followed_by_speech(self) -> set[int]:
         """The positions of entries that something said follows, on another line."""
@@ -254,7 +272,7 @@ class ClaudeCodeTree(SessionTree):
         last = {entry.reply: index for index, entry in enumerate(path) if entry.reply}
         added: dict[int, list[Entry]] = {}
         for reply, index in last.items():
-            family = [*self._replies[reply], *self._results.get(reply, ())]
+            family = [*self._replies[reply], *self._added.get(reply, ())]
             away = [position for position in family if position not in here and position >= since]
             if away:
                 added[index] = [self.entries[position] for position in away]
@@ -278,6 +296,11 @@ class ClaudeCodeTree(SessionTree):
             )
         here = {entry.id for entry in path}
         return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
+
+
+def _is_added(entry: Entry) -> bool:
+    """Whether an entry is a result, or something that the client noted down after one."""
+    return entry.role in ADDED or is_passed(entry) or shares_line(entry)
 
 
 def _seconds(timestamp: str) -> float | None:

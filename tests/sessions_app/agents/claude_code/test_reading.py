@@ -23,10 +23,14 @@ from .sessions import (
     talk,
     text,
     thought,
+    tree_of,
     user,
 )
 
 TWO_TURNS = ["user: p1", "assistant: r1", "user: p2", "assistant: r2"]
+
+
+CAVEAT = "<local-command-caveat>"
 
 
 def parallel() -> list[Object]:
@@ -68,6 +72,25 @@ def test_the_leaf_is_the_last_end_in_the_file() -> None:
     other = [user("p2b", "r1"), reply("r2b", "p2b")]
     assert sent([*talk(2), *other])[2:] == ["user: p2b", "assistant: r2b"]
     assert sent([*talk(1), *other, *talk(2)[2:]]) == TWO_TURNS
+
+
+def called(*more: Object) -> list[Object]:
+    call_line = reply("r1", "p1", call("c1"))
+    return [user("p1", None), call_line, result("x", "r1", "c1"), reply("end", "x"), *more]
+
+
+@pytest.mark.parametrize("kind", ["progress", "unheard-of"])
+def test_what_the_client_passes_over_is_no_leaf(kind: str) -> None:
+    assert sent(called(line("n", "r1", kind)))[-1] == "assistant: end"
+    lines = [*talk(2), user("p2b", "r1"), line("n", "r2", kind)]
+    assert sent(lines)[2] == "user: p2b"
+
+
+def test_any_other_line_may_be_the_leaf() -> None:
+    closed = ["user: p1", "assistant: !c1", "user: =c1", "assistant: No response requested."]
+    assert sent(called(system("n", "r1", "turn_duration"))) == closed
+    lines = [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")]
+    assert sent(lines) == TWO_TURNS
 
 
 def test_something_said_precedes_the_leaf() -> None:
@@ -225,6 +248,27 @@ def test_all_lines_of_a_reply_and_their_results_are_sent_together() -> None:
     assert sent(behind_first) == PARALLEL
 
 
+def test_a_result_at_the_end_of_the_file_is_the_leaf() -> None:
+    lines = parallel()
+    late = [*lines[:5], *lines[6:], lines[5]]
+    assert sent(late) == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", "assistant: No response requested."]
+
+
+def test_of_results_on_two_branches_the_first_in_the_file_is_sent() -> None:
+    first = user("x1", "r1", [answer("c1", "first")])
+    second = user("x2", "r1", [answer("c1", "second")])
+    lines = [user("p1", None), reply("r1", "p1", call("c1")), first, reply("end1", "x1")]
+    assert sent([*lines, second, reply("end2", "x2")])[2:] == ['user: =c1 "first"', "assistant: end2"]
+
+
+def test_what_was_added_to_a_result_comes_with_it() -> None:
+    lines = parallel()
+    added = [*lines[:6], attachment("a", "x1", "A"), *lines[6:]]
+    assert sent(added)[2] == 'user: =c1 "found c1\\n\\nA" | =c2 | =c3'
+    said = user("x1", "r2", [answer("c1"), text("said")])
+    assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
+
+
 def test_results_are_in_the_order_of_the_file_and_before_in_that_of_the_calls() -> None:
     lines = parallel()
     reverse = [*lines[:5], *reversed(lines[5:8]), reply("end", "x1")]
@@ -249,6 +293,13 @@ def test_dropped_lines_of_a_kept_reply_do_not_come_back() -> None:
     assert sent(lines) == ["user: p1", "assistant: ~t | !c1 | !c3", "user: =c1 | =c3", "assistant: end"]
     again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
     assert sent(again)[-1] == "assistant: r4"
+
+
+def test_the_branches_of_a_tree_are_those_of_the_conversation() -> None:
+    tree = tree_of(parallel())
+    assert [len(children) for children in tree.children.values()] == [1] * len(tree.entries)
+    behind_first = tree_of([*parallel()[:8], line("n", "r3", "progress"), reply("end", "x1")])
+    assert [len(children) for children in behind_first.children.values()] == [1] * len(behind_first.entries)
 
 
 def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply() -> None:
@@ -416,8 +467,50 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
             reply("e", "p2", isApiErrorMessage=True, message={"model": "<synthetic>"}),
             system("c", "e", "local_command", content="c"),
         ],
-        ["user: p1", "assistant: r1", "user: p2\n | c"],
-        ["user: p1", "assistant: r1", "user: p2"],
+        ["user: p1", "assistant: r1", "user: p2\n | c\n"],
+        ["user: p1", "assistant: r1", "user: p2\n"],
+    ),
+    "a command at the end follows the reply to a prompt": (
+        [
+            *(user("p1", None), reply("r1", "p1"), user("p2", "r1")),
+            system("c", "p2", "local_command", content="c"),
+        ],
+        [*("user: p1", "assistant: r1", "user: p2", "assistant: No response requested."), "user: c\n"],
+        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
+    ),
+    "commands that the user ran are left open": (
+        [
+            *(user("p1", None), reply("r1", "p1"), user("k", "r1", f"{CAVEAT} k", isMeta=True)),
+            *(user("c", "k", "<command-name> c"), user("o", "c", "<local-command-stdout> o")),
+        ],
+        [
+            "user: p1",
+            "assistant: r1",
+            f"user: {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o\n",
+        ],
+        [
+            *("user: p1", "assistant: r1"),
+            f"user: {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o",
+            "assistant: No response requested.",
+        ],
+    ),
+    "commands without the client's note are prompts": (
+        [user("p1", None), reply("r1", "p1"), user("c", "r1", "<command-name> c")],
+        ["user: p1", "assistant: r1", "user: <command-name> c", "assistant: No response requested."],
+        ["user: p1", "assistant: r1", "user: <command-name> c", "assistant: No response requested."],
+    ),
+    "thinking of another model": (
+        [
+            *(user("p1", None), reply("r1", "p1", thought("t"), "a", message={"model": "claude-other"})),
+            *(user("p2", "r1"), reply("r2", "p2", thought("u"), "b")),
+        ],
+        ["user: p1", "assistant: a", "user: p2", "assistant: ~u | b"],
+        ["user: p1", "assistant: ~t | a", "user: p2", "assistant: ~u | b"],
+    ),
+    "virtual lines are not sent": (
+        [user("p1", None), reply("r1", "p1", isVirtual=True), user("p2", "r1"), reply("r2", "p2")],
+        ["user: p1\n | p2", "assistant: r2"],
+        ["user: p1\n | p2", "assistant: r2"],
     ),
     "a call at the end is answered, or goes": (
         [user("p1", None), reply("r1", "p1", "a", call("c1"))],
