@@ -5,6 +5,7 @@
 | conformance | `.json`, `.jsonl` or `.jsonl.gz`: one case a file, or one a line                  |
 | a reading   | `NAME.context.json` beside the session `NAME.jsonl`                               |
 | a plan      | a directory with `plan.json`, `contexts.json` and perhaps `session.jsonl`         |
+| Claude Code | `NAME.json`, with `clients`, beside the session `NAME.jsonl`                       |
 | Codex       | a directory with `rollouts/`, `meta.json` and perhaps `request.json`              |
 
 Other files in or above directories with readings and plans are not vectors.
@@ -26,6 +27,7 @@ from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.storage.files import SessionReader, real_path, reported
 
 from .agent_vectors import plan_differences, reading_differences
+from .claude_code_vectors import CLIENTS, claude_code_differences, is_claude_code_vector
 from .codex_vectors import META, REQUEST, ROLLOUTS, codex_differences, is_codex_vector
 from .conformance import VectorDifference, case_lines, differences
 
@@ -53,6 +55,8 @@ def find_cases(paths: Iterable[Path]) -> Iterator[VectorCase]:
             yield _plan_case(path.parent)
         elif path.name.endswith(READING):
             yield _reading_case(path)
+        elif is_claude_code_vector(path):
+            yield _claude_code_case(path)
         elif is_directory and is_codex_vector(path):
             yield _codex_case(path)
         elif is_directory:
@@ -76,8 +80,11 @@ def _cases_below(directory: Path) -> Iterator[VectorCase]:
         yield _codex_case(thread)
     homes = {file.parent for file in readings} | set(plans) | {thread / ROLLOUTS for thread in threads}
     taken = {above for home in homes for above in (home, *home.parents)}
+    resumed = {file for file in files if file.parent not in taken and is_claude_code_vector(file)}
     for file in files:
-        if file.parent not in taken:
+        if file in resumed:
+            yield _claude_code_case(file)
+        elif file.parent not in taken and file.with_suffix(".json") not in resumed:
             yield from _conformance_cases(file)
 
 
@@ -99,6 +106,14 @@ def _plan_case(directory: Path) -> VectorCase:
         raise _not_a_vector(directory / PLAN, "is not a plan with its contexts")
     session = _session_of(directory, plan)
     return VectorCase(directory.name, lambda: plan_differences(plan | contexts, _session_lines(session)))
+
+
+def _claude_code_case(file: Path) -> VectorCase:
+    case = _object(file, _read(file))
+    clients = case.get(CLIENTS)
+    if not isinstance(clients, dict) or not all(isinstance(client, dict) for client in clients.values()):
+        raise _not_a_vector(file, "has no requests of clients")
+    return VectorCase(file.name, lambda: claude_code_differences(file.with_suffix(".jsonl"), case))
 
 
 def _codex_case(directory: Path) -> VectorCase:

@@ -1,0 +1,89 @@
+"""EDGE: vectors of Claude Code, recognised by their layout: a session, and what real clients sent when they resumed it.
+
+    NAME.jsonl    the session
+    NAME.json     `clients`: by version, the `context` of the request, or the `error` of a client that refused
+
+A context has no words that the client adds on each start. Two texts have more of the client's words than Redline keeps,
+and are compared without them: an attachment that was recorded without the text that it becomes, and the result of a
+call that was open when the session ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import Generation
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.records import rendered_texts, unrendered_text
+from sessions_app.agents.claude_code.sent import INTERRUPTED
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState, read_session
+from sessions_app.storage.files import SessionReader, real_path
+
+from .conformance import VectorDifference, compare
+
+CLIENTS: Final = "clients"
+
+
+def is_claude_code_vector(file: Path) -> bool:
+    """Whether a `.json` has its session beside it."""
+    return file.suffix == ".json" and file.with_suffix(".jsonl").is_file()
+
+
+def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[VectorDifference]:
+    """The first difference for each client between what it sent and what Redline says that it sends."""
+    with SessionReader(real_path(session)) as reader:
+        raw = b"".join(reader.chunks(0))
+    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([raw]), str(session))
+    tree = CLAUDE_CODE.tree(log.entries)
+    branch = tree.branch(tree.leaf.id)
+
+    def line(entry: Entry) -> bytes:
+        return raw[entry.offset :][: entry.length]
+
+    for version, client in case[CLIENTS].items():
+        if "context" not in client:
+            continue
+        context = generation_of(version).reader.rebuild(branch)
+        found = list(CLAUDE_CODE.sent_messages(context, line))
+        bare = {text for entry in _attachments(context) if (text := _bare_text(parse(line(entry))))}
+        yield from compare(version, _without_words(client["context"], found, bare), found)
+
+
+def generation_of(version: str) -> Generation:
+    """The generation of a client's version. Raises BadInput `not_a_version`."""
+    numbers = version.split(".")
+    if not all(number.isascii() and number.isdigit() for number in numbers):
+        raise BadInput("not_a_version", f"{version} is not a version of Claude Code. Nothing was checked.")
+    wanted = tuple(map(int, numbers))
+    return next(one for one in CLAUDE_CODE.generations if one.since <= wanted)
+
+
+def _attachments(context: ActiveContext) -> Iterator[Entry]:
+    return (message.entry for message in context.messages if message.role == Role.CUSTOM)
+
+
+def _bare_text(data: Mapping[str, Any]) -> str:
+    """What an attachment adds if the client's words around it are not recorded; otherwise empty."""
+    is_bare = rendered_texts(data) is None or data["attachment"].get("type") == "queued_command"
+    return unrendered_text(data["attachment"]) if is_bare else ""
+
+
+def _without_words(sent: Any, found: Any, bare: set[str]) -> Any:
+    """What a client sent, with the texts found here where they differ only in the client's words."""
+    if isinstance(sent, dict) and isinstance(found, dict):
+        return {name: _without_words(value, found.get(name), bare) for name, value in sent.items()}
+    if isinstance(sent, list) and isinstance(found, list):
+        rest = sent[len(found) :]
+        return [*(_without_words(*pair, bare) for pair in zip(sent, found, strict=False)), *rest]
+    if isinstance(sent, str) and isinstance(found, str):
+        is_interrupted = found == INTERRUPTED and sent.startswith(INTERRUPTED.rstrip("]"))
+        is_bare = found.strip() in bare and found.strip() in sent
+        return found if is_interrupted or is_bare else sent
+    return sent
