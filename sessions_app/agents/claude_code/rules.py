@@ -1,6 +1,7 @@
 """What a plan may delete of a Claude Code session, as far as it depends on the entry alone.
 
-The client leaves out a reply of which only thinking is left, so thinking goes with the last other line of its reply.
+The client leaves out a reply of which only thinking is left. So thinking goes with the last other line of its reply,
+even if an earlier one stays: what belongs together does not depend on what else a plan deletes.
 """
 
 from __future__ import annotations
@@ -41,17 +42,16 @@ class ClaudeCodeRules:
         return entry.role == Role.ASSISTANT and not entry.excluded
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """For the only line of a reply that is not just thinking: the lines that are."""
-        replies: dict[str, list[Entry]] = {}
+        """For the last line of a reply that is not just thinking: the lines that are."""
+        thoughts: dict[str, list[str]] = {}
+        others: dict[str, str] = {}
         for message in messages:
-            if message.entry.reply:
-                replies.setdefault(message.entry.reply, []).append(message.entry)
-        found: dict[str, tuple[str, ...]] = {}
-        for lines in replies.values():
-            thoughts = tuple(entry.id for entry in lines if _only_thinks(entry))
-            if thoughts and len(thoughts) == len(lines) - 1:
-                found[next(entry.id for entry in lines if entry.id not in thoughts)] = thoughts
-        return found
+            entry = message.entry
+            if entry.reply and _only_thinks(entry):
+                thoughts.setdefault(entry.reply, []).append(entry.id)
+            elif entry.reply:
+                others[entry.reply] = entry.id
+        return {others[reply]: tuple(found) for reply, found in thoughts.items() if reply in others}
 
 
 def _only_thinks(entry: Entry) -> bool:

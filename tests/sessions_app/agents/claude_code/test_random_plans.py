@@ -10,11 +10,12 @@ import pytest
 
 from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 from tests.paths import corpus
 
-from .writing import CURRENT, WRITERS, put
+from .writing import CURRENT, WRITERS, context_of, put
 
 PLANS = 12
 
@@ -53,6 +54,15 @@ def sessions(directory: Path) -> Iterator[Path]:
         yield copy
 
 
+def only_thinking(context: ActiveContext) -> set[str]:
+    """The replies that the client would leave out."""
+    said: dict[str, set[bool]] = {}
+    for message in context.messages:
+        for block in message.blocks or () if message.entry.reply else ():
+            said.setdefault(message.entry.reply, set()).add(block.is_thinking)
+    return {reply for reply, kinds in said.items() if kinds == {True}}
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> None:
     chance, writer = random.Random(name), WRITERS[name]
@@ -65,6 +75,7 @@ def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> N
                 continue
             plan = write_plan(session, CURRENT, writer, made.targets, path.parent.parent)
             require_approved_context(session, CLAUDE_CODE, CURRENT, writer, plan)
+            assert only_thinking(plan.approved) <= only_thinking(context_of(path))
             deleted += len(made.targets)
     assert deleted
 
