@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -292,8 +293,9 @@ class Scan:
     def _chosen_reader(self) -> str:
         return self.session.reader_choice or self.session.root.reader
 
-    @property
+    @cached_property
     def _agent(self) -> str:
+        """The key of the file's agent, if known: the beginning of the file may have to be read for it."""
         return self.session.root.agent or agent_of(self.path)
 
     def _update_metadata(self) -> None:

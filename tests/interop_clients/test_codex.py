@@ -5,18 +5,21 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from compaction_app.commit.proof import approved_messages
+from devtools.bench.codex import random_plan, write_plan
 from sessions_app.agents.base import Generation
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.sessionlog.entries import Role
-from sessions_app.storage.session_loader import load_session
-from tests import codex_plans
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .codex_runs import CodexRuns
 from .installed import client_program
@@ -71,6 +74,16 @@ def recorded_thread(version: str, base: Path, model: ScriptedModel) -> tuple[Cod
     return runs, thread
 
 
+def sent_of(
+    loaded: LoadedSession, generation: Generation, deleted: Sequence[Target] = ()
+) -> list[Mapping[str, Any]]:
+    """What would be sent of a thread after an approved deletion."""
+    context = generation.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+    left = replace(context, messages=tuple(approved_messages(context, deleted)))
+    with CODEX.open(loaded.path) as file:
+        return list(CODEX.sent_messages(left, lambda entry: file.read_at(entry.offset, entry.length)))
+
+
 def of_the_file(items: Sequence[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
     """Items as they are compared: without metadata, and without the id of an answer that the client made."""
     left = [{name: value for name, value in item.items() if name not in METADATA} for item in items]
@@ -100,19 +113,19 @@ def test_what_is_resumed_is_what_was_approved(
     original = tmp_path / "original"
     shutil.copytree(runs.home / "sessions", original)
     before = conversation(runs.sent(thread), resumed_by)
-    extra = len(before) - len(codex_plans.sent_of(runs.files(thread)[-1], generation))
+    extra = len(before) - len(sent_of(load_session(runs.files(thread)[-1]), generation))
     chance = random.Random(f"{writer_name} {recorded_by} {resumed_by}")
     for number in range(PLANS):
         shutil.rmtree(runs.home / "sessions")
         shutil.copytree(original, runs.home / "sessions")
         loaded = load_session(runs.files(thread)[-1])
-        plan = codex_plans.random_plan(loaded, generation, writer, chance)
-        expected = of_the_file(codex_plans.approved(loaded, generation, plan.targets), resumed_by)
-        curated = codex_plans.write(loaded, writer, plan)
+        plan = random_plan(loaded, generation, writer, chance, 6)
+        expected = of_the_file(sent_of(loaded, generation, plan.targets), resumed_by)
+        curated = write_plan(loaded, writer, plan, loaded.path.parent)
 
         found = conversation(runs.sent(thread_id_of(curated)), resumed_by)
 
-        assert of_the_file(codex_plans.sent_of(curated, generation), resumed_by) == expected
+        assert of_the_file(sent_of(load_session(curated), generation), resumed_by) == expected
         assert found[: len(expected)] == expected, (number, plan.targets)
         assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
         assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"

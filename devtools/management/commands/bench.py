@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from devtools.bench import certificates, core, damage, models, pages, scale, start
+from devtools.bench import certificates, codex, core, damage, models, pages, scale, start
 from devtools.bench.figures import Figure
 from sessions_app.cli import CHECK_FAILED, RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
@@ -27,6 +27,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "damage": damage.damage,
     "certificates": certificates.certificates,
     "plans": certificates.random_plans,
+    "codex": codex.codex,
 }
 
 COLUMNS: Final = (

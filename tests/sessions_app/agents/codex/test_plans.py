@@ -1,0 +1,43 @@
+"""Random accepted plans on threads made of real sessions, by every writer: the approved context, as in a commit."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from devtools.bench.codex import certify_plan, random_plan, write_thread
+from devtools.bench.sessions import generate, read_branch, real_sessions
+from sessions_app.agents.base import Generation, SessionWriter
+from sessions_app.agents.codex.agent import CODEX
+from sessions_app.storage.session_loader import load_session
+
+CASES = [
+    (generation, writer, paginated)
+    for generation in CODEX.generations
+    for writer in generation.writers
+    for paginated in (True, False)
+    if paginated or writer.appends
+]
+
+
+@pytest.mark.parametrize(
+    ("generation", "writer", "paginated"),
+    CASES,
+    ids=[
+        f"{one.reader.name}-{writer.name}-{'paginated' if is_new else 'legacy'}"
+        for one, writer, is_new in CASES
+    ],
+)
+def test_every_accepted_plan_gives_the_approved_context(
+    generation: Generation, writer: SessionWriter, paginated: bool, tmp_path: Path
+) -> None:
+    chance = random.Random(3)
+    smallest = sorted(real_sessions(), key=lambda path: path.stat().st_size)[:2]
+    made = [read_branch(path).recorded for path in smallest]
+    for recorded in [*made, list(generate(entries=200, entry_bytes=600, seed=3))]:
+        loaded = load_session(write_thread(tmp_path, recorded, paginated=paginated))
+        for _ in range(3):
+            plan = random_plan(loaded, generation, writer, chance, 30)
+            certify_plan(loaded, generation, writer, plan)
