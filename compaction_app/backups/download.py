@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import quote
 
 from asgiref.sync import sync_to_async
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import CHUNK, open_regular, reported
 
@@ -28,10 +30,21 @@ class SentFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         # A file object, so that it is closed even if a response is discarded before it is sent.
-        self._file = os.fdopen(open_regular(path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
+        self._file = self._open()
         with reported(path, NOT_SENT):
             self.size = os.fstat(self._file.fileno()).st_size
         self._sent = 0
+
+    def _open(self) -> BinaryIO:
+        agent = agent_at(self.path)
+        if agent.database(self.path) is None:
+            return os.fdopen(open_regular(self.path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
+        copy = tempfile.TemporaryFile()  # noqa: SIM115  # a transaction would last as long as the download
+        with agent.open(self.path) as reader:
+            for piece in reader.chunks(0):
+                copy.write(piece)
+        copy.flush()
+        return copy
 
     def __aiter__(self) -> SentFile:
         return self

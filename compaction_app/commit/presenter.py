@@ -18,7 +18,7 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity
-from sessions_app.agents.base import Append, NewFile
+from sessions_app.agents.base import Append, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
@@ -64,11 +64,13 @@ class CommitView:
     """The beginning of what would be appended."""
     line_count: int
     line_bytes: int
+    rows: int
+    """How many rows of a database would be changed, or copied into a new session."""
     created: str
     """The name of the new session, if one would be made."""
     backup: str
     confirmations: list[RequiredConfirmation]
-    brought_back: tuple[Target, ...]
+    brought_back: tuple[str, ...]
     reader: str
     reader_reason: str
     activity: Activity
@@ -118,10 +120,11 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
+        rows=len(change.changes) + len(change.copies) if isinstance(change, RowChanges) else 0,
         created=change.name if isinstance(change, NewFile) else "",
         backup=backup.name,
         confirmations=list(_required_confirmations(approved, preflight)),
-        brought_back=preflight.writer.unapplied(branch, validated.targets),
+        brought_back=tuple(map(str, preflight.writer.unapplied(branch, validated.targets))),
         reader=preflight.reading.reader.name,
         reader_reason=preflight.reading.reason,
         activity=preflight.activity,

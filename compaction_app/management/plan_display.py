@@ -179,10 +179,12 @@ def committed_lines(committed: Committed, agent: Agent) -> list[str]:
             f"Continue there with: {printable(resume)}",
         ]
     count = len(committed.lines)
+    appended = f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}"
     return [
         *_certificate_lines(committed),
-        f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(path)}; its last entry is "
-        f"{committed.entry_id} now.",
+        f"{appended}; its last entry is {committed.entry_id} now."
+        if count
+        else f"Changed the rows of {printable(path)}.",
         f"The backup is {printable(committed.backup.path)}.",
         "An agent that has the session open must reload it.",
         f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",

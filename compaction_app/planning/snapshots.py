@@ -190,7 +190,11 @@ def read_snapshot_texts(
         _require_same(reader, prepared.fingerprint)
         for entry in prepared.entries if entries is None else entries:
             number, offset, length = prepared.places[entry.position]
-            place = Entry(number, offset, length, entry.entry_id, None, entry.entry_type)
+            place = Entry(
+                *(number, offset, length, entry.entry_id, None, entry.entry_type),
+                role=entry.role,
+                result_for=entry.result_for,
+            )
             again, found = read_place(agent, reader, place)
             if not _is_same(entry, again):
                 raise Conflict(

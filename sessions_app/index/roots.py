@@ -76,6 +76,10 @@ def root_for(directory: Path, known: dict[str, Root] | None = None) -> tuple[Roo
     `known` are the `known_roots`, for callers with many directories; new roots are added to them.
     """
     known = known_roots() if known is None else known
+    if directory.is_file():
+        # The sessions of a database are below its path.
+        root, place = root_for(directory.parent, known)
+        return root, place / directory.name
     found = _containing(directory, known)
     if found is None:
         # The first command may come before any indexing: the configured roots have no rows yet.

@@ -9,7 +9,6 @@ from sessions_app.agents.registry import GENERATIONS, agent_at
 from sessions_app.sessionlog.diagnosis import Diagnosis, diagnosis_of
 from sessions_app.sessionlog.lines import split_lines
 
-from .files import SessionReader
 from .session_loader import Progress, chunks_with_progress
 
 
@@ -18,8 +17,9 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
 
     Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
     """
-    with SessionReader(path) as reader:
+    agent = agent_at(path)
+    with agent.open(path) as reader:
         lines = split_lines(chunks_with_progress(reader, progress))
-        found = agent_at(path).examine(lines, str(path))
+        found = agent.examine(lines, str(path))
     generations = [generation for _, generation in GENERATIONS.values()]
     return diagnosis_of([*found.findings, *broken_pairs(found.tree, generations)], found.more)

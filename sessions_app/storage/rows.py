@@ -218,7 +218,8 @@ def back_up_rows(locked: LockedSession, steps: Sequence[RowStep], now: datetime)
     with reported(directory, NO_BACKUP):
         directory.mkdir(mode=0o700, exist_ok=True)
         like = locked.path.parent.stat()
-    return write_backup(directory / locked.path.name, content, like, now)
+    backup = write_backup(directory / locked.path.name, content, like, now)
+    return backup._replace(session=locked.path)
 
 
 def backed_up_steps(backup: Path) -> list[RowStep]:

@@ -286,7 +286,7 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
 
 
 def _content_again(part: Mapping[str, Any], place: Entry) -> Content | None:
-    if not place.is_message:
+    if not place.role:
         return None
     if place.type == "tool":
         return result_content(part) if place.result_for is not None else call_content(part, _row_id(place.id))

@@ -1,0 +1,93 @@
+"""A session of OpenCode on the pages: shown, planned, reviewed, committed and undone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.http import HttpResponse
+
+from compaction_app.core.states import RunState
+from compaction_app.runs.commands import start_run
+from redline.configuration import RootSetting
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.indexer import index_file
+from sessions_app.index.roots import configured_roots
+from tests.clients import authorized_client
+from tests.html import fields, text_of, values
+from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.runs import approve_proposals, finish_run
+
+
+@pytest.fixture
+def store(known_root: Path, settings: Any) -> OpenCodeStore:
+    root = RootSetting(path=known_root, agent="opencode")
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root]})
+    configured_roots()
+    return OpenCodeStore(known_root)
+
+
+@pytest.fixture
+def path(store: OpenCodeStore) -> Path:
+    return worked_session(store, turns=8)
+
+
+def page(address: str, **data: str) -> HttpResponse:
+    response = authorized_client().get(address, data)
+    assert response.status_code == 200, (address, text_of(response.content.decode())[:600])
+    return response
+
+
+def session_size(path: Path) -> int:
+    state = agent_at(path).state(path)
+    assert state is not None
+    return state.size
+
+
+def shown(address: str, **data: str) -> str:
+    return text_of(page(address, **data).content.decode())
+
+
+@pytest.mark.parametrize("view", ["sees", "all", "removed"])
+def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path, view: str) -> None:
+    asked = store.user({"type": "compaction", "auto": True})
+    store.assistant("The summary.", summary=True, parentID=asked)
+    store.user("More.")
+    last = store.user("Reverted.")
+    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": last}))
+    session = index_file(path)
+    assert "A title" in shown(session.get_absolute_url(), view=view)
+
+
+@pytest.mark.parametrize("of", ["", "/timeline", "/doctor", "/compact", "/backups"])
+def test_each_page_of_a_session_is_shown(path: Path, of: str) -> None:
+    assert page(f"{index_file(path).get_absolute_url()}{of}").content
+    assert "A title" in shown("/")
+
+
+def test_a_session_is_downloaded_as_lines(path: Path) -> None:
+    response = authorized_client().get(f"{index_file(path).get_absolute_url()}/download")
+    assert response.status_code == 200
+    assert int(response["Content-Length"]) == session_size(path)
+
+
+@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
+def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
+    session = index_file(path)
+    planned = finish_run(start_run(session, planner="embedded", requested_parameters={}, writer=writer))
+    assert planned.state == RunState.TARGET_MET, planned.failure
+    run = approve_proposals(planned)
+    assert "output" in shown(f"/runs/{run.pk}/review")
+    plan = page(f"/runs/{run.pk}/commit", writer=writer).content.decode()
+    assert "database" in text_of(plan)
+    sent = {name: found[0] for name, found in fields(plan).items() if found}
+    confirmed = dict.fromkeys(values(plan, "confirm"), "on")
+    response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent, **confirmed, "writer": writer})
+    assert response.status_code == 303, text_of(response.content.decode())[:900]
+    run.refresh_from_db()
+    assert run.state == RunState.COMMITTED
+    assert shown(f"/runs/{run.pk}/result")
+    for of in ("", "/timeline", "/backups"):
+        assert page(f"{session.get_absolute_url()}{of}").content
