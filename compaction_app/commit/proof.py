@@ -34,7 +34,7 @@ class Rebuilt(NamedTuple):
 
 
 def approved_messages(
-    context: ActiveContext, targets: Iterable[Target], writer: SessionWriter
+    context: ActiveContext, targets: Iterable[Target], writer: SessionWriter | None = None
 ) -> list[Message]:
     """The messages of a context that an approved deletion leaves, or that a writer puts in the place of others."""
     deleted = blocks_by_entry(targets)
