@@ -9,6 +9,9 @@ continued. A violation that the agent repairs before it sends (see `sending`) is
     user
     result c2        STRAY_RESULT: too late, and after pi's repair it is also the second one
 
+Assistant messages of one `reply` are one message, also if results come between them; what the client adds after them is
+sent behind the results.
+
 Providers accept consecutive messages of users or assistants, and assistant messages that are nothing but thinking: real
 sessions continue after them. Digests do not contain texts, so a text counts as empty only if it has no characters, and
 thinking counts as unchanged if the types and lengths of its blocks are.
@@ -129,6 +132,8 @@ class SentConversation(msgspec.Struct):
     answered: set[str] = set()
     """The open calls that have a result."""
     has_begun: bool = False
+    reply: str = ""
+    """The reply that may go on: see `Entry.reply`."""
     changed_thinking: str | None = None
     """The latest assistant message that is sent, if its thinking was changed."""
     breakage: Breakage | None = None
@@ -173,14 +178,22 @@ class SentConversation(msgspec.Struct):
             if message.role == Role.TOOL_RESULT:
                 yield from self._read_result(message)
                 continue
-            if not self.sending.pairs_anywhere:
+            if self.reply and message.role == Role.CUSTOM:
+                continue
+            goes_on = self._goes_on(message)
+            self.reply = message.entry.reply
+            if not goes_on and not self.sending.pairs_anywhere:
                 yield from self._unanswered()
                 self.open_calls.clear()
                 self.answered.clear()
             if message.role == Role.ASSISTANT:
-                yield from self._read_assistant(message)
+                yield from self._read_assistant(message, goes_on=goes_on)
             else:
                 yield from self._read_user(message)
+
+    def _goes_on(self, message: Message) -> bool:
+        """Whether a message is one more part of the reply before it."""
+        return message.role == Role.ASSISTANT and bool(self.reply) and message.entry.reply == self.reply
 
     def violations_at_end(self) -> Iterator[Violation]:
         """The violations if the next message is a prompt."""
@@ -197,7 +210,7 @@ class SentConversation(msgspec.Struct):
                 return
         self.has_begun = True
 
-    def _read_assistant(self, message: Message) -> Iterator[Violation]:
+    def _read_assistant(self, message: Message, *, goes_on: bool) -> Iterator[Violation]:
         entry = message.entry
         if entry.stop_reason in self.sending.unsent_stop_reasons:
             self.unsent_calls.update(dict.fromkeys(_calls_of(message), entry.id))
@@ -215,7 +228,10 @@ class SentConversation(msgspec.Struct):
                 fault = f"Entry {entry.id} has a call {call_id}, and so has entry {self.calls[call_id]}"
                 yield Violation(ProviderRule.REPEATED_CALL_ID, entry.id, call_id, fault)
             self.calls[call_id] = self.open_calls[call_id] = entry.id
-        self.changed_thinking = entry.id if _has_changed_thinking(message) else None
+        if _has_changed_thinking(message):
+            self.changed_thinking = entry.id
+        elif not goes_on:
+            self.changed_thinking = None
 
     def _read_result(self, message: Message) -> Iterator[Violation]:
         entry, call_id = message.entry, message.entry.result_for or ""

@@ -78,10 +78,10 @@ class ClaudeCodeReader:
             if entry.is_message and (entry.role in ADDED or shares_line(entry)):
                 added.append(entry)
             elif entry.is_message:
-                yield from map(_message, sorted(added, key=_line_number))
+                yield from map(_message, sorted(added, key=_place_after_reply))
                 added.clear()
                 yield _message(entry)
-        yield from map(_message, sorted(added, key=_line_number))
+        yield from map(_message, sorted(added, key=_place_after_reply))
 
 
 class OlderClaudeCodeReader(ClaudeCodeReader):
@@ -141,5 +141,6 @@ def _message(entry: Entry) -> Message:
     return Message(entry, entry.role, entry.blocks, entry.tokens, sent=not entry.excluded)
 
 
-def _line_number(entry: Entry) -> int:
-    return entry.number
+def _place_after_reply(entry: Entry) -> tuple[bool, int]:
+    """In the order of the file, but for what the user said on a line with results: the client sends that last."""
+    return shares_line(entry), entry.number

@@ -471,3 +471,51 @@ def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it() -> No
     before, after = (violations(PI.rebuild(one)) for one in (branch, branch[1:]))
     assert [one.entry_id for one in (*before, *after)] == ["e1", "e2"]
     assert new_violations(before, after) == ()
+
+
+# ---- replies that are recorded as several entries -------------------------------------------------------------
+
+
+def of_reply(*messages: dict[str, Any], reply: str = "R") -> list[Any]:
+    """Messages of the context, with the assistant's as parts of one reply."""
+    return [
+        msgspec.structs.replace(one, entry=msgspec.structs.replace(one.entry, reply=reply))
+        if one.role == "assistant"
+        else one
+        for one in context_of(*messages).messages
+    ]
+
+
+def rules_of(messages: list[Any]) -> list[str]:
+    conversation = SentConversation(NO_REPAIRS)
+    return [one.rule for one in (*conversation.read(messages), *conversation.violations_at_end())]
+
+
+def test_the_entries_of_a_reply_are_one_message() -> None:
+    calls = [assistant(call("c1")), assistant(call("c2"))]
+    messages = (user("go"), *calls, result("c1"), result("c2"))
+    assert rules_of(of_reply(*messages)) == []
+    assert rules_of(of_reply(*messages, reply="")) == ["unanswered_call", "stray_result"]
+    between = (user("go"), calls[0], result("c1"), calls[1], result("c2"))
+    assert rules_of(of_reply(*between)) == []
+
+
+def test_what_the_client_adds_does_not_part_a_reply_from_its_results() -> None:
+    added = {"role": "custom", "content": "added"}
+    messages = (user("go"), assistant(call("c1")), added, result("c1"))
+    assert rules_of(of_reply(*messages)) == []
+    assert rules_of(of_reply(*messages, reply="")) == ["unanswered_call", "stray_result"]
+
+
+def test_another_reply_ends_the_one_before() -> None:
+    first = of_reply(user("go"), assistant(call("c1")))
+    second = of_reply(user("go"), assistant(text("on")), reply="S")[1:]
+    assert rules_of([*first, *second]) == ["unanswered_call"]
+
+
+def test_changed_thinking_in_any_entry_of_the_latest_reply_is_a_violation() -> None:
+    parts = of_reply(user("go"), assistant(thinking("t"), text("a")), assistant(text("b")))
+    changed = [parts[0], msgspec.structs.replace(parts[1], blocks=parts[1].entry.blocks[1:]), parts[2]]
+    assert rules_of(changed) == ["changed_thinking"]
+    later = of_reply(user("go"), assistant(text("c")), reply="S")[1:]
+    assert rules_of([*changed, *later]) == []
