@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from compaction_app.commit.change import lines_of, write_facts
@@ -15,11 +16,18 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent, Append, Generation, NewFile, SessionWriter, WriterRules
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
+from .figures import Figure
+from .sessions import corpus
+
+PLANS: Final = 1_000
+SEED: Final = 12
 WRITTEN_AT: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -96,3 +104,27 @@ def require_approved_context(
 def _rebuilt(session: LoadedSession, generation: Generation, line: ReadLine) -> Rebuilt:
     context = generation.reader.rebuild(session.tree.branch(session.leaf_id))
     return Rebuilt(context, line, session.leaf_id)
+
+
+def claude_code_plans() -> Iterator[Figure]:
+    """Write random accepted plans on real sessions of Claude Code by both writers, and read them again."""
+    directory = corpus()
+    recorded = sorted(directory.glob(f"{CLAUDE_CODE.key}/*.jsonl")) if directory is not None else []
+    chance = random.Random(SEED)  # noqa: S311  # a generator of test data
+    generation = CLAUDE_CODE.generations[0]
+    made = failures = 0
+    with TemporaryDirectory() as scratch:
+        sessions = [load_session(path) for path in recorded]
+        while sessions and made < PLANS:
+            session, writer = chance.choice(sessions), chance.choice(generation.writers)
+            validated = random_plan(session, generation, writer, chance, chance.randint(1, 60))
+            if validated is None:
+                continue
+            plan = write_plan(session, generation, writer, validated.targets, Path(scratch).resolve())
+            made += 1
+            try:
+                require_approved_context(session, CLAUDE_CODE, generation, writer, plan)
+            except RedlineError:
+                failures += 1
+            plan.path.unlink()
+    yield Figure("claude_code_plans_not_certified", failures, f"of {made} on {len(sessions)} sessions", 0)

@@ -5,7 +5,17 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from devtools.bench import certificates, codex, core, damage, models, pages, scale, start
+from devtools.bench import (
+    certificates,
+    codex,
+    core,
+    damage,
+    models,
+    pages,
+    scale,
+    start,
+    written_plans,
+)
 from devtools.bench.figures import Figure
 from sessions_app.cli import CHECK_FAILED, RedlineCommand
 from sessions_app.sessionlog.errors import BadInput
@@ -28,6 +38,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "certificates": certificates.certificates,
     "plans": certificates.random_plans,
     "codex": codex.codex,
+    "claude-code": written_plans.claude_code_plans,
 }
 
 COLUMNS: Final = (
