@@ -263,16 +263,28 @@ def refuse_remaining_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | N
         entry for entry in reversed(entries) if entry.replayed and Object(entry.position) not in plan
     )
     latest = next(remaining, None)
-    if latest is None or not latest.bears_thinking or not plan.blocks_chosen(latest.position):
+    if latest is None:
         return None
-    for slot, block in enumerate(latest.blocks):
-        if block.is_thinking and Object(latest.position, slot) in plan:
+    for entry in judge.transcript.thoughts_with(latest):
+        whole = Object(entry.position)
+        if whole in plan:
             return refuse(
                 Code.LATEST_THINKING,
-                judge.target(Object(latest.position, slot)),
-                "its message would be the latest assistant message, and providers require its thinking unchanged",
-                "Delete the whole entry, or keep a later assistant message.",
+                judge.target(whole),
+                f"{judge.target(Object(latest.position))} of the same reply would be the latest assistant message, and "
+                "providers require its thinking unchanged",
+                "Delete the whole reply, or keep a later one.",
             )
+        if not plan.blocks_chosen(entry.position):
+            continue
+        for slot, block in enumerate(entry.blocks):
+            if block.is_thinking and Object(entry.position, slot) in plan:
+                return refuse(
+                    Code.LATEST_THINKING,
+                    judge.target(Object(entry.position, slot)),
+                    "its message would be the latest assistant message, and providers require its thinking unchanged",
+                    "Delete the whole entry, or keep a later assistant message.",
+                )
     return None
 
 

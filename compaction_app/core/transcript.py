@@ -41,20 +41,32 @@ class Transcript:
         self.protected_entry_ids = tuple(entry.entry_id for entry in self.entries if entry.is_protected)
         """In transcript order, as they are recorded with a compaction."""
         self.tasks = sum(entry.bears_task for entry in self.entries)
+        self._thoughts: dict[str, list[TranscriptEntry]] = {}
+        """The entries that bear thinking, by their reply."""
+        for entry in self.entries:
+            if entry.reply and entry.bears_thinking:
+                self._thoughts.setdefault(entry.reply, []).append(entry)
         latest = next((entry for entry in reversed(self.entries) if entry.role == Role.ASSISTANT), None)
         self.latest_thinking: tuple[Object, ...] = ()
-        """The last assistant and its thinking blocks, if it bears thinking: providers require them unchanged."""
-        if latest is not None and latest.bears_thinking:
-            thinking = (slot for slot, block in enumerate(latest.blocks) if block.is_thinking)
-            self.latest_thinking = (
-                Object(latest.position),
-                *(Object(latest.position, slot) for slot in thinking),
+        """The last assistant and its thinking blocks, if it bears thinking: providers require them unchanged. Of
+        a reply, those of all its parts."""
+        for entry in self.thoughts_with(latest) if latest is not None else ():
+            thinking = (slot for slot, block in enumerate(entry.blocks) if block.is_thinking)
+            self.latest_thinking += (
+                Object(entry.position),
+                *(Object(entry.position, slot) for slot in thinking),
             )
 
     @cached_property
     def pairs(self) -> Pairs:
         """Which entries make and answer which calls; worked out on first use."""
         return Pairs(self.entries)
+
+    def thoughts_with(self, entry: TranscriptEntry) -> Sequence[TranscriptEntry]:
+        """The entries that bear the thinking of an assistant's message, or of the reply of which it is a part."""
+        if entry.reply:
+            return self._thoughts.get(entry.reply, ())
+        return (entry,) if entry.bears_thinking else ()
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -142,6 +154,8 @@ def _transcript_entries(messages: Sequence[Message], rules: PlanRules) -> list[T
                 not THINKING_TYPES.isdisjoint([block.type for block in blocks]),
                 entry.tool_name,
                 bool(blocks) and rules.replays(entry),
+                (),
+                entry.reply,
             )
         )
     return entries

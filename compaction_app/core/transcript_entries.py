@@ -42,6 +42,8 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
     companions: tuple[int, ...] = ()
     """The positions of the entries that go whenever it goes as a whole, beside those of its calls."""
+    reply: str = ""
+    """The reply of which it is a part, if the agent records one as several entries."""
 
     @property
     def is_protected(self) -> bool:

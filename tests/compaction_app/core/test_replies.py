@@ -1,0 +1,78 @@
+"""Replies of the model that are recorded as several entries: their thinking is that of one message."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.core.airlock import validate
+from compaction_app.core.errors import Refusal
+from compaction_app.core.transcript import Transcript, prepare
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.targets import Target, request_of
+from tests.sessions_app.agents.claude_code.sessions import (
+    CLAUDE_CODE,
+    NEWER,
+    Object,
+    call,
+    reply,
+    result,
+    thought,
+    timed,
+    user,
+)
+
+SESSION = [
+    user("p1", None),
+    reply("t1", "p1", thought("T"), of="R"),
+    reply("a1", "t1", of="R"),
+    reply("c1", "a1", call("c"), of="R"),
+    result("x1", "c1", "c"),
+    reply("t2", "x1", thought("U"), of="S"),
+    reply("a2", "t2", of="S"),
+    reply("b2", "a2", of="S"),
+]
+
+
+def transcript_of(lines: list[Object]) -> Transcript:
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    recorded = [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
+    tree = CLAUDE_CODE.tree([found.entry for found in recorded])
+    texts = {found.entry.id: found.texts for found in recorded}
+    found = prepare(tree.branch(tree.leaf.id), texts, {"preserve_recent": 0}, NEWER.rules)
+    assert found is not None
+    return found
+
+
+def deleted(*entries: str, lines: list[Object] = SESSION) -> list[str] | str:
+    """The ids of the entries that go with these, or the code of the refusal."""
+    judged = validate(request_of([Target(entry) for entry in entries]), transcript_of(lines))
+    return judged.code if isinstance(judged, Refusal) else [target.entry_id for target in judged.targets]
+
+
+def test_the_thinking_of_the_latest_reply_stays_although_it_is_on_another_line() -> None:
+    assert deleted("t2") == "latest_thinking"
+    assert deleted("b2") == ["b2"]
+
+
+def test_earlier_thinking_may_go_alone() -> None:
+    assert deleted("t1") == ["t1"]
+
+
+def test_no_reply_is_left_with_only_thinking() -> None:
+    assert deleted("a1") == ["a1", "t1"]
+    assert sorted(deleted("c1")) == ["c1", "x1"]
+    assert sorted(deleted("a1", "c1")) == ["a1", "c1", "t1", "x1"]
+
+
+@pytest.mark.parametrize("rest", [[], ["a2"]])
+def test_the_first_line_of_the_latest_reply_stays_with_its_thinking(rest: list[str]) -> None:
+    assert deleted("b2", *rest) == (["b2"] if not rest else "latest_thinking")
+
+
+def test_thinking_stays_if_a_deletion_makes_its_reply_the_latest() -> None:
+    failed = reply("e", "b2", isApiErrorMessage=True, message={"model": "<synthetic>"})
+    assert deleted("t2", lines=[*SESSION, failed]) == "latest_thinking"
+    later = [*SESSION, user("p2", "b2"), reply("a3", "p2", of="V")]
+    assert deleted("t2", lines=later) == ["t2"]
+    assert deleted("t2", "a3", lines=later) == "latest_thinking"
