@@ -25,6 +25,7 @@ from sessions_app.sessionlog.session import ParserState
 
 from .conformance import VectorDifference, compare
 
+STORE: Final = "store.json"
 PROBE: Final = "go on"
 """The prompt with which the client was resumed; the command line of the older one quotes it."""
 
@@ -45,9 +46,16 @@ def opencode_differences(store: Mapping[str, Any], request: Mapping[str, Any]) -
         yield VectorDifference("probe", "$", PROBE, messages[-1].get("content"))
 
 
+def is_opencode_store(store: Mapping[str, Any]) -> bool:
+    """Whether a store has one session, in one of the two forms."""
+    if {"session", "messages", "parts"} <= store.keys():
+        return isinstance(store["session"], Mapping)
+    return sum(path.startswith("session/") for path in store) == 1
+
+
 def store_lines(store: Mapping[str, Any]) -> Iterator[bytes]:
     """The lines of the session in a store."""
-    session, messages, parts = _rows(store) if MESSAGE + "s" in store else _documents(store)
+    session, messages, parts = _rows(store) if "messages" in store else _documents(store)
     rows = [session_row(session, 0), *in_order(messages, parts)]
     revert = session.get("revert")
     if revert:

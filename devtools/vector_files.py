@@ -7,6 +7,7 @@
 | a plan      | a directory with `plan.json`, `contexts.json` and perhaps `session.jsonl`         |
 | Claude Code | `NAME.json`, with `clients`, beside the session `NAME.jsonl`                       |
 | Codex       | a directory with `rollouts/`, `meta.json` and perhaps `request.json`              |
+| OpenCode    | a directory with `store.json`, `meta.json` and `request.json`                     |
 
 Other files in or above directories with readings and plans are not vectors.
 """
@@ -30,6 +31,7 @@ from .agent_vectors import plan_differences, reading_differences
 from .claude_code_vectors import CLIENTS, claude_code_differences, is_claude_code_vector
 from .codex_vectors import META, REQUEST, ROLLOUTS, codex_differences, is_codex_vector
 from .conformance import VectorDifference, case_lines, differences
+from .opencode_vectors import STORE, is_opencode_store, opencode_differences
 
 SUFFIXES: Final = (".json", ".jsonl", ".jsonl.gz")
 READING: Final = ".context.json"
@@ -59,6 +61,8 @@ def find_cases(paths: Iterable[Path]) -> Iterator[VectorCase]:
             yield _claude_code_case(path)
         elif is_directory and is_codex_vector(path):
             yield _codex_case(path)
+        elif path.name == STORE or (path / STORE).is_file():
+            yield _opencode_case(path if is_directory else path.parent)
         elif is_directory:
             yield from _cases_below(path)
         else:
@@ -78,7 +82,11 @@ def _cases_below(directory: Path) -> Iterator[VectorCase]:
     threads = [file.parent for file in files if file.name == META and is_codex_vector(file.parent)]
     for thread in threads:
         yield _codex_case(thread)
+    stores = [file.parent for file in files if file.name == STORE]
+    for store in stores:
+        yield _opencode_case(store)
     homes = {file.parent for file in readings} | set(plans) | {thread / ROLLOUTS for thread in threads}
+    homes |= set(stores)
     taken = {above for home in homes for above in (home, *home.parents)}
     resumed = {file for file in files if file.parent not in taken and is_claude_code_vector(file)}
     for file in files:
@@ -125,6 +133,14 @@ def _codex_case(directory: Path) -> VectorCase:
     ):
         raise _not_a_vector(directory / META, "is not a request of Codex")
     return VectorCase(directory.name, lambda: codex_differences(directory, meta, request))
+
+
+def _opencode_case(directory: Path) -> VectorCase:
+    store = _object(directory / STORE, _read(directory / STORE))
+    request = _object(directory / REQUEST, _read(directory / REQUEST))
+    if not is_opencode_store(store) or not isinstance(request.get("messages"), list):
+        raise _not_a_vector(directory / STORE, "is not a session of OpenCode with its request")
+    return VectorCase(directory.name, lambda: opencode_differences(store, request))
 
 
 def _session_of(directory: Path, plan: dict[str, Any]) -> Path:
