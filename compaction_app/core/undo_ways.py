@@ -5,6 +5,7 @@ lines, nothing was said since   LEAF: the leaf moves back       SMALLER: fewer d
 lines, the session continued    FORK: a new session             FORK
   with pi 0.87 and newer        EDITS: later edits              EDITS, also if nothing was said since
 a new session                   REMOVAL: the new file goes      FORK: of the original session
+rows of a database              ROWS: as they were              ROWS; not of a new session
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class UndoWay(StrEnum):
     EDITS = "edits"
     FORK = "fork"
     REMOVAL = "removal"
+    ROWS = "rows"
 
     @property
     def appends(self) -> bool:
@@ -56,6 +58,10 @@ _SENTENCES: Final = {
     UndoWay.REMOVAL: (
         "The compaction made a new session, and nothing was written to it since. That file is deleted; the original "
         "session was never changed."
+    ),
+    UndoWay.ROWS: (
+        "The rows of the agent's database become what they were, in one transaction, if nobody has changed them since. "
+        "What was said since stays."
     ),
 }
 

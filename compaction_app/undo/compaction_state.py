@@ -13,12 +13,15 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction, Undo
+from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession
+
+from .row_undo import branch_with
 
 OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
 """Kinds of entries that count for the whole session: leaving their branch changes nothing."""
@@ -73,6 +76,8 @@ def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[Target, ...]:
 
 def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState:
     """The state of a recorded compaction. Raises Conflict `undone_already`, `not_in_session` and `other_branch`."""
+    if agent_at(present.path).database(present.path) is not None:
+        return _state_of_rows(row, present)
     if row.created:
         return _state_of_fork(row, present)
     branch = present.tree.branch(present.leaf_id)
@@ -142,6 +147,26 @@ def _states(session: Session, present: LoadedSession) -> Iterator[CompactionStat
             yield compaction_state(row, present)
         except Conflict:  # undone already, or not on the active branch
             continue
+
+
+def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
+    """The state of a compaction that changed rows of a database, or copied them into a new session."""
+    created = Path(row.created) if row.created else None
+    is_gone = created is not None and agent_at(created).state(created) is None
+    if is_gone or row.undos.filter(is_whole=True).exists():
+        raise _undone_already(row, present.path)
+    back = {target for undo in row.undos.all() for target in targets_of(undo.targets)}
+    targets = tuple(target for target in targets_of(row.origins) if target not in back)
+    return CompactionState(
+        undone_id=row.entry_id,
+        row=row,
+        writer=row.writer,
+        leaf_id=present.leaf_id,
+        targets=targets,
+        branch=branch_with(row, targets, present),
+        last_line=row.pk,
+        is_last=False,
+    )
 
 
 def _state_of_fork(row: Compaction, present: LoadedSession) -> CompactionState:

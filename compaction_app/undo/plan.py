@@ -27,7 +27,6 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError
 from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.files import file_state
 from sessions_app.storage.removal import require_as_written
 from sessions_app.storage.session_loader import LoadedSession, TornLine, torn_line_of
 
@@ -121,6 +120,8 @@ def plan_undo(
         can_move=reading.generation.can_move_leaf,
         can_plan=state.row is not None,
     )
+    if reading.agent.database(present.path) is not None:
+        way = _way_of_rows(state, present, is_whole=len(back) == len(state.targets))
     if way is UndoWay.FORK and state.created is not None and not state.is_last:
         raise Conflict(
             "original_continued",
@@ -136,7 +137,7 @@ def plan_undo(
     if way is UndoWay.REMOVAL:
         require_as_written(*made_by(state))
     touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
-    activity = activity_of(session_row(touched), file_state(touched), now)
+    activity = activity_of(session_row(touched), reading.agent.state(touched), now)
     torn = torn_line_of(present.path) if way.appends else None
     plan = UndoPlan(
         present=present,
@@ -154,6 +155,16 @@ def plan_undo(
     )
     _require_legal(plan)
     return plan
+
+
+def _way_of_rows(state: CompactionState, present: LoadedSession, *, is_whole: bool) -> UndoWay:
+    if state.created is not None and not is_whole:
+        raise Conflict(
+            "only_whole",
+            f"{present.path} was never changed: the compaction made {state.created}. {NOT_UNDONE} Undo it as a whole, "
+            "or make another fork with a smaller plan.",
+        )
+    return UndoWay.ROWS
 
 
 def made_by(state: CompactionState) -> tuple[Path, int, str]:

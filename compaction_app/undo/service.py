@@ -30,7 +30,7 @@ from compaction_app.commit.change import (
     not_in_database,
     write_facts,
 )
-from compaction_app.commit.proof import Rebuilt, certificate_of, context_with, require_approved
+from compaction_app.commit.proof import ReadLine, Rebuilt, certificate_of, context_with, require_approved
 from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
@@ -47,10 +47,12 @@ from sessions_app.sessionlog.targets import blocks_by_entry, request_of
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.removal import remove_session
+from sessions_app.storage.rows import back_up_rows
 from sessions_app.storage.session_loader import LoadedSession, continue_loading, load_session
 
 from .compaction_state import compaction_state, latest_state, state_named
 from .plan import NOT_UNDONE, UndoConfirmations, UndoPlan, made_by, plan_undo, require_undo_confirmations
+from .row_undo import put_back, steps_back
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ def undo(
         require_undo_confirmations(plan, confirmations)
         if plan.way is UndoWay.REMOVAL:
             return _remove(plan, now)
-        undone = _write(locked, plan, confirmations, now)
+        is_rows = plan.way is UndoWay.ROWS
+        undone = _put_back(locked, plan, now) if is_rows else _write(locked, plan, confirmations, now)
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(undone.created or locked.path)
     return undone
@@ -225,6 +228,45 @@ def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> C
     deleted = [target for target in plan.remaining if target not in ignored]
     require_approved(plan.path, plan.writer, plan.reading.agent, without, deleted, after)
     return certificate_of(plan.path, plan.reading.generation, without, after, now)
+
+
+# ---- rows of a database ------------------------------------------------------------------------------------------
+
+
+def _put_back(locked: LockedSession, plan: UndoPlan, now: datetime) -> Undone:
+    row, created = plan.state.row, plan.state.created
+    assert row is not None  # noqa: S101  # only a recorded compaction changed rows
+    steps = steps_back(row, plan.back, is_whole=plan.is_whole)
+    copy = back_up_rows(locked, steps, now)
+    entry_id = plan.reading.agent.new_entry_id()
+    made = MadeChange(entry_id)
+
+    def note() -> UndoNote:
+        found = _note(plan, now, BackupNote.of(copy), made)
+        return msgspec.structs.replace(found, removed=str(created) if created is not None else "")
+
+    def approve(loaded: LoadedSession, line: ReadLine) -> None:
+        nonlocal made
+        after = Rebuilt(plan.reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)
+        # What was in the session before is where it is now.
+        before = Rebuilt(plan.without, lambda entry: line(loaded.tree.entry(entry.id)), loaded.leaf_id)
+        made = made._replace(certificate=_prove(plan, before, after, now))
+
+    try:
+        put_back(
+            locked,
+            plan.present,
+            steps,
+            created,
+            approve=approve,
+            note=lambda: text_of(note()),
+            record=lambda size: _record(note(), size, ""),
+        )
+    except RedlineError as failure:
+        if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE:
+            drop_or_keep(copy, locked, failure)
+        raise
+    return Undone(plan, entry_id, backup=copy.path)
 
 
 # ---- a new session that goes -----------------------------------------------------------------------------------

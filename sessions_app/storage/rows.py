@@ -16,6 +16,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -129,11 +130,7 @@ def change_rows(
         require_closed(database)
     with changed_database(database, NOTHING_WRITTEN) as connection:
         require_unchanged(connection)
-        for step in steps:
-            if row_of(connection, step.table, step.row_id) != step.before:
-                raise _not_as_reviewed(database, step.table, step.row_id)
-        for step in steps:
-            _apply(connection, step)
+        _apply_all(connection, database, steps)
         size = prove(connection)
         marks = tuple(step.mark for step in steps)
         intent = RowsIntent(os.fspath(locked.path), os.fspath(database), marks, size, note(size))
@@ -148,6 +145,22 @@ def change_rows(
         raise SystemFailure(
             "append_not_tidied", f"{what} The next lock on the session removes it."
         ) from error
+
+
+@contextmanager
+def preview_rows(database: Path, steps: Sequence[RowStep]) -> Iterator[sqlite3.Connection]:
+    """A transaction with these changes, which ends without them. Raises what `change_rows` raises before it writes."""
+    with changed_database(database, NOTHING_WRITTEN) as connection:
+        _apply_all(connection, database, steps)
+        yield connection
+
+
+def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[RowStep]) -> None:
+    for step in steps:
+        if row_of(connection, step.table, step.row_id) != step.before:
+            raise _not_as_reviewed(database, step.table, step.row_id)
+    for step in steps:
+        _apply(connection, step)
 
 
 def require_closed(database: Path) -> None:

@@ -1,0 +1,97 @@
+"""The undo of a compaction that changed rows of an agent's database: they are put back from its backup."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from compaction_app.commit.row_change import changed_session, require_unchanged
+from compaction_app.models import Compaction
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.rows import RowStep, backed_up_steps, change_rows, preview_rows
+from sessions_app.storage.session_loader import LoadedSession
+
+Approve = Callable[[LoadedSession, Callable[[Entry], bytes]], object]
+"""Called with the session as the transaction has changed it; raises if it is not as approved."""
+
+
+def steps_back(row: Compaction, back: Sequence[Target], *, is_whole: bool) -> list[RowStep]:
+    """The changes that bring back these targets of a compaction. What else it changed goes back with the last of them.
+
+    Raises BadInput `not_a_backup`, and what reading the backup raises.
+    """
+    steps = [step.reversed for step in backed_up_steps(Path(row.backup.path))]
+    every = {raw["entryId"] for raw in row.origins}
+    wanted = {target.entry_id for target in back}
+    return [step for step in steps if step.row_id in wanted or (is_whole and step.row_id not in every)]
+
+
+def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
+    """The active branch with these targets back; nothing is changed."""
+    database = agent_at(present.path).database(present.path)
+    if database is None or row.created:
+        return tuple(present.tree.branch(present.leaf_id))
+    steps = steps_back(row, back, is_whole=True)
+    with (
+        preview_rows(database, steps) as connection,
+        changed_session(present.path, connection) as (loaded, _),
+    ):
+        return tuple(loaded.tree.branch(loaded.leaf_id))
+
+
+def put_back(
+    locked: LockedSession,
+    present: LoadedSession,
+    steps: Sequence[RowStep],
+    created: Path | None,
+    *,
+    approve: Approve,
+    note: Callable[[], str],
+    record: Callable[[int], object],
+) -> None:
+    """Carry out these changes. Without the rows of a session that was `created`, that one is gone.
+
+    Raises Conflict `fork_continued` and what `change_rows` raises.
+    """
+    database = agent_at(present.path).database(present.path)
+    if database is None:
+        raise TypeError(f"{present.path} is not in a database")
+
+    def require(connection: sqlite3.Connection) -> None:
+        require_unchanged(present, connection)
+        if created is not None:
+            _require_as_made(created, steps, connection)
+
+    def prove(connection: sqlite3.Connection) -> int:
+        with changed_session(present.path, connection) as (loaded, line):
+            if created is None:
+                approve(loaded, line)
+            return loaded.state.size if created is None else 0
+
+    change_rows(
+        locked,
+        database,
+        steps,
+        is_in_place=True,
+        require_unchanged=require,
+        prove=prove,
+        note=lambda _: note(),
+        record=record,
+    )
+
+
+def _require_as_made(created: Path, steps: Sequence[RowStep], connection: sqlite3.Connection) -> None:
+    with agent_at(created).open_within(created, connection) as reader:
+        rows = sum(1 for _ in split_lines(reader.chunks(0)))
+    if rows != len(steps):
+        raise Conflict(
+            "fork_continued",
+            f"{created} was continued since it was made. It was not deleted. Delete it in the agent if you do not need "
+            "it.",
+        )
