@@ -42,15 +42,16 @@ class ClaudeCodeRules:
         return entry.role == Role.ASSISTANT and not entry.excluded
 
     def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """For the first line of a reply that is not just thinking: the lines that are."""
+        """For the last line of a reply that is not just thinking: the lines that are."""
         thoughts: dict[str, list[str]] = {}
-        first: dict[str, str] = {}
-        for entry in (message.entry for message in messages if message.entry.reply):
-            if _only_thinks(entry):
+        others: dict[str, str] = {}
+        for message in messages:
+            entry = message.entry
+            if entry.reply and _only_thinks(entry):
                 thoughts.setdefault(entry.reply, []).append(entry.id)
-            else:
-                first.setdefault(entry.reply, entry.id)
-        return {first[reply]: tuple(ids) for reply, ids in thoughts.items() if reply in first}
+            elif entry.reply:
+                others[entry.reply] = entry.id
+        return {others[reply]: tuple(found) for reply, found in thoughts.items() if reply in others}
 
 
 def _only_thinks(entry: Entry) -> bool:
