@@ -180,12 +180,24 @@ def _reading(
         reason = contains if contains == known_by else f"{known_by}, and {contains}"
         return reading_by(telling[-1].reader, reason)
     version = version_of(agent.key)
+    if version is None and agent.format != PI.format and _best_writer_is_of_all(agent):
+        writer = agent.generations[0].writers[0].name
+        reason = (
+            f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
+        )
+        return Reading(agent, agent.generations[0], reason)
     if version is None:
         unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"
         return Reading(agent, agent.generations[0], f"{known_by}, but {unknown}", is_guess=True)
     generation = next(one for one in agent.generations if one.since <= version)
     shown = ".".join(map(str, version))
     return Reading(agent, generation, f"{known_by}, and {agent.label} {shown} is installed")
+
+
+def _best_writer_is_of_all(agent: Agent) -> bool:
+    """Whether all versions of an agent honour the best writer of the newest ones."""
+    best = agent.generations[0].writers[0].name
+    return all(any(writer.name == best for writer in one.writers) for one in agent.generations)
 
 
 def _as_compacted(guess: Reading) -> Reading:

@@ -60,10 +60,13 @@ class RolloutParser:
     torn: int = 0
     """Faults on the last line, if it has no newline."""
     _history: ItemHistory = field(init=False)
+    _open_calls: dict[str, str] = field(init=False)
+    """The names of the tools of calls without an output, by the id of the call."""
 
     def __post_init__(self) -> None:
         self.state.extra = dict(self.state.extra)
         self._history = ItemHistory(self.state.extra)
+        self._open_calls = self.state.extra["open_calls"] = dict(self.state.extra.get("open_calls", {}))
 
     @property
     def damaged(self) -> int:
@@ -121,10 +124,20 @@ class RolloutParser:
             return (Recorded(msgspec.structs.replace(entry, parent_id=None, usage=usage), texts, data),)
         state.previous_id = entry.id
         if entry.is_message:
+            entry = self._named(entry)
             self._history.add(entry, item_of(data))
         elif entry.kind is EntryKind.BOUNDARY:
             return self._read_boundary(entry, data, line)
         return (Recorded(entry, texts, data),)
+
+    def _named(self, entry: Entry) -> Entry:
+        """An output with the name of the tool that was called."""
+        open_calls = self._open_calls
+        if entry.result_for is not None:
+            return msgspec.structs.replace(entry, tool_name=open_calls.pop(entry.result_for, ""))
+        for call_id in entry.call_ids():
+            open_calls[call_id] = entry.tool_name
+        return entry
 
     def _next_id(self, data: Mapping[str, Any], line: Line) -> str:
         extra = self.state.extra
@@ -193,6 +206,7 @@ class RolloutParser:
                 ids.append(self._history.id_of(place))
                 continue
             part, texts = describe_item(item, self._part(entry, index + 1, spans[index]))
+            part = self._named(part)
             parts.append(Recorded(part, texts, item))
             if part.is_message:
                 kept.append((part, digest))
@@ -271,7 +285,7 @@ def header_of(data: Mapping[str, Any]) -> Header:
 
 
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at a position that is read again; None if there is none. Only the position of `place` counts."""
+    """The entry at a position that is read again; None if there is none. Only its position and its tool count."""
     try:
         data = parse(raw)
     except ValueError:
@@ -287,8 +301,10 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         common["timestamp"] = place.timestamp
         if isinstance(data, str):
             return describe_summary(data, common)
-        return describe_item(data, common) if isinstance(data, dict) else None
-    return describe_line(data, common, "") if isinstance(data, dict) else None
+    if not isinstance(data, dict):
+        return None
+    entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
+    return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
 
 def _with_control(entry: Entry, kept: list[str], trigger: str) -> Entry:

@@ -266,3 +266,12 @@ def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones() -> None:
 def test_only_atomic_honours_what_redline_writes() -> None:
     honour = [name for name, reader in READERS.items() if EntryKind.DELETION in reader.honours]
     assert honour == ["atomic-0.8"]
+
+
+def test_a_writer_that_all_versions_honour_needs_no_version() -> None:
+    reading = choose_reader((), agent="codex", version_of=nothing_installed)
+    assert (reading.reader.name, reading.is_guess) == ("codex", False)
+    assert "all honour the writer compacted" in reading.reason
+    older = choose_reader((), agent="codex", version_of=installed(codex=(0, 104, 0)))
+    assert (older.reader.name, older.is_guess) == ("codex-0.104", False)
+    assert choose_reader((), agent="claude-code", version_of=nothing_installed).is_guess

@@ -207,7 +207,24 @@ def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() ->
     )
     reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
     assert reported == {"3": 100, "7": 150}
+    assert [entry.usage for entry in found.entries if entry.is_beside] == [100, None, 150]
     assert found.context().usage.tokens == 150
+
+
+def test_a_report_after_an_output_belongs_to_the_call() -> None:
+    found = parsed(meta(), user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
+    assert {entry.id: entry.usage for entry in found.branch if entry.usage} == {"2": 100}
+    assert found.context().usage.tokens == 110
+
+
+def test_an_output_has_the_name_of_its_tool() -> None:
+    found = parsed(
+        meta(), call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3")
+    )
+    assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
+    again = CODEX.read_again(found.line(found.entries[3]), found.entries[3], 1)
+    assert again is not None
+    assert again[0].tool_name == "b"
 
 
 # ---- boundaries -----------------------------------------------------------------------------------------------

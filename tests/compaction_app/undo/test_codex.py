@@ -1,0 +1,194 @@
+"""A Codex thread is compacted, undone and forked, and is left alone while Codex has it open."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.core.undo_ways import UndoWay
+from compaction_app.timeline.fork import fork_session
+from sessions_app.agents.codex.agent import CODEX, READER
+from sessions_app.agents.codex.writer_lock import thread_id_of
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.session_loader import load_session
+from tests.files import backdate, place
+from tests.installation import Installation
+from tests.sessions_app.agents.codex.rollouts import (
+    THREAD,
+    Rollout,
+    answer,
+    call,
+    compacted,
+    developer,
+    meta,
+    output,
+    turn_context,
+    user,
+    world_state,
+)
+
+from .scenes import Scene, deleted_by
+
+STEPS = 6
+
+
+def work(*more: dict[str, Any], paginated: bool = True) -> Rollout:
+    """A thread worth compacting: calls with long outputs."""
+    steps = [
+        item
+        for step in range(STEPS)
+        for item in (
+            answer(f"Step {step}."),
+            call(f"c{step}", path=f"src/part_{step}.py"),
+            output(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(300))),
+        )
+    ]
+    start = [meta(), developer(), world_state(), turn_context(), user("Mend the parser.")]
+    end = [answer("It is mended."), user("Now the tests.")]
+    return Rollout(*start, *steps, *end, *more, paginated=paginated)
+
+
+def thread(redline: Installation, rollout: Rollout, writer: str) -> Scene:
+    directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
+    path = directory / f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+    place(path, rollout.content)
+    return Scene(path, "codex", writer)
+
+
+def sent(path: Path) -> list[Any]:
+    """What Codex sends of a thread."""
+    loaded = load_session(path)
+    with CODEX.open(loaded.path) as file:
+        context = READER.rebuild(loaded.tree.branch(loaded.leaf_id))
+        return list(CODEX.sent_messages(context, lambda entry: file.read_at(entry.offset, entry.length)))
+
+
+def refused(act: Callable[[], object]) -> str:
+    with pytest.raises(RedlineError) as caught:
+        act()
+    return caught.value.code
+
+
+@pytest.mark.parametrize("paginated", [True, False])
+def test_a_compaction_is_undone_by_the_fuller_list(redline: Installation, paginated: bool) -> None:
+    scene = thread(redline, work(paginated=paginated), "compacted")
+    before = sent(scene.path)
+    scene.compact()
+    assert len(sent(scene.path)) < len(before)
+
+    undone = scene.undo()
+
+    assert undone.plan.way is UndoWay.EDITS
+    assert sent(scene.path) == before
+
+
+def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    before = sent(scene.path)
+    wanted = next(target.entry_id for target in deleted_by(scene.compact()))
+    added = Rollout(user("And now?"), answer("Done."), first=90)
+    with scene.path.open("ab") as file:
+        file.write(added.content)
+    backdate(scene.path, hours=0.5)
+
+    scene.undo(wanted, live=True)
+
+    found = sent(scene.path)
+    back = [item for item in found if item in before]
+    assert back == [item for item in before if item in found]
+    assert found[-2:] == [user("And now?"), answer("Done.")]
+    assert wanted in {message.entry.id for message in READER.rebuild(branch(scene.path)).messages}
+
+
+def branch(path: Path) -> list[Any]:
+    loaded = load_session(path)
+    return loaded.tree.branch(loaded.leaf_id)
+
+
+def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    scene.compact(compression_ratio=0.9)
+    between = sent(scene.path)
+    scene.compact(compression_ratio=0.4)
+    assert sent(scene.path) != between
+    scene.undo()
+    assert sent(scene.path) == between
+
+
+def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: Installation) -> None:
+    scene = thread(redline, work(), "fork")
+    content, before = scene.path.read_bytes(), sent(scene.path)
+    made = scene.compact()
+    assert made.created is not None
+    assert scene.path.read_bytes() == content
+    assert 0 < len(sent(made.created)) < len(before)
+    backdate(made.created)
+
+    assert scene.undo().plan.way is UndoWay.REMOVAL
+    assert not made.created.exists()
+
+
+def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation) -> None:
+    opaque = {"type": "compaction", "encrypted_content": "x" * 400}
+    scene = thread(redline, work(compacted(user("Mend the parser."), opaque)), "fork")
+    assert len(sent(scene.path)) == 2
+    last = branch(scene.path)[-1]
+    session = index_file(scene.path)
+    before_it = load_session(scene.path).tree.branch(last.id)
+    leaf = next(one.id for one in reversed(before_it) if one.is_message and "." not in one.id)
+
+    made = fork_session(session, leaf, datetime.now(UTC))
+
+    assert len(sent(made.real_path())) == 3 * STEPS + 4
+    assert scene.path.read_bytes().count(b"\n") == 26
+
+
+# ---- the client -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_in_codex(path: Path) -> Iterator[None]:
+    lock = path.parents[4] / "thread-writer-locks" / f"{thread_id_of(path)}.lock"
+    lock.parent.mkdir(exist_ok=True)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+    os.close(descriptor)
+
+
+def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    content = scene.path.read_bytes()
+    with open_in_codex(scene.path):
+        assert refused(scene.compact) == "open_in_agent"
+        assert scene.path.read_bytes() == content
+        made = Scene(scene.path, "codex", "fork").compact()
+    assert made.created is not None
+    assert scene.path.read_bytes() == content
+    scene.compact()
+
+
+def test_an_undo_does_not_append_to_an_open_thread_either(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    scene.compact()
+    content = scene.path.read_bytes()
+    with open_in_codex(scene.path):
+        assert refused(lambda: scene.undo(live=True)) == "open_in_agent"
+    assert scene.path.read_bytes() == content
+
+
+def test_every_line_has_the_next_ordinal(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    scene.compact()
+    scene.undo()
+    ordinals = [json.loads(line)["ordinal"] for line in scene.path.read_bytes().splitlines()]
+    assert ordinals == list(range(len(ordinals)))
