@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from sessions_app.agents.broken_pairs import broken_pairs
-from sessions_app.agents.registry import GENERATIONS, agent_at
+from sessions_app.agents.registry import AGENTS, agent_at
 from sessions_app.sessionlog.diagnosis import Diagnosis, diagnosis_of
 from sessions_app.sessionlog.lines import split_lines
 
@@ -13,7 +13,7 @@ from .session_loader import Progress, chunks_with_progress
 
 
 def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
-    """Everything that is wrong with the session at a real path.
+    """Everything that is wrong with the session at a real path, in each agent that reads its format.
 
     Raises BadInput `not_a_session`, `no_such_file`, `not_a_file`, and SystemFailure.
     """
@@ -21,5 +21,10 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
     with agent.open(path) as reader:
         lines = split_lines(chunks_with_progress(reader, progress))
         found = agent.examine(lines, str(path))
-    generations = [generation for _, generation in GENERATIONS.values()]
+    generations = [
+        generation
+        for other in AGENTS.values()
+        if other.format == agent.format
+        for generation in other.generations
+    ]
     return diagnosis_of([*found.findings, *broken_pairs(found.tree, generations)], found.more)

@@ -48,8 +48,9 @@ def segment_entries(boundary: Entry, lookup: EntryLookup) -> list[Entry]:
 
 def _line_of(entry: Entry, lookup: EntryLookup) -> list[Entry]:
     """All entries of the line that ends with an entry."""
-    line = [entry]
-    while (above := lookup(line[-1].parent_id or "")) is not None and above.number == entry.number:
-        line.append(above)
-    line.reverse()
-    return line
+    line = {entry.id: entry}
+    above = lookup(entry.parent_id or "")
+    while above is not None and above.number == entry.number and above.id not in line:
+        line[above.id] = above
+        above = lookup(above.parent_id or "")
+    return [*reversed(line.values())]

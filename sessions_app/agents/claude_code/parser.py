@@ -95,7 +95,7 @@ class ClaudeCodeParser:
         line_id = data.get("uuid")
         if not isinstance(line_id, str) or not line_id or well_formed(line_id) != line_id:
             line_id = f"line-{line.number}"
-            if data.get("type") in NODES:
+            if label(data.get("type")) in NODES:
                 self._report(DamageKind.NO_ID, line, "the entry has no usable id")
         if is_node(data) and "subagent" not in state.extra:
             state.extra["subagent"] = data.get("isSidechain") is True

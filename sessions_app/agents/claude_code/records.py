@@ -116,7 +116,7 @@ def describe(data: Mapping[str, Any], place: LinePlace, *, is_subagent: bool = F
 
 def is_node(data: Mapping[str, Any]) -> bool:
     """Whether a line takes part in the tree. The client sends what was said even if it has no id."""
-    return isinstance(data.get("uuid"), str) or data.get("type") in CONVERSATION
+    return isinstance(data.get("uuid"), str) or label(data.get("type")) in CONVERSATION
 
 
 def is_passed(entry: Entry) -> bool:
@@ -237,14 +237,19 @@ def _as_shared(block: object) -> object:
 
 
 def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    recorded = data.get("attachment")
-    attachment: Mapping[str, Any] = recorded if isinstance(recorded, dict) else {}
+    attachment = attachment_of(data)
     texts = rendered_texts(data)
     whole = "\n\n".join(texts) if texts is not None else unrendered_text(attachment)
     is_sent = attachment.get("type") != SNAPSHOT and bool(whole)
     common["kind"] = EntryKind.MESSAGE if is_sent else EntryKind.OTHER
     entry = Entry(**common, role=Role.CUSTOM, tokens=tokens_of(utf16_length(whole)))
     return entry, Texts(whole=whole, blocks=())
+
+
+def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attachment on a line; empty if the line lacks it."""
+    recorded = data.get("attachment")
+    return recorded if isinstance(recorded, dict) else {}
 
 
 def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:

@@ -10,7 +10,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse
 
-from .records import QUEUED, is_result, rendered_texts, unrendered_text
+from .records import QUEUED, attachment_of, is_result, rendered_texts, unrendered_text
 
 ContentBlock = dict[str, Any]
 
@@ -99,7 +99,7 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
     """The recorded blocks that a message has; `data` is the object of its entry."""
     if message.role == Role.CUSTOM:
         texts = rendered_texts(data)
-        return [text_block(text) for text in (texts or [unrendered_text(data["attachment"])])]
+        return [text_block(text) for text in (texts or [unrendered_text(attachment_of(data))])]
     if message.role == Role.COMMAND:
         return [text_block(data["content"])]
     if message.role == Role.TOOL_RESULT:
@@ -124,10 +124,11 @@ def _as_sent(block: Any) -> Any:
 
 
 def _left(content: Any, blocks: tuple[Block, ...] | None) -> list[ContentBlock]:
-    """The blocks of a content that are left of it; a text is one block."""
+    """The blocks of a content that are left of it; a text is one block, and what is not a block is left out."""
     if isinstance(content, str):
         return [text_block(content)]
-    return [content[block.index] for block in blocks or ()]
+    left = (content[block.index] for block in blocks or ())
+    return [block for block in left if isinstance(block, dict) and isinstance(block.get("type"), str)]
 
 
 def _result(data: Mapping[str, Any], message: Message) -> ContentBlock:
@@ -149,7 +150,7 @@ def _attachment(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
 
     Versions that do not read rendered texts do not know the attachments of those that write them, but for one.
     """
-    texts, attachment = rendered_texts(data), data["attachment"]
+    texts, attachment = rendered_texts(data), attachment_of(data)
     author = Author.SYSTEM if data.get("renderedRole", "system") == "system" else Author.CLIENT
     if not reads_rendered:
         author = Author.CLIENT

@@ -216,7 +216,7 @@ class ClaudeCodeTree(SessionTree):
         """Let what was added to a reply follow its last entry: first what leads nowhere, as do most results of parallel
         calls, then what leads on."""
         followed = self._followed_by_speech()
-        lasts = {self._replies[reply][-1]: reply for reply in self._added}
+        lasts = {self._replies[reply][-1]: reply for reply in self._added if reply in self._replies}
         children: dict[int, list[int]] = {}
         for position in self._current:
             if self.parents[position] in lasts:
@@ -272,7 +272,7 @@ class ClaudeCodeTree(SessionTree):
         last = {entry.reply: index for index, entry in enumerate(path) if entry.reply}
         added: dict[int, list[Entry]] = {}
         for reply, index in last.items():
-            family = [*self._replies[reply], *self._added.get(reply, ())]
+            family = [*self._replies.get(reply, ()), *self._added.get(reply, ())]
             away = [position for position in family if position not in here and position >= since]
             if away:
                 added[index] = [self.entries[position] for position in away]

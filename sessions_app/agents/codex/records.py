@@ -270,7 +270,7 @@ def _describe_content(content: list[Any]) -> tuple[tuple[Block, ...], Texts, int
 
 
 def _describe_block(part: object, index: int) -> tuple[Block, str]:
-    kind = part.get("type") if isinstance(part, Mapping) else None
+    kind = name_of(part.get("type")) if isinstance(part, Mapping) else ""
     if isinstance(part, Mapping) and kind in _TEXTS and isinstance(text := part.get("text"), str):
         units = utf16_length(text)
         return Block(index, BlockType.TEXT, max(1, tokens_of(units)), units), text
@@ -278,7 +278,7 @@ def _describe_block(part: object, index: int) -> tuple[Block, str]:
         return Block(index, BlockType.IMAGE, tokens_of(IMAGE_UNITS), IMAGE_UNITS), "[image]"
     text = stringify(part)
     units = utf16_length(text)
-    return Block(index, name_of(kind) or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text
+    return Block(index, kind or BlockType.UNKNOWN, max(1, tokens_of(units)), units), text
 
 
 def _texts_in(parts: object) -> Iterator[str]:

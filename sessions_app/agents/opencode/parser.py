@@ -23,6 +23,7 @@ from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts, tokens_of
 from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import Line
+from sessions_app.sessionlog.raw_json import members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
 from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame
@@ -197,7 +198,6 @@ class OpenCodeParser:
         )
         content = call_content(part, row_id)
         call = Recorded(_with(place, content, message), content.texts, part)
-        before, after = frame(Row(PART, row_id, 0, message_id=message.id))
         result = _entry(
             line,
             row_id,
@@ -209,8 +209,8 @@ class OpenCodeParser:
             failed=status_of(part) == "error",
             stop_reason=status_of(part),
         )
-        length = len(line.raw) - len(before) - len(after) + 1
-        result = msgspec.structs.replace(result, offset=line.offset + len(before), length=length)
+        start, length = _data_in(line.raw, Row(PART, row_id, 0, message_id=message.id))
+        result = msgspec.structs.replace(result, offset=line.offset + start, length=length)
         content = result_content(part)
         return [call, Recorded(_with(result, content, message), content.texts, part)]
 
@@ -227,6 +227,15 @@ class OpenCodeParser:
             self.torn += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def _data_in(raw: bytes, row: Row) -> tuple[int, int]:
+    """The position and the length of a row's data in its line, which in a damaged export may be written differently."""
+    before, after = frame(row)
+    if raw.startswith(before) and raw.endswith(after.rstrip(b"\n")):
+        return len(before), len(raw) - len(before) - len(after) + 1
+    data = members(raw)["data"]
+    return data.start, data.end - data.start
 
 
 def header_of(session_id: str, data: Mapping[str, Any]) -> Header:

@@ -91,8 +91,9 @@ class DatabaseSource:
         return render(row, row.data if row.data is not None else self._data(row))
 
     def _data(self, row: Row) -> bytes:
+        """Nothing if a damaged index named a row that does not exist: the reader then refuses the line."""
         found = self._connection.execute(_DATA[row.type], (row.id,)).fetchone()
-        return bytes(found[0] or b"")
+        return bytes(found[0] or b"") if found is not None else b""
 
 
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:

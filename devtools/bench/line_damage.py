@@ -1,0 +1,154 @@
+"""Damaged sessions of any agent: lines that are torn, moved, or say what no agent writes."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .damage import (
+    Lines,
+    filled_with_nul,
+    glued,
+    torn_and_glued,
+    truncated,
+    with_blank_line,
+    with_byte_order_mark,
+    with_carriage_returns,
+    with_garbage,
+    with_invalid_utf8,
+    with_nul_line,
+    with_repeated_line,
+    with_value,
+)
+
+DEEP: Final = 100_000
+"""Levels of nesting that no reader follows."""
+HOSTILE: Final[Sequence[Any]] = (
+    *(None, True, 0, -1, 1.5, 10**400, 2**63, "", "\ud800", "\0", "x" * 300, "../../etc/passwd"),
+    *(
+        [],
+        [[]],
+        [None],
+        [7],
+        ["text"],
+        [{}],
+        {},
+        {"type": 7},
+        {"type": "text"},
+        {"type": "text", "text": None},
+    ),
+    *([{"type": "text", "text": ["x"]}], [{"type": "tool_use"}], [{"type": "tool_result", "content": [5]}]),
+)
+"""Values in places where agents write others."""
+
+
+def with_flipped_bits(lines: Lines, chance: random.Random) -> Lines:
+    whole = bytearray(b"\n".join(lines))
+    for _ in range(chance.randint(1, 8)):
+        whole[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+    return bytes(whole).split(b"\n")
+
+
+def without_lines(lines: Lines, chance: random.Random) -> Lines:
+    start = chance.randrange(len(lines))
+    return [*lines[:start], *lines[start + chance.randint(1, 3) :]] or lines[:1]
+
+
+def with_swapped_lines(lines: Lines, chance: random.Random) -> Lines:
+    first, second = chance.randrange(len(lines)), chance.randrange(len(lines))
+    swapped = list(lines)
+    swapped[first], swapped[second] = lines[second], lines[first]
+    return swapped
+
+
+def with_nested_line(lines: Lines, chance: random.Random) -> Lines:
+    at = chance.randint(0, len(lines))
+    nested = chance.choice((b"[" * DEEP + b"]" * DEEP, b'{"type":' * DEEP + b"1" + b"}" * DEEP))
+    return [*lines[:at], nested, *lines[at:]]
+
+
+def with_hostile_value(lines: Lines, chance: random.Random) -> Lines:
+    return _with_value_at_random(lines, chance, lambda _: chance.choice(HOSTILE))
+
+
+def with_value_of_another(lines: Lines, chance: random.Random) -> Lines:
+    """A value from another line, of the same name if there is one: an id, a time, a content."""
+    other = _object(chance.choice(lines))
+
+    def replaced(name: object) -> Any:
+        found = [place[key] for place, key in _places(other) if key == name]
+        return chance.choice(found or HOSTILE)
+
+    return _with_value_at_random(lines, chance, replaced)
+
+
+def without_value(lines: Lines, chance: random.Random) -> Lines:
+    at = chance.randrange(len(lines))
+    data = _object(lines[at])
+    places = _places(data)
+    if not places:
+        return lines
+    place, key = chance.choice(places)
+    del place[key]
+    return [*lines[:at], json.dumps(data).encode(), *lines[at + 1 :]]
+
+
+DAMAGES: Final[Sequence[Callable[[Lines, random.Random], Lines]]] = (
+    *(truncated, glued, torn_and_glued, filled_with_nul, with_nul_line, with_repeated_line),
+    *(
+        with_invalid_utf8,
+        with_byte_order_mark,
+        with_carriage_returns,
+        with_blank_line,
+        with_value,
+        with_garbage,
+    ),
+    *(with_flipped_bits, without_lines, with_swapped_lines, with_nested_line),
+    *(with_hostile_value, with_value_of_another, without_value) * 5,
+)
+"""Wrong values have more ways to do harm than the others."""
+
+
+def damaged_lines(lines: Sequence[bytes], chance: random.Random) -> bytes:
+    """The bytes of a session with these lines after one to six damages, with or without a last newline."""
+    broken = list(lines)
+    for _ in range(chance.randint(1, 6)):
+        broken = chance.choice(DAMAGES)(broken, chance) or [b""]
+        if broken == [b""]:
+            break
+    return b"\n".join(broken) + chance.choice((b"\n", b"\n", b""))
+
+
+def _with_value_at_random(lines: Lines, chance: random.Random, value_for: Callable[[object], Any]) -> Lines:
+    at = chance.randrange(len(lines))
+    data = _object(lines[at])
+    places = _places(data)
+    if not places:
+        return lines
+    place, key = chance.choice(places)
+    place[key] = value_for(key)
+    return [*lines[:at], json.dumps(data).encode(), *lines[at + 1 :]]
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Every place below a value that has a value: the object or list, and the name or index in it."""
+    found: list[tuple[Any, Any]] = []
+    pending = [value]
+    while pending:
+        place = pending.pop()
+        keys = (
+            place.keys() if isinstance(place, dict) else range(len(place)) if isinstance(place, list) else ()
+        )
+        found += [(place, key) for key in keys]
+        pending += [place[key] for key in keys]
+    return found
+
+
+def _object(line: bytes) -> Any:
+    """The value of a line; nothing if it has none."""
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):
+        return {}

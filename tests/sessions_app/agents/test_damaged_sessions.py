@@ -1,0 +1,180 @@
+"""Damaged sessions of each agent are read, examined and rebuilt without an exception, and are not changed."""
+
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from devtools.bench.line_damage import damaged_lines
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.examination import diagnose
+from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.files import snapshot
+from tests.opencode_stores import OpenCodeStore, documents, worked_session
+from tests.sessions_app.agents.claude_code.test_random_plans import story
+from tests.sessions_app.agents.codex import rollouts
+
+NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
+COPIES: Final = 300
+BATCH: Final = 50
+LEAVES: Final = 4
+"""Branches that are rebuilt of a session, beside its own."""
+batches = pytest.mark.parametrize("first", range(0, COPIES, BATCH))
+
+
+def use(path: Path) -> LoadedSession | None:
+    """Read a session in every way; None if it has no entries, or is not a session any more."""
+    try:
+        loaded = load_session(path)
+        leaf_ids = {loaded.leaf_id}
+    except RedlineError:
+        return None
+    diagnose(loaded.path)
+    inner = set(loaded.tree.parents)
+    ends = [entry.id for at, entry in enumerate(loaded.tree.entries) if at not in inner]
+    agent = agent_at(loaded.path)
+    for leaf_id in {*leaf_ids, *ends[:LEAVES]}:
+        branch = loaded.tree.branch(leaf_id)
+        loaded.texts(branch)
+        for generation in agent.generations:
+            context = generation.reader.rebuild(branch)
+            for rule in (generation.rules, *generation.writers):
+                assert all(rule.protection(entry) != "" for entry in branch)
+            generation.rules.compactable(branch)
+            list(sent_messages(loaded, agent, context))
+            rebuilt_messages(loaded, agent, context)
+            certify(loaded, agent, generation.reader, NOW, leaf_id=leaf_id)
+    return loaded
+
+
+def claude_code_session(chance: random.Random) -> bytes:
+    return story(chance).content
+
+
+def codex_session(chance: random.Random) -> bytes:
+    items: list[rollouts.Item | bytes] = [rollouts.meta(), rollouts.turn_context(), rollouts.world_state()]
+    kept: list[rollouts.Item] = []
+    for turn in range(chance.randint(2, 6)):
+        said = [
+            rollouts.user(f"p{turn}"),
+            rollouts.reasoning(name=f"rs_{turn}"),
+            *(rollouts.call(f"c{turn}.{number}") for number in range(2)),
+            *(rollouts.output(f"c{turn}.{number}") for number in range(2)),
+            rollouts.answer(f"a{turn}"),
+        ]
+        items += [*said, rollouts.token_count(900, 900)]
+        kept += said
+        if chance.random() < 0.3:
+            kept = chance.sample(kept, len(kept) // 2)
+            items.append(rollouts.compacted(*kept))
+    if chance.random() < 0.3:
+        items.append(rollouts.rolled_back(1))
+    return rollouts.Rollout(*items, paginated=chance.random() < 0.5).content
+
+
+CLAUDE_CODE: Final = Path(".claude", "projects", "-work", "5e551014-0000-4000-8000-000000000001.jsonl")
+CODEX: Final = Path(".codex", "sessions", f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl")
+
+
+@batches
+@pytest.mark.parametrize(
+    ("session", "place"),
+    [(claude_code_session, CLAUDE_CODE), (codex_session, CODEX)],
+    ids=["claude-code", "codex"],
+)
+def test_damaged_files(
+    session: Callable[[random.Random], bytes], place: Path, first: int, tmp_path: Path
+) -> None:
+    path = tmp_path / place
+    path.parent.mkdir(parents=True)
+    read = 0
+    for seed in range(first, first + BATCH):
+        chance = random.Random(seed)
+        content = damaged_lines(session(chance).splitlines(), chance)
+        path.write_bytes(content)
+        read += use(path) is not None
+        assert path.read_bytes() == content
+    assert read > BATCH // 2
+
+
+@batches
+def test_damaged_exports_of_opencode(first: int, tmp_path: Path) -> None:
+    original = worked_session(OpenCodeStore(tmp_path / "opencode"))
+    with agent_at(original).open(original) as reader:
+        lines = b"".join(reader.chunks(0)).splitlines()
+    path = tmp_path / "export.jsonl"
+    read = 0
+    for seed in range(first, first + BATCH):
+        content = damaged_lines(lines, random.Random(seed))
+        path.write_bytes(content)
+        read += use(path) is not None
+        assert path.read_bytes() == content
+    assert read > BATCH // 2
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_rows_of_opencode(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = worked_session(store)
+    with closing(sqlite3.connect(store.database)) as connection, connection:
+        for select, update in (
+            ("SELECT id, data FROM message", "UPDATE message SET data = ? WHERE id = ?"),
+            ("SELECT id, data FROM part", "UPDATE part SET data = ? WHERE id = ?"),
+        ):
+            for row_id, data in chance.sample(connection.execute(select).fetchall(), 3):
+                damaged = damaged_lines([data.encode()], chance)
+                value = chance.choice([damaged, damaged.decode("utf-8", "replace"), 7, b"\0"])
+                connection.execute(update, (value, row_id))
+        connection.execute(
+            "UPDATE session SET revert = ?", (chance.choice([None, "{", "[]", '{"messageID":7}']),)
+        )
+        connection.execute("UPDATE part SET message_id = 'msg_gone' WHERE rowid = ?", (chance.randint(1, 9),))
+    before = list(store.run("SELECT * FROM part ORDER BY id"))
+    assert use(path) is not None
+    assert list(store.run("SELECT * FROM part ORDER BY id")) == before
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_databases_of_opencode(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = worked_session(store)
+    store.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray(store.database.read_bytes())
+    for _ in range(chance.randint(1, 40)):
+        content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
+    if chance.random() < 0.2:
+        del content[chance.randrange(len(content)) :]
+    store.database.write_bytes(content)
+    use(path)
+    assert store.database.read_bytes() == content
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_documents_of_opencode(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    store = OpenCodeStore(tmp_path / "database")
+    worked_session(store)
+    path = documents(tmp_path / "opencode", store)
+    found = sorted((tmp_path / "opencode" / "storage").rglob("*.json"))
+    for document in chance.sample(found, 5):
+        if chance.random() < 0.2:
+            document.unlink()
+        else:
+            document.write_bytes(
+                damaged_lines([json.dumps(json.loads(document.read_bytes())).encode()], chance)
+            )
+    before = snapshot(tmp_path / "opencode")
+    use(path)
+    assert snapshot(tmp_path / "opencode") == before
