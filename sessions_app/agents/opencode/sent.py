@@ -81,8 +81,8 @@ def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Map
         elif entry.type != "tool":
             text += text_of(part.get("text"))
         elif entry.role == Role.TOOL_RESULT:
-            files = attachments_of(part)
-            results.append(_result(part, [file for file in files if not _is_media(file)]))
+            files = [] if entry.stop_reason == CLEARED_STATUS else attachments_of(part)
+            results.append(_result(entry, part, [file for file in files if not _is_media(file)]))
             media += filter(_is_media, files)
         else:
             calls.append(_call(part))
@@ -102,8 +102,9 @@ def _call(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"id": text_of(part.get("callID")), "type": "function", "function": function}
 
 
-def _result(part: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    output = output_of(part)
+def _result(entry: Entry, part: Mapping[str, Any], files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A result; it is cleared if its entry is, as in a context that is not written yet."""
+    output = CLEARED if entry.stop_reason == CLEARED_STATUS else output_of(part)
     if files:
         text = [{"type": "text", "text": output}] if output else []
         output = stringify([*text, *map(_attachment, files)])
@@ -123,9 +124,6 @@ def _is_media(file: Mapping[str, Any]) -> bool:
 def message_json(message: Message, line: bytes) -> Mapping[str, Any]:
     """One part of a message in the client's form, however the model is told its reasoning."""
     part = _recorded(line, message.entry)
-    if message.entry.stop_reason == CLEARED_STATUS:
-        result = {"role": "tool", "tool_call_id": text_of(part.get("callID")), "content": CLEARED}
-        return {"role": "tool", "results": [result]}
     if message.role in _USERS:
         return {"role": "user", "content": [_user_block(message.entry, part)]}
     spoken, *results = _reply([(message.entry, part)], message.entry.model)

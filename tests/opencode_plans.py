@@ -1,0 +1,91 @@
+"""Plans for sessions of OpenCode, carried out on a database, with the messages that were approved."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from compaction_app.commit.change import lines_of, write_facts
+from compaction_app.commit.proof import approved_messages
+from sessions_app.agents.base import RowChanges
+from sessions_app.agents.opencode.agent import OPENCODE
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.locks import LockedSession, session_lock
+from sessions_app.storage.rows import back_up_rows, backed_up_steps, change_rows, plan_steps
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+GENERATION: Final = OPENCODE.generations[0]
+WRITERS: Final = {writer.name: writer for writer in GENERATION.writers}
+Sent = list[Mapping[str, Any]]
+
+
+class WrittenRows(NamedTuple):
+    """A plan that was carried out: the session that has its context, what was approved, and the backup."""
+
+    path: Path
+    approved: Sent
+    backup: Path
+
+
+def context_of(loaded: LoadedSession) -> ActiveContext:
+    return GENERATION.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+
+
+def sent_of(loaded: LoadedSession, context: ActiveContext | None = None) -> Sent:
+    """What the client would send of a session, or of another context of it."""
+    with lines_of(loaded) as line:
+        return list(OPENCODE.sent_messages(context or context_of(loaded), line))
+
+
+def write_rows(path: Path, name: str, targets: Iterable[Target], data: Path) -> WrittenRows:
+    """Carry out a plan by a writer. `data` is a directory for locks and backups."""
+    loaded, writer, targets = load_session(path), WRITERS[name], tuple(targets)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    now = datetime.now(UTC)
+    with lines_of(loaded) as line:
+        change = writer.write(branch, Deletion(targets, (), Stats()), write_facts(loaded, line, path, now))
+    assert isinstance(change, RowChanges)
+    applied = [target for target in targets if target not in set(writer.unapplied(branch, targets))]
+    context = context_of(loaded)
+    left = replace(context, messages=tuple(approved_messages(context, applied, writer)))
+    approved = sent_of(loaded, left)
+    steps = plan_steps(path.parent, change)
+    with session_lock(data, path, 1) as locked:
+        backup = back_up_rows(locked, steps, now)
+        _change(locked, path.parent, steps)
+    return WrittenRows(path.with_name(change.created) if change.created else path, approved, backup.path)
+
+
+def put_rows_back(path: Path, backup: Path, data: Path) -> None:
+    with session_lock(data, path, 1) as locked:
+        _change(locked, path.parent, [step.reversed for step in backed_up_steps(backup)])
+
+
+def _change(locked: LockedSession, database: Path, steps: Any) -> None:
+    change_rows(
+        locked,
+        database,
+        steps,
+        is_in_place=False,
+        require_unchanged=lambda _: None,
+        prove=lambda _: 0,
+        note=lambda _: "",
+        record=lambda _: None,
+    )
+
+
+def every_row(database: Path) -> dict[str, list[dict[str, Any]]]:
+    """All rows that a writer could touch."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.row_factory = sqlite3.Row
+        return {
+            table: [dict(row) for row in connection.execute(f"SELECT * FROM {table} ORDER BY id")]  # noqa: S608
+            for table in ("session", "message", "part")
+        }

@@ -1,0 +1,66 @@
+"""Random accepted plans: each writer gives exactly the approved context, and an undo the old rows."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devtools.bench.written_plans import random_plan
+from sessions_app.storage.session_loader import load_session
+from tests.opencode_plans import GENERATION, WRITERS, every_row, put_rows_back, sent_of, write_rows
+from tests.opencode_stores import OpenCodeStore, reasoning, text, tool
+
+STATES: tuple[dict[str, Any], ...] = (
+    *({}, {}, {}),
+    {"status": "error", "error": "It failed."},
+    {"status": "running"},
+    {"time": {"start": 1, "end": 2, "compacted": 3}},
+    {"attachments": [{"mime": "image/png", "url": "data:image/png;base64,aGk="}]},
+    {"time": {}},
+)
+
+
+def random_session(store: OpenCodeStore, chance: random.Random) -> Path:
+    """A session with everything that the client records, compactions and reverts among it."""
+    path = store.session()
+    users = []
+    for turn in range(chance.randrange(2, 6)):
+        users.append(store.user(f"Do {turn}.", *[text("More.", synthetic=True)] * chance.randrange(2)))
+        for step in range(chance.randrange(1, 4)):
+            parts: list[Any] = [{"type": "step-start"}]
+            parts += [reasoning(f"Hm {turn} {step}.")] * chance.randrange(2)
+            parts += [text(f"So {turn} {step}.")] * chance.randrange(2)
+            parts += [
+                tool(f"c{turn}{step}{number}", f"output {number}\n" * 9, **chance.choice(STATES))
+                for number in range(chance.randrange(3))
+            ]
+            error = {"error": {"name": "MessageAbortedError"}} if chance.random() < 0.1 else {}
+            store.assistant(*parts, **error)
+        if chance.random() < 0.3:
+            tail = {"tail_start_id": chance.choice(users)} if chance.random() < 0.5 else {}
+            asked = store.user({"type": "compaction", "auto": True, **tail})
+            store.assistant(text("A summary."), summary=True, parentID=asked)
+    if chance.random() < 0.2:
+        store.run("UPDATE session SET revert = ?", json.dumps({"messageID": users[-1]}))
+    return path
+
+
+@pytest.mark.parametrize("writer", list(WRITERS))
+@pytest.mark.parametrize("seed", range(12))
+def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: str, seed: int) -> None:
+    chance = random.Random(seed)
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = random_session(store, chance)
+    before = every_row(store.database)
+    for _ in range(4):
+        plan = random_plan(load_session(path), GENERATION, WRITERS[writer], chance, chance.randrange(1, 9))
+        if plan is None:
+            continue
+        written = write_rows(path, writer, plan.targets, tmp_path / "data")
+        assert sent_of(load_session(written.path)) == written.approved
+        put_rows_back(path, written.backup, tmp_path / "data")
+        assert every_row(store.database) == before
