@@ -10,14 +10,14 @@ call that was open when the session ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.base import Generation
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.records import rendered_texts, unrendered_text
-from sessions_app.agents.claude_code.sent import INTERRUPTED
+from sessions_app.agents.claude_code.sent import INTERRUPTED, REMINDER
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
@@ -29,6 +29,11 @@ from sessions_app.storage.files import SessionReader, real_path
 from .conformance import VectorDifference, compare
 
 CLIENTS: Final = "clients"
+REFRESHED: Final = frozenset(
+    {"environment", "model", "date", "remote_session_change", "total_tokens_reminder"}
+)
+"""The attachments that are left out of the contexts of vectors: the client adds them on each start."""
+TAG: Final = REMINDER.split("{}")
 
 
 def is_claude_code_vector(file: Path) -> bool:
@@ -52,7 +57,9 @@ def claude_code_differences(session: Path, case: Mapping[str, Any]) -> Iterator[
             continue
         context = generation_of(version).reader.rebuild(branch)
         found = list(CLAUDE_CODE.sent_messages(context, line))
-        bare = {text for entry in _attachments(context) if (text := _bare_text(parse(line(entry))))}
+        attached = [parse(line(entry)) for entry in _attachments(context)]
+        bare = {text for data in attached if (text := _bare_text(data))}
+        found = list(_without_refreshed(found, attached, client["context"]))
         yield from compare(version, _without_words(client["context"], found, bare), found)
 
 
@@ -75,6 +82,34 @@ def _bare_text(data: Mapping[str, Any]) -> str:
     return unrendered_text(data["attachment"]) if is_bare else ""
 
 
+def _without_refreshed(
+    messages: Iterable[Mapping[str, Any]],
+    attached: Sequence[Mapping[str, Any]],
+    sent: Sequence[Mapping[str, Any]],
+) -> Iterator[Mapping[str, Any]]:
+    """The messages without texts that begin with what the client adds again on each start, if it was left out."""
+    texts = [_untagged(str(block.get("text", ""))) for message in sent for block in message["content"]]
+    added = (
+        _untagged(text)
+        for data in attached
+        if data["attachment"].get("type") in REFRESHED
+        for text in rendered_texts(data) or ()
+    )
+    refreshed = tuple(text for text in added if not any(text in one for one in texts))
+    for message in messages:
+        content = [
+            block
+            for block in message["content"]
+            if not (refreshed and _untagged(str(block.get("text", ""))).startswith(refreshed))
+        ]
+        if content:
+            yield {**message, "content": content}
+
+
+def _untagged(text: str) -> str:
+    return text.strip().removeprefix(TAG[0]).removesuffix(TAG[1]).strip()
+
+
 def _without_words(sent: Any, found: Any, bare: set[str]) -> Any:
     """What a client sent, with the texts found here where they differ only in the client's words."""
     if isinstance(sent, dict) and isinstance(found, dict):
@@ -84,6 +119,7 @@ def _without_words(sent: Any, found: Any, bare: set[str]) -> Any:
         return [*(_without_words(*pair, bare) for pair in zip(sent, found, strict=False)), *rest]
     if isinstance(sent, str) and isinstance(found, str):
         is_interrupted = found == INTERRUPTED and sent.startswith(INTERRUPTED.rstrip("]"))
-        is_bare = found.strip() in bare and found.strip() in sent
+        pieces = found.strip().split("\n\n")
+        is_bare = not bare.isdisjoint(pieces) and all(piece in sent for piece in pieces)
         return found if is_interrupted or is_bare else sent
     return sent

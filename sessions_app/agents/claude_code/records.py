@@ -45,6 +45,8 @@ BOUNDARY: Final = "compact_boundary"
 SNAPSHOT: Final = "prompt_snapshot"
 """The attachment that is not part of the conversation."""
 QUEUED: Final = "queued_command"
+_CONTENTS: Final = ("prompt", "content", "snippet")
+"""The fields of an attachment that have what it adds."""
 TITLES: Final[Mapping[str, str]] = {
     "last-prompt": "lastPrompt",
     "summary": "summary",
@@ -262,15 +264,15 @@ def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
 
 
 def unrendered_text(attachment: Mapping[str, Any]) -> str:
-    """What an attachment adds, without the client's words."""
-    value = attachment.get("prompt") or attachment.get("content") or attachment
+    """What an attachment adds, without the client's words; empty if it adds nothing that is recorded."""
+    value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
     if isinstance(value, list):
-        texts = [block.get("text") for block in value if isinstance(block, dict)]
-        if texts and all(isinstance(text, str) for text in texts):
+        texts = [block.get("text") if isinstance(block, dict) else block for block in value]
+        if all(isinstance(text, str) for text in texts):
             return "\n".join(map(str, texts))
-    if value is attachment and not any(given for name, given in attachment.items() if name != "type"):
-        return ""
-    return value if isinstance(value, str) else stringify(value) if value else ""
+    if isinstance(value, dict) and isinstance(_object(value.get("file")).get("content"), str):
+        return str(value["file"]["content"])
+    return value if isinstance(value, str) else stringify(value)
 
 
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:

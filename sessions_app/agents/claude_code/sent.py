@@ -48,10 +48,8 @@ class Habits(NamedTuple):
     """Calls come after everything else in a reply, unless thinking stands both before and after one."""
     moves_early_results: bool
     """A result before its call is moved behind it."""
-    fills_results: bool
-    """Attachments after a result become part of it."""
     reads_rendered: bool
-    """Attachments are sent as they were rendered when they were written."""
+    """Attachments are sent as they were rendered when they were written; each but the last text of one is a message."""
     drops_other_thinking: bool
     """Thinking of other models than the last one is left out."""
     leaves_commands_open: bool
@@ -60,8 +58,8 @@ class Habits(NamedTuple):
     """The next prompt is not joined with one that an error answered."""
 
 
-CURRENT: Final = Habits(*[True] * 9)
-OLDER: Final = Habits(*[False] * 9)
+CURRENT: Final = Habits(*[True] * 8)
+OLDER: Final = Habits(*[False] * 8)
 NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
 """Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
 
@@ -92,12 +90,17 @@ _Turn = _UserTurn | _Reply
 
 
 def sent_messages(
-    context: ActiveContext, line: Callable[[Entry], bytes], habits: Habits = CURRENT
+    context: ActiveContext,
+    line: Callable[[Entry], bytes],
+    habits: Habits = CURRENT,
+    *,
+    closed: bool = True,
 ) -> Iterator[Mapping[str, Any]]:
     """The messages of a context with role and content; a content that is one text is one block.
 
     What the client adds on each start is not among them, nor its own words: an attachment that was not recorded as
-    rendered is sent here as what it adds, without them.
+    rendered is sent here as what it adds, without them. `closed`: the session is resumed with another prompt; if not,
+    the request is the one after its last line.
     """
     lines = list(sent_lines(context.messages, line, reads_rendered=habits.reads_rendered))
     if habits.moves_early_results:
@@ -105,10 +108,11 @@ def sent_messages(
     if habits.drops_other_thinking:
         lines = list(_with_own_thinking(lines))
     lines = list(_said_lines(_called_lines(lines, habits)))
-    lines = list(_closed(lines, habits))
-    is_open = not habits.parts_prompts_at_errors or not lines or lines[-1].sent
+    if closed:
+        lines = list(_closed(lines, habits))
+    is_parted = habits.parts_prompts_at_errors and bool(lines) and not lines[-1].sent
     lines = [line for line in lines if line.sent]
-    if is_open and lines and lines[-1].author in (Author.USER, Author.COMMAND):
+    if closed and not is_parted and lines and lines[-1].author in (Author.USER, Author.COMMAND):
         lines.append(NEXT_PROMPT)
     turns = _turns(lines)
     _pair(turns)
@@ -311,15 +315,17 @@ def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mappin
     added: list[SentLine] = []
     said: list[SentLine] = []
     for line in lines:
-        if line.author is Author.CLIENT and results and habits.fills_results:
+        if line.author is Author.CLIENT and results:
             results[-1] = _with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
         elif line.author is Author.CLIENT:
-            added.append(line)
+            *apart, last = line.blocks
+            yield from ({"role": "user", "content": [block]} for block in apart)
+            added.append(line._replace(blocks=[last]))
         elif line.author is not Author.SYSTEM:
             results += line.blocks if line.author is Author.RESULT else []
             said.append(line)
     system = [line for line in lines if line.author is Author.SYSTEM]
-    texts = ["\n".join(block["text"] for block in line.blocks) for line in system]
+    texts = ["\n".join(_without_tags(block["text"]) for block in line.blocks) for line in system]
     if system and not (said or added or results):
         yield {"role": "user", "content": [text_block(REMINDER.format(text)) for text in texts]}
         return
@@ -330,6 +336,12 @@ def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mappin
     yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
     if system:
         yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
+
+
+def _without_tags(text: str) -> str:
+    """A text for the system, which is recorded as a reminder for the user."""
+    before, after = REMINDER.split("{}")
+    return text.removeprefix(before).removesuffix(after) if text.startswith(before) else text
 
 
 def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:

@@ -560,10 +560,37 @@ def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected:
         assert found == f"user: =c1 {expected} | p2"
 
 
+def test_each_text_of_an_attachment_but_the_last_is_a_message() -> None:
+    lines = [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")]
+    assert sent(lines) == ["user: A", "user: B\n | p1", "assistant: r1"]
+
+
+def test_a_text_for_the_system_has_no_tags() -> None:
+    tagged = "<system-reminder>\nA\n</system-reminder>"
+    lines = [user("p1", None), attachment("a", "p1", tagged, role="system"), reply("r1", "a")]
+    assert sent(lines) == ["user: p1", "system: A", "assistant: r1"]
+    between = [*talk(1), attachment("a", "r1", tagged, role="system"), reply("r2", "a")]
+    assert sent(between)[2] == f"user: {tagged}"
+
+
 def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words() -> None:
     lines = [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")]
     assert sent(lines) == ["user: p1", "system: more", "assistant: r1"]
     assert sent(lines, OLDER) == ["user: more\n | p1", "assistant: r1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"type": "hook_success", "stdout": "noise", "content": ""}, None),
+        ({"type": "hook_success", "content": ["a", "b"]}, "a\nb"),
+        ({"type": "file", "content": {"type": "text", "file": {"content": "inside"}}}, "inside"),
+    ],
+)
+def test_what_an_attachment_adds_without_being_rendered(content: Object, expected: str | None) -> None:
+    lines = [user("p1", None), attachment("a", "p1", **content), reply("r1", "a")]
+    between = [] if expected is None else [f"system: {expected}"]
+    assert sent(lines) == ["user: p1", *between, "assistant: r1"]
 
 
 def test_a_recorded_prompt_of_the_system_is_not_sent() -> None:

@@ -1,0 +1,92 @@
+"""The request ledger: hashes of the messages that the client sent, compared with Redline's reading."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from sessions_app.agents.claude_code.ledger import LedgerProof, ledger_proof, message_hash
+
+from .sessions import Object, attachment, call, entries_of, reply, result, text, timed, user
+
+EFFORT = {"effort": "medium"}
+
+
+def message(role: str, *blocks: Any, **fields: Any) -> Object:
+    content = [text(block) if isinstance(block, str) else block for block in blocks]
+    return {"role": role, "content": content, **fields}
+
+
+def request(name: str, *messages: Object, base: str = "", keep: int = 0) -> Object:
+    ledger: Object = {
+        "type": "api-request",
+        "id": name,
+        "keep": keep,
+        "tail": list(map(message_hash, messages)),
+    }
+    return ledger | {"params": {"output_config": EFFORT}} | ({"base": base} if base else {})
+
+
+def blob(sent: Object) -> Object:
+    return {"type": "api-request-blob", "hash": message_hash(sent), "message": sent}
+
+
+def proof_of(lines: list[Object], compared: int = 10) -> LedgerProof | None:
+    raw = timed(lines)
+    return ledger_proof(entries_of(raw), lambda entry: raw[entry.offset :][: entry.length], compared)
+
+
+P1, CALL = (
+    message("user", "p1"),
+    message("assistant", {"type": "tool_use", "id": "c", "name": "Look", "input": {"at": "c"}}),
+)
+FOUND = message("user", {"type": "tool_result", "tool_use_id": "c", "content": "found c"})
+TALK = [
+    user("p1", None),
+    request("q1", P1),
+    reply("r1", "p1", call("c")),
+    result("x1", "r1", "c"),
+    request("q2", CALL, FOUND, base="q1", keep=1),
+    reply("r2", "x1"),
+]
+
+
+def test_recorded_requests_are_reproduced_from_the_lines_before_them() -> None:
+    assert proof_of(TALK) == LedgerProof(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
+    assert proof_of(TALK, compared=1) == LedgerProof(
+        2, compared=1, equal=1, messages=3, reproduced=3, recorded=0
+    )
+
+
+def test_a_session_without_a_ledger_proves_nothing() -> None:
+    assert proof_of([TALK[0], TALK[2]]) is None
+    assert proof_of([TALK[0], request("q", P1, base="gone", keep=1)]) is None
+
+
+def test_what_the_ledger_contains_itself_is_counted_apart() -> None:
+    own = message("user", "the client's own words")
+    lines = [blob(own), user("p1", None), request("q1", own, P1)]
+    assert proof_of(lines) == LedgerProof(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
+
+
+def test_another_reading_is_noticed() -> None:
+    other = [*TALK[:2], reply("r1", "p1", call("d")), *TALK[3:]]
+    assert proof_of(other) == LedgerProof(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
+    swapped = [user("p1", None), reply("r1", "p1"), request("q", message("assistant", "r1"), P1)]
+    assert proof_of(swapped) == LedgerProof(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
+
+
+def test_a_message_of_the_system_says_the_effort() -> None:
+    system = message("system", "A", output_config=EFFORT)
+    lines = [user("p1", None), attachment("a", "p1", "A", role="system"), request("q", P1, system)]
+    assert proof_of(lines) == LedgerProof(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
+
+
+def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:
+    marked = {**text("p1"), "cache_control": {"type": "ephemeral"}}
+    assert (
+        len({message_hash(one) for one in (P1, {"role": "user", "content": "p1"}, message("user", marked))})
+        == 1
+    )
+    as_sent = '{"content":[{"text":"é","type":"text"}],"role":"user"}'.encode()
+    assert message_hash(message("user", "é")) == hashlib.sha256(as_sent).hexdigest()
