@@ -18,7 +18,7 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity
-from sessions_app.agents.base import Append, NewFile, RowChanges
+from sessions_app.agents.base import Append, Change, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
@@ -121,7 +121,7 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         line_count=len(lines),
         line_bytes=len(text) + 1,
         rows=len(change.changes) + len(change.copies) if isinstance(change, RowChanges) else 0,
-        created=change.name if isinstance(change, NewFile) else "",
+        created=_created(change),
         backup=backup.name,
         confirmations=list(_required_confirmations(approved, preflight)),
         brought_back=tuple(map(str, preflight.writer.unapplied(branch, validated.targets))),
@@ -131,6 +131,13 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         appended_after=preflight.parent_id,
         digest=preflight.digest(),
     )
+
+
+def _created(change: Change) -> str:
+    """The name of the new session that a change makes; empty if it makes none."""
+    if isinstance(change, NewFile):
+        return change.name
+    return change.created if isinstance(change, RowChanges) else ""
 
 
 def other_writers(run: Run, writer: str) -> list[str]:
@@ -210,7 +217,9 @@ class ResultView:
     line_number: int | None
     line_bytes: int
     resume: str
-    """The command that continues in the new session; empty if none was made."""
+    """The command that continues the session, or the new one."""
+    is_in_database: bool
+    """Whether rows were changed instead of lines appended."""
     new_session: Session | None
     certificate: Certificate | None
 
@@ -253,15 +262,15 @@ def view_result(compaction: Compaction) -> ResultView:
         line_number=number,
         line_bytes=length,
         resume=_resume_command(compaction),
+        is_in_database=compaction.session.agent.database(compaction.session.path) is not None,
         new_session=_new_session(compaction),
         certificate=stored_certificate(compaction),
     )
 
 
 def _resume_command(compaction: Compaction) -> str:
-    if not compaction.created:
-        return ""
-    command = compaction.session.agent.resume_command(Path(compaction.created))
+    path = Path(compaction.created) if compaction.created else compaction.session.path
+    command = compaction.session.agent.resume_command(path)
     return " ".join(map(shell_quoted, command))
 
 
