@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redline import configuration
-from redline.configuration import FILE_NAME, RootSetting, load
+from redline.configuration import FILE_NAME, RootSetting, default_roots, load
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
@@ -44,6 +44,10 @@ def test_the_agents_own_directories_are_the_default_roots(
     assert [(str(root.path), root.agent) for root in found.roots] == [
         ("/home/someone/.atomic/agent/sessions", "atomic"),
         ("/home/someone/.pi/agent/sessions", "pi"),
+        ("/home/someone/.claude/projects", "claude-code"),
+        ("/home/someone/.codex/sessions", "codex"),
+        ("/home/someone/.codex/archived_sessions", "codex"),
+        ("/home/someone/.local/share/opencode", "opencode"),
     ]
     assert (found.windows, found.thinking_guard, found.live_minutes, found.lock_seconds) == (
         {},
@@ -113,7 +117,7 @@ def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(
     found, faults = load(tmp_path)
     assert len(faults) == 1
     assert expected in faults[0]
-    assert (found.live_minutes, found.thinking_guard, len(found.roots)) == (5, "latest", 2)
+    assert (found.live_minutes, found.thinking_guard, found.roots) == (5, "latest", default_roots())
 
 
 @pytest.mark.parametrize(
