@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
@@ -13,6 +14,7 @@ from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, Pac
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.provider_rules import violations
 
 from .files import GrowthKind, SessionReader
@@ -116,7 +118,9 @@ def sent_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -
     """
     with agent.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        yield from agent.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
+        sent = agent.sent_messages(context, lambda entry: reader.read_at(entry.offset, entry.length))
+        # Numbers that are too large are sent as null.
+        yield from (json.loads(stringify(message)) for message in sent)
 
 
 def _resume(

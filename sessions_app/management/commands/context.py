@@ -10,6 +10,8 @@ from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.session_certificate import sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.terminal import Column
 
@@ -37,9 +39,16 @@ class Command(RedlineCommand):
             default="",
             help=f"{', '.join(READERS)} (default: chosen by location, content and installed version)",
         )
+        parser.add_argument(
+            "--messages",
+            action="store_true",
+            help="with --json: also the messages with role and content, as the agent sends them",
+        )
         parser.add_argument("--entry", metavar="ID", help="show the whole text of this entry")
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if options["messages"] and not self.as_json:
+            raise BadInput("needs_json", "--messages is for --json. Nothing was read. Give both, or neither.")
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
@@ -57,6 +66,8 @@ class Command(RedlineCommand):
         }
         if context.refused is not None:
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
+        if options["messages"]:
+            shown["messages"] = list(sent_messages(loaded, reading.agent, context))
         self.show_json(shown)
         if not self.as_json:
             texts = loaded.texts([message.source for message in context.messages])

@@ -38,6 +38,10 @@ def package(outcome: PackageOutcome) -> PackageResult:
         ({"package": package(PackageOutcome.FAILED)}, True),
         ({"package": package(PackageOutcome.DIFFERENT)}, False),
         ({"package": package(PackageOutcome.REFUSED)}, False),
+        ({"client": package(PackageOutcome.EQUAL)}, True),
+        ({"client": package(PackageOutcome.FAILED)}, True),
+        ({"client": package(PackageOutcome.DIFFERENT)}, False),
+        ({"client": package(PackageOutcome.REFUSED)}, False),
     ],
 )
 def test_a_certificate_holds_unless_something_speaks_against_it(facts: dict[str, Any], holds: bool) -> None:
