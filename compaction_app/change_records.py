@@ -363,7 +363,7 @@ def settle(locked: LockedSession) -> None:
         # The lock is held here, so the process that was writing its plan is gone.
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
-    if note is not None and file_state(locked.path) is not None:
+    if note is not None and agent_at(locked.path).state(locked.path) is not None:
         with suppress(
             RedlineError, DatabaseError
         ):  # it is recorded, or was not made: the index can follow later

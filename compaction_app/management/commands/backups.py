@@ -6,10 +6,11 @@ from typing import Any, Final
 from django.core.management.base import CommandParser
 
 from compaction_app.backups.service import list_backups
+from sessions_app.agents.registry import agent_at
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.backups import verify
-from sessions_app.storage.files import file_state, real_path
+from sessions_app.storage.files import real_path
 from sessions_app.terminal import Column
 
 HOLDS = {True: "whole", False: "DAMAGED", None: "unverified"}
@@ -56,7 +57,7 @@ class Command(RedlineCommand):
                     printable(found.path),
                 ]
             )
-        if not documents and file_state(path) is None:
+        if not documents and agent_at(path).state(path) is None:
             raise BadInput("no_such_file", f"{options['path']} does not exist, and has no backups.")
         self.show_json(documents)
         if not documents:

@@ -39,6 +39,7 @@ _READER: Final = OpenCodeReader()
 _HEAD: Final = b'{"type":"session","data":{"id":"ses_'
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48
+_IDS_IN_A_MILLISECOND: Final = 1 << 12
 
 
 class OpenCodeAgent(SessionFileAgent):
@@ -106,7 +107,7 @@ class OpenCodeAgent(SessionFileAgent):
 
     def new_entry_id(self) -> str:
         """The part of an id after its kind: what is made later is greater."""
-        moment = (time.time_ns() // 244) % _ID_TIME
+        moment = (time.time_ns() * _IDS_IN_A_MILLISECOND // 1_000_000) % _ID_TIME
         rest = "".join(secrets.choice(_ID_CHARACTERS) for _ in range(14))
         return f"{moment:012x}{rest}"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -191,3 +193,11 @@ def test_large_outputs_are_recorded_once(store: OpenCodeStore) -> None:
     call, result = load_session(path).log.entries[-2:]
     assert (call.result_for, result.result_for) == (None, result.id)
     assert result.tokens == 750_000
+
+
+def test_new_ids_are_greater_the_later_they_are_made_and_like_the_clients() -> None:
+    ids = [OPENCODE.new_entry_id() for _ in range(100)]
+    assert ids == sorted(set(ids))
+    milliseconds = time.time_ns() // 1_000_000
+    assert abs(int(ids[-1][:12], 16) // 4096 - milliseconds % (1 << 36)) < 60_000
+    assert all(re.fullmatch(r"[0-9a-f]{12}[0-9A-Za-z]{14}", one) for one in ids)
