@@ -66,7 +66,7 @@ class ClaudeClient:
         self.version = self._printed_version()
         self.home = base / "home"
         self.project = base / "project"
-        self._server = server
+        self.server = server
         self._fresh: dict[str, frozenset[str]] = {}
         """By model, the paragraphs that the client adds to every conversation, without digits."""
         for directory in (self.home, self.project):
@@ -87,14 +87,14 @@ class ClaudeClient:
         self, prompt: str, *replies: ScriptedReply, resume: str = "", arguments: Iterable[str] = ()
     ) -> str:
         """One turn with these replies of the model; returns the id of the session."""
-        self._server.replies.extend(replies)
+        self.server.replies.extend(replies)
         run = self.run(prompt, resume=resume, arguments=arguments)
-        assert not self._server.replies, run.output
+        assert not self.server.replies, run.output
         return run.session_id
 
     def run(self, prompt: str, *, resume: str = "", arguments: Iterable[str] = (), **extra: str) -> ClaudeRun:
         """One headless turn; `extra` are environment variables."""
-        known = len(self._server.requests)
+        known = len(self.server.requests)
         snapshot = ("--system-prompt-snapshot", "off") if self.version >= (2, 1, 320) else ()
         command = [*self._command, "-p", "--output-format", "json", *SWITCHES, *snapshot, *arguments]
         ended = subprocess.run(
@@ -104,7 +104,7 @@ class ClaudeClient:
                 **QUIET,
                 "HOME": str(self.home),
                 "PATH": os.environ["PATH"],
-                "ANTHROPIC_BASE_URL": self._server.base_url,
+                "ANTHROPIC_BASE_URL": self.server.base_url,
                 **extra,
             },
             input="",
@@ -113,7 +113,7 @@ class ClaudeClient:
             timeout=RUN_SECONDS,
         )
         assert ended.stdout, (ended.returncode, ended.stderr)
-        return ClaudeRun(ended.stdout, tuple(self._server.requests[known:]))
+        return ClaudeRun(ended.stdout, tuple(self.server.requests[known:]))
 
     def context(self, session_id: str) -> list[Sent]:
         """What the client sends of a session when it resumes it; the session has one more turn afterwards."""

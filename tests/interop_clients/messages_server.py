@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
@@ -47,6 +47,8 @@ class MessagesServer:
         self.replies: deque[ScriptedReply] = deque()
         self.requests: list[dict[str, Any]] = []
         """The bodies of all requests for a reply, in order of arrival."""
+        self.before_reply: Callable[[], object] = lambda: None
+        """Called while a client waits for its reply."""
         self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
         self._lock = threading.Lock()
 
@@ -66,6 +68,7 @@ class MessagesServer:
 
     def answer(self, body: dict[str, Any]) -> tuple[ScriptedReply, int]:
         """The reply to a request, and the number of the request. One without tools is a side request: for a title."""
+        self.before_reply()
         with self._lock:
             self.requests.append(body)
             is_scripted = bool(body.get("tools") and self.replies)

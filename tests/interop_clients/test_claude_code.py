@@ -21,6 +21,7 @@ from devtools.bench.written_plans import (
 )
 from sessions_app.agents.base import Generation, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.running_clients import clients_with
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.paths import corpus
@@ -262,3 +263,14 @@ def test_the_companions_of_the_original_stay_where_they_are(client: ClaudeClient
     plan = curated(client, session_id, "fork", random.Random(7))
     client.context(plan.path.stem)
     assert sorted(path for path in companions.rglob("*") if path.is_file()) == files
+
+
+@pytest.mark.parametrize("version", ["2.1.330"])
+def test_a_running_client_has_its_session_open(client: ClaudeClient) -> None:
+    path = client.session(client.say("first", said("One.")))
+    seen: list[tuple[int, ...]] = []
+    client.server.before_reply = lambda: seen.append(clients_with(path))
+    client.say("second", said("Two."), resume=path.stem)
+    assert [len(found) for found in seen] == [1] * len(seen)
+    assert seen
+    assert clients_with(path) == ()
