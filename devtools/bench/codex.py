@@ -10,7 +10,7 @@ import random
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,7 @@ from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Append, Generation, SessionWriter, WriteFacts, WriterRules
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.sessionlog.deletion import Deletion
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
@@ -229,23 +230,11 @@ def write_plan(
     loaded: LoadedSession, writer: SessionWriter, plan: ValidatedDeletion, directory: Path
 ) -> Path:
     """A copy of the thread in a directory, with what the writer records; the new file, if it makes one."""
-    if loaded.log.header is None:
-        raise ValueError("the thread has no header")
     copy = directory / loaded.path.name
     if copy != loaded.path:
         copy.write_bytes(loaded.path.read_bytes())
     with CODEX.open(loaded.path) as file:
-        facts = WriteFacts(
-            new_id=lambda: "",
-            session_id=str(uuid.uuid4()),
-            written_at=datetime.now(UTC),
-            session=loaded.path,
-            header=loaded.log.header,
-            backup=Path("/backup"),
-            line=lambda entry: file.read_at(entry.offset, entry.length),
-            labels={},
-            state=loaded.log.state,
-        )
+        facts = facts_of(loaded, lambda entry: file.read_at(entry.offset, entry.length))
         deletion = Deletion(plan.targets, plan.protected_entry_ids, plan.stats)
         change = writer.write(loaded.tree.branch(loaded.leaf_id), deletion, facts)
         if isinstance(change, Append):
@@ -255,3 +244,20 @@ def write_plan(
         new = directory / change.name  # type: ignore[union-attr]
         new.write_bytes(b"".join(change.pieces))  # type: ignore[union-attr]
         return new
+
+
+def facts_of(loaded: LoadedSession, line: Callable[[Entry], bytes]) -> WriteFacts:
+    """What a writer needs; `line` reads the recorded bytes of an entry."""
+    if loaded.log.header is None:
+        raise ValueError("the thread has no header")
+    return WriteFacts(
+        new_id=lambda: "",
+        session_id=str(uuid.uuid4()),
+        written_at=datetime.now(UTC),
+        session=loaded.path,
+        header=loaded.log.header,
+        backup=Path("/backup"),
+        line=line,
+        labels={},
+        state=loaded.log.state,
+    )

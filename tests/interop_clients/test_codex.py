@@ -12,11 +12,11 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.commit.proof import approved_messages
-from devtools.bench.codex import random_plan, write_plan
+from devtools.bench.codex import facts_of, random_plan, write_plan
 from sessions_app.agents.base import Generation
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
-from sessions_app.agents.codex.writer_lock import thread_id_of
+from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -129,3 +129,39 @@ def test_what_is_resumed_is_what_was_approved(
         assert found[: len(expected)] == expected, (number, plan.targets)
         assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
         assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"
+
+
+# ---- open threads, and undo -----------------------------------------------------------------------------------
+
+
+def test_a_client_does_not_open_a_thread_that_redline_writes_to(tmp_path: Path, model: ScriptedModel) -> None:
+    runs, thread = recorded_thread(NEW, tmp_path, model)
+    with writer_lock(runs.files(thread)[-1]):
+        refused = runs.run("go on", thread=thread)
+    assert (refused.code, refused.requests) == (1, ())
+    assert runs.run("go on", thread=thread).requests
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+def test_what_is_brought_back_is_sent_as_before(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+    runs, thread = recorded_thread(version, tmp_path, model)
+    generation = generation_of(version)
+    assert generation.restore_lines is not None
+    writer = generation.writers[0]
+    original = load_session(runs.files(thread)[-1])
+    before = of_the_file(sent_of(original, generation), version)
+    plan = random_plan(original, generation, writer, random.Random(version), 12)
+    write_plan(original, writer, plan, original.path.parent)
+    assert len(conversation(runs.sent(thread), version)) < len(before)
+
+    present = load_session(original.path)
+    gone = {target.entry_id for target in plan.targets}
+    context = generation.reader.rebuild(original.tree.branch(original.leaf_id))
+    messages = [message for message in context.messages if message.entry.id in gone]
+    with CODEX.open(present.path) as file:
+        facts = facts_of(present, lambda entry: file.read_at(entry.offset, entry.length))
+        lines = generation.restore_lines(present.tree.branch(present.leaf_id), messages, {}, facts)
+    with present.path.open("ab") as output:
+        output.writelines(line + b"\n" for line in lines)
+
+    assert conversation(runs.sent(thread), version)[: len(before)] == before
