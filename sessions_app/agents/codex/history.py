@@ -102,7 +102,8 @@ class ItemHistory:
         place = len(self._ids)
         self._ids.append(entry.id)
         self._by_digest.setdefault(digest, []).append(place)
-        if entry.role == Role.USER:
+        # A summary of a line without items is a message of the user for Codex, also for its later rules.
+        if entry.role == Role.USER or entry.type == "compacted":
             self._prompts.append(place)
         return place
 

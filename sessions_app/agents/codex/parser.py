@@ -21,7 +21,7 @@ from typing import Any, Final
 import msgspec
 
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Texts
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
@@ -206,7 +206,7 @@ class RolloutParser:
                 ids.append(self._history.id_of(place))
                 continue
             part, texts = describe_item(item, self._part(entry, index + 1, spans[index]))
-            part = self._named(part)
+            part = self._named(_as_summary(part, texts, item_of(data).get("message")))
             parts.append(Recorded(part, texts, item))
             if part.is_message:
                 kept.append((part, digest))
@@ -285,7 +285,8 @@ def header_of(data: Mapping[str, Any]) -> Header:
 
 
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at a position that is read again; None if there is none. Only its position and its tool count."""
+    """The entry at a position that is read again; None if there is none. Of `place`, the position and what other lines say of
+    it count."""
     try:
         data = parse(raw)
     except ValueError:
@@ -304,7 +305,15 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     if not isinstance(data, dict):
         return None
     entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
-    return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
+    role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
+    return msgspec.structs.replace(entry, tool_name=place.tool_name, role=role), texts
+
+
+def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:
+    """The message in which Codex's own compaction puts its summary, if this is it."""
+    if not message or part.role != Role.USER or texts.joined(part.blocks) != message:
+        return part
+    return msgspec.structs.replace(part, role=Role.COMPACTION_SUMMARY)
 
 
 def _with_control(entry: Entry, kept: list[str], trigger: str) -> Entry:

@@ -277,6 +277,21 @@ def test_a_summary_without_items_keeps_the_prompts() -> None:
     assert found.texts["5.1"].whole == "so far"
 
 
+def test_a_summary_without_items_is_a_prompt_for_the_next_one() -> None:
+    found = parsed(meta(), user("a"), summarised("so far"), user("b"), summarised("more"))
+    assert control(found, "4").kept == ("1", "2.1", "3", "4.1")
+
+
+def test_the_summary_of_codex_is_recognised() -> None:
+    found = parsed(meta(), user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
+    part = found.tree.entry("2.2")
+    assert part.role == Role.COMPACTION_SUMMARY
+    again = CODEX.read_again(found.line(part), part, 1)
+    assert again is not None
+    assert again[0].role == Role.COMPACTION_SUMMARY
+    assert control(found, "3").kept == ("1", "3.1")
+
+
 def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
     found = parsed(
         meta(),
