@@ -342,6 +342,7 @@ def _author(entry: Entry, block: Block | None = None) -> str:
         Role.TOOL_RESULT: entry.tool_name or "result",
         Role.COMMAND: "your bash",
         Role.BRANCH_SUMMARY: "branch summary",
+        Role.INJECTED: "added context",
     }
     return names.get(entry.role, entry.role or entry.type)[:WORDS]
 

@@ -285,8 +285,8 @@ def header_of(data: Mapping[str, Any]) -> Header:
 
 
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
-    """The entry at a position that is read again; None if there is none. Of `place`, the position and what other lines say of
-    it count."""
+    """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
+    lines say of the entry."""
     try:
         data = parse(raw)
     except ValueError:

@@ -114,8 +114,21 @@ def test_a_base_that_cannot_be_used_is_reported_and_the_own_file_is_read(
 
 
 def test_a_file_that_is_its_own_base_is_read_once(tmp_path: Path) -> None:
-    own = {"thread_id": THREAD, "end_ordinal_exclusive": 1, "end_byte_offset": 300}
-    assert kept(read(Rollout(meta(history_base=own), user("a")).save(tmp_path)).sent()) == ["a"]
+    sizes = (based(Rollout(meta(history_base=own_base(size)))) for size in range(100, 999))
+    size = next(end for end, found in enumerate(sizes, 100) if found["end_byte_offset"] == end)
+    path = Rollout(meta(history_base=own_base(size)), user("a")).save(tmp_path)
+    assert kept(read(path).sent()) == ["a"]
+
+
+def own_base(size: int) -> dict[str, object]:
+    return {"thread_id": THREAD, "end_ordinal_exclusive": 1, "end_byte_offset": size}
+
+
+def test_a_link_does_not_hide_the_base(tmp_path: Path) -> None:
+    BASE.save(tmp_path / "archived_sessions")
+    path = FORK.save(tmp_path / "sessions", name(OTHER))
+    (tmp_path / "sessions" / name(THREAD)).symlink_to(path)
+    assert kept(read(path).sent()) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("base", [5, {}, {"thread_id": "../x", "end_byte_offset": 1}, {"thread_id": THREAD}])

@@ -52,6 +52,7 @@ def can_lock(session: Path) -> bool:
 def test_a_client_cannot_open_the_thread_during_a_write(session: Path) -> None:
     with writer_lock(session):
         assert not can_lock(session)
+        assert is_locked(session)
     assert can_lock(session)
 
 
