@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +12,13 @@ from sessions_app.agents.dry_resume.process import ClientUnusable
 from sessions_app.agents.dry_resume.scratch import Scratch
 
 from .records import INJECTED_TEXTS
-from .thread_files import ThreadFiles
+from .thread_files import THREAD_ID, ThreadFiles
 
 PROVIDER: Final = "redline"
 BUILT_IN: Final = frozenset({"openai", "ollama", "lmstudio", "ollama-chat", "amazon-bedrock"})
 """Providers that a configuration cannot define."""
 MODEL: Final = "model"
 """The model of a thread that names none."""
-_THREAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +33,14 @@ class CodexProgram:
         return {**scratch.environment, "CODEX_HOME": str(codex_home(scratch)), "CODEX_API_KEY": "none"}
 
     def place(self, name: str, content: Iterable[bytes], scratch: Scratch) -> str:
-        found = _THREAD_ID.search(name) if name.startswith("rollout-") else None
+        found = THREAD_ID.search(name) if name.startswith("rollout-") else None
         if found is None:
             raise ClientUnusable(f"the name {name} has no thread id, by which Codex finds a session.")
         directory = codex_home(scratch) / "sessions" / "2026" / "01" / "01"
         directory.mkdir(parents=True)
         thread = ThreadFiles(name, content)
         for file, lines in thread:
-            with (directory / Path(file).name).open("wb") as copy:
+            with (directory / file).open("wb") as copy:
                 copy.writelines(lines)
         configure(scratch, thread.model or MODEL, thread.providers)
         return found.group()

@@ -7,13 +7,15 @@ A base is named after the id by which the next file refers to it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.jsjson import parse, well_formed
 from sessions_app.sessionlog.lines import split_lines
 
 BASE_NAME: Final = "rollout-2026-01-01T00-00-00-{}.jsonl"
+THREAD_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _HEADER: Final = b'"session_meta"'
 _MARKS: Final = (_HEADER, b'"turn_context"', b'"thread_settings_applied"')
 
@@ -62,8 +64,9 @@ class ThreadFiles:
 
     def _end_base(self, base: Mapping[str, Any]) -> None:
         """Begin the next file if the lines so far are what it is based on."""
-        if self._size and base.get("end_byte_offset") == self._size:
-            self._bases.append((BASE_NAME.format(_text(base, "thread_id")), self._lines))
+        thread_id = _text(base, "thread_id")
+        if THREAD_ID.fullmatch(thread_id) and base.get("end_byte_offset") == self._size:
+            self._bases.append((BASE_NAME.format(thread_id), self._lines))
             self._lines, self._size = [], 0
 
     def _use(self, provider: str) -> None:
@@ -78,4 +81,4 @@ def _mapping(value: Any, name: str) -> Mapping[str, Any]:
 
 def _text(value: Any, name: str) -> str:
     found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else ""
+    return well_formed(found) if isinstance(found, str) else ""

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import stat
+import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.codex.client import CodexProgram, codex_home
 from sessions_app.agents.codex.thread_files import ThreadFiles
+from sessions_app.agents.dry_resume.scratch import new_scratch
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from tests.files import place, snapshot
@@ -18,6 +21,7 @@ from tests.installation import Installation
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
 
+BASE: Final = "01a20000-0000-7000-8000-00000000000b"
 NAME: Final = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
 PROGRAM: Final = """#!/usr/bin/env python3
 import json, os, pathlib, sys, tomllib, urllib.request
@@ -160,19 +164,31 @@ def content_of(*recorded: Item, base: bytes = b"") -> list[bytes]:
 
 
 def test_a_thread_is_taken_apart_into_its_files() -> None:
-    first = content_of(meta("base"), line("response_item", user("go")))[0]
-    own_meta = meta(history_base={"thread_id": "base", "end_byte_offset": len(first)})
+    first = content_of(meta(BASE), line("response_item", user("go")))[0]
+    own_meta = meta(history_base={"thread_id": BASE, "end_byte_offset": len(first)})
     whole = content_of(own_meta, line("response_item", answer("ok")), base=first)[0]
     files = dict(ThreadFiles(NAME, [whole]))
     assert {name: b"".join(lines) for name, lines in files.items()} == {
-        "rollout-2026-01-01T00-00-00-base.jsonl": first,
+        f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first,
         NAME: whole[len(first) :],
     }
 
 
 def test_a_header_that_names_another_end_begins_no_file() -> None:
-    again = meta(history_base={"thread_id": "base", "end_byte_offset": 7})
-    assert [name for name, _ in ThreadFiles(NAME, content_of(meta(), again))] == [NAME]
+    first = content_of(meta())[0]
+    for thread_id, end in ((BASE, 7), ("../../escaped", len(first)), ("\ud800", len(first)), (None, None)):
+        again = meta(history_base={"thread_id": thread_id, "end_byte_offset": end})
+        assert [name for name, _ in ThreadFiles(NAME, content_of(again, base=first))] == [NAME]
+
+
+def test_hostile_names_in_a_thread_are_written_as_text(tmp_path: Path) -> None:
+    hostile = '"]\nnotify = ["/bin/sh"]\n\ud800'
+    content = content_of(meta(model_provider=hostile), turn_context(hostile))
+    scratch = new_scratch(tmp_path, "http://127.0.0.1:1")
+    assert CodexProgram("codex").place(NAME, content, scratch) == THREAD
+    written = tomllib.loads((codex_home(scratch) / "config.toml").read_text())
+    assert "notify" not in written
+    assert written["model"] == written["model_provider"] == hostile.replace("\ud800", "\ufffd")
 
 
 def test_the_settings_of_a_thread_are_its_latest() -> None:
