@@ -66,6 +66,9 @@ _SENTENCES: Final = {
 }
 
 
+NO_COMPANIONS: Final[Mapping[str, tuple[str, ...]]] = {}
+
+
 def choose_way(
     *, made_session: bool, is_last: bool, is_whole: bool, can_move: bool, can_edit: bool, can_plan: bool
 ) -> UndoWay:
@@ -85,11 +88,15 @@ def choose_way(
 
 
 def with_pairs(
-    wanted: Collection[Target], deleted: Iterable[Target], messages: Mapping[str, Message]
+    wanted: Collection[Target],
+    deleted: Iterable[Target],
+    messages: Mapping[str, Message],
+    companions: Mapping[str, tuple[str, ...]] = NO_COMPANIONS,
 ) -> tuple[Target, ...]:
-    """The deleted targets that come back if the wanted ones do, in the order of `deleted`: calls with their results.
+    """The deleted targets that come back if the wanted ones do, in the order of `deleted`: calls with their results,
+    and entries that must not be deleted without one that comes back.
 
-    `messages` are those of the context with everything back, by entry id.
+    `messages` are those of the context with everything back, by entry id; `companions` as in `PlanRules.companions`.
     """
     deleted = tuple(deleted)
     calls = {target: frozenset(_calls_of(target, messages.get(target.entry_id))) for target in deleted}
@@ -97,6 +104,11 @@ def with_pairs(
     for target, call_ids in calls.items():
         for call_id in call_ids:
             by_call.setdefault(call_id, []).append(target)
+    whole = {target.entry_id: target for target in deleted if target.block_index is None}
+    joined: dict[str, list[Target]] = {}
+    for entry_id in whole.keys() & companions.keys():
+        for companion in companions[entry_id]:
+            joined.setdefault(companion, []).append(whole[entry_id])
     back: set[Target] = set()
     waiting = [target for target in deleted if target in wanted]
     while waiting:
@@ -104,6 +116,7 @@ def with_pairs(
         if target not in back:
             back.add(target)
             waiting += (partner for call_id in calls[target] for partner in by_call[call_id])
+            waiting += joined.get(target.entry_id, ()) if target.block_index is None else ()
     return tuple(target for target in deleted if target in back)
 
 

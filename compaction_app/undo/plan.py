@@ -110,7 +110,8 @@ def plan_undo(
     without = reading.reader.rebuild(state.branch)
     messages = {message.entry.id: message for message in without.messages}
     wanted = _wanted(state, wanted_ids, present)
-    back = with_pairs(wanted, state.targets, messages)
+    companions = reading.generation.rules.companions(without.messages)
+    back = with_pairs(wanted, state.targets, messages, companions)
     can_edit = reading.generation.restore_lines is not None and state.created is None
     way = choose_way(
         made_session=state.created is not None,

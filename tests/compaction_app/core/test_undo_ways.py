@@ -52,7 +52,9 @@ def test_only_three_ways_append_to_the_session() -> None:
     assert len({way.sentence for way in UndoWay}) == len(UndoWay)
 
 
-def together(wanted: list[Target], deleted: list[Target]) -> list[Target]:
+def together(
+    wanted: list[Target], deleted: list[Target], companions: dict[str, tuple[str, ...]] | None = None
+) -> list[Target]:
     """e2 calls x and y, e3 answers x, e4 answers y; e5 calls z in block 1, e6 answers it."""
     branch = branch_of(
         chain(
@@ -66,7 +68,7 @@ def together(wanted: list[Target], deleted: list[Target]) -> list[Target]:
         )
     )
     messages = {message.entry.id: message for message in PiReader().rebuild(branch).messages}
-    return list(with_pairs(wanted, deleted, messages))
+    return list(with_pairs(wanted, deleted, messages, companions or {}))
 
 
 E = [Target("e2"), Target("e3"), Target("e4"), Target("e5", 1), Target("e6")]
@@ -102,3 +104,11 @@ def test_a_block_of_a_result_or_of_a_text_comes_back_alone() -> None:
 
 def test_what_is_not_in_the_context_comes_back_alone() -> None:
     assert together([Target("gone")], [*E, Target("gone")]) == [Target("gone")]
+
+
+def test_what_must_not_be_deleted_without_an_entry_comes_back_with_it() -> None:
+    deleted = [Target("e1"), Target("e3"), Target("e2"), Target("e5"), Target("e6"), Target("e4")]
+    joined = {"e1": ("e5",), "e5": ("e7",), "e7": ("e6",)}
+    assert together([Target("e5")], deleted, joined) == [Target("e1"), Target("e5"), Target("e6")]
+    assert together([Target("e1")], deleted, joined) == [Target("e1")]
+    assert together([Target("e5", 0)], [Target("e1"), Target("e5", 0)], joined) == [Target("e5", 0)]

@@ -31,6 +31,7 @@ from tests.sessions_app.agents.codex.rollouts import (
     developer,
     meta,
     output,
+    reasoning,
     turn_context,
     user,
     world_state,
@@ -107,6 +108,32 @@ def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation
     assert back == [item for item in before if item in found]
     assert found[-2:] == [user("And now?"), answer("Done.")]
     assert wanted in {message.entry.id for message in READER.rebuild(branch(scene.path)).messages}
+
+
+def test_reasoning_comes_back_with_what_follows_it(redline: Installation) -> None:
+    turn = [reasoning(name=f"rs_{step}") for step in range(2)]
+    long = [call("x"), output("x", "word " * 400)]
+    start = [
+        meta(),
+        user("Go."),
+        turn[0],
+        answer("a"),
+        *long,
+        turn[1],
+        answer("b " * 900),
+        user("On."),
+        answer("c"),
+    ]
+    scene = thread(redline, Rollout(*start), "compacted")
+    before = sent(scene.path)
+    deleted = {
+        target.entry_id for target in deleted_by(scene.compact(preserve_recent=1, compression_ratio=0.1))
+    }
+    assert {"6", "7"} <= deleted
+    scene.undo("7")
+    found = sent(scene.path)
+    assert turn[1] in found
+    assert found.index(before[6]) == found.index(turn[1]) + 1
 
 
 def branch(path: Path) -> list[Any]:
