@@ -71,7 +71,8 @@ class Approved:
 
 
 def require_writable(loaded: LoadedSession) -> None:
-    """Raise BadInput `no_header`, `needs_migration` or `unknown_version` if a session cannot be written to."""
+    """Raise BadInput if a session cannot be written to: `no_header`, `subagent`, `needs_migration` or
+    `unknown_version`."""
     version, current = loaded.log.version, agent_at(loaded.path).current_version
     if loaded.log.header is None:
         raise BadInput(
@@ -79,6 +80,12 @@ def require_writable(loaded: LoadedSession) -> None:
             f"{loaded.path} has no session header: agents reject such a file, and Atomic before 0.9.4 empties it on "
             "opening. Nothing was written. `redline migrate-session` writes a copy with a header beside it, which can "
             "be compacted.",
+        )
+    if loaded.log.header.is_subagent:
+        raise BadInput(
+            "subagent",
+            f"{loaded.path} is the session of a subagent, which its agent does not continue. Nothing was written. "
+            "Compact the session that started it.",
         )
     if version < current:
         raise BadInput(
@@ -124,8 +131,8 @@ class Preflight:
 def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer_name: str = "") -> Preflight:
     """Check what was approved against the current session, to be written by the writer of this name.
 
-    Raises BadInput `no_header`, `needs_migration`, `unknown_version`, `unknown_writer` and `not_writable`, Conflict
-    `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
+    Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer` and `not_writable`,
+    Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
     reading = reading_of_session(session_row(present.path), present.path, present.log.entries)

@@ -104,6 +104,8 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
     """Why a session that is due is not planned automatically, in words; empty if it is."""
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
+    if session.is_subagent:
+        return "it is the session of a subagent, which its agent does not continue"
     if session.version != session.agent.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:

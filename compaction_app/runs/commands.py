@@ -33,6 +33,12 @@ def require_writable(session: Session) -> None:
             f"{session.real_path()} has no session header: agents reject such a file, and Atomic before 0.9.4 "
             "empties it on opening. Nothing was planned. Make a copy with a header on its page, and compact that.",
         )
+    if session.is_subagent:
+        raise BadInput(
+            "subagent",
+            f"{session.real_path()} is the session of a subagent, which its agent does not continue. Nothing was "
+            "planned. Compact the session that started it.",
+        )
     current = session.agent.current_version
     # 0: it is being indexed right now, and the worker checks again.
     if session.version not in (0, current):

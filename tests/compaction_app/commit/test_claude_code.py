@@ -13,6 +13,8 @@ import pytest
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import Approved, Committed, commit
 from compaction_app.models import Backup, Compaction
+from compaction_app.runs.automatic import left_because
+from compaction_app.runs.commands import start_run
 from compaction_app.session_page.reader_selection import select_reader
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
@@ -22,7 +24,7 @@ from sessions_app.index.session_locks import lock_session, settle_interrupted
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
 from tests.files import backdate, place, snapshot
-from tests.installation import Installation
+from tests.installation import Installation, refusal
 from tests.kill_steps import killed_before
 from tests.plans import approved_plan
 
@@ -160,3 +162,18 @@ def test_the_line_of_a_boundary_names_its_backup(redline: Installation, path: Pa
     made = compacted(path, "boundary")
     line = json.loads(path.read_bytes().splitlines()[-1])
     assert line["compactMetadata"]["redline"] == {"backup": str(made.backup.path)}
+
+
+def test_the_session_of_a_subagent_is_not_planned(redline: Installation, path: Path) -> None:
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    content = "".join(json.dumps({**line, "isSidechain": True, "agentId": "a1"}) + "\n" for line in lines)
+    directory = path.with_suffix("") / "subagents"
+    directory.mkdir(parents=True)
+    subagent = place(directory / "agent-a1.jsonl", content.encode())
+    row = index_file(subagent)
+    assert row.is_subagent
+    before = subagent.read_bytes()
+    assert redline.call("compact", subagent, "--yes", "--json").error == "subagent"
+    assert refusal(lambda: start_run(row, planner="embedded", requested_parameters={})) == "2 subagent"
+    assert "subagent" in left_because(row, datetime.now(UTC), redline.home)
+    assert subagent.read_bytes() == before
