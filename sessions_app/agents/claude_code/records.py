@@ -56,6 +56,7 @@ TITLES: Final[Mapping[str, str]] = {
 """The lines that name the session, and the field with the name. A later one of these takes precedence."""
 CONVERSATION: Final = frozenset({"user", "assistant"})
 NODES: Final = CONVERSATION | {"attachment", "system", "progress"}
+_SAID: Final = frozenset({Role.USER, Role.COMPACTION_SUMMARY})
 _STATIONS: Final = NODES - {"progress"} | {SIDECHAIN}
 KNOWN_TYPES: Final = (
     NODES
@@ -123,12 +124,12 @@ def is_node(data: Mapping[str, Any]) -> bool:
 
 def is_passed(entry: Entry) -> bool:
     """Whether the client takes what follows an entry to follow the entry before it: it knows nothing of the line."""
-    return entry.type.partition(":")[0] not in _STATIONS
+    return entry.type not in _STATIONS and entry.type.partition(":")[0] not in _STATIONS
 
 
 def shares_line(entry: Entry) -> bool:
     """Whether an entry is what a line has beside results."""
-    return entry.role == Role.USER and (entry.parent_id or "").startswith(f"{entry.id}.")
+    return entry.role in _SAID and (entry.parent_id or "").startswith(f"{entry.id}.")
 
 
 def label(value: object) -> str:
@@ -153,11 +154,10 @@ def _describe_user(
     if not isinstance(content, str | list):
         return [(Entry(**common), NO_TEXTS)]
     common["kind"] = EntryKind.MESSAGE
-    if data.get("isCompactSummary") is True:
-        return [_described(content, Role.COMPACTION_SUMMARY, common)]
+    role = Role.COMPACTION_SUMMARY if data.get("isCompactSummary") is True else Role.USER
     results = [index for index, block in enumerate(content) if is_result(block)]
     if isinstance(content, str) or not results:
-        return [_described(content, Role.USER, common)]
+        return [_described(content, role, common)]
     if len(content) == 1:
         return [describe_result(content[0], common)]
     spans, found = place.content_items(), []
@@ -167,7 +167,7 @@ def _describe_user(
         found.append(describe_result(content[index], fields))
         common["parent_id"] = f"{place.id}.{part}"
     if len(results) < len(content):
-        return [*found, _without(results, *_described(content, Role.USER, common))]
+        return [*found, _without(results, *_described(content, role, common))]
     fields = {**common, "parent_id": found[-1][0].parent_id}
     return [*found[:-1], describe_result(content[-1], fields)]
 

@@ -169,16 +169,24 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
         if not calls:
             yield line
             continue
-        repeated = [block for block in line.blocks if _is_call(block) and str(block.get("id")) in seen]
-        seen.update(calls)
+        blocks = list(_without_repeats(line.blocks, seen))
         if at >= end:
             opened += [call_id for call_id in calls if call_id not in answered]
         elif not any(call_id in answered for call_id in calls):
             continue
-        blocks = [block for block in line.blocks if block not in repeated]
         yield line._replace(blocks=blocks or [_reply_text(SECOND_CALL)])
     for call_id in opened:
         yield SentLine(Author.RESULT, [_error_result(call_id, INTERRUPTED)])
+
+
+def _without_repeats(blocks: Iterable[ContentBlock], seen: set[str]) -> Iterator[ContentBlock]:
+    """The blocks without calls whose ids were seen; the ids of the others are added."""
+    for block in blocks:
+        call_id = str(block.get("id")) if _is_call(block) else None
+        if call_id not in seen:
+            yield block
+        if call_id is not None:
+            seen.add(call_id)
 
 
 def _open_reply(lines: Sequence[SentLine]) -> int:

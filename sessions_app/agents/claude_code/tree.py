@@ -54,6 +54,8 @@ class ClaudeCodeTree(SessionTree):
             if self._position[entry.id] == position and not entry.is_beside
         ]
         """The positions of the entries that are part of the tree."""
+        self._passed = bytearray(map(is_passed, self.entries))
+        """For each entry, whether the client passes over it."""
         self._dropped_before = 0
         """The position before which nothing is left but what the last boundary keeps."""
         self._kept_count: dict[int, int] = {}
@@ -98,7 +100,8 @@ class ClaudeCodeTree(SessionTree):
         dated = []
         for position, entry in enumerate(self.entries):
             time = _seconds(entry.timestamp)
-            if time is not None and not entry.is_beside and entry.type != SIDECHAIN:
+            is_last = self._position[entry.id] == position and not entry.is_beside
+            if time is not None and is_last and entry.type != SIDECHAIN:
                 dated.append((time, position))
         dated.sort()
         return [time for time, _ in dated], [position for _, position in dated]
@@ -158,22 +161,23 @@ class ClaudeCodeTree(SessionTree):
         followed = set()
         for position in self._current:
             entry = self.entries[position]
-            if entry.kind is not EntryKind.BOUNDARY and entry.type != SIDECHAIN and not is_passed(entry):
-                followed.add(self._station_before(position))
+            if (
+                not self._passed[position]
+                and entry.kind is not EntryKind.BOUNDARY
+                and entry.type != SIDECHAIN
+            ):
+                parent = self.parents[position]
+                while parent != NO_PARENT and self._passed[parent]:
+                    parent = self.parents[parent]
+                followed.add(parent)
         silent: set[int] = set()
         left = [position for position in reversed(self._current) if position >= self._dropped_before]
         for position in left:
-            entry = self.entries[position]
-            is_end = position not in followed and entry.type != SIDECHAIN and not is_passed(entry)
-            if is_end and self._follows_speech(position, silent):
+            if position in followed or self._passed[position] or self.entries[position].type == SIDECHAIN:
+                continue
+            if self._follows_speech(position, silent):
                 return position
         return next(iter(left), NO_PARENT)
-
-    def _station_before(self, position: int) -> int:
-        position = self.parents[position]
-        while position != NO_PARENT and is_passed(self.entries[position]):
-            position = self.parents[position]
-        return position
 
     def _follows_speech(self, position: int, silent: set[int]) -> bool:
         """Whether something was said at an entry or before it; for those in `silent`, it is known that nothing was."""
@@ -195,7 +199,7 @@ class ClaudeCodeTree(SessionTree):
                 self._replies.setdefault(self.entries[position].reply, []).append(position)
         callers: dict[int, int] = {}
         for position in self._current:
-            if _is_added(self.entries[position]):
+            if self._is_added(position):
                 caller = self._caller(position, callers)
                 if caller != NO_PARENT and self.entries[caller].reply:
                     self._added.setdefault(self.entries[caller].reply, []).append(position)
@@ -205,12 +209,19 @@ class ClaudeCodeTree(SessionTree):
     def _caller(self, position: int, callers: dict[int, int]) -> int:
         """The position of the line that an added entry follows: one of a reply, or a prompt."""
         walk = []
-        while position != NO_PARENT and position not in callers and _is_added(self.entries[position]):
+        while position != NO_PARENT and position not in callers and self._is_added(position):
             walk.append(position)
             position = self.parents[position]
         caller = callers.get(position, position)
         callers.update(dict.fromkeys(walk, caller))
         return caller
+
+    def _is_added(self, position: int) -> bool:
+        """Whether an entry is a result, or something that the client noted down after one."""
+        if self._passed[position]:
+            return True
+        entry = self.entries[position]
+        return entry.role in ADDED or shares_line(entry)
 
     def _join_added(self) -> None:
         """Let what was added to a reply follow its last entry: first what leads nowhere, as do most results of parallel
@@ -242,7 +253,7 @@ class ClaudeCodeTree(SessionTree):
         walk: set[int] = set()
         while position != NO_PARENT and position not in walk:
             entry = self.entries[position]
-            if entry.reply != reply and not _is_added(entry):
+            if entry.reply != reply and not self._is_added(position):
                 break
             walk.add(position)
             position = self.parents[position]
@@ -296,11 +307,6 @@ class ClaudeCodeTree(SessionTree):
             )
         here = {entry.id for entry in path}
         return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
-
-
-def _is_added(entry: Entry) -> bool:
-    """Whether an entry is a result, or something that the client noted down after one."""
-    return entry.role in ADDED or is_passed(entry) or shares_line(entry)
 
 
 def _seconds(timestamp: str) -> float | None:

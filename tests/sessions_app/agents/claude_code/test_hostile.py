@@ -1,0 +1,180 @@
+"""Whatever a file contains, it is read: no exception, no endless walk, and nothing that a provider would refuse."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState
+
+from .sessions import NEWER, OLDER, Object, answer, at, call, text, thought, timed
+
+NAMES = st.sampled_from("abcdefgh")
+ODD = st.sampled_from([None, 7, True, 10**400, "", "\ud800", [], {}, ["a"], {"a": 1}])
+BLOCKS = st.one_of(
+    st.sampled_from("xy").map(text),
+    st.just(text(" ")),
+    st.just(thought("t")),
+    st.sampled_from("12").map(call),
+    st.sampled_from("12").map(answer),
+    st.fixed_dictionaries({"type": st.sampled_from(["image", "odd"])}),
+)
+CONTENTS = st.one_of(st.sampled_from(["", "said"]), st.lists(BLOCKS, max_size=3))
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "preservedMessages": st.fixed_dictionaries(
+            {"anchorUuid": NAMES, "uuids": st.one_of(st.lists(NAMES, max_size=3), ODD)}
+        ),
+        "preservedSegment": st.fixed_dictionaries(
+            {"anchorUuid": NAMES, "headUuid": NAMES, "tailUuid": NAMES}
+        ),
+    },
+)
+LINES = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(
+            ["user", "assistant", "assistant", "system", "attachment", "progress", "odd"]
+        ),
+        "uuid": NAMES,
+        "parentUuid": st.one_of(st.none(), NAMES),
+        "timestamp": st.integers(0, 20).map(at),
+    },
+    optional={
+        "isSidechain": st.booleans(),
+        "isMeta": st.booleans(),
+        "isCompactSummary": st.booleans(),
+        "isApiErrorMessage": st.booleans(),
+        "subtype": st.sampled_from(["compact_boundary", "local_command", "odd"]),
+        "content": st.just("command"),
+        "compactMetadata": METADATA,
+        "logicalParentUuid": NAMES,
+        "attachment": st.fixed_dictionaries({"type": NAMES, "content": CONTENTS}),
+        "message": st.fixed_dictionaries(
+            {"content": CONTENTS}, optional={"id": NAMES, "model": st.sampled_from(["m", "n", "<synthetic>"])}
+        ),
+    },
+)
+SESSIONS = st.lists(LINES, min_size=1, max_size=14)
+
+
+def parsed(raw: bytes) -> list[Entry]:
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    return [recorded.entry for line in split_lines([raw]) for recorded in parser.read(line)]
+
+
+@given(SESSIONS)
+def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines: list[Object]) -> None:
+    raw = timed(lines)
+    tree = CLAUDE_CODE.tree(parsed(raw))
+    for entry in [*tree.entries, tree.leaf]:
+        branch = tree.branch(entry.id)
+        ids = [one.id for one in branch]
+        assert len(set(ids)) == len(ids)
+        for generation in (NEWER, OLDER):
+            context = generation.reader.rebuild(branch)
+            messages = list(CLAUDE_CODE.sent_messages(context, lambda one: raw[one.offset :][: one.length]))
+            assert_paired(messages)
+
+
+def assert_paired(messages: list[Any]) -> None:
+    """Each call is answered once, by the next message, and each result answers one."""
+    open_calls: list[str] = []
+    for message in messages:
+        assert message["content"]
+        if message["role"] == "system":
+            continue
+        results = [block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"]
+        if message["role"] == "user" and not (open_calls and not results):
+            assert sorted(results) == sorted(open_calls)
+        calls = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
+        assert len(set(calls)) == len(calls)
+        open_calls = calls if message["role"] == "assistant" else []
+
+
+@given(SESSIONS, st.data())
+def test_reading_in_two_steps_is_reading_at_once(lines: list[Object], data: st.DataObject) -> None:
+    raw = timed(lines)
+    cut = raw.index(b"\n", data.draw(st.integers(0, len(raw) - 1))) + 1
+    first = CLAUDE_CODE.parser(ParserState(), [])
+    entries = [found.entry for line in split_lines([raw[:cut]]) for found in first.read(line)]
+    state = copy.deepcopy(first.state)
+    second = CLAUDE_CODE.parser(state, [])
+    rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
+    entries += [found.entry for line in rest for found in second.read(line)]
+    assert entries == parsed(raw)
+
+
+@given(SESSIONS)
+def test_an_entry_that_is_read_again_is_the_same(lines: list[Object]) -> None:
+    raw = timed(lines)
+    for entry in parsed(raw):
+        again = CLAUDE_CODE.read_again(raw[entry.offset :][: entry.length], entry, 1)
+        assert again is not None
+        found, _ = again
+        assert found == entry or entry.is_beside
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD), max_size=5
+    )
+)
+def test_values_of_wrong_types_are_read(lines: list[Any]) -> None:
+    raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+    tree = CLAUDE_CODE.tree(parsed(raw))
+    assert len(tree.entries) == len(lines)
+
+
+FIELDS = [
+    *(
+        "uuid",
+        "parentUuid",
+        "type",
+        "timestamp",
+        "message",
+        "attachment",
+        "isSidechain",
+        "subtype",
+        "sessionId",
+    ),
+    *("compactMetadata", "rendered", "cwd", "agentId", "forkedFrom", "customTitle"),
+]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("kind", ["user", "assistant", "attachment", "system", "custom-title"])
+def test_any_field_may_be_anything(field: str, kind: str) -> None:
+    for odd in (
+        None,
+        7,
+        True,
+        "\ud800",
+        [],
+        {},
+        ["a"],
+        {"a": []},
+        {"content": 7},
+        {"content": [None, 1, []]},
+    ):
+        line = {
+            "type": kind,
+            "uuid": "a",
+            "message": {"content": "x"},
+            "attachment": {"content": "x"},
+            field: odd,
+        }
+        raw = json.dumps(line).encode() + b"\n"
+        entries = parsed(raw)
+        if any(not entry.is_beside for entry in entries):
+            tree = CLAUDE_CODE.tree(entries)
+            context = NEWER.reader.rebuild(tree.branch(tree.leaf.id))
+            list(CLAUDE_CODE.sent_messages(context, lambda one, raw=raw: raw[one.offset :][: one.length]))
