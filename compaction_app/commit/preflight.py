@@ -169,8 +169,8 @@ def _require_writer_may(approved: Approved, present: LoadedSession, writer: Sess
     if unfit:
         raise BadInput(
             "not_writable",
-            f"The writer {writer.name} cannot leave out {_named(unfit)} of {present.path}, because the agent allows "
-            "that in a new session only. Nothing was written. Reject these deletions, or use the writer fork.",
+            f"The writer {writer.name} cannot leave out {_named(unfit)} of {present.path}. Nothing was written. Reject "
+            "these deletions, or use another writer.",
         )
 
 
