@@ -5,10 +5,12 @@ The state of the branch comes from `branches`; the texts of a page are read from
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -22,7 +24,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.provider_rules import Breakage
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader
+from sessions_app.storage.files import SessionReader, opened, pread
 
 from .turn_sidebar import TurnSidebar, rail_of
 
@@ -295,6 +297,8 @@ class WholeText:
     kind: str
     text: str
     left_out: int
+    companion: str = ""
+    """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
 
 
 def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
@@ -305,7 +309,18 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
     text = texts.block(block) if block is not None else texts.joined(entry.blocks)
     kind = kind_of(entry, entry.blocks[block] if block is not None and entry.blocks else None)
-    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], max(0, len(text) - WHOLE_CHARACTERS))
+    companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
+    if companion is not None:
+        text = _text_of_file(companion)
+    left_out = max(0, len(text) - WHOLE_CHARACTERS)
+    name = companion.name if companion is not None else ""
+    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], left_out, name)
+
+
+def _text_of_file(path: Path) -> str:
+    """The text of a file, of which at most four bytes for each character that is shown are read."""
+    with opened(path, os.O_RDONLY, "It was not read.") as fd:
+        return pread(fd, 0, 4 * WHOLE_CHARACTERS).decode("utf-8", "replace")
 
 
 def is_live(session: Session, now: datetime) -> bool:

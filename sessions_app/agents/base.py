@@ -389,6 +389,10 @@ class Agent(Protocol):
         """The bytes of a session in a database, as a transaction of this connection sees it."""
         ...
 
+    def companion_of(self, path: Path, text: str) -> Path | None:
+        """The file of the agent's own that has the whole of a text, of which a session's entry has a part."""
+        ...
+
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         """Whether the agent certainly has a session open; None if it does not, or leaves no such sign."""
         ...

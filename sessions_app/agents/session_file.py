@@ -76,6 +76,10 @@ class SessionFileAgent:
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         raise NotImplementedError
 
+    def companion_of(self, path: Path, text: str) -> Path | None:
+        del path, text
+        return None
+
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         del path
         return None

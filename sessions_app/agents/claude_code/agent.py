@@ -17,6 +17,7 @@ from sessions_app.sessionlog.session import Damage, ParserState
 
 from .boundary import SINCE, BoundaryWriter, restore_lines_by
 from .client import ClaudeCodeProgram
+from .companion import companion_of
 from .fork import ClaudeForkWriter
 from .parser import ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
@@ -66,6 +67,9 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def recognises(self, head: bytes) -> bool:
         return shows_format(head)
+
+    def companion_of(self, path: Path, text: str) -> Path | None:
+        return companion_of(path, text)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         clients = clients_with(path)

@@ -1,0 +1,71 @@
+"""A session of Claude Code on the pages: subagents, outputs beside the session, and bookkeeping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from redline.configuration import RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from tests.claude_sessions import SESSION_ID as ID
+from tests.claude_sessions import ClaudeSession, call
+from tests.html import links, text_of
+
+
+@pytest.fixture
+def root(idle_root: Path, settings: Any) -> Path:
+    of_agent = RootSetting(path=idle_root, agent="claude-code")
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [of_agent]})
+    return idle_root
+
+
+def add(root: Path, session: ClaudeSession) -> Session:
+    (root / f"{ID}.jsonl").write_bytes(session.content)
+    index_roots()
+    return Session.objects.get(relative_path=f"{ID}.jsonl")
+
+
+def addresses(browser: Client, page: str) -> list[str]:
+    return [address for _, address in links(browser.get(page))]
+
+
+def test_an_output_beside_the_session_is_shown_whole(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", call("t1"))
+    entry = session.result(
+        "t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1"
+    )
+    directory = root / ID / "tool-results"
+    directory.mkdir(parents=True)
+    (directory / "b1.txt").write_text("line 1\nline 2 <script>alert(1)</script>\n")
+    found = add(root, session)
+    answer = browser.get(f"{found.get_absolute_url()}/entries/{entry}/text")
+    assert "line 2 <script>alert(1)</script>" in text_of(answer)
+    assert b"<script>alert" not in answer.content
+    assert "b1.txt beside the session" in text_of(answer)
+
+
+def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1")
+    directory = root / ID / "subagents"
+    directory.mkdir(parents=True)
+    subagent = ClaudeSession()
+    subagent.user("look around", isSidechain=True, agentId="a1", sessionId=ID)
+    subagent.reply("msg_2")
+    (directory / "agent-a1.jsonl").write_bytes(subagent.content)
+    (root / f"{ID}.jsonl").write_bytes(session.content)
+    index_roots()
+    child = Session.objects.get(relative_path=f"{ID}/subagents/agent-a1.jsonl")
+    parent = Session.objects.get(relative_path=f"{ID}.jsonl")
+    assert (child.is_subagent, child.parent_path) == (True, ID)
+    assert child.get_absolute_url() in addresses(browser, parent.get_absolute_url())
+    assert parent.get_absolute_url() in addresses(browser, child.get_absolute_url())
+    assert child.get_absolute_url() not in addresses(browser, "/")
+    assert child.get_absolute_url() in addresses(browser, "/?show=subagents")
