@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
@@ -53,7 +55,7 @@ def test_only_three_ways_append_to_the_session() -> None:
 
 
 def together(
-    wanted: list[Target], deleted: list[Target], companions: dict[str, tuple[str, ...]] | None = None
+    wanted: list[Target], deleted: list[Target], companions: Mapping[str, tuple[str, ...]] | None = None
 ) -> list[Target]:
     """e2 calls x and y, e3 answers x, e4 answers y; e5 calls z in block 1, e6 answers it."""
     branch = branch_of(
