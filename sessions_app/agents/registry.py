@@ -11,6 +11,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.discovery import Discovery, discover
 
+from .amp.agent import AMP
 from .atomic.agent import ATOMIC
 from .base import Agent, AgentPackage, Generation, Reader, Reading
 from .claude_code.agent import CLAUDE_CODE
@@ -21,7 +22,7 @@ from .pi.agent import PI
 from .session_file import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {
-    agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE)
+    agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)
 }
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
     generation.reader.name: (agent, generation)

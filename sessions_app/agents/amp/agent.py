@@ -1,0 +1,145 @@
+"""The agent Amp: its old local threads, `T-….json`, and exports of threads. Nothing is written to them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.agents.base import AgentSettings, CompactionBudget, Generation, SettingsFile
+from sessions_app.agents.pi.rules import ContextRules
+from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry, Role, Texts
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
+from sessions_app.sessionlog.session import Damage, ParserState
+from sessions_app.storage.discovery import Discovery, RefusedPath
+from sessions_app.storage.files import FileState, SessionReader, opened, pread, reported, sha256_of
+from sessions_app.storage.nofollow import scan_directory
+from sessions_app.storage.rendered import RenderedLine, RenderedReader
+
+from .parser import CURRENT_VERSION, AmpParser, read_again, without_results
+from .reader import AmpReader, HandoffWriter
+from .thread import lines_of, thread_of
+
+DIRECTORY: Final = ("amp", "threads")
+SIZE_LIMIT: Final = 200_000_000
+"""The size of a document, in bytes, above which it is not read."""
+NOT_READ: Final = "It was not read."
+_READER: Final = AmpReader()
+
+
+class ThreadSource:
+    """The lines of a document; all of them are in memory."""
+
+    def __init__(self, lines: Sequence[bytes], state: FileState) -> None:
+        self._rendered = lines
+        self.identity = (state.device, state.inode)
+        self.changed_ns = state.mtime_ns
+        self.lines = [RenderedLine(len(line), sha256_of(line)) for line in lines]
+
+    def render(self, place: int) -> bytes:
+        return self._rendered[place]
+
+
+@contextmanager
+def opened_thread(path: Path) -> Iterator[ThreadSource]:
+    """The lines of a thread. Raises BadInput `not_a_session`."""
+    with opened(path, os.O_RDONLY, NOT_READ) as fd, reported(path, NOT_READ):
+        state = FileState.of(os.fstat(fd))
+        thread = thread_of(pread(fd, 0, state.size)) if state.size <= SIZE_LIMIT else None
+    if thread is None:
+        raise BadInput("not_a_session", f"{path} is not a thread of Amp. {NOT_READ}")
+    yield ThreadSource(list(lines_of(thread)), state)
+
+
+class AmpAgent(SessionFileAgent):
+    """Amp until its threads moved to its servers."""
+
+    key: str = "amp"
+    label: str = "Amp"
+    format: str = "amp"
+    program: str = "amp"
+    current_version: int = CURRENT_VERSION
+    generations: Sequence[Generation] = (
+        Generation("Amp", _READER, ContextRules(_READER), (HandoffWriter(),), can_move_leaf=False),
+    )
+
+    def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
+        configured = environment.get("XDG_DATA_HOME", "")
+        base = configured if Path(configured).is_absolute() else "~/.local/share"
+        return ("/".join((base, *DIRECTORY)),)
+
+    def owns(self, path: Path) -> bool:
+        return path.parts[-2:] == DIRECTORY or path.parts[-3:-1] == DIRECTORY
+
+    def recognises(self, head: bytes) -> bool:
+        del head
+        return False
+
+    def discover(self, root: Path) -> Discovery:
+        """The documents in a directory; no file is opened. Raises BadInput `no_such_root`."""
+        if not root.is_dir():
+            raise BadInput("no_such_root", f"{root} is not a directory. It was not searched. Check the root.")
+        try:
+            with scan_directory(root) as entries:
+                paths = sorted(root / entry.name for entry in entries if _is_document(entry))
+        except OSError as fault:
+            unlisted = (RefusedPath(root, f"cannot be listed: {fault.strerror}"),)
+            return Discovery((), unlisted, unlisted)
+        return Discovery(tuple(paths), ())
+
+    def open(self, path: Path) -> SessionReader:
+        return RenderedReader(path, partial(opened_thread, path))
+
+    def state(self, path: Path) -> FileState | None:
+        found = super().state(path)
+        if found is None:
+            return None
+        with self.open(path) as reader:
+            return reader.state()
+
+    def parser(self, state: ParserState, damage: list[Damage]) -> AmpParser:
+        return AmpParser(state, damage)
+
+    def sent_messages(
+        self, context: ActiveContext, line: Callable[[Entry], bytes]
+    ) -> Iterator[Mapping[str, Any]]:
+        """What was recorded: what a thread sends is not known."""
+        for message in context.messages:
+            found = parse(line(message.entry))
+            if message.role == Role.TOOL_RESULT:
+                yield {"role": "user", "content": [found]}
+            else:
+                content = found["data"].get("content")
+                blocks = without_results(content) if isinstance(content, list) else content
+                yield {"role": message.role, "content": blocks}
+
+    def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
+        del version
+        return read_again(raw, place)
+
+    def resume_command(self, path: Path) -> Sequence[str]:
+        """A new thread: an old one is not continued from its file."""
+        del path
+        return (self.program,)
+
+    def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
+        """Amp does not compact."""
+        del cwd, home, model
+        return AgentSettings((), CompactionBudget(0), None)
+
+    def user_settings(self, home: Path) -> SettingsFile:
+        return SettingsFile(home / ".config" / "amp" / "settings.json", False, {}, {})
+
+
+def _is_document(entry: os.DirEntry[str]) -> bool:
+    is_named = entry.name.startswith("T-") and entry.name.endswith(".json")
+    return is_named and entry.is_file(follow_symlinks=False)
+
+
+AMP: Final = AmpAgent()

@@ -1,0 +1,36 @@
+"""The hand-off of a thread: what is kept of it as Markdown, for a new thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Role, Texts
+
+_HEADINGS: Final = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL_RESULT: "Tool result"}
+_FENCE: Final = "```"
+
+
+def handoff(messages: Iterable[Message], texts: Mapping[str, Texts]) -> str:
+    """The kept messages in order, thinking left out; `texts` are those of their entries, by id."""
+    return "\n\n".join(filter(None, (_section(one, texts[one.source.id]) for one in messages))) + "\n"
+
+
+def _section(message: Message, texts: Texts) -> str:
+    if message.blocks is None:
+        text = message.text(texts)
+    else:
+        text = "\n\n".join(texts.block(block.index) for block in message.blocks if not block.is_thinking)
+    if not text.strip():
+        return ""
+    heading = f"## {_HEADINGS.get(message.role, message.role)}"
+    return f"{heading}\n\n{_fenced(text) if message.role == Role.TOOL_RESULT else text}"
+
+
+def _fenced(text: str) -> str:
+    """A text in a fence that it does not contain."""
+    fence = _FENCE
+    while fence in text:
+        fence += "`"
+    return f"{fence}\n{text}\n{fence}"

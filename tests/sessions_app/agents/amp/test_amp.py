@@ -1,0 +1,121 @@
+"""Old threads of Amp are read, and what is kept of them becomes Markdown; nothing is written to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.agents.amp.agent import AMP
+from sessions_app.agents.amp.handoff import handoff
+from sessions_app.agents.registry import agent_of
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.provider_rules import violations
+from sessions_app.storage.session_loader import load_session
+from tests.installation import Installation
+
+THREAD: dict[str, Any] = {
+    "v": 9,
+    "id": "T-1",
+    "created": 1_750_000_000_000,
+    "title": "A thread",
+    "env": {"initial": {"trees": [{"uri": "file:///home/dev/project"}]}},
+    "messages": [
+        {"role": "user", "content": [{"type": "text", "text": "Look."}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "Hm."},
+                {"type": "text", "text": "I look."},
+                {"type": "tool_use", "id": "t1", "name": "Read", "input": {"path": "a"}},
+                {"type": "tool_use", "id": "t2", "name": "Read", "input": {"path": "b"}},
+            ],
+            "usage": {"model": "a-model"},
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "t1", "content": "```one```"},
+                {"type": "tool_result", "tool_use_id": "t2", "content": [{"type": "text", "text": "two"}]},
+                {"type": "text", "text": "And then?"},
+            ],
+        },
+        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+    ],
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "amp" / "threads" / "T-1.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(THREAD, indent=2), encoding="utf-8")
+    return path
+
+
+def test_results_are_entries_of_their_own(path: Path) -> None:
+    loaded = load_session(path)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    texts = loaded.texts(branch)
+    assert [(entry.role, texts[entry.id].joined(entry.blocks)) for entry in branch] == [
+        (Role.USER, "Look."),
+        (
+            Role.ASSISTANT,
+            'Hm.\nI look.\ntoolCall t1 Read {"path":"a"}\ntoolCall t2 Read {"path":"b"}',
+        ),
+        (Role.TOOL_RESULT, "```one```"),
+        (Role.TOOL_RESULT, "two"),
+        (Role.USER, "And then?"),
+        (Role.ASSISTANT, "Done."),
+    ]
+    assert not violations(AMP.generations[0].reader.rebuild(branch))
+
+
+def test_a_thread_is_found_and_indexed(redline: Installation, path: Path) -> None:
+    assert AMP.discover(path.parent).paths == (path,)
+    assert agent_of(path) == "amp"
+    session = index_file(path)
+    assert (session.title, session.cwd, session.model) == ("A thread", "/home/dev/project", "a-model")
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"id": "T-1"}', '{"id": 1, "messages": []}', "{"])
+def test_another_document_is_not_a_thread(path: Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RedlineError, match="not a thread of Amp"):
+        load_session(path)
+
+
+@pytest.mark.parametrize(
+    "message", [7, {}, {"role": 5, "content": 5}, {"role": "user", "content": [7, {"type": []}, None]}]
+)
+def test_a_damaged_message_does_not_hide_the_others(path: Path, message: object) -> None:
+    messages = [message, *THREAD["messages"]]
+    path.write_text(json.dumps({**THREAD, "messages": messages}), encoding="utf-8")
+    assert len(load_session(path).log.entries) >= 7
+
+
+def test_what_is_kept_becomes_markdown(path: Path) -> None:
+    loaded = load_session(path)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    messages = AMP.generations[0].reader.rebuild(branch).messages
+    kept = [message for message in messages if message.entry.result_for != "t2"]
+    assert handoff(kept, loaded.texts(branch)) == (
+        "## User\n\nLook.\n\n"
+        '## Assistant\n\nI look.\n\ntoolCall t1 Read {"path":"a"}\n\ntoolCall t2 Read {"path":"b"}\n\n'
+        "## Tool result\n\n````\n```one```\n````\n\n"
+        "## User\n\nAnd then?\n\n"
+        "## Assistant\n\nDone.\n"
+    )
+
+
+def test_nothing_is_written_and_the_refusal_says_why(redline: Installation, path: Path) -> None:
+    before = path.read_bytes()
+    found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
+    assert found.code != 0
+    assert "on its servers" in found.err
+    assert path.read_bytes() == before
+    assert [one.name for one in path.parent.iterdir()] == ["T-1.json"]
