@@ -14,10 +14,19 @@ from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.rendered import RenderedReader
 from sessions_app.storage.rows import RowStep, change_rows, plan_steps
 from sessions_app.storage.session_loader import LoadedSession, load_opened
 
-from .change import Describe, MadeChange, change_of, lines_of, prove_change, write_facts
+from .change import (
+    Describe,
+    MadeChange,
+    change_of,
+    lines_of,
+    not_in_database,
+    prove_change,
+    write_facts,
+)
 from .preflight import Preflight
 from .proof import ReadLine, Rebuilt
 
@@ -35,14 +44,20 @@ class RowPlan:
 
 
 def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
-    """The change of a preflight's writer; None if the session is not in a database."""
+    """The change of a preflight's writer; None if the session is a file of lines.
+
+    Raises BadInput `not_in_database` for documents, which are only read, or what their writer raises.
+    """
     present = preflight.present
-    database = agent_at(present.path).database(present.path)
-    if database is None:
+    agent = agent_at(present.path)
+    database = agent.database(present.path)
+    if database is None and not isinstance(agent.open(present.path), RenderedReader):
         return None
     with lines_of(present) as line:
         facts = write_facts(present, line, present.path, now)
         change = change_of(preflight, facts)
+    if database is None:
+        raise not_in_database(present.path)
     if not isinstance(change, RowChanges):
         raise TypeError(f"the writer {preflight.writer.name} writes no rows")
     return RowPlan(database, plan_steps(database, change), change.created, change.created or facts.new_id())

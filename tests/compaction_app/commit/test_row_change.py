@@ -22,7 +22,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.rows import backed_up_steps
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation
-from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.opencode_stores import OpenCodeStore, documents, worked_session
 
 PLACEHOLDER = "[Old tool result content cleared]"
 RESULT = "prt_0007"
@@ -184,6 +184,14 @@ def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(
     assert raised.value.code == "open_in_agent"
     assert everything(store) == now
     assert done(approved(path, "fork", CALL, RESULT)).created is not None
+
+
+def test_documents_of_the_older_store_are_only_read(store: OpenCodeStore, path: Path, tmp_path: Path) -> None:
+    older = documents(tmp_path / "older", store)
+    with pytest.raises(RedlineError, match="not in a database") as raised:
+        done(approved(older, "delete", CALL, RESULT))
+    assert raised.value.code == "not_in_database"
+    assert sent(older) == sent(path)
 
 
 def test_what_the_transaction_would_not_prove_is_not_written(
