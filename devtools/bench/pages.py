@@ -114,8 +114,10 @@ class BenchBrowser:
 class BenchServer:
     """A server on a data directory, stopped at the end of the block."""
 
-    def __init__(self, data: Path, roots: list[Path]) -> None:
-        listed = [{"path": str(root), "agent": "atomic", "reader": "atomic-0.8"} for root in roots]
+    def __init__(
+        self, data: Path, roots: list[Path], *, agent: str = "atomic", reader: str = "atomic-0.8"
+    ) -> None:
+        listed = [{"path": str(root), "agent": agent, "reader": reader} for root in roots]
         self.environment = environment_on(data, REDLINE_ROOTS=json.dumps(listed))
 
     def __enter__(self) -> Self:
@@ -225,8 +227,8 @@ def _list(server: BenchServer, data: Path) -> Iterator[Figure]:
     yield Figure("list_5000_html", _kilobytes(server.browser.get("/")), "KB", 150)
 
 
-def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
-    del data
+def time_session_page(server: BenchServer, path: Path, prefix: str) -> Iterator[Figure]:
+    """The times of the page of the session `large`, with nothing cached and again."""
     browser, address = server.browser, _address(server, "large")
     cold = []
     for second in range(3):
@@ -236,8 +238,14 @@ def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
         started = time.perf_counter()
         browser.get(address)
         cold.append((time.perf_counter() - started) * 1000)
-    yield Figure("session_large_cold", round(statistics.median(cold), 1), "ms", 700)
-    yield Figure("session_large_warm", browser.time(address), "ms", 100)
+    yield Figure(f"{prefix}_large_cold", round(statistics.median(cold), 1), "ms", 700)
+    yield Figure(f"{prefix}_large_warm", browser.time(address), "ms", 100)
+
+
+def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
+    del data
+    yield from time_session_page(server, path, "session")
+    browser, address = server.browser, _address(server, "large")
     yield Figure("session_large_queries", _queries(server, [address])[0], "queries", 12)
     page = browser.get(address)
     yield Figure("session_large_html", _kilobytes(page), "KB", 250)

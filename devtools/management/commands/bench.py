@@ -7,6 +7,7 @@ from django.core.management.base import CommandParser
 
 from devtools.bench import (
     certificates,
+    claude_scale,
     codex,
     core,
     damage,
@@ -37,6 +38,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "damage": damage.damage,
     "certificates": certificates.certificates,
     "plans": certificates.random_plans,
+    "claude-code-scale": claude_scale.claude_scale,
     "codex": codex.codex,
     "claude-code": written_plans.claude_code_plans,
 }
