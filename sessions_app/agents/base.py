@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-from sessions_app.sessionlog.certificate import PackageResult
+from sessions_app.sessionlog.certificate import LedgerResult, PackageResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.diagnosis import Examination
@@ -445,6 +445,12 @@ class Agent(Protocol):
 
         Raises BadInput `no_agent_package` if the directory has no package.
         """
+        ...
+
+    def recorded_requests(
+        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
+    ) -> LedgerResult | None:
+        """What the requests that a session records show of its reading; None if it records none."""
         ...
 
     def find_client(self, program: Path | None) -> AgentClient | None:

@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.diagnosis import (
     FINDINGS_KEPT,
@@ -99,6 +100,13 @@ class SessionFileAgent:
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         del directory
+        return None
+
+    def recorded_requests(
+        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
+    ) -> LedgerResult | None:
+        """Its sessions record none."""
+        del entries, line
         return None
 
     def find_client(self, program: Path | None) -> AgentClient | None:

@@ -4,6 +4,7 @@
 (2) Providers accept it: see `provider_rules`.
 (3) The agent's own package, if it is installed, rebuilds the same context.
 (4) The agent's installed client, if that is requested, sends the same messages when it continues a copy.
+(5) If the session records the requests that were made of it, their messages are those of the reading.
 """
 
 from __future__ import annotations
@@ -42,6 +43,29 @@ class PackageResult(msgspec.Struct, frozen=True, rename="camel"):
     """The first difference, or the error, in words."""
 
 
+class LedgerResult(msgspec.Struct, frozen=True, rename="camel"):
+    """How much of the requests that a session records is explained by reading it."""
+
+    requests: int
+    compared: int
+    """The last of the requests, whose messages are compared."""
+    equal: int
+    """The compared requests of which every message is explained."""
+    messages: int
+    reproduced: int
+    """Messages that Redline makes of the lines before the request."""
+    recorded: int
+    """The other messages that the session contains as they were sent: they have words of the client's."""
+
+    @property
+    def sentence(self) -> str:
+        others = f", and {self.recorded:,} are recorded as they were sent" if self.recorded else ""
+        return (
+            f"{self.reproduced:,} of the {self.messages:,} messages of the last {self.compared:,} recorded requests "
+            f"are those that Redline reads{others}."
+        )
+
+
 class CertifiedViolation(msgspec.Struct, frozen=True, rename="camel"):
     """A violation of a rule that providers enforce."""
 
@@ -72,6 +96,8 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     """What the agent's own package rebuilt; None if it is not installed."""
     client: PackageResult | None = None
     """What the agent's client sent; None if it was not run."""
+    ledger: LedgerResult | None = None
+    """What the recorded requests show; None if the session records none."""
     versions: str = ""
     """The agent with the versions that read the session so."""
 

@@ -10,7 +10,13 @@ from typing import Any, Final
 
 from sessions_app.agents.base import Agent, AgentClient, AgentPackage, PackageContext, Reader, RebuiltMessage
 from sessions_app.agents.registry import GENERATIONS
-from sessions_app.sessionlog.certificate import Certificate, PackageOutcome, PackageResult, certified
+from sessions_app.sessionlog.certificate import (
+    Certificate,
+    LedgerResult,
+    PackageOutcome,
+    PackageResult,
+    certified,
+)
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict
@@ -35,7 +41,8 @@ def certify(
     package: AgentPackage | None = None,
     client: AgentClient | None = None,
 ) -> Certificate:
-    """Check the context of a session at a leaf, or at its last entry: (2), (3) with a package, and (4) with a client.
+    """Check the context of a session at a leaf, or at its last entry: (2), (3) with a package,
+    (4) with a client, and (5) if it records requests.
 
     Raises BadInput `unknown_entry`; Conflict `session_rewritten` if the file has changed since it was loaded.
     """
@@ -54,6 +61,7 @@ def certify(
         refusal=refusal,
         package=_ask(package, loaded, agent, context, leaf_id) if package is not None else None,
         client=_resume(client, loaded, agent, context, leaf_id) if client is not None else None,
+        ledger=_recorded_requests(loaded, agent),
     )
 
 
@@ -130,6 +138,14 @@ def _resume(
         detail = "The client continues a session at its last entry, not at another one."
         return PackageResult(client.name, client.version, PackageOutcome.FAILED, detail)
     return client.resume(loaded.path.name, _content(loaded, agent), sent_messages(loaded, agent, context))
+
+
+def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
+    with agent.open(loaded.path) as reader:
+        _require_unchanged(reader, loaded)
+        return agent.recorded_requests(
+            loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length)
+        )
 
 
 def _outcome(

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sessions_app.agents.base import AgentClient, AgentSettings, Generation, OpenElsewhere, SettingsFile
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
@@ -19,6 +20,7 @@ from .boundary import SINCE, BoundaryWriter, restore_lines_by
 from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
+from .ledger import ledger_result
 from .parser import ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
@@ -99,6 +101,11 @@ class ClaudeCodeAgent(SessionFileAgent):
         self, context: ActiveContext, line: Callable[[Entry], bytes]
     ) -> Iterator[Mapping[str, Any]]:
         return sent_messages(context, line, OLDER if context.reader == _OLDER_READER.name else CURRENT)
+
+    def recorded_requests(
+        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
+    ) -> LedgerResult | None:
+        return ledger_result(entries, line)
 
     def find_client(self, program: Path | None) -> AgentClient | None:
         return find_client(ClaudeCodeProgram, self.program, program)

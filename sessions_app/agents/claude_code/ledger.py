@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
 
@@ -39,23 +40,9 @@ class RecordedRequest(NamedTuple):
     """What the client said about the effort of the reply, in a message of the system."""
 
 
-class LedgerProof(NamedTuple):
-    """How many messages of the compared requests are explained, and how."""
-
-    requests: int
-    compared: int
-    equal: int
-    """The compared requests of which every message is explained."""
-    messages: int
-    reproduced: int
-    """Messages that Redline makes of the lines before the request."""
-    recorded: int
-    """The other messages that the ledger itself contains: they have words of the client's."""
-
-
-def ledger_proof(
+def ledger_result(
     entries: Sequence[Entry], line: Callable[[Entry], bytes], compared: int = COMPARED
-) -> LedgerProof | None:
+) -> LedgerResult | None:
     """The comparison for the last requests of a session, given by its entries; None if it has no ledger."""
     ledger = [(entry.number, json.loads(line(entry))) for entry in entries if entry.type in (REQUEST, BLOB)]
     requests = list(recorded_requests(ledger))
@@ -71,7 +58,8 @@ def ledger_proof(
         counts[1] += len(request.hashes)
         counts[2] += len(request.hashes) - len(rest)
         counts[3] += recorded
-    return LedgerProof(len(requests), min(compared, len(requests)), *counts)
+    equal, messages, reproduced, recorded = counts
+    return LedgerResult(len(requests), min(compared, len(requests)), equal, messages, reproduced, recorded)
 
 
 def _not_reproduced(request: RecordedRequest, messages: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -101,6 +101,8 @@ def _lines(found: Certificate, reason: str) -> list[str]:
         lines.append(f"Package: {_of_package(found.package)}")
     if found.client is not None:
         lines.append(f"Client: {_of_client(found.client)}")
+    if found.ledger is not None:
+        lines.append(f"Requests: {found.ledger.sentence}")
     lines.append(
         "The session can be continued." if found.holds else "The session cannot be continued as it is."
     )

@@ -3,11 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from sessions_app.agents.claude_code.ledger import LedgerProof, ledger_proof, message_hash
+from sessions_app.agents.claude_code.ledger import ledger_result, message_hash
+from sessions_app.sessionlog.certificate import LedgerResult
+from sessions_app.storage.session_certificate import certify
+from sessions_app.storage.session_loader import load_session
 
-from .sessions import Object, attachment, call, entries_of, reply, result, text, timed, user
+from .sessions import (
+    CLAUDE_CODE,
+    NEWER,
+    Object,
+    attachment,
+    call,
+    entries_of,
+    reply,
+    result,
+    text,
+    timed,
+    user,
+)
 
 EFFORT = {"effort": "medium"}
 
@@ -31,9 +48,13 @@ def blob(sent: Object) -> Object:
     return {"type": "api-request-blob", "hash": message_hash(sent), "message": sent}
 
 
-def proof_of(lines: list[Object], compared: int = 10) -> LedgerProof | None:
+def proof_of(lines: list[Object], compared: int = 10) -> LedgerResult | None:
     raw = timed(lines)
-    return ledger_proof(entries_of(raw), lambda entry: raw[entry.offset :][: entry.length], compared)
+    return ledger_result(entries_of(raw), lambda entry: raw[entry.offset :][: entry.length], compared)
+
+
+def ledger(requests: int, **counts: int) -> LedgerResult:
+    return LedgerResult(requests, **counts)
 
 
 P1, CALL = (
@@ -52,10 +73,8 @@ TALK = [
 
 
 def test_recorded_requests_are_reproduced_from_the_lines_before_them() -> None:
-    assert proof_of(TALK) == LedgerProof(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
-    assert proof_of(TALK, compared=1) == LedgerProof(
-        2, compared=1, equal=1, messages=3, reproduced=3, recorded=0
-    )
+    assert proof_of(TALK) == ledger(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
+    assert proof_of(TALK, compared=1) == ledger(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
 
 
 def test_a_session_without_a_ledger_proves_nothing() -> None:
@@ -66,20 +85,20 @@ def test_a_session_without_a_ledger_proves_nothing() -> None:
 def test_what_the_ledger_contains_itself_is_counted_apart() -> None:
     own = message("user", "the client's own words")
     lines = [blob(own), user("p1", None), request("q1", own, P1)]
-    assert proof_of(lines) == LedgerProof(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
+    assert proof_of(lines) == ledger(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
 
 
 def test_another_reading_is_noticed() -> None:
     other = [*TALK[:2], reply("r1", "p1", call("d")), *TALK[3:]]
-    assert proof_of(other) == LedgerProof(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
+    assert proof_of(other) == ledger(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
     swapped = [user("p1", None), reply("r1", "p1"), request("q", message("assistant", "r1"), P1)]
-    assert proof_of(swapped) == LedgerProof(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
+    assert proof_of(swapped) == ledger(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
 
 
 def test_a_message_of_the_system_says_the_effort() -> None:
     system = message("system", "A", output_config=EFFORT)
     lines = [user("p1", None), attachment("a", "p1", "A", role="system"), request("q", P1, system)]
-    assert proof_of(lines) == LedgerProof(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
+    assert proof_of(lines) == ledger(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
 
 
 def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:
@@ -90,3 +109,19 @@ def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:
     )
     as_sent = '{"content":[{"text":"é","type":"text"}],"role":"user"}'.encode()
     assert message_hash(message("user", "é")) == hashlib.sha256(as_sent).hexdigest()
+
+
+def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path: Path) -> None:
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(timed(TALK))
+    loaded = load_session(path)
+    found = certify(loaded, CLAUDE_CODE, NEWER.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
+    assert found is not None
+    assert (
+        found.sentence == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
+    )
+    own = message("user", "own words")
+    path.write_bytes(timed([blob(own), user("p1", None), request("q", own, P1)]))
+    found = certify(load_session(path), CLAUDE_CODE, NEWER.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
+    assert found is not None
+    assert found.sentence.endswith("Redline reads, and 1 are recorded as they were sent.")
