@@ -19,8 +19,11 @@ FIELDS: Final = """
     reserveTokens contextWindow
     context_compaction context_edit custom_message branch_summary model_change session_info thinking_level_change
     hookMessage bashExecution toolResult toolCall branchSummary compactionSummary redacted_thinking
+    parentUuid logicalParentUuid leafUuid isSidechain isMeta isVirtual isCompactSummary isApiErrorMessage
+    compactMetadata preservedMessages preservedSegment anchorUuid headUuid tailUuid
+    customTitle aiTitle lastPrompt renderedRole compact_boundary local_command
 """.split()
-"""Names in the files of pi and Atomic that have no other meaning."""
+"""Names in the files of pi, Atomic and Claude Code that have no other meaning."""
 OWN_NAMES: Final[dict[str, set[str]]] = {
     # The names of roles and blocks, in the index, in JSON and in transcripts.
     "sessions_app/sessionlog/entries.py": {
