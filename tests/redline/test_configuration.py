@@ -48,6 +48,7 @@ def test_the_agents_own_directories_are_the_default_roots(
         ("/home/someone/.codex/sessions", "codex"),
         ("/home/someone/.codex/archived_sessions", "codex"),
         ("/home/someone/.local/share/opencode", "opencode"),
+        ("/home/someone/.local/share/amp/threads", "amp"),
     ]
     assert (found.windows, found.thinking_guard, found.live_minutes, found.lock_seconds) == (
         {},
