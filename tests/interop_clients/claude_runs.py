@@ -123,8 +123,7 @@ class ClaudeClient:
         self._learn_fresh(run.requests[0]["model"])
         messages = probes[0]
         place = next(at for at, message in enumerate(messages) if PROBE in _texts([message]))
-        is_apart = place > 0 and messages[place - 1]["role"] == "assistant"
-        return self.comparable(messages[: place if is_apart else place + 1])
+        return self.comparable(messages[: place + 1])
 
     def comparable(self, messages: Iterable[Mapping[str, Any]]) -> list[Sent]:
         """Messages without PROBE, without what the client adds to every conversation, and without marks for the
