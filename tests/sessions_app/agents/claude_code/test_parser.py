@@ -1,0 +1,110 @@
+"""What a parser knows beyond single lines: the header, titles, the tools of results, and damage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.sessionlog.controls import NameControl
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import DamageKind, ParserState, Recorded
+
+from .sessions import (
+    SESSION,
+    answer,
+    at,
+    boundary,
+    call,
+    reply,
+    result,
+    sent,
+    summary,
+    talk,
+    text,
+    timed,
+    user,
+)
+
+
+def parse(lines: list[Any]) -> tuple[Any, list[Recorded]]:
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    return parser, [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
+
+
+def title_after(*kinds: str) -> str:
+    fields = {
+        "custom-title": "customTitle",
+        "ai-title": "aiTitle",
+        "summary": "summary",
+        "last-prompt": "lastPrompt",
+    }
+    _, recorded = parse([{"type": kind, fields[kind]: kind} for kind in kinds])
+    names = [one.entry.control.name for one in recorded if isinstance(one.entry.control, NameControl)]
+    return names[-1] or ""
+
+
+def test_the_best_title_counts_wherever_it_is() -> None:
+    order = ["custom-title", "ai-title", "summary", "last-prompt"]
+    for index, kind in enumerate(order):
+        assert title_after(*order[index:]) == title_after(*reversed(order[index:])) == kind
+
+
+def test_a_result_has_the_name_of_its_tool() -> None:
+    _, recorded = parse([user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2")])
+    assert [one.entry.tool_name for one in recorded] == ["", "", "Look", ""]
+
+
+def test_the_header_is_that_of_the_first_lines() -> None:
+    parser, _ = parse(
+        [{"type": "mode", "sessionId": SESSION}, user("p1", None), user("p2", "p1", cwd="/else")]
+    )
+    header = parser.state.header
+    assert (header.id, header.cwd, header.timestamp) == (SESSION, "/work", at(1))
+    assert not header.is_subagent
+
+
+def test_a_subagent_has_the_session_that_started_it_as_its_parent() -> None:
+    parser, _ = parse([user("p1", None, isSidechain=True, agentId="helper")])
+    header = parser.state.header
+    assert (header.id, header.parent_session, header.is_subagent) == ("helper", SESSION, True)
+
+
+def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id() -> None:
+    content = [text("said"), answer("c1"), answer("c2")]
+    _, recorded = parse([user("x", "r", content)])
+    entries = [one.entry for one in recorded]
+    assert [(one.id, one.parent_id, one.role) for one in entries] == [
+        ("x.0", "r", Role.TOOL_RESULT),
+        ("x.1", "x.0", Role.TOOL_RESULT),
+        ("x", "x.1", Role.USER),
+    ]
+    assert len({one.offset for one in entries}) == len(entries)
+
+
+def test_damaged_lines_are_counted() -> None:
+    parser, _ = parse(['{"type":', "[]", {"type": "user", "message": {"content": "x"}}])
+    kinds = [one.kind for one in parser.damage]
+    assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
+
+
+def test_a_segment_does_not_go_on_across_a_boundary() -> None:
+    first = [boundary("b", "r2", "p2 r2", "s"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
+    second = [boundary("b2", "r3", anchor="s2", segment="p2 r3"), summary("s2", "b2"), user("p4", "s2")]
+    assert sent([*talk(2), *first, *second, reply("r4", "p4")]) == ["user: s2\n | p4", "assistant: r4"]
+
+
+def test_what_follows_a_kept_entry_follows_the_summary_too() -> None:
+    lines = [*talk(3), boundary("b", "r3", "p3 r3", "s"), summary("s", "b"), user("p4", "r3")]
+    assert sent([*lines, reply("r4", "p4")]) == [
+        "user: s\n | p3",
+        "assistant: r3",
+        "user: p4",
+        "assistant: r4",
+    ]
+
+
+def test_a_dropped_line_of_a_reply_on_another_branch_does_not_come_back() -> None:
+    other = [user("q", "r1"), reply("t", "q", of="R"), *talk(2)[2:]]
+    lines = [*talk(1), *other, boundary("b", "r2", "p2 r2"), user("p4", "b"), reply("r4", "p4", of="R")]
+    assert sent(lines)[-1] == "assistant: r4"
