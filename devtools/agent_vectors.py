@@ -18,16 +18,9 @@ from typing import Any, Final, NamedTuple
 from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import (
-    Append,
-    Change,
-    Generation,
-    NewFile,
-    Reader,
-    SessionWriter,
-    WriteFacts,
-    WriterRules,
-)
+from sessions_app.agents.base import Generation, WriterRules
+from sessions_app.agents.changes import Append, Change, NewFile, SessionWriter, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.messages import fields_of, message_hash, message_json
 from sessions_app.agents.registry import GENERATIONS, READERS

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.commit.change import lines_of, write_facts
 from compaction_app.commit.proof import approved_messages
-from sessions_app.agents.base import RowChanges
+from sessions_app.agents.changes import RowChanges
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats

@@ -9,7 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from sessions_app.agents.base import Agent, Change, NewFile, Reader, RowChanges, WriteFacts
+from sessions_app.agents.base import Agent
+from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion

@@ -18,7 +18,7 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
 from compaction_app.session_activity import Activity
-from sessions_app.agents.base import Append, Change, NewFile, RowChanges
+from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.models import Session

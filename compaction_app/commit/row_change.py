@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from sessions_app.agents.base import RowChanges
+from sessions_app.agents.changes import RowChanges
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import GrowthKind

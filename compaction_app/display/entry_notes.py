@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sessions_app.agents.base import Reader
+from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.controls import (
     BoundaryControl,
     DeletionControl,

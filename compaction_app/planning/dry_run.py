@@ -9,7 +9,7 @@ from django.conf import settings
 
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import PlanRules
+from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.registry import agent_at, model_windows
 from sessions_app.context_windows import window_of
 from sessions_app.sessionlog.context import model_of

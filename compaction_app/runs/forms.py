@@ -20,7 +20,7 @@ from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
 from compaction_app.planning.planners import EMBEDDED, is_llm
-from sessions_app.agents.base import SessionWriter
+from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of

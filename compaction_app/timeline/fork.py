@@ -18,7 +18,8 @@ from compaction_app.change_records import ForkNote, record_fork, text_of
 from compaction_app.commit.change import MadeChange, create_change, lines_of, write_facts
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
-from sessions_app.agents.base import NewFile, Reading, SessionWriter
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session

@@ -36,7 +36,7 @@ from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.models import Compaction
-from sessions_app.agents.base import Append, Change, RowChanges, WriteFacts
+from sessions_app.agents.changes import Append, Change, RowChanges, WriteFacts
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session

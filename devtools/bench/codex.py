@@ -19,7 +19,8 @@ from compaction_app.commit.proof import Rebuilt, certificate_of, require_approve
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import Append, Generation, SessionWriter, WriteFacts, WriterRules
+from sessions_app.agents.base import Generation, WriterRules
+from sessions_app.agents.changes import Append, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry

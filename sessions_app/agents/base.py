@@ -5,51 +5,30 @@ Code outside `agents` never uses a field name of an agent's files; it uses the a
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol
 
-from sessions_app.sessionlog.certificate import LedgerResult, PackageResult
+from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.diagnosis import Examination
-from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.jsjson import canonical
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.files import FileState, SessionReader
 
-
-class Reader(Protocol):
-    """One way in which an agent rebuilds what its model sees of a branch."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def honours(self) -> frozenset[EntryKind]:
-        """The kinds of entries after which it may omit something."""
-        ...
-
-    def ignores(self, entry: Entry) -> bool:
-        """Whether it omits nothing because of an entry after which some reader would."""
-        ...
-
-    def rebuild(self, branch: Sequence[Entry]) -> ActiveContext:
-        """The active context of a branch, given root first."""
-        ...
+from .changes import RestoreLines, SessionWriter
+from .contexts import PlanRules, Reader
+from .programs import AgentClient, AgentPackage
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,146 +65,6 @@ class AgentSettings:
     """The file that disables the agent's automatic compaction."""
 
 
-class Append(NamedTuple):
-    """A change of a session: complete lines to append in one write, each without its newline."""
-
-    lines: tuple[bytes, ...]
-
-
-class RowChange(NamedTuple):
-    """A row of a database before and after a change: the exact text of its data, None if there is no row."""
-
-    table: str
-    row_id: str
-    before: str | None
-    after: str | None
-
-
-class RowCopy(NamedTuple):
-    """A new row: a copy of another one of its table, with other values in some columns. Columns that the table does not
-    have are left out."""
-
-    table: str
-    row_id: str
-    source_id: str
-    columns: Mapping[str, str | int | None]
-    appended: Mapping[str, str] = MappingProxyType({})
-    """Texts that are added to the end of columns."""
-
-
-class RowChanges(NamedTuple):
-    """A change of a session in a database, made in one transaction if each row is still as it was."""
-
-    changes: tuple[RowChange, ...]
-    copies: tuple[RowCopy, ...] = ()
-    created: str = ""
-    """The id of the new session that the copies are, beside this one; empty if the session itself changes."""
-
-
-class NewFile(NamedTuple):
-    """A change that leaves the session as it is: a new session file beside it."""
-
-    name: str
-    pieces: Iterable[bytes]
-    """Its bytes: each piece is one line with its newline."""
-
-
-Change = Append | NewFile | RowChanges
-
-
-@dataclass(frozen=True, slots=True)
-class WriteFacts:
-    """What a writer needs beside a branch and a deletion."""
-
-    new_id: Callable[[], str]
-    """Gives an entry id that is not used in the session, a different one each time."""
-    session_id: str
-    """The id of a new session."""
-    written_at: datetime
-    session: Path
-    """The real path of the session."""
-    header: Header
-    backup: Path
-    """The backup made before the write."""
-    line: Callable[[Entry], bytes]
-    """Reads the recorded line of an entry, without its newline."""
-    labels: Mapping[str, str]
-    """The labels of the session's entries, by entry id."""
-    name: str = ""
-    """The name of the session; empty if it has none."""
-    state: ParserState = field(default_factory=ParserState)
-    """That of the parser after all lines of the session."""
-
-
-class SessionWriter(Protocol):
-    """One way to record an approved deletion. It does no I/O but what `WriteFacts.line` does."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def appends(self) -> bool:
-        """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
-        ...
-
-    @property
-    def effect(self) -> str:
-        """What happens to the file, as a sentence."""
-        ...
-
-    @property
-    def undo(self) -> str:
-        """How that is undone, as a sentence."""
-        ...
-
-    @property
-    def universal(self) -> SessionWriter:
-        """The same way to record a deletion, as more versions honour it: for a session whose agent is a guess."""
-        ...
-
-    def protection(self, entry: Entry) -> Protection | None:
-        """Why this writer must not touch an entry; None if it may."""
-        ...
-
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Change:
-        """The change that records a deletion at the end of a branch."""
-        ...
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        """The targets that the agent would not apply if they were recorded at the end of a branch."""
-        ...
-
-
-@runtime_checkable
-class ReplacingWriter(Protocol):
-    """A writer that does not just leave out what is deleted."""
-
-    def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
-        """What is sent of a message that is deleted, or of which these blocks are; None for nothing."""
-        ...
-
-
-class PlanRules(Protocol):
-    """What an agent allows a plan to delete."""
-
-    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions."""
-        ...
-
-    def protection(self, entry: Entry) -> Protection | None:
-        """Why an entry must not be deleted, wherever it is; None if it may be."""
-        ...
-
-    def replays(self, entry: Entry) -> bool:
-        """Whether it is an assistant message whose thinking must be unchanged if it is the last that remains."""
-        ...
-
-    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
-        """For entries that must not be deleted alone: the entries that are deleted whenever they are, by id. Calls and
-        results are joined in any case."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class WriterRules:
     """The rules of an agent, and what a writer adds to them."""
@@ -246,13 +85,6 @@ class WriterRules:
         return self.rules.companions(messages)
 
 
-RestoreLines = Callable[
-    [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
-]
-"""Gives the lines that, appended after a branch, give messages their content again. The mapping names, by entry id, the
-blocks that stay deleted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Generation:
     """The versions of an agent that read a session, and record what is deleted from it, in the same way."""
@@ -269,62 +101,6 @@ class Generation:
     """Whether `Agent.leaf_line` gives a line."""
     since: tuple[int, ...] = ()
     """The first of these versions; empty for all that are older than those of the other generations."""
-
-
-class RebuiltMessage(NamedTuple):
-    """A message of a rebuilt context: its role, and a hash of everything of it that the model receives."""
-
-    role: str
-    digest: str
-
-    @classmethod
-    def of(cls, message: Mapping[str, Any]) -> RebuiltMessage:
-        """A message in the form of `Agent.message_json`."""
-        digest = hashlib.sha256(canonical(message).encode()).hexdigest()
-        return cls(str(message.get("role")), digest)
-
-
-class PackageContext(NamedTuple):
-    """What an agent's own package made of a session: a context, a refusal to open it, or a failure to run."""
-
-    messages: tuple[RebuiltMessage, ...] = ()
-    refusal: str = ""
-    failure: str = ""
-
-
-class AgentPackage(Protocol):
-    """An installed package of an agent, which can rebuild a context itself."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def reader(self) -> Reader:
-        """The reader for sessions of this version."""
-        ...
-
-    def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
-        """The context of a session with this content, at this leaf or at its own."""
-        ...
-
-
-class AgentClient(Protocol):
-    """An installed client of an agent, which can continue a copy of a session against a model on loopback."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def version(self) -> str: ...
-
-    def resume(
-        self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]
-    ) -> PackageResult:
-        """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
-        ...
 
 
 class OpenElsewhere(NamedTuple):

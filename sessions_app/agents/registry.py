@@ -13,12 +13,14 @@ from sessions_app.storage.discovery import Discovery, discover
 
 from .amp.agent import AMP
 from .atomic.agent import ATOMIC
-from .base import Agent, AgentPackage, Generation, Reader, Reading
+from .base import Agent, Generation, Reading
 from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
+from .contexts import Reader
 from .installed_version import Version, installed_version
 from .opencode.agent import OPENCODE
 from .pi.agent import PI
+from .programs import AgentPackage
 from .session_file import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {

@@ -29,7 +29,8 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
-from .base import AgentClient, AgentPackage, OpenElsewhere
+from .base import OpenElsewhere
+from .programs import AgentClient, AgentPackage
 
 HEAD_BYTES: Final = 65_536
 """How much of a file shows its agent."""

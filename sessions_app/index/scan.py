@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Reader, Reading
+from sessions_app.agents.base import Reading
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.models import Session

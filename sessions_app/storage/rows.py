@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sessions_app.agents.base import RowChanges
+from sessions_app.agents.changes import RowChanges
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 from .agent_database import changed_database, opened_database, quoted, row_of, state_of

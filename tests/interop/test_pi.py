@@ -19,9 +19,9 @@ from compaction_app.commit.service import Confirmations, commit
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.scripted.server import ScriptedProvider
-from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PiPackage
+from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.certificate import PackageOutcome
 from sessions_app.sessionlog.context import ActiveContext, Message

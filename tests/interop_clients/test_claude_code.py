@@ -19,7 +19,8 @@ from devtools.bench.written_plans import (
     require_approved_context,
     write_plan,
 )
-from sessions_app.agents.base import Generation, SessionWriter
+from sessions_app.agents.base import Generation
+from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.running_clients import clients_with
 from sessions_app.sessionlog.context import ActiveContext

@@ -30,7 +30,8 @@ from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
-from sessions_app.agents.base import Reading, SessionWriter
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import SessionWriter
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file

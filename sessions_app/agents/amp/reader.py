@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.base import NewFile, WriteFacts
+from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.sessionlog.context import ActiveContext, keep
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind

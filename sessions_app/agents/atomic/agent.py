@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentPackage, AgentSettings, Generation, Reader
+from sessions_app.agents.base import AgentSettings, Generation
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.pi.settings import read_settings
+from sessions_app.agents.programs import AgentPackage
 
 from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.base import Append, WriteFacts
+from sessions_app.agents.changes import Append, WriteFacts
 from sessions_app.agents.pi.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.base import Append, Reader, RestoreLines, WriteFacts
+from sessions_app.agents.changes import Append, RestoreLines, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, EntryKind

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.base import Append, Reader, WriteFacts
+from sessions_app.agents.changes import Append, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind

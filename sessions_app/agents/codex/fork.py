@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sessions_app.agents.base import NewFile, Reader, WriteFacts
+from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput

@@ -11,8 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentClient, AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
 from sessions_app.agents.dry_resume.client import find_client
+from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from sessions_app.agents.base import RowChange, RowChanges, RowCopy, WriteFacts
+from sessions_app.agents.changes import RowChange, RowChanges, RowCopy, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.base import NewFile, Reader, WriteFacts
+from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion

@@ -14,7 +14,7 @@ from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
-from sessions_app.agents.base import Append, Change, NewFile, WriteFacts
+from sessions_app.agents.changes import Append, Change, NewFile, WriteFacts
 from sessions_app.agents.registry import reading_by
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.deletion import Deletion

@@ -28,7 +28,7 @@ from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
-from sessions_app.agents.base import PlanRules
+from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of

@@ -11,7 +11,7 @@ from compaction_app.core.errors import Code, Refusal
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.agents.base import PlanRules
+from sessions_app.agents.contexts import PlanRules
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.protection import Protection

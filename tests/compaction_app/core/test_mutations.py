@@ -44,7 +44,7 @@ from compaction_app.core.transcript_entries import Object
 from devtools.conformance import case_lines, differences
 from sessions_app.agents.atomic import rules as atomic_rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
-from sessions_app.agents.base import PlanRules
+from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.pi import rules
 from sessions_app.agents.registry import reading_by
 from sessions_app.sessionlog.jsjson import parse

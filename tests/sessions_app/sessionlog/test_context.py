@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.agents.base import Reader
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Gauge, Tally, is_due, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry, EntryKind

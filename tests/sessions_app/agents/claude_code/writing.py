@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
-from sessions_app.agents.base import Generation, SessionWriter
+from sessions_app.agents.base import Generation
+from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target

@@ -9,7 +9,8 @@ import pytest
 
 from devtools.bench.codex import certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
-from sessions_app.agents.base import Generation, SessionWriter
+from sessions_app.agents.base import Generation
+from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.storage.session_loader import load_session
 

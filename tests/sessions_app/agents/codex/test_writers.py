@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.base import NewFile
+from sessions_app.agents.changes import NewFile
 from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.chained_file import RolloutReader
 from sessions_app.agents.codex.compacted import CompactedWriter, FullerList

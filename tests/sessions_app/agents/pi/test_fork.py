@@ -10,7 +10,8 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.atomic.reader import AtomicReader
-from sessions_app.agents.base import NewFile, Reading
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import NewFile
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.reader import OlderPiReader, PiReader

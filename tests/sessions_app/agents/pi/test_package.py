@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.agents.base import RebuiltMessage
 from sessions_app.agents.pi import package as module
 from sessions_app.agents.pi.messages import fields_of
 from sessions_app.agents.pi.package import PACKAGE, PiPackage, find_package
+from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.registry import package_at
 from sessions_app.sessionlog.errors import BadInput
 from tests.files import place
