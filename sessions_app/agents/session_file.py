@@ -24,7 +24,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, RedlineError, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
-from sessions_app.sessionlog.session import Damage, Header, Parser, ParserState, read_session
+from sessions_app.sessionlog.session import HEAD_BYTES, Damage, Header, Parser, ParserState, read_session
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
@@ -32,8 +32,6 @@ from sessions_app.storage.files import FileState, SessionReader, file_state, ope
 from .base import OpenElsewhere
 from .programs import AgentClient, AgentPackage
 
-HEAD_BYTES: Final = 65_536
-"""How much of a file shows its agent."""
 _LOST: Final = "skips the line"
 
 

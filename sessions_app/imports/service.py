@@ -121,7 +121,7 @@ def _validated_digest(upload: Path, name: str) -> str:
                 break
         for _ in chunks:
             pass
-    require_session(parser.state, name)
+        require_session(parser.state, name, reader.head)
     return digest.hexdigest()
 
 

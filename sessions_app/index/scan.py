@@ -206,7 +206,7 @@ class Scan:
         return not self._chosen_reader and may_show_another(entry, self.session.read_as, self._agent)
 
     def _require_session(self) -> None:
-        require_session(self._parser.state, str(self.path))
+        require_session(self._parser.state, str(self.path), self._reader.head)
 
     def _check_ids(self) -> None:
         """Discard the totals if an id is already in the index, or was missing there as a parent: the tree differs."""

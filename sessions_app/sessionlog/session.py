@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
@@ -15,6 +15,10 @@ from .jsjson import parse
 from .lines import Line
 
 TITLE_LENGTH: Final = 200
+FIELDS_NAMED: Final = 6
+NAMED_LENGTH: Final = 40
+HEAD_BYTES: Final = 65_536
+"""How much of a file shows its agent, or what it is instead."""
 DAMAGE_KEPT: Final = 1_000
 """The number of faults of a session that are stored in full; the others are only counted."""
 
@@ -136,10 +140,12 @@ class SessionLog:
         return self.header.cwd if self.header else ""
 
 
-def read_session(parser: Parser, lines: Iterable[Line], name: str) -> SessionLog:
-    """All entries of a file. Raises BadInput `not_a_session` if no line is a header or an entry."""
+def read_session(
+    parser: Parser, lines: Iterable[Line], name: str, head: Callable[[], bytes] | None = None
+) -> SessionLog:
+    """All entries of a file. Raises BadInput `not_a_session`, see `require_session`."""
     entries = [recorded.entry for line in lines for recorded in parser.read(line)]
-    require_session(parser.state, name)
+    require_session(parser.state, name, head)
     return log_of(parser, entries)
 
 
@@ -149,10 +155,30 @@ def log_of(parser: Parser, entries: list[Entry]) -> SessionLog:
     return SessionLog(state.header, state.version, entries, parser.damage, parser.damaged, state)
 
 
-def require_session(state: ParserState, name: str) -> None:
-    """Raise BadInput `not_a_session` if nothing that was read belongs to a session."""
+def require_session(state: ParserState, name: str, head: Callable[[], bytes] | None = None) -> None:
+    """Raise BadInput `not_a_session` if nothing that was read belongs to a session. `head` reads its first bytes, from
+    which the message says what it is instead."""
     if not state.recognised:
+        found = f" {_first_line(head())}" if head is not None else ""
         raise BadInput(
             "not_a_session",
-            f"{name} is not a session: none of its lines is a session header or an entry. Nothing was done.",
+            f"{name} is not a session of an agent that Redline knows: none of its lines is a session header or an "
+            f"entry.{found} Nothing was done.",
         )
+
+
+def _first_line(head: bytes) -> str:
+    """What the first line of a file is, as a sentence."""
+    line = next((line for line in head.splitlines() if line.strip()), b"")
+    if not line:
+        return "It is empty."
+    try:
+        found = parse(line)
+    except ValueError:
+        return "It does not begin with a line of JSON."
+    if not isinstance(found, dict):
+        return "Its first line is JSON, but not an object."
+    kind = found.get("type")
+    named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
+    fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
+    return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."

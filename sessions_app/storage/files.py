@@ -24,6 +24,7 @@ from typing import NamedTuple, Self
 import msgspec
 
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.session import HEAD_BYTES
 from sessions_app.storage.nofollow import open_file, stat_file
 
 if sys.platform == "darwin":
@@ -192,6 +193,10 @@ class SessionReader:
         if offset < 0 or length < 0:
             raise ValueError(f"cannot read {length} bytes at {offset}")
         return self._read_all(offset, length)
+
+    def head(self) -> bytes:
+        """The first bytes, which show what the file is."""
+        return self.read_at(0, min(HEAD_BYTES, self.state().size))
 
     def growth(self, previous: Fingerprint) -> Growth:
         """The change of the file since `previous`, by its identity, size and edges. Reads at most 8 KB.

@@ -61,7 +61,8 @@ def load_session(path: Path, progress: Progress | None = None) -> LoadedSession:
 def load_opened(agent: Agent, reader: SessionReader, progress: Progress | None = None) -> LoadedSession:
     """The whole session that a reader has opened."""
     chunks = chunks_with_progress(reader, progress)
-    log = read_session(agent.parser(ParserState(), []), split_lines(chunks), str(reader.path))
+    lines = split_lines(chunks)
+    log = read_session(agent.parser(ParserState(), []), lines, str(reader.path), reader.head)
     fingerprint = reader.fingerprint(log.state.next_offset, None)
     return LoadedSession(reader.path, log, agent.tree(log.entries), fingerprint, reader.state())
 
