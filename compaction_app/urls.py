@@ -59,6 +59,7 @@ urlpatterns = [
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
+    path("runs/<int:run>/handoff.md", commit_views.handoff, name="handoff"),
     path("runs/<int:run>/result", commit_views.result, name="result"),
     path("runs/<int:run>/undo", undo_views.undo, name="undo"),
     path("runs/<int:run>/certify", commit_views.certify, name="certify"),

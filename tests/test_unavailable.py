@@ -222,6 +222,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "review": f"{of_run}/review",
         "stays": f"{of_run}/stays?from=0&to=9",
         "transcript": f"{of_run}/transcript.jsonl",
+        "handoff": f"{of_run}/handoff.md",
         "words": f"/runs/{written.pk}/requests/1000",
         "result": f"/runs/{written.pk}/result",
         "certify": f"/runs/{written.pk}/certify",

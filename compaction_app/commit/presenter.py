@@ -24,11 +24,13 @@ from sessions_app.cli import shell_quoted
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.targets import Target
 
 from .certificate import stored_certificate
 from .change import change_of, lines_of, write_facts
 from .preflight import Approved, Preflight
+from .proof import approved_messages
 from .service import approval, preflight_of
 
 MOMENT: Final = "YYYY-MM-DDThh-mm-ss-mmmZ"
@@ -138,6 +140,16 @@ def _created(change: Change) -> str:
     if isinstance(change, NewFile):
         return change.name
     return change.created if isinstance(change, RowChanges) else ""
+
+
+def handoff_of(run: Run) -> str:
+    """What an approved plan leaves of the conversation, as Markdown. Raises what `approval` raises."""
+    approved = approval(run)
+    loaded = approved.loaded
+    reading = reading_by(approved.reader, "it was planned so")
+    context = reading.reader.rebuild(loaded.tree.branch(approved.leaf_id))
+    kept = [message for message in approved_messages(context, approved.targets) if message.sent]
+    return handoff(kept, loaded.texts([message.source for message in kept]))
 
 
 def other_writers(run: Run, writer: str) -> list[str]:

@@ -21,13 +21,15 @@ from sessions_app.web.redirects import acts_on_post, redirect
 
 from .certificate import certify_again
 from .forms import CommitForm
-from .presenter import other_writers, view_commit, view_result
+from .presenter import handoff_of, other_writers, view_commit, view_result
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 
 PLAN_AGAIN: Final = frozenset(
     {"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"}
 )
 """Errors that a new plan on the current session can solve."""
+READ_ONLY: Final = "read_only_agent"
+"""The failure for an agent to whose sessions nothing can be written."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
 """Failures after which the change is made."""
 
@@ -71,11 +73,24 @@ def _show(
         "fault": fault,
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "was_written": was_written,
+        "is_read_only": fault is not None and fault.code == READ_ONLY,
         "other_writers": other_writers(run, writer) if view is None and not was_written else (),
         "form": form or CommitForm(),
         "here": "runs",
     }
     return render(request, "commit/commit.html", context, status=status_of(fault))
+
+
+@require_safe
+def handoff(request: HttpRequest, run: int) -> HttpResponse:
+    """What the approved plan leaves, as Markdown: for agents to whose sessions nothing can be written."""
+    found = known_run(run)
+    try:
+        text = handoff_of(found)
+    except RedlineError as fault:
+        return _show(request, found, fault)
+    headers = {"Content-Disposition": f'attachment; filename="run-{found.pk}-handoff.md"'}
+    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
 
 
 @require_safe

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +30,8 @@ from .thread import lines_of, thread_of
 DIRECTORY: Final = ("amp", "threads")
 SIZE_LIMIT: Final = 200_000_000
 """The size of a document, in bytes, above which it is not read."""
+_HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')
+"""An object with the id of a thread among its first fields."""
 NOT_READ: Final = "It was not read."
 _READER: Final = AmpReader()
 
@@ -78,8 +81,7 @@ class AmpAgent(SessionFileAgent):
         return path.parts[-2:] == DIRECTORY or path.parts[-3:-1] == DIRECTORY
 
     def recognises(self, head: bytes) -> bool:
-        del head
-        return False
+        return _HEAD.match(head) is not None
 
     def discover(self, root: Path) -> Discovery:
         """The documents in a directory; no file is opened. Raises BadInput `no_such_root`."""

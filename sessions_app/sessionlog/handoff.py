@@ -1,12 +1,12 @@
-"""The hand-off of a thread: what is kept of it as Markdown, for a new thread."""
+"""A hand-off: what is kept of a conversation as Markdown, to be pasted into a new one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Role, Texts
+from .context import Message
+from .entries import Role, Texts
 
 _HEADINGS: Final = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL_RESULT: "Tool result"}
 _FENCE: Final = "```"
