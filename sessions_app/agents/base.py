@@ -145,6 +145,11 @@ class Agent(Protocol):
         """Whether a file that begins with these bytes is certainly a session in its format."""
         ...
 
+    @property
+    def keeps_database(self) -> bool:
+        """Whether its sessions are in databases directly in a root. Then only these are watched for changes."""
+        ...
+
     def discover(self, root: Path) -> Discovery:
         """The sessions below a root, which is a real path. Raises BadInput `no_such_root`."""
         ...

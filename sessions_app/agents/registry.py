@@ -124,6 +124,11 @@ def discover_sessions(root: Path, agent: str) -> Discovery:
     return AGENTS[agent].discover(root) if agent in AGENTS else discover(root)
 
 
+def keeps_database(agent: str) -> bool:
+    """Whether the sessions of the agent with this key are in databases directly in a root."""
+    return agent in AGENTS and AGENTS[agent].keeps_database
+
+
 class _Sign(NamedTuple):
     """What an entry shows: the agent that wrote it, and the reader of that agent's versions, if it tells them."""
 

@@ -51,6 +51,7 @@ class SessionFileAgent:
     key: str
     label: str
     current_version: int = 1
+    keeps_database: bool = False
 
     @property
     def format(self) -> str:

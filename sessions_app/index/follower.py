@@ -2,7 +2,8 @@
 
 The follower is a child of the server and publishes facts for browsers. Changes that are not reported (a full queue, a
 network drive, a root that appears later) are found by repeated full scans, which compare sizes and times and open no
-unchanged file. Changes take precedence over the backlog, so that a live session does not have to wait until years of
+unchanged file. A changed database does not say which of its sessions changed: they are listed, at most every
+LISTING_SECONDS. Changes take precedence over the backlog, so that a live session does not have to wait until years of
 others have been indexed.
 """
 
@@ -12,18 +13,19 @@ import stat
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from sessions_app.agents.registry import discover_sessions
+from sessions_app.agents.registry import discover_sessions, keeps_database
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.storage.discovery import discover, fault_of_root
 from sessions_app.storage.nofollow import stat_file
-from sessions_app.storage.watcher import PathChanges, Watcher
+from sessions_app.storage.watcher import PathChanges, Watcher, databases_in
 from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
@@ -37,6 +39,8 @@ SCAN_SECONDS: Final = 60
 """Between two full scans; longer if a scan itself takes long."""
 ROOTS_SECONDS: Final = 2
 """Between two checks whether roots appeared or disappeared."""
+LISTING_SECONDS: Final = 1
+"""Between two listings of changed databases; longer if the listing itself takes long."""
 PUBLISH_SECONDS: Final = 0.25
 SESSIONS_PER_FACT: Final = 10_000
 """The maximum number of sessions in one fact, which is one line."""
@@ -140,6 +144,11 @@ class Follower:
         """Device and inode of the watched roots."""
         self._faults: dict[str, str] | None = None
         self._next_scan = 0.0
+        self._unlisted: set[Path] = set()
+        """Roots with databases that have changed since their sessions were listed."""
+        self._listed: dict[Path, frozenset[tuple[str, int, int]]] = {}
+        """The state of their databases when their sessions were listed last."""
+        self._next_listing = 0.0
         self._demo_offered = False
 
     def run(self) -> None:
@@ -151,9 +160,12 @@ class Follower:
         """Do one thing: scan everything, index changes or part of the backlog, or wait a moment."""
         if not self._waiting and time.monotonic() >= self._next_scan:
             self._scan_roots()
-        changes = self._watcher.take(0 if self._waiting else ROOTS_SECONDS)
+        changes = self._watcher.take(0 if self._waiting else self._idle_seconds())
+        self._unlisted |= {root for root in changes.databases if databases_in(root) != self._listed.get(root)}
         if changes.files or changes.directories:
             self._follow(changes)
+        elif self._unlisted and time.monotonic() >= self._next_listing:
+            self._list_databases()
         elif self._waiting:
             self._index_next()
         elif _identities(self._roots) != self._there:
@@ -161,6 +173,12 @@ class Follower:
 
     def stop(self) -> None:
         self._watcher.stop()
+
+    def _idle_seconds(self) -> float:
+        """How long changes can be waited for."""
+        if not self._unlisted:
+            return ROOTS_SECONDS
+        return max(0.0, min(ROOTS_SECONDS, self._next_listing - time.monotonic()))
 
     # ---- full scans ------------------------------------------------------------------------------------------
 
@@ -173,7 +191,9 @@ class Follower:
         # Watching starts before the scan, so that changes in between are reported.
         there = _identities(self._roots)
         if there != self._there:
-            self._watcher.watch(path for path in there if not there.keys() & set(path.parents))
+            with_databases = {path for path in there if keeps_database(self._roots[path])}
+            others = there.keys() - with_databases
+            self._watcher.watch([path for path in others if not others & set(path.parents)], with_databases)
             self._there = there
         known = _known()
         waiting: dict[Path, SeenFile] = {}
@@ -269,13 +289,37 @@ class Follower:
             else:
                 gone.add(path)
         gone |= {path for path in changes.directories if not path.exists()}
-        self._announcer.add(seen.size for seen in files.values())
-        for batch in _batches(files):
-            self._index(batch)
+        self._index_changed(files)
         lost = []
         if gone:
             lost = [key for key, path in _there(_known()) if gone & {path, *path.parents}]
             mark_missing(lost)
+        self._announce_changed(lost)
+
+    def _list_databases(self) -> None:
+        """Index the sessions that have changed in the changed databases, and mark missing ones."""
+        started = time.monotonic()
+        self._total = IndexTotals()
+        roots, self._unlisted = self._unlisted & self._there.keys(), set()
+        known = _known()
+        found: dict[Path, SeenFile] = {}
+        lost = []
+        for root in roots:
+            self._listed[root] = databases_in(root)
+            with suppress(RedlineError):  # the next full scan reports it
+                lost += self._scan_root(root, known, found)
+        queued = {path for batch in self._waiting for path in batch}
+        self._index_changed({path: seen for path, seen in found.items() if path not in queued})
+        self._announce_changed(lost)
+        took = time.monotonic() - started
+        self._next_listing = time.monotonic() + max(LISTING_SECONDS, 20 * took)
+
+    def _index_changed(self, files: Mapping[Path, SeenFile]) -> None:
+        self._announcer.add(seen.size for seen in files.values())
+        for batch in _batches(files):
+            self._index(batch)
+
+    def _announce_changed(self, lost: Iterable[int]) -> None:
         self._announcer.publish_changed(lost)
         if not self._waiting:
             self._announcer.finish()

@@ -20,11 +20,13 @@ from watchfiles._rust_notify import WatchfilesRustInternalError
 from sessions_app.sessionlog.errors import Conflict
 
 from .files import SESSION_SUFFIX, real_path
+from .nofollow import scan_directory
 
 DEBOUNCE_MILLISECONDS: Final = 200
 """Changes within this time are reported together."""
 POLL_MILLISECONDS: Final = 1_000
 STOP_SECONDS: Final = 5
+DATABASE_SUFFIX: Final = ".db"
 
 _log = logging.getLogger("redline")
 
@@ -36,6 +38,8 @@ class PathChanges(NamedTuple):
     """Session files that are new, were written to, or were removed."""
     directories: frozenset[Path]
     """New directories, and all other removed paths, because they may have been directories."""
+    databases: frozenset[Path] = frozenset()
+    """Directories with databases that are new, were read or written to, or were removed."""
 
 
 class Watcher:
@@ -44,63 +48,71 @@ class Watcher:
     def __init__(self) -> None:
         self._changes: queue.SimpleQueue[PathChanges] = queue.SimpleQueue()
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []
 
-    def watch(self, directories: Iterable[Path]) -> None:
-        """Watch these existing directories instead of the previous ones. Their paths are real ones."""
+    def watch(self, directories: Iterable[Path], with_databases: Iterable[Path] = ()) -> None:
+        """Watch these existing directories instead of the previous ones. Their paths are real ones.
+
+        Of those `with_databases`, only the databases directly in them are watched.
+        """
         self.stop()
-        paths = list(directories)
-        if not paths:
-            return
         self._stop = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(paths, self._stop), name="watcher", daemon=True
-        )
-        self._thread.start()
+        for paths, is_recursive in ((list(directories), True), (list(with_databases), False)):
+            if paths:
+                args = (paths, is_recursive, self._stop)
+                thread = threading.Thread(target=self._run, args=args, name="watcher", daemon=True)
+                thread.start()
+                self._threads.append(thread)
 
     def stop(self) -> None:
-        if self._thread is not None:
-            self._stop.set()
-            self._thread.join(STOP_SECONDS)
-            self._thread = None
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(STOP_SECONDS)
+        self._threads = []
 
     def take(self, seconds: float) -> PathChanges:
         """The changes since the last call; waits for one at most this long."""
         files: set[Path] = set()
         directories: set[Path] = set()
+        databases: set[Path] = set()
         try:
             changes = self._changes.get(timeout=seconds) if seconds > 0 else self._changes.get_nowait()
             while True:
                 files |= changes.files
                 directories |= changes.directories
+                databases |= changes.databases
                 changes = self._changes.get_nowait()
         except queue.Empty:
-            return PathChanges(frozenset(files), frozenset(directories))
+            return PathChanges(frozenset(files), frozenset(directories), frozenset(databases))
 
-    def _run(self, paths: list[Path], stop: threading.Event) -> None:
+    def _run(self, paths: list[Path], is_recursive: bool, stop: threading.Event) -> None:
         for polling in (None, True):
             try:
                 found = watchfiles.watch(
                     *paths,
-                    watch_filter=_matters,
+                    watch_filter=_matters if is_recursive else _is_of_database,
                     debounce=DEBOUNCE_MILLISECONDS,
                     stop_event=stop,
                     raise_interrupt=False,
                     force_polling=polling,
                     poll_delay_ms=POLL_MILLISECONDS,
+                    recursive=is_recursive,
                     ignore_permission_denied=True,
                 )
                 for changes in found:
-                    self._report(changes)
+                    paths_changed = {path for _, name in changes if _is_in_place(path := Path(name))}
+                    self._changes.put(_changes_of(paths_changed, is_recursive))
             except (OSError, WatchfilesRustInternalError) as fault:
                 _log.warning("cannot watch for changes%s: %s", " by polling" if polling else "", fault)
                 continue
             return
 
-    def _report(self, changes: set[tuple[Change, str]]) -> None:
-        paths = {path for _, name in changes if _is_in_place(path := Path(name))}
-        files = frozenset(path for path in paths if path.name.endswith(SESSION_SUFFIX))
-        self._changes.put(PathChanges(files, frozenset(paths - files)))
+
+def _changes_of(paths: set[Path], is_recursive: bool) -> PathChanges:
+    if not is_recursive:
+        return PathChanges(frozenset(), frozenset(), frozenset(path.parent for path in paths))
+    files = frozenset(path for path in paths if path.name.endswith(SESSION_SUFFIX))
+    return PathChanges(files, frozenset(paths - files))
 
 
 def _matters(change: Change, path: str) -> bool:
@@ -108,6 +120,31 @@ def _matters(change: Change, path: str) -> bool:
     if path.endswith(SESSION_SUFFIX) or change is Change.deleted:
         return True
     return change is Change.added and Path(path).is_dir()
+
+
+def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
+    """Name, size and time of the databases directly in a directory; nothing if it cannot be listed.
+
+    The system also reports what was only read: whoever reads a database opens its log for writing.
+    """
+    try:
+        with scan_directory(directory) as entries:
+            states = [
+                (entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_of(entry.name)
+            ]
+    except OSError:
+        return frozenset()
+    return frozenset((name, state.st_size, state.st_mtime_ns) for name, state in states)
+
+
+def _is_of_database(change: Change, path: str) -> bool:
+    del change
+    return _is_of(path)
+
+
+def _is_of(name: str) -> bool:
+    """Whether a file is a database, or its write-ahead log, which has what was written last."""
+    return name.endswith((DATABASE_SUFFIX, f"{DATABASE_SUFFIX}-wal"))
 
 
 def _is_in_place(path: Path) -> bool:

@@ -51,6 +51,7 @@ class OpenCodeAgent(SessionFileAgent):
     format: str = "opencode"
     program: str = "opencode"
     current_version: int = CURRENT_VERSION
+    keeps_database: bool = True
     generations: Sequence[Generation] = (
         Generation(
             "OpenCode 1.1 and newer",

@@ -24,11 +24,12 @@ from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Entry, Session
-from sessions_app.storage.watcher import Watcher
+from sessions_app.storage.watcher import PathChanges, Watcher
 from sessions_app.web import broadcast
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import place
 from tests.installation import Installation
+from tests.opencode_stores import OpenCodeStore
 from tests.paths import PROJECT
 from tests.processes import become_nobody, give_to_nobody, in_child
 from tests.wait import WAIT_SECONDS, wait_until
@@ -274,6 +275,134 @@ def test_without_file_watches_directories_are_polled(
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.1)
     until(follower, seen)
     assert tried[:2] == [None, True]
+
+
+# ---- databases ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(root: Path, settings: Any) -> OpenCodeStore:
+    """A database with two sessions, in the only root."""
+    settings.REDLINE = Configuration().model_copy(
+        update={"roots": [RootSetting(path=root, agent="opencode")]}
+    )
+    found = OpenCodeStore(root)
+    for name in ("ses_1", "ses_2"):
+        found.session(name, title=name)
+        found.user("Go.", session_id=name)
+    return found
+
+
+def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The roots that the follower lists from now on; nothing is found in them."""
+    listed: list[Path] = []
+
+    def scan_root(_: Follower, root: Path, *__: object) -> list[int]:
+        listed.append(root)
+        return []
+
+    monkeypatch.setattr(Follower, "_scan_root", scan_root)
+    return listed
+
+
+def test_only_the_changed_sessions_of_a_database_are_read(
+    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
+    monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
+    until(follower, lambda: settled(announced))
+    assert titles() == {"ses_1", "ses_2"}
+    batches: list[Path] = []
+    usual = index_follower.index_batch
+
+    def counted(paths: list[Path], *args: Any, **options: Any) -> Any:
+        batches.extend(paths)
+        return usual(paths, *args, **options)
+
+    monkeypatch.setattr(index_follower, "index_batch", counted)
+
+    def is_read() -> bool:
+        # Written until the watcher, which runs in its own thread, has begun to watch.
+        store.user("More.", session_id="ses_2")
+        return bool(batches)
+
+    until(follower, is_read)
+    last = store.parts()[-1]["id"]
+    until(follower, lambda: Entry.objects.filter(entry_id=last).exists())
+    assert {path.name for path in batches} == {"ses_2"}
+
+
+def test_a_session_deleted_from_a_database_is_missing(
+    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
+    until(follower, lambda: settled(announced))
+    store.run("DELETE FROM session WHERE id = 'ses_1'")
+
+    def is_missing() -> bool:
+        store.run("UPDATE session SET time_created = time_created + 1")
+        return titles(missing=True) == {"ses_1"}
+
+    until(follower, is_missing)
+    assert titles(missing=False) == {"ses_2"}
+
+
+def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(
+    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(follower, lambda: settled(announced))
+    listed = listings(monkeypatch)
+    now = [1_000.0]
+    monkeypatch.setattr(index_follower.time, "monotonic", lambda: now[0])
+    follower._next_scan, follower._next_listing = 1_000_000.0, 0.0
+    changed = PathChanges(frozenset(), frozenset(), frozenset({store.directory}))
+    monkeypatch.setattr(Watcher, "take", lambda *_: changed)
+    for _ in range(3):
+        store.user("More.")
+        follower.step()
+    assert listed == [store.directory]
+    now[0] += index_follower.LISTING_SECONDS
+    follower.step()
+    assert listed == [store.directory] * 2
+
+
+def test_a_database_that_was_only_read_is_not_listed_again(
+    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
+    monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
+    until(follower, lambda: settled(announced))
+    listed = listings(monkeypatch)
+    changed = PathChanges(frozenset(), frozenset(), frozenset({store.directory}))
+    monkeypatch.setattr(Watcher, "take", lambda *_: changed)
+    for _ in range(3):
+        follower.step()
+    assert len(listed) == 1
+
+
+def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
+    """OpenCode keeps copies of whole projects beside its database."""
+    snapshots = tmp_path / "snapshot" / "project"
+    snapshots.mkdir(parents=True)
+    database = tmp_path / "opencode.db"
+    watcher = Watcher()
+    watcher.watch((), [tmp_path])
+    seen: list[PathChanges] = []
+
+    def is_reported() -> bool:
+        place(snapshots / "s.jsonl", b"{}\n")
+        place(snapshots / "other.db", b"")
+        place(tmp_path / "s.jsonl", b"{}\n")
+        place(database, b"")
+        seen.append(watcher.take(0.1))
+        return bool(seen[-1].databases)
+
+    try:
+        wait_until(is_reported)
+    finally:
+        watcher.stop()
+    assert {path for changes in seen for path in changes.databases} == {tmp_path}
+    assert not any(changes.files or changes.directories for changes in seen)
 
 
 # ---- settings and choices ----------------------------------------------------------------------------------
