@@ -50,6 +50,7 @@ def _connected(path: Path, mode: str, begin: str, not_done: str) -> Iterator[sql
             connection.text_factory = _text
             connection.execute("PRAGMA trusted_schema = 0")
             connection.execute("PRAGMA synchronous = FULL")
+            connection.set_authorizer(_authorize)
             connection.execute(begin)
             now = state_of(path, not_done)
             if (now.device, now.inode) != (before.device, before.inode):
@@ -90,10 +91,24 @@ def _failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | Syst
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):
         what = f"{path} cannot be opened, read or written as a database ({fault}). {not_done}"
         return SystemFailure("database_unreadable", f"{what} Check its permissions and the disk.")
+    if name == "SQLITE_AUTH":
+        what = f"{path} has a view or a trigger where the agent has plain tables ({fault}). {not_done}"
+        return BadInput("not_a_database", f"{what} Remove it if you trust the database.")
     what = f"{path} is not a database of the agent's, or is damaged ({fault}). {not_done}"
     return BadInput("not_a_database", f"{what} Check it with `sqlite3 FILE 'pragma integrity_check'`.")
+
+
+def _authorize(action: int, first: str | None, second: str | None, name: str | None, code: str | None) -> int:
+    """Refuse what a view or a trigger does: it would read and change more than was asked for."""
+    del action, first, second, name
+    return sqlite3.SQLITE_OK if code is None else sqlite3.SQLITE_DENY
 
 
 def _text(data: bytes) -> str:
     """Text as recorded, whatever its bytes are."""
     return data.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    """The recorded bytes of a text. Statements are given these, CAST to TEXT: not every text can be encoded as such."""
+    return text.encode("utf-8", "surrogateescape")

@@ -1,7 +1,8 @@
 """EDGE: what became of a change of rows whose process was killed.
 
 The change is one transaction: the database has all of it, or nothing. So one row that is as it was to be, or as it was,
-decides, whatever the agent has done to the others since.
+decides, whatever the agent has done to the others since. A row that does not exist decides only if no other one does:
+the agent may have deleted it.
 """
 
 from __future__ import annotations
@@ -34,10 +35,14 @@ def digest_of_row(row: dict[str, Any] | None) -> str:
 def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
     """Whether a change was made; None if no row shows it any more. Raises what opening the database raises."""
     with opened_database(database, "An interrupted change was not settled.") as connection:
-        found = [_outcome(connection, mark) for mark in marks if mark.before != mark.after]
-    return True if True in found else False if False in found else None
+        digests = [_digest_in(connection, mark) for mark in marks]
+    changed = [
+        (mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after
+    ]
+    by_certainty = sorted(changed, key=lambda found: not found[1])
+    outcomes = ({mark.after: True, mark.before: False}.get(digest) for mark, digest in by_certainty)
+    return next((outcome for outcome in outcomes if outcome is not None), None)
 
 
-def _outcome(connection: sqlite3.Connection, mark: RowMark) -> bool | None:
-    digest = digest_of_row(row_of(connection, mark.table, mark.row_id))
-    return {mark.after: True, mark.before: False}.get(digest)
+def _digest_in(connection: sqlite3.Connection, mark: RowMark) -> str:
+    return digest_of_row(row_of(connection, mark.table, mark.row_id))

@@ -1,7 +1,7 @@
 """EDGE: rows of an agent's database changed under the lock of their session: all of them, or none.
 
     backup of the rows → transaction begins → each row as reviewed? → changed → proven by the caller → intent record
-    → committed → read back → recorded by the caller → intent record removed
+    → committed → recorded by the caller → intent record removed
 
 A process that is killed before the commit has changed nothing: the database takes it back when it is next opened.
 The backup is JSON, one object; a row has all its columns, the data as exact text:
@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from sessions_app.agents.changes import RowChanges
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-from .agent_database import changed_database, opened_database, quoted, row_of, state_of
+from .agent_database import bytes_of, changed_database, opened_database, quoted, row_of, state_of
 from .backups import NO_BACKUP, Backup, write_backup
 from .files import opened, pread, reported
 from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent
@@ -188,7 +188,6 @@ def _apply(connection: sqlite3.Connection, step: RowStep) -> None:
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608
         return
-    # Text is given as bytes: not all that a database has as text is valid.
     places = ["CAST(? AS TEXT)" if isinstance(value, str) else "?" for value in after.values()]
     names, values = list(map(quoted, after)), [_encoded(value) for value in after.values()]
     if step.before is None:
@@ -200,7 +199,7 @@ def _apply(connection: sqlite3.Connection, step: RowStep) -> None:
 
 
 def _encoded(value: Any) -> Any:
-    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    return bytes_of(value) if isinstance(value, str) else value
 
 
 def _not_as_reviewed(database: Path, table: str, row_id: str) -> Conflict:

@@ -71,8 +71,13 @@ def identity_of(row: Row) -> str:
 
 def session_row(recorded: Mapping[str, object], updated: int) -> Row:
     """The first row, from the columns of a session."""
-    data = stringify({name: recorded.get(name) for name in HEADER_FIELDS}).encode()
+    data = stringify({name: _in_json(recorded.get(name)) for name in HEADER_FIELDS}).encode()
     return Row(SESSION, str(recorded.get("id")), len(data), updated, data=data)
+
+
+def _in_json(value: object) -> object:
+    """The value of a column; None for bytes, which JSON has no form for."""
+    return value if isinstance(value, str | int | float) else None
 
 
 def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> Row | None:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.agent_database import opened_database, row_of, state_of
+from sessions_app.storage.agent_database import bytes_of, opened_database, row_of, state_of
 from sessions_app.storage.files import FileState, file_state
 from sessions_app.storage.rendered import RenderedLine
 
@@ -48,8 +48,8 @@ _PARTS: Final = (
     " FROM message JOIN part ON part.message_id = message.id WHERE message.session_id = ? ORDER BY part.id"
 )
 _DATA: Final = {
-    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE id = ?",
-    PART: "SELECT CAST(data AS BLOB) FROM part WHERE id = ?",
+    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE id = CAST(? AS TEXT)",
+    PART: "SELECT CAST(data AS BLOB) FROM part WHERE id = CAST(? AS TEXT)",
 }
 _LISTING: Final = (
     "SELECT id, max(time_updated,"
@@ -92,7 +92,7 @@ class DatabaseSource:
 
     def _data(self, row: Row) -> bytes:
         """Nothing if a damaged index named a row that does not exist: the reader then refuses the line."""
-        found = self._connection.execute(_DATA[row.type], (row.id,)).fetchone()
+        found = self._connection.execute(_DATA[row.type], (bytes_of(row.id),)).fetchone()
         return bytes(found[0] or b"") if found is not None else b""
 
 

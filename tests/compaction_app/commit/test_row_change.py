@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from contextlib import closing
+import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage.rows import backed_up_steps
+from sessions_app.storage import rows
+from sessions_app.storage.rows import RowStep, backed_up_steps
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
@@ -199,10 +200,13 @@ def test_what_the_transaction_would_not_prove_is_not_written(
 ) -> None:
     plan = approved(path, "delete", CALL, RESULT)
     now = everything(store)
-    with closing(store.connect()) as client:
-        client.execute(
-            "CREATE TRIGGER more AFTER DELETE ON part BEGIN DELETE FROM part WHERE id = 'prt_0006'; END"
-        )
+
+    def apply_and_delete_more(connection: sqlite3.Connection, step: RowStep) -> None:
+        apply(connection, step)
+        connection.execute("DELETE FROM part WHERE id = 'prt_0006'")
+
+    apply = rows._apply
+    monkeypatch.setattr(rows, "_apply", apply_and_delete_more)
     with pytest.raises(RedlineError) as raised:
         done(plan)
     assert raised.value.code == "not_proven"

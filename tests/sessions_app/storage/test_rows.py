@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
@@ -112,6 +113,30 @@ def test_a_change_that_no_row_shows_any_more_is_set_aside(
     store.run("UPDATE message SET data = '{}'")
     store.run("UPDATE part SET data = '{}'")
     assert recovered(path, tmp_path / "data") is RecoveryKind.UNRESOLVED
+
+
+def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_made(
+    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(rows, "_commit", die)
+        killed(lambda: write_rows(path, "delete", (*TARGETS, Target("prt_0006")), tmp_path / "data"))
+    store.run("DELETE FROM part WHERE id = 'prt_0006'")
+    assert recovered(path, tmp_path / "data") is RecoveryKind.NOT_MADE
+
+
+@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
+def test_a_trigger_is_refused_and_nothing_is_written(
+    store: OpenCodeStore, path: Path, tmp_path: Path, writer: str
+) -> None:
+    store.run("CREATE TRIGGER more AFTER DELETE ON part BEGIN DELETE FROM message; END")
+    store.run("CREATE TRIGGER most AFTER UPDATE ON part BEGIN DELETE FROM message; END")
+    store.run("CREATE TRIGGER new AFTER INSERT ON part BEGIN DELETE FROM message; END")
+    before = every_row(store.database)
+    with pytest.raises(BadInput) as refused:
+        write_rows(path, writer, TARGETS, tmp_path / "data")
+    assert refused.value.code == "not_a_database"
+    assert every_row(store.database) == before
 
 
 def test_a_database_that_is_gone_leaves_the_record(

@@ -57,6 +57,30 @@ def test_a_newline_in_a_row_does_not_end_its_line(store: OpenCodeStore) -> None:
     assert content(path).count(b"\n") == 3
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE part SET id = CAST(x'7072745f30303036ff' AS TEXT) WHERE id = 'prt_0006'",
+        "UPDATE message SET id = CAST(x'6d73675f30303031ff' AS TEXT) WHERE id = 'msg_0001'",
+        "UPDATE session SET title = x'00ff', directory = x'ff', version = x''",
+    ],
+)
+def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore, statement: str) -> None:
+    path = worked_session(store)
+    entries = len(load_session(path).log.entries)
+    store.run(statement)
+    assert len(load_session(path).log.entries) >= entries - 2
+
+
+def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    store.run("ALTER TABLE part RENAME TO other")
+    store.run("CREATE VIEW part AS SELECT * FROM other")
+    with pytest.raises(RedlineError) as refused:
+        load_session(path)
+    assert refused.value.code == "not_a_database"
+
+
 def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
     path = worked_session(store)
     loaded = load_session(path)
