@@ -6,6 +6,7 @@ leads to the whole text.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -320,6 +321,19 @@ def _note(
         remarks=remarks,
         standing="" if entry.rebuilds else "quiet",
     )
+
+
+def is_minor(state: BranchState, entry: Entry) -> bool:
+    """Whether an entry says nothing about its branch: several of them in a row are one line of a page."""
+    return entry.kind is EntryKind.OTHER and entry.control is None and entry.id not in state.labels
+
+
+def minor_item(entries: Sequence[Entry]) -> EntryItem:
+    """The line for several minor entries in a row."""
+    names = Counter(map(name_of, entries))
+    words = ", ".join(name if number == 1 else f"{number} {name}" for name, number in names.items())
+    note = EntryNote("no part of the model's context", quoted=words)
+    return EntryItem("note", f"{len(entries)} entries", entries[0].id, marks=[note], standing="quiet")
 
 
 def kind_of(entry: Entry, block: Block | None) -> str:

@@ -9,6 +9,8 @@ from typing import Final
 from sessions_app.sessionlog.entries import BlockType
 
 ARGUMENT_CHARACTERS: Final = 240
+PATHS: Final = frozenset({"path", "file_path", "filePath"})
+"""The names that agents give the argument with the file of a tool."""
 
 
 def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
@@ -37,12 +39,13 @@ def _argument_words(arguments: str) -> str:
 def _values(values: Mapping[str, object]) -> Iterable[str]:
     """The first argument without its name, a range of lines as :from–to, the others by name."""
     offset, limit = values.get("offset"), values.get("limit")
+    has_path = not PATHS.isdisjoint(values)
     for number, (name, value) in enumerate(values.items()):
-        if name in ("offset", "limit") and isinstance(value, int) and "path" in values:
+        if name in ("offset", "limit") and isinstance(value, int) and has_path:
             continue
         words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield words[:ARGUMENT_CHARACTERS] if number == 0 else f"{name}: {words[:80]}"
-    if "path" in values and isinstance(offset, int):
+    if has_path and isinstance(offset, int):
         yield f":{offset}–{offset + limit}" if isinstance(limit, int) else f":{offset}–"
-    elif "path" in values and isinstance(limit, int):
+    elif has_path and isinstance(limit, int):
         yield f":1–{limit}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,7 +15,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
-from compaction_app.display.entry_items import EntryItem, clamp, items_of, kind_of, source_of, tied
+from compaction_app.display.entry_items import (
+    EntryItem,
+    clamp,
+    is_minor,
+    items_of,
+    kind_of,
+    minor_item,
+    source_of,
+    tied,
+)
 from compaction_app.display.entry_notes import EntryNote
 from compaction_app.display.entry_texts import texts_of
 from sessions_app.models import Session
@@ -179,17 +188,35 @@ def _items(
     texts = texts_of(session, sources)
     between = damage.between(listed, start, end) if view == "all" else {}
     with session.agent.open(session.real_path()) as reader:
-        for position, (entry, source) in enumerate(zip(shown, sources, strict=True), start):
+        position = start
+        while position < end:
+            entry = listed[position]
             yield from _damaged(reader, between.get(position, ()))
+            minor = _minor_run(state, listed[position:end], frozenset(place - position for place in between))
+            if len(minor) > 1:
+                yield minor_item(minor)
+                position += len(minor)
+                continue
             yield from items_of(
                 state,
                 entry,
-                texts[source.id],
+                texts[sources[position - start].id],
                 view,
                 faults=damage.faults.get(entry.number, ()),
                 project=session.cwd,
             )
+            position += 1
         yield from _damaged(reader, between.get(end, ()))
+
+
+def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:
+    """The minor entries in a row that these begin with; damaged lines are shown before those at `damaged`."""
+    run: list[Entry] = []
+    for place, entry in enumerate(entries):
+        if not is_minor(state, entry) or (run and place in damaged):
+            break
+        run.append(entry)
+    return run
 
 
 def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:

@@ -69,7 +69,7 @@ def assistant_content(part: Mapping[str, Any], *, is_summary: bool) -> Content |
 def call_content(part: Mapping[str, Any], call_id: str) -> Content:
     """The call of a tool part. Its id is Redline's: recorded ones may repeat."""
     name, arguments = well_formed(text_of(part.get("tool"))), stringify(input_of(part))
-    text = trim(f"toolCall {text_of(part.get('callID'))} {name} {arguments}")
+    text = trim(f"toolCall {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
     block = Block(0, BlockType.TOOL_CALL, _tokens(text), units, call_id)
     return Content(Role.ASSISTANT, Texts(None, (text,)), units, (block,))

@@ -91,3 +91,8 @@ def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path
     assert shown(f"/runs/{run.pk}/result")
     for of in ("", "/timeline", "/backups"):
         assert page(f"{session.get_absolute_url()}{of}").content
+
+
+def test_rows_that_say_nothing_are_one_line_of_the_history(path: Path) -> None:
+    history = shown(index_file(path).get_absolute_url(), view="all")
+    assert "2 entries no part of the model's context message, step-start" in history

@@ -340,4 +340,4 @@ def test_texts_are_read_again_by_their_position(store: OpenCodeStore) -> None:
     words = loaded_texts(loaded)
     assert words[0] == "Do step 0."
     assert words[4] == "output 0 a\n" * 40
-    assert words[3].startswith("toolCall c0a bash")
+    assert words[3].startswith("toolCall prt_0007 bash")
