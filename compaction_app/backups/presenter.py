@@ -15,6 +15,7 @@ from django.utils import timezone
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
 from compaction_app.session_activity import Activity, activity_of
+from sessions_app.agents.registry import agent_at
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import EntryKind, Role
 from sessions_app.sessionlog.errors import RedlineError
@@ -31,6 +32,7 @@ from .service import (
     find_backup,
     list_backups,
     restore_needs,
+    restored_session,
     state_of,
 )
 
@@ -140,6 +142,12 @@ class BackupRow:
         return self.listed.name
 
     @property
+    def undo_of(self) -> int | None:
+        """The run whose undo puts its rows back; None if there is none, or it has a whole session."""
+        compaction = self.listed.compaction
+        return compaction.run_id if self.listed.has_rows and compaction is not None else None
+
+    @property
     def anchor(self) -> str:
         """Its id on the page: a session has at most one backup of a kind per millisecond."""
         return f"backup-{self.listed.file.taken_at:%Y%m%dT%H%M%S%f}-{self.listed.file.label}"
@@ -182,6 +190,10 @@ class BackupsView:
     rows: list[BackupRow]
 
     @property
+    def can_restore(self) -> bool:
+        return any(not row.listed.has_rows for row in self.rows)
+
+    @property
     def bytes(self) -> int:
         return sum(row.listed.file.size for row in self.rows)
 
@@ -199,8 +211,7 @@ def backup_of(session: Session, name: str) -> ListedBackup:
 def view_backups(session: Session) -> BackupsView:
     """The list. Raises BadInput `outside_root`, and SystemFailure."""
     path = session_file(session)
-    state = file_state(path)
-    size = state.size if state is not None else None
+    size = _size(path)
     left = COMPARED_BYTES
     rows = []
     for listed in list_backups(path):
@@ -213,12 +224,18 @@ def view_backups(session: Session) -> BackupsView:
 
 def row_of(listed: ListedBackup, path: Path) -> BackupRow:
     """One row of the list."""
-    state = file_state(path)
-    size = state.size if state is not None else None
+    size = _size(path)
     return _row(path, listed, size, compared=listed.file.size + (size or 0) <= COMPARED_BYTES)
 
 
+def _size(session: Path) -> int | None:
+    state = agent_at(session).state(session)
+    return state.size if state is not None else None
+
+
 def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) -> BackupRow:
+    if listed.has_rows:
+        return BackupRow(listed, _remembered(listed))
     if size is None:
         return BackupRow(listed, _remembered(listed), "nothing", "the session comes back")
     if not compared:
@@ -252,9 +269,11 @@ class RestoreView:
 
 
 def view_restore(session: Session, name: str) -> RestoreView:
-    """What the restore would do. Raises BadInput `no_such_backup` and what reading both files raises."""
+    """What the restore would do. Raises BadInput `no_such_backup` and `backup_of_rows`, and what reading both files
+    raises."""
     path = session_file(session)
     listed = find_backup(path, name)
+    restored_session(listed.file.path)
     # The state comes first: a write during the comparison then makes it outdated.
     shown = state_of(path, listed.file.path)
     state = file_state(path)
@@ -321,9 +340,10 @@ class DeletionView:
 
 
 def view_deletion(session: Session, name: str) -> DeletionView:
-    """What a deletion would remove. Raises BadInput `no_such_backup`."""
+    """What a deletion would remove. Raises BadInput `no_such_backup` and `backup_of_rows`."""
     path = session_file(session)
     listed = find_backup(path, name)
+    restored_session(listed.file.path)
     others = len(files.list_backups(path)) - 1
     return DeletionView(
         BackupRow(listed, _remembered(listed)), path.name, others, file_state(path) is not None

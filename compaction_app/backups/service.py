@@ -11,6 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+from django.conf import settings
 from django.db import DatabaseError
 
 from compaction_app.change_records import BackupNote, RestoreNote, record_restore, text_of
@@ -35,6 +36,8 @@ from sessions_app.storage import backups as backup_files
 from sessions_app.storage.files import CHUNK, SessionReader, file_state
 from sessions_app.storage.restore import Restored
 from sessions_app.storage.restore import restore as restore_session
+from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
+from sessions_app.storage.rows import list_row_backups
 
 NOT_RESTORED: Final = "Nothing was restored."
 DAMAGED: Final = "damaged line"
@@ -49,6 +52,8 @@ class ListedBackup:
     reason: str
     compaction: Compaction | None = None
     """The compaction it was made for, if the database knows it."""
+    has_rows: bool = False
+    """Whether it has rows of an agent's database, which an undo puts back. Other backups have a whole session."""
 
     @property
     def name(self) -> str:
@@ -89,23 +94,24 @@ class RestoreConfirmations:
 
 
 def list_backups(session: Path) -> list[ListedBackup]:
-    """The files beside a session that are named like its backups, newest first."""
+    """The files beside a session that are named like its backups, or those of its rows, newest first."""
     require_name(session)
-    found = backup_files.list_backups(session)
+    data, has_rows = settings.REDLINE_DATA_DIR, agent_at(session).database(session) is not None
+    found = list_row_backups(data, session) if has_rows else backup_files.list_backups(session)
     rows = {
         row.path: row
         for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related(
             "compaction"
         )
     }
-    return [_listed(one, rows.get(str(one.path))) for one in found]
+    return [_listed(one, rows.get(str(one.path)), has_rows) for one in found]
 
 
-def _listed(found: backup_files.Backup, row: Backup | None) -> ListedBackup:
+def _listed(found: backup_files.Backup, row: Backup | None, has_rows: bool) -> ListedBackup:
     if row is None:
-        return ListedBackup(found, found.recorded_sha256, "")
+        return ListedBackup(found, found.recorded_sha256, "", has_rows=has_rows)
     compaction = row.compaction if hasattr(row, "compaction") else None
-    return ListedBackup(found, row.sha256, row.reason, compaction)
+    return ListedBackup(found, row.sha256, row.reason, compaction, has_rows)
 
 
 def find_backup(session: Path, name: str) -> ListedBackup:
@@ -117,6 +123,17 @@ def find_backup(session: Path, name: str) -> ListedBackup:
         "no_such_backup",
         f"{session.name} has no backup named {name}. Nothing was done. Choose one of the listed backups.",
     )
+
+
+def restored_session(backup: Path) -> Path:
+    """The session that a backup can be restored to. Raises BadInput `backup_of_rows` and `not_a_backup`."""
+    if backup.parent.resolve() == Path(settings.REDLINE_DATA_DIR, DIRECTORY_OF_ROWS).resolve():
+        raise BadInput(
+            "backup_of_rows",
+            f"{backup} has rows of an agent's database, not a whole session. Nothing was done. Undo the compaction "
+            "that it was made for: that puts them back.",
+        )
+    return backup_files.session_of(backup)
 
 
 def recorded_hash(backup: Path) -> str | None:
@@ -279,9 +296,10 @@ def restore(
 
     `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
     Conflict `session_changed` if it is a different one now, ConfirmationNeeded `session_live`,
-    `newer_entries` and `unverified_backup`, and what `storage.restore.restore` raises; then the session is as it was.
+    `newer_entries` and `unverified_backup`, and what `restored_session` and `storage.restore.restore` raise; then the
+    session is as it was.
     """
-    session = backup_files.session_of(backup)
+    session = restored_session(backup)
     require_name(session)
     with lock_session(session) as locked:
         recorded = recorded_hash(backup)
@@ -312,9 +330,9 @@ def delete(backup: Path, *, is_only_backup: bool) -> None:
     """Delete a backup for good. Its row in the database stays: a compaction keeps the record of its backup.
 
     `is_only_backup` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
-    become the only one since, and what `backups.delete_backup` raises.
+    become the only one since, and what `restored_session` and `backups.delete_backup` raise.
     """
-    session = backup_files.session_of(backup)
+    session = restored_session(backup)
     with lock_session(session) as locked:
         others = [one for one in backup_files.list_backups(locked.path) if one.path.name != backup.name]
         if not others and not is_only_backup:

@@ -25,7 +25,7 @@ from sessions_app.agents.changes import RowChanges
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
 from .agent_database import bytes_of, changed_database, opened_database, quoted, row_of, state_of
-from .backups import NO_BACKUP, Backup, write_backup
+from .backups import NO_BACKUP, Backup, list_backups, write_backup
 from .files import opened, pread, reported
 from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent
 from .open_files import describe, writers_of
@@ -232,6 +232,25 @@ def back_up_rows(locked: LockedSession, steps: Sequence[RowStep], now: datetime)
         like = locked.path.parent.stat()
     backup = write_backup(directory / locked.path.name, content, like, now)
     return backup._replace(session=locked.path)
+
+
+def list_row_backups(data: Path, session: Path) -> list[Backup]:
+    """The backups of rows of a session in Redline's data directory, newest first.
+
+    Their names have only the session's id, which databases may share; the path is in their content.
+    """
+    directory = data / DIRECTORY
+    if not directory.is_dir():
+        return []
+    listed = list_backups(directory / session.name)
+    return [one._replace(session=session) for one in listed if _is_backup_of(one.path, session)]
+
+
+def _is_backup_of(backup: Path, session: Path) -> bool:
+    head = json.dumps({"session": os.fspath(session)}, indent=1).removesuffix("\n}").encode() + b","
+    not_done = "The backups were not listed."
+    with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
+        return pread(fd, 0, len(head)) == head
 
 
 def backed_up_steps(backup: Path) -> list[RowStep]:

@@ -14,10 +14,10 @@ from compaction_app.backups.service import (
     newer_lines,
     require_confirmations,
     restore,
+    restored_session,
 )
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
-from sessions_app.storage.backups import session_of
 from sessions_app.storage.files import file_state, real_path
 from sessions_app.storage.open_files import describe
 
@@ -44,7 +44,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         named: Path = options["backup"]
         backup = real_path(named.parent) / named.name
-        session = session_of(backup)
+        session = restored_session(backup)
         if file_state(backup) is None:
             raise BadInput("no_such_file", f"{backup} does not exist. Nothing was restored.")
         newer = newer_lines(session, backup) if file_state(session) is not None else []

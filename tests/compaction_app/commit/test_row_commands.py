@@ -44,3 +44,14 @@ def test_a_plan_is_committed_and_undone(
 def test_the_sessions_of_a_data_directory_are_listed(redline: Installation, path: Path) -> None:
     assert redline.call("index", path.parents[1]).code == 0
     assert "A title" in redline.call("sessions").out
+
+
+def test_the_rows_backed_up_are_listed_and_not_restored_as_a_session(
+    redline: Installation, path: Path
+) -> None:
+    assert redline.call("compact", path, "--yes", "--writer", "delete").code == 0
+    (backup,) = redline.call("backups", path, "--json").json
+    assert (backup["reason"], backup["holds"]) == ("compact", True)
+    refused = redline.call("restore", backup["path"], "--yes")
+    assert refused.code == 2
+    assert "Undo the compaction" in refused.err

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.http import HttpResponse
 
+from compaction_app.backups.service import RestoreConfirmations, delete, list_backups, restore
 from compaction_app.core.states import RunState
+from compaction_app.models import Run
 from compaction_app.runs.commands import start_run
 from redline.configuration import RootSetting
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
+from sessions_app.sessionlog.errors import RedlineError
 from tests.clients import authorized_client
-from tests.html import fields, text_of, values
+from tests.files import place, snapshot
+from tests.html import fields, link, text_of, texts, values
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.runs import approve_proposals, finish_run
 
@@ -73,13 +78,15 @@ def test_a_session_is_downloaded_as_lines(path: Path) -> None:
     assert int(response["Content-Length"]) == session_size(path)
 
 
-@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
+def reviewed_run(path: Path, writer: str) -> Run:
     session = index_file(path)
     planned = finish_run(start_run(session, planner="embedded", requested_parameters={}, writer=writer))
     assert planned.state == RunState.TARGET_MET, planned.failure
-    run = approve_proposals(planned)
-    assert "output" in shown(f"/runs/{run.pk}/review")
+    return approve_proposals(planned)
+
+
+def commit_run(run: Run, writer: str) -> None:
+    """Commit a run as its page offers it, with every confirmation."""
     plan = page(f"/runs/{run.pk}/commit", writer=writer).content.decode()
     assert "database" in text_of(plan)
     sent = {name: found[0] for name, found in fields(plan).items() if found}
@@ -88,9 +95,62 @@ def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path
     assert response.status_code == 303, text_of(response.content.decode())[:900]
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
+
+
+@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
+def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
+    run = reviewed_run(path, writer)
+    assert "output" in shown(f"/runs/{run.pk}/review")
+    commit_run(run, writer)
     assert shown(f"/runs/{run.pk}/result")
     for of in ("", "/timeline", "/backups"):
-        assert page(f"{session.get_absolute_url()}{of}").content
+        assert page(f"{run.session.get_absolute_url()}{of}").content
+
+
+def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Path) -> None:
+    run = reviewed_run(path, "delete")
+    commit_run(run, "delete")
+    address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
+    (backup,) = list_backups(path)
+    listed = page(address).content.decode()
+    assert "Before a compaction" in text_of(listed)
+    assert link(listed, "Undo…") == f"/runs/{run.pk}/undo"
+    assert not {"Restore…", "Delete…"} & set(texts(listed, "a"))
+    assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
+    assert "Verified" in shown(address)
+    place(backup.file.path, backup.file.path.read_bytes() + b" ")
+    assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
+    assert "Hash mismatch" in shown(address)
+    download = browser.get(f"{address}/{backup.name}/download")
+    assert int(download["Content-Length"]) == backup.file.path.stat().st_size
+
+
+@pytest.mark.parametrize("of", ["restore", "delete"])
+def test_backed_up_rows_are_not_restored_as_a_session(path: Path, of: str) -> None:
+    run = reviewed_run(path, "delete")
+    commit_run(run, "delete")
+    (backup,) = list_backups(path)
+    before = snapshot(backup.file.path.parent)
+    response = authorized_client().get(f"{run.session.get_absolute_url()}/backups/{backup.name}/{of}")
+    assert "Undo the compaction" in text_of(response.content.decode())
+    for change in (
+        lambda: restore(backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC)),
+        lambda: delete(backup.file.path, is_only_backup=True),
+    ):
+        with pytest.raises(RedlineError) as raised:
+            change()
+        assert raised.value.code == "backup_of_rows"
+    assert snapshot(backup.file.path.parent) == before
+
+
+def test_another_database_with_the_same_session_has_other_backups(
+    store: OpenCodeStore, path: Path, known_root: Path
+) -> None:
+    commit_run(reviewed_run(path, "delete"), "delete")
+    other = worked_session(OpenCodeStore(known_root, "opencode-beta.db"), turns=8)
+    assert other.name == path.name
+    assert list_backups(other) == []
+    assert len(list_backups(path)) == 1
 
 
 def test_rows_that_say_nothing_are_one_line_of_the_history(path: Path) -> None:
