@@ -274,10 +274,29 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
 def require_confirmations(
     session: Path, backup: Path, confirmations: RestoreConfirmations, now: datetime
 ) -> None:
-    """Raise ConfirmationNeeded `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
+    """Raise Conflict `append_only` and `open_in_agent` if the session must not be replaced, or ConfirmationNeeded
+    `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
+    state = file_state(session)
+    if state is not None:
+        _require_restorable(session, activity_of(session_row(session), state, now))
     for name, missing in needs_of(session, backup, now).items():
         if not getattr(confirmations, name):
             raise missing
+
+
+def _require_restorable(session: Path, activity: Activity) -> None:
+    agent = agent_at(session)
+    if agent.is_append_only:
+        raise Conflict(
+            "append_only",
+            f"{agent.label} and other sessions refer to positions in {session}, so it must not lose bytes. "
+            f"{NOT_RESTORED} Undo the compaction instead, which brings back what it deleted.",
+        )
+    if activity.elsewhere is not None:
+        raise Conflict(
+            "open_in_agent",
+            f"{session} {activity.elsewhere.sentence}. {NOT_RESTORED} Close the session there first.",
+        )
 
 
 def state_of(session: Path, backup: Path) -> str:
@@ -295,9 +314,8 @@ def restore(
     """Give a session the bytes of its backup, after backing up its current content.
 
     `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises
-    Conflict `session_changed` if it is a different one now, ConfirmationNeeded `session_live`,
-    `newer_entries` and `unverified_backup`, and what `restored_session` and `storage.restore.restore` raise; then the
-    session is as it was.
+    Conflict `session_changed` if it is a different one now, what `require_confirmations` raises, and what
+    `restored_session` and `storage.restore.restore` raise; then the session is as it was.
     """
     session = restored_session(backup)
     require_name(session)

@@ -102,7 +102,7 @@ def plan_undo(
     """Plan to bring back these entries, with their pairs; without any, everything.
 
     Raises BadInput `not_deleted` and what `require_writable` raises, Conflict `not_in_force`, `original_continued`,
-    `compacted_again`, `summarised` and `breaks_conversation`.
+    `compacted_again`, `summarised`, `is_base` and `breaks_conversation`.
     """
     require_writable(present)
     session = session_row(present.path)
@@ -137,7 +137,9 @@ def plan_undo(
     else:
         reachable, out_of_reach = back, ()
     if way is UndoWay.REMOVAL:
-        require_as_written(*made_by(state))
+        made = made_by(state)
+        require_as_written(*made)
+        _require_no_dependents(made[0], reading)
     touched = state.created if state.created is not None and way is UndoWay.REMOVAL else present.path
     activity = activity_of(session_row(touched), reading.agent.state(touched), now)
     torn = torn_line_of(present.path) if way.appends else None
@@ -180,6 +182,16 @@ def made_by(state: CompactionState) -> tuple[Path, int, str]:
             "do not need it.",
         )
     return state.created, written.size, written.sha256
+
+
+def _require_no_dependents(created: Path, reading: Reading) -> None:
+    dependents = reading.agent.dependents(created)
+    if dependents:
+        raise Conflict(
+            "is_base",
+            f"{dependents[0]} continues {created}, and would be lost without it. {NOT_UNDONE} Continue with the "
+            "original session; the new one can stay.",
+        )
 
 
 def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations) -> None:

@@ -183,6 +183,15 @@ class Agent(Protocol):
         ...
 
     @property
+    def is_append_only(self) -> bool:
+        """Whether other files of the agent's name positions in its sessions, so that these never lose bytes."""
+        ...
+
+    def dependents(self, path: Path) -> Sequence[Path]:
+        """The sessions that continue the bytes of another one, and are lost without it. Raises SystemFailure."""
+        ...
+
+    @property
     def current_version(self) -> int:
         """The version of the format that it writes; other sessions cannot be written to."""
         ...

@@ -89,6 +89,15 @@ class SessionFileAgent:
         del path
         return nullcontext()
 
+    @property
+    def is_append_only(self) -> bool:
+        return False
+
+    def dependents(self, path: Path) -> Sequence[Path]:
+        """A fork has copies of what it continues."""
+        del path
+        return ()
+
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         return SessionTree(entries)
 

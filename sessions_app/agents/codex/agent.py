@@ -18,7 +18,7 @@ from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
-from .chained_file import ARCHIVED, SESSIONS, RolloutReader
+from .chained_file import ARCHIVED, SESSIONS, RolloutReader, threads_based_on
 from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
 from .fork import ThreadForkWriter
@@ -83,6 +83,14 @@ class CodexAgent(SessionFileAgent):
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         return writer_lock(path)
+
+    @property
+    def is_append_only(self) -> bool:
+        """Codex's own history, and threads that are based on one, name positions in its file."""
+        return True
+
+    def dependents(self, path: Path) -> Sequence[Path]:
+        return threads_based_on(path)
 
     def tree(self, entries: Sequence[Entry]) -> SessionTree:
         return thread_tree(entries)

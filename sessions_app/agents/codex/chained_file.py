@@ -22,8 +22,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 
-from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import parse
+from sessions_app.storage.discovery import discover
 from sessions_app.storage.files import (
     CHUNK,
     EDGE,
@@ -199,6 +200,26 @@ def find_rollout(path: Path, rollout_id: str) -> Path | None:
         return beside
     roots = (home / SESSIONS, home / ARCHIVED)
     return next(filter(None, (_find_in(root, endings, MAX_DEPTH) for root in roots)), None)
+
+
+def threads_based_on(path: Path) -> list[Path]:
+    """The rollouts that name another one as their base: those beside it, and Codex's others. Raises SystemFailure."""
+    home = codex_home(path)
+    roots = [path.parent] if home is None else [home / SESSIONS, home / ARCHIVED]
+    found = (one for root in roots if root.is_dir() for one in discover(root).paths if one != path)
+    return [one for one in found if (base_id := _base_id_of(one)) and path.stem.endswith(base_id)]
+
+
+def _base_id_of(path: Path) -> str:
+    """The id of a rollout's base; empty if it has none, or went away."""
+    try:
+        fd = open_regular(path, os.O_RDONLY, NOT_READ)
+    except BadInput:
+        return ""
+    try:
+        return _base_in(_first_line(fd, path))[0]
+    finally:
+        os.close(fd)
 
 
 def _find_in(directory: Path, endings: tuple[str, ...], depth: int) -> Path | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Final
 
 import pytest
 
+from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import Approved, Committed, commit
 from compaction_app.models import Backup, Compaction
@@ -156,6 +158,20 @@ def put_back(path: Path, content: bytes) -> None:
             beside.unlink()
     place(path, content)
     index_file(path)
+
+
+def test_a_session_that_a_client_has_open_is_not_restored(redline: Installation, path: Path) -> None:
+    backup = compacted(path, "boundary").backup.path
+    content = path.read_bytes()
+    register = path.parents[2] / "sessions" / f"{os.getpid()}.json"
+    register.parent.mkdir()
+    register.write_text(json.dumps({"sessionId": SESSION_ID}))
+    yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
+    assert refusal(lambda: restore(backup, yes, datetime.now(UTC))) == "4 open_in_agent"
+    assert path.read_bytes() == content
+    register.unlink()
+    restore(backup, yes, datetime.now(UTC))
+    assert path.read_bytes() == backup.read_bytes()
 
 
 def test_the_line_of_a_boundary_names_its_backup(redline: Installation, path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.timeline.fork import fork_session
 from sessions_app.agents.codex.agent import CODEX, READER
@@ -162,6 +163,38 @@ def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: In
 
     assert scene.undo().plan.way is UndoWay.REMOVAL
     assert not made.created.exists()
+
+
+def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installation) -> None:
+    scene = thread(redline, work(), "fork")
+    made = scene.compact(compression_ratio=0.9).created
+    assert made is not None
+    backdate(made)
+    later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).created
+    assert later is not None
+    backdate(later)
+    before = sent(later)
+
+    assert refused(scene.undo) == "is_base"
+
+    assert sent(later) == before
+    later.unlink()
+    assert scene.undo().plan.way is UndoWay.REMOVAL
+    assert not made.exists()
+
+
+def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None:
+    scene = thread(redline, work(), "compacted")
+    backup = scene.compact().backup.path
+    content = scene.path.read_bytes()
+    yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
+
+    assert refused(lambda: restore(backup, yes, datetime.now(UTC))) == "append_only"
+
+    assert scene.path.read_bytes() == content
+    scene.path.unlink()
+    restore(backup, yes, datetime.now(UTC))
+    assert content.startswith(scene.path.read_bytes())
 
 
 def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation) -> None:
