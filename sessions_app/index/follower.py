@@ -223,6 +223,8 @@ class Follower:
             lost = lost_below(root, _there(known), set())
             mark_missing(lost)
             return lost
+        if keeps_database(self._roots[root]):
+            self._listed[root] = databases_in(root)
         found = discover_sessions(root, self._roots[root])
         there = set()
         for path in found.paths:
@@ -305,7 +307,6 @@ class Follower:
         found: dict[Path, SeenFile] = {}
         lost = []
         for root in roots:
-            self._listed[root] = databases_in(root)
             with suppress(RedlineError):  # the next full scan reports it
                 lost += self._scan_root(root, known, found)
         queued = {path for batch in self._waiting for path in batch}

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -294,12 +295,13 @@ def store(root: Path, settings: Any) -> OpenCodeStore:
 
 
 def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The roots that the follower lists from now on; nothing is found in them."""
+    """The roots that the follower lists from now on."""
     listed: list[Path] = []
+    usual = Follower._scan_root
 
-    def scan_root(_: Follower, root: Path, *__: object) -> list[int]:
+    def scan_root(follower: Follower, root: Path, *args: Any) -> list[int]:
         listed.append(root)
-        return []
+        return usual(follower, root, *args)
 
     monkeypatch.setattr(Follower, "_scan_root", scan_root)
     return listed
@@ -375,9 +377,31 @@ def test_a_database_that_was_only_read_is_not_listed_again(
     listed = listings(monkeypatch)
     changed = PathChanges(frozenset(), frozenset(), frozenset({store.directory}))
     monkeypatch.setattr(Watcher, "take", lambda *_: changed)
-    for _ in range(3):
+    with closing(store.connect()):  # as in a client: its log is there
+        store.user("More.")
+        for _ in range(3):
+            follower.step()
+    assert listed == [store.directory]
+
+
+def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(
+    follower: Follower, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
+    follower._scan_roots()
+    read: list[Path] = []
+    usual = index_follower.index_batch
+
+    def counted(paths: list[Path], *args: Any, **options: Any) -> Any:
+        read.extend(paths)
+        return usual(paths, *args, **options)
+
+    monkeypatch.setattr(index_follower, "index_batch", counted)
+    follower._unlisted = {store.directory}
+    follower._list_databases()
+    while follower._waiting:
         follower.step()
-    assert len(listed) == 1
+    assert sorted(path.name for path in read) == ["ses_1", "ses_2"]
 
 
 def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
