@@ -24,7 +24,18 @@ from typing import Any, Final, NamedTuple
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Entry
 
-from .sent_lines import Author, ContentBlock, SentLine, sent_lines, text_block
+from .sent_lines import (
+    Author,
+    ContentBlock,
+    SentLine,
+    error_result,
+    is_blank_text,
+    is_call,
+    is_text,
+    sent_lines,
+    text_block,
+    with_text,
+)
 
 NO_CONTENT: Final = "(no content)"
 NO_RESPONSE: Final = "No response requested."
@@ -64,22 +75,28 @@ NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
 """Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
 
 
+_OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
+
+
 @dataclass(slots=True)
 class _UserTurn:
     """What comes between two replies."""
 
     lines: list[SentLine] = field(default_factory=list)
+    authors: set[Author] = field(default_factory=set)
+
+    def add(self, line: SentLine) -> None:
+        self.lines.append(line)
+        self.authors.add(line.author)
 
     @property
     def is_prompt(self) -> bool:
         """Whether the user said something, and no tool did."""
-        authors = {line.author for line in self.lines}
-        return Author.RESULT not in authors and bool(authors & {Author.USER, Author.COMMAND})
+        return Author.RESULT not in self.authors and not self.authors.isdisjoint(_OF_USER)
 
 
 @dataclass(slots=True)
 class _Reply:
-    id: str
     blocks: list[ContentBlock]
 
     def call_ids(self) -> list[str]:
@@ -176,13 +193,13 @@ def _called_lines(lines: Sequence[SentLine], habits: Habits) -> Iterator[SentLin
             continue
         yield line._replace(blocks=blocks or [_reply_text(SECOND_CALL)])
     for call_id in opened:
-        yield SentLine(Author.RESULT, [_error_result(call_id, INTERRUPTED)])
+        yield SentLine(Author.RESULT, [error_result(call_id, INTERRUPTED)])
 
 
 def _without_repeats(blocks: Iterable[ContentBlock], seen: set[str]) -> Iterator[ContentBlock]:
     """The blocks without calls whose ids were seen; the ids of the others are added."""
     for block in blocks:
-        call_id = str(block.get("id")) if _is_call(block) else None
+        call_id = str(block.get("id")) if is_call(block) else None
         if call_id not in seen:
             yield block
         if call_id is not None:
@@ -201,14 +218,6 @@ def _open_reply(lines: Sequence[SentLine]) -> int:
     return end
 
 
-def _is_call(block: ContentBlock) -> bool:
-    return block.get("type") == "tool_use"
-
-
-def _error_result(call_id: str, words: str) -> ContentBlock:
-    return {"type": "tool_result", "tool_use_id": call_id, "content": words, "is_error": True}
-
-
 def _said_lines(lines: Iterable[SentLine]) -> Iterator[SentLine]:
     """The lines without blank ones of the model, replies of only thinking, and empty ones of the user."""
     kept = [line for line in lines if not _is_blank(line)]
@@ -222,11 +231,7 @@ def _said_lines(lines: Iterable[SentLine]) -> Iterator[SentLine]:
 def _is_blank(line: SentLine) -> bool:
     if not line.blocks:
         return line.author is not Author.ASSISTANT
-    return line.author is Author.ASSISTANT and all(map(_is_blank_text, line.blocks))
-
-
-def _is_blank_text(block: ContentBlock) -> bool:
-    return block.get("type") == "text" and not str(block.get("text", "")).strip()
+    return line.author is Author.ASSISTANT and all(map(is_blank_text, line.blocks))
 
 
 def _only_thinks(line: SentLine) -> bool:
@@ -259,31 +264,24 @@ def _ran_command(lines: Sequence[SentLine], habits: Habits) -> bool:
 
 def _turns(lines: Iterable[SentLine]) -> list[_Turn]:
     turns: list[_Turn] = []
+    replies: dict[str, _Reply] = {}
+    """Those since the last prompt: only results and other replies may come between the lines of a reply."""
     for line in lines:
-        if line.author is Author.ASSISTANT:
-            earlier = _same_reply(turns, line.reply)
-            if earlier is None:
-                turns.append(_Reply(line.reply, list(line.blocks)))
-            else:
-                earlier.blocks += line.blocks
-        else:
-            if not turns or isinstance(turns[-1], _Reply):
-                turns.append(_UserTurn())
-            turn = turns[-1]
-            if isinstance(turn, _UserTurn):
-                turn.lines.append(line)
+        last = turns[-1] if turns else None
+        if line.author is not Author.ASSISTANT:
+            turn = last if isinstance(last, _UserTurn) else _UserTurn()
+            turn.add(line)
+            turns += [turn] if turn is not last else []
+            continue
+        if isinstance(last, _UserTurn) and last.is_prompt:
+            replies.clear()
+        if line.reply in replies:
+            replies[line.reply].blocks += line.blocks
+            continue
+        turns.append(reply := _Reply(list(line.blocks)))
+        if line.reply:
+            replies[line.reply] = reply
     return turns
-
-
-def _same_reply(turns: Sequence[_Turn], reply: str) -> _Reply | None:
-    """The reply that a line continues: only results and other replies may come between its lines."""
-    for turn in reversed(turns):
-        if isinstance(turn, _Reply):
-            if reply and turn.id == reply:
-                return turn
-        elif turn.is_prompt:
-            return None
-    return None
 
 
 def _pair(turns: list[_Turn]) -> None:
@@ -307,7 +305,7 @@ def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLin
     answers = {_answered(line) for line in lines}
     for call_id in calls:
         if call_id not in answers:
-            yield SentLine(Author.RESULT, [_error_result(call_id, MISSING_RESULT)])
+            yield SentLine(Author.RESULT, [error_result(call_id, MISSING_RESULT)])
     open_calls = set(calls)
     for line in lines:
         if line.author is not Author.RESULT:
@@ -324,7 +322,7 @@ def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mappin
     said: list[SentLine] = []
     for line in lines:
         if line.author is Author.CLIENT and results:
-            results[-1] = _with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
+            results[-1] = with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
         elif line.author is Author.CLIENT:
             *apart, last = line.blocks
             yield from ({"role": "user", "content": [block]} for block in apart)
@@ -338,9 +336,9 @@ def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mappin
         yield {"role": "user", "content": [text_block(REMINDER.format(text)) for text in texts]}
         return
     content = [*results, *_texts_of([*added, *said])]
-    is_text = len(content) == 1 and bool(said) and said[0].is_text
-    if habits.drops_blank_texts and not is_text:
-        content = [block for block in content if not _is_blank_text(block)]
+    is_one_text = len(content) == 1 and bool(said) and said[0].is_text
+    if habits.drops_blank_texts and not is_one_text:
+        content = [block for block in content if not is_blank_text(block)]
     yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
     if system:
         yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
@@ -359,7 +357,7 @@ def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
             continue
         *before, last = line.blocks
         yield from before
-        if following is not None and _continues(line, following) and _is_text(last):
+        if following is not None and _continues(line, following) and is_text(last):
             last = {**last, "text": f"{last.get('text', '')}\n"}
         yield last
 
@@ -369,23 +367,8 @@ def _continues(line: SentLine, following: SentLine) -> bool:
     return (
         not line.ends_with_result
         and following.author not in (Author.CLIENT, Author.RESULT)
-        and _is_text(following.blocks[0])
+        and is_text(following.blocks[0])
     )
-
-
-def _is_text(block: ContentBlock) -> bool:
-    return block.get("type") == "text"
-
-
-def _with_text(result: ContentBlock, text: str) -> ContentBlock:
-    """A result with a text at its end."""
-    content = result.get("content")
-    if not isinstance(content, list):
-        return {**result, "content": f"{content}\n\n{text}" if content else text}
-    last = [*content]
-    if last and _is_text(last[-1]):
-        last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}
-    return {**result, "content": [*last, text_block(text)]}
 
 
 # ---- rule 9 on messages ------------------------------------------------------------------------------------
@@ -393,9 +376,9 @@ def _with_text(result: ContentBlock, text: str) -> ContentBlock:
 
 def _reply_content(blocks: list[ContentBlock], habits: Habits) -> list[ContentBlock]:
     if habits.drops_blank_texts:
-        blocks = [block for block in blocks if not _is_blank_text(block)]
+        blocks = [block for block in blocks if not is_blank_text(block)]
     if habits.calls_last and not _thinks_around_call(blocks):
-        blocks = sorted(blocks, key=_is_call)
+        blocks = sorted(blocks, key=is_call)
     return blocks or [_reply_text(NO_CONTENT)]
 
 
@@ -407,4 +390,4 @@ def _reply_text(text: str) -> ContentBlock:
 def _thinks_around_call(blocks: Sequence[ContentBlock]) -> bool:
     """Whether thinking stands before a call, and again after it."""
     thoughts = [at for at, block in enumerate(blocks) if block.get("type") in _THINKING]
-    return bool(thoughts) and any(_is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])
+    return bool(thoughts) and any(is_call(block) for block in blocks[thoughts[0] : thoughts[-1]])

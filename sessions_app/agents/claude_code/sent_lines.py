@@ -116,6 +116,33 @@ def text_block(text: str) -> ContentBlock:
     return {"type": "text", "text": text}
 
 
+def is_text(block: ContentBlock) -> bool:
+    return block.get("type") == "text"
+
+
+def is_blank_text(block: ContentBlock) -> bool:
+    return is_text(block) and not str(block.get("text", "")).strip()
+
+
+def is_call(block: ContentBlock) -> bool:
+    return block.get("type") == "tool_use"
+
+
+def error_result(call_id: str, words: str) -> ContentBlock:
+    return {"type": "tool_result", "tool_use_id": call_id, "content": words, "is_error": True}
+
+
+def with_text(result: ContentBlock, text: str) -> ContentBlock:
+    """A result with a text at its end."""
+    content = result.get("content")
+    if not isinstance(content, list):
+        return {**result, "content": f"{content}\n\n{text}" if content else text}
+    last = [*content]
+    if last and is_text(last[-1]):
+        last[-1] = {**last[-1], "text": f"{last[-1].get('text', '')}\n"}
+    return {**result, "content": [*last, text_block(text)]}
+
+
 def _as_sent(block: Any) -> Any:
     """A block of a reply; of a call only what the provider knows is sent."""
     if isinstance(block, dict) and block.get("type") == "tool_use":

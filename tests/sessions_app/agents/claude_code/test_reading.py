@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,6 +33,32 @@ TWO_TURNS = ["user: p1", "assistant: r1", "user: p2", "assistant: r2"]
 
 
 CAVEAT = "<local-command-caveat>"
+
+
+def calls_and_results(count: int) -> list[Object]:
+    """A prompt, then as many replies with a call, each with its result."""
+    lines = [user("p", None)]
+    for number in range(count):
+        said = reply(f"r{number}", lines[-1]["uuid"], call(f"c{number}"))
+        lines += [said, result(f"a{number}", said["uuid"], f"c{number}")]
+    return lines
+
+
+def calls_made(act: Callable[[], object]) -> int:
+    """How many functions are called."""
+    events: list[str] = []
+    sys.setprofile(lambda _, event, __: events.append(event))
+    try:
+        act()
+    finally:
+        sys.setprofile(None)
+    return events.count("call")
+
+
+def test_the_work_grows_with_the_length_of_a_turn() -> None:
+    short, long = calls_and_results(50), calls_and_results(200)
+    sent(short)
+    assert calls_made(lambda: sent(long)) < 5 * calls_made(lambda: sent(short))
 
 
 def parallel() -> list[Object]:
