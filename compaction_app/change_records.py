@@ -6,6 +6,7 @@ record by the process that locks the session next:
     CommitNote ──▶ Backup, Compaction, the run committed        if the change is made
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
     UndoNote ──▶ Backup, Undo, the run restored if everything is back        if the change is made
+    ForkNote ──▶ no row of its own
     all ──▶ an entry of the audit log        if the session was changed
 
 The content of the file decides, not the intention. A commit or an undo whose line is not in the file leaves no row, and
@@ -21,7 +22,6 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -33,12 +33,12 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
 from sessions_app.storage.files import file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
 from .audit import service as audit
+from .change_notes import BackupNote, CommitNote, ForkNote, Note, RestoreNote, UndoNote
 from .core.states import RunState
 from .models import AuditEntry, Backup, Compaction, Run, Undo
 from .runs.lease import change_state
@@ -46,113 +46,9 @@ from .runs.lease import change_state
 logger = logging.getLogger("redline")
 
 
-class BackupNote(msgspec.Struct, frozen=True):
-    """A backup, as its row has it."""
-
-    path: str
-    sha256: str
-    size: int
-    taken_at: datetime
-
-    @classmethod
-    def of(cls, backup: files.Backup) -> BackupNote:
-        return cls(str(backup.path), backup.recorded_sha256 or "", backup.size, backup.taken_at)
-
-    @property
-    def content(self) -> audit.FileContent:
-        """What the session contained when it was made."""
-        return audit.FileContent(self.size, self.sha256)
-
-
-class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
-    """Everything that the rows of a compaction contain."""
-
-    backup: BackupNote
-    run: int | None
-    entry_id: str
-    leaf_id: str
-    planner: str
-    reason: str
-    written_at: datetime
-    parameters: dict[str, Any]
-    stats: dict[str, Any]
-    origins: list[dict[str, Any]]
-    writer: str = "context-compaction"
-    created: str = ""
-    """The path of the new session, if one was made."""
-    certificate: dict[str, Any] | None = None
-
-    @property
-    def targets(self) -> tuple[dict[str, Any], ...]:
-        """The deleted entries and blocks."""
-        return tuple({key: origin[key] for key in _TARGET if key in origin} for origin in self.origins)
-
-
-class RestoreNote(msgspec.Struct, frozen=True, tag="restore"):
-    """The backups that were made before a restore, and what was restored."""
-
-    backups: tuple[BackupNote, ...]
-    source: str = ""
-    """The path of the backup whose content the session was given."""
-    sha256: str = ""
-    """The digest of that content."""
-    restored_at: datetime | None = None
-
-
-class UndoNote(msgspec.Struct, frozen=True, tag="undo"):
-    """Everything that the row of an undo contains."""
-
-    session: str
-    """The path of the session that was compacted."""
-    backup: BackupNote | None
-    undone: str
-    """The entry of the compaction, or the id of the session that it made."""
-    way: str
-    is_whole: bool
-    targets: tuple[dict[str, Any], ...]
-    entry_id: str
-    leaf_id: str
-    written_at: datetime
-    writer: str
-    created: str = ""
-    """The path of the new session, if one was made."""
-    removed: str = ""
-    """The path of the session that was deleted, if one was."""
-    content: audit.FileContent | None = None
-    """What that session contained."""
-    certificate: dict[str, Any] | None = None
-
-    @property
-    def changed(self) -> Path:
-        """The file that was appended to, made or deleted."""
-        return Path(self.created or self.removed or self.session)
-
-
-class ForkNote(msgspec.Struct, frozen=True, tag="fork"):
-    """A new session that was made of another one without deleting anything."""
-
-    session: str
-    created: str
-    leaf_id: str
-    """The entry at which it was made."""
-    writer: str
-    written_at: datetime
-    certificate: dict[str, Any] | None = None
-
-
-Note = CommitNote | RestoreNote | UndoNote | ForkNote
-_TARGET: Final = frozenset(Target("", 0).to_json())
-
-
-def text_of(note: Note) -> str:
-    """A note in the form of an intent record. Lone surrogates, which any text of a session may contain, survive."""
-    return json.dumps(msgspec.to_builtins(note))
-
-
 def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
     """Record that a compaction of a session is written. The session, or the new one that was made of it, has `size`
     bytes unless others wrote to it since.
-
 
     `sha256` is the digest of those bytes; empty if it is not known. Raises DatabaseError; then nothing is recorded.
     Existing records are left as they are.
@@ -364,9 +260,8 @@ def settle(locked: LockedSession) -> None:
         if run.session.path == locked.path:
             Run.objects.filter(pk=run.pk).update(committing_since=None)
     if note is not None and agent_at(locked.path).state(locked.path) is not None:
-        with suppress(
-            RedlineError, DatabaseError
-        ):  # it is recorded, or was not made: the index can follow later
+        # It is recorded, or was not made: the index can follow later.
+        with suppress(RedlineError, DatabaseError):
             made = locked.path if isinstance(note, RestoreNote) else Path(note.created or locked.path)
             index_file(made, rebuild=isinstance(note, RestoreNote))
 

@@ -14,7 +14,8 @@ from typing import Final
 from django.conf import settings
 from django.db import DatabaseError
 
-from compaction_app.change_records import BackupNote, RestoreNote, record_restore, text_of
+from compaction_app.change_notes import BackupNote, RestoreNote, text_of
+from compaction_app.change_records import record_restore
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.registry import agent_at

@@ -26,7 +26,8 @@ from typing import Final
 import msgspec
 from django.db import DatabaseError
 
-from compaction_app.change_records import BackupNote, CommitNote, record_backup, record_commit, text_of
+from compaction_app.change_notes import BackupNote, CommitNote, text_of
+from compaction_app.change_records import record_backup, record_commit
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from django.db import DatabaseError
 
-from compaction_app.change_records import ForkNote, record_fork, text_of
+from compaction_app.change_notes import ForkNote, text_of
+from compaction_app.change_records import record_fork
 from compaction_app.commit.change import MadeChange, create_change, lines_of, write_facts
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved

@@ -21,7 +21,8 @@ import msgspec
 from django.db import DatabaseError
 
 from compaction_app.audit.service import FileContent
-from compaction_app.change_records import BackupNote, UndoNote, record_undo, text_of
+from compaction_app.change_notes import BackupNote, UndoNote, text_of
+from compaction_app.change_records import record_undo
 from compaction_app.commit.change import (
     MadeChange,
     append_change,
