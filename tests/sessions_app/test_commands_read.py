@@ -82,7 +82,7 @@ KEYS = {
     "timeline": {"leafId", "reader", "points", "tokens"},
     "certify": {
         *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
-        *("versions", "difference", "package", "client", "holds"),
+        *("versions", "difference", "package", "client", "ledger", "holds"),
     },
     "audit": {"count", "sha256", "broken", "entries"},
     "compact": {

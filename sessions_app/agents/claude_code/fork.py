@@ -11,6 +11,7 @@ Texts may name files in the directory of companions of the old session: it stays
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from sessions_app.agents.changes import NewFile, WriteFacts
@@ -56,9 +57,10 @@ class ClaudeForkWriter:
     def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
         lost = blocks_by_entry(deletion.targets)
         parent: str | None = None
-        for parts in lines_of_context(self._reader.rebuild(branch), branch):
-            if all(part.id in lost and lost[part.id] is None for part in parts):
-                continue
+        context = self._reader.rebuild(branch)
+        # The order is that of what survives: of a line with several entries, the first one may be gone.
+        left = [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None]
+        for parts in lines_of_context(replace(context, messages=tuple(left)), branch):
             fields = {"parentUuid": parent, "sessionId": facts.session_id}
             parent = parts[-1].id
             if is_nameless(parts[-1]):
