@@ -10,7 +10,9 @@ from datetime import datetime
 from pathlib import Path
 
 from sessions_app.agents.changes import RowChanges
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import LockedSession
@@ -56,11 +58,17 @@ def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
     with lines_of(present) as line:
         facts = write_facts(present, line, present.path, now)
         change = change_of(preflight, facts)
-    if database is None:
-        raise not_in_database(present.path)
     if not isinstance(change, RowChanges):
         raise TypeError(f"the writer {preflight.writer.name} writes no rows")
-    return RowPlan(database, plan_steps(database, change), change.created, change.created or facts.new_id())
+    return row_plan(present, change, change.created or facts.new_id())
+
+
+def row_plan(present: LoadedSession, change: RowChanges, entry_id: str) -> RowPlan:
+    """The rows of a change. Raises BadInput `not_in_database`, Conflict `session_changed`."""
+    database = agent_at(present.path).database(present.path)
+    if database is None:
+        raise not_in_database(present.path)
+    return RowPlan(database, plan_steps(database, change), change.created, entry_id)
 
 
 def make_row_change(
@@ -72,18 +80,38 @@ def make_row_change(
     note: Describe,
     record: Callable[[MadeChange], object],
 ) -> MadeChange:
-    """Carry out a plan. Raises SystemFailure `not_proven`, and what the storage raises."""
+    """Carry out the plan of a preflight. Raises SystemFailure `not_proven`, and what the storage raises."""
     present, reader = preflight.present, preflight.reading.reader
+    context = reader.rebuild(present.tree.branch(preflight.parent_id))
+
+    def prove(after: Rebuilt) -> Certificate:
+        with lines_of(present) as line:
+            return prove_change(preflight, Rebuilt(context, line, preflight.parent_id), after, now)
+
+    return carry_out(locked, present, plan, reader, prove, note, record)
+
+
+def carry_out(
+    locked: LockedSession,
+    present: LoadedSession,
+    plan: RowPlan,
+    reader: Reader,
+    prove: Callable[[Rebuilt], Certificate],
+    note: Describe,
+    record: Callable[[MadeChange], object],
+) -> MadeChange:
+    """Make a change that `prove` does not refuse. Raises what `prove` and the storage raise.
+
+    A database without a write-ahead log is not committed while another connection reads it: `prove` closes its own.
+    """
     path = present.path.with_name(plan.created) if plan.created else present.path
     made = MadeChange(plan.entry_id, created=path if plan.created else None)
-    branch = present.tree.branch(preflight.parent_id)
 
-    def prove(connection: sqlite3.Connection) -> int:
+    def prove_within(connection: sqlite3.Connection) -> int:
         nonlocal made
-        with lines_of(present) as line, changed_session(path, connection) as (loaded, line_after):
-            before = Rebuilt(reader.rebuild(branch), line, preflight.parent_id)
+        with changed_session(path, connection) as (loaded, line):
             context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
-            certificate = prove_change(preflight, before, Rebuilt(context, line_after, loaded.leaf_id), now)
+            certificate = prove(Rebuilt(context, line, loaded.leaf_id))
             made = made._replace(certificate=certificate, size=loaded.state.size)
         return made.size
 
@@ -93,7 +121,7 @@ def make_row_change(
         plan.steps,
         is_in_place=not plan.created,
         require_unchanged=lambda connection: require_unchanged(present, connection),
-        prove=prove,
+        prove=prove_within,
         note=lambda _: note(made),
         record=lambda _: record(made),
     )

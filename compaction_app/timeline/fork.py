@@ -19,8 +19,9 @@ from compaction_app.change_records import record_fork
 from compaction_app.commit.change import MadeChange, create_change, lines_of, write_facts
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
+from compaction_app.commit.row_change import carry_out, row_plan
 from sessions_app.agents.base import Reading
-from sessions_app.agents.changes import NewFile, SessionWriter
+from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -47,31 +48,36 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
         reading = reading_of_session(session_row(path), path, present.log.entries)
         writer = _forking_writer(path, reading)
         branch = present.tree.branch(leaf_id)
-        with lines_of(present) as line:
-            before = Rebuilt(reading.reader.rebuild(branch), line, leaf_id)
-            facts = write_facts(present, line, path, now)
-            change = writer.write(branch, Deletion((), (), Stats()), facts)
-            if not isinstance(change, NewFile):
-                raise _no_fork(path, reading)
+        context = reading.reader.rebuild(branch)
 
-            def prove(after: Rebuilt) -> Certificate:
+        def prove(after: Rebuilt) -> Certificate:
+            with lines_of(present) as line:
+                before = Rebuilt(context, line, leaf_id)
                 require_approved(str(path), writer, reading.agent, before, (), after)
                 return certificate_of(str(path), reading.generation, before, after, now)
 
-            def note(made: MadeChange) -> ForkNote:
-                certificate = made.certificate.to_json() if made.certificate is not None else None
-                return ForkNote(str(path), str(made.created), leaf_id, writer.name, now, certificate)
+        def note(made: MadeChange) -> ForkNote:
+            certificate = made.certificate.to_json() if made.certificate is not None else None
+            return ForkNote(str(path), str(made.created), leaf_id, writer.name, now, certificate)
 
-            made = create_change(
-                locked,
-                present,
-                facts.session_id,
-                change,
-                reading.reader,
-                prove,
-                lambda planned: text_of(note(planned)),
-                lambda done: record_fork(note(done), done.size, done.sha256),
-            )
+        def describe(planned: MadeChange) -> str:
+            return text_of(note(planned))
+
+        def record(done: MadeChange) -> None:
+            record_fork(note(done), done.size, done.sha256)
+
+        with lines_of(present) as line:
+            facts = write_facts(present, line, path, now)
+            change = writer.write(branch, Deletion((), (), Stats()), facts)
+            if isinstance(change, NewFile):
+                made = create_change(
+                    locked, present, facts.session_id, change, reading.reader, prove, describe, record
+                )
+        if isinstance(change, RowChanges):
+            plan = row_plan(present, change, change.created)
+            made = carry_out(locked, present, plan, reading.reader, prove, describe, record)
+        elif not isinstance(change, NewFile):
+            raise _no_fork(path, reading)
     created = made.created or path
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         return index_file(created)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +11,8 @@ from compaction_app.display.entry_texts import texts_of
 from compaction_app.models import Compaction
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
@@ -109,7 +110,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
             written,
             places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
             at,
-            state.branch[places[point.first.id] - 1].id if places[point.first.id] else "",
+            _entry_before(state.branch, places, point),
         )
         for number, point in enumerate(found.points, 1)
     ]
@@ -130,6 +131,15 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         removed=_removed(session, found.points[place].removed) if selected is not None else [],
         taken_back=[row for row in written.values() if row.entry_id not in places],
     )
+
+
+def _entry_before(branch: Sequence[Entry], places: Mapping[str, int], point: TimelinePoint) -> str:
+    """The entry before a change, and before the question that a compaction answers: left open, that would be answered
+    next. Empty if there is none."""
+    place, control = places[point.first.id], point.first.control
+    if isinstance(control, BoundaryControl):
+        place = min(place, places.get(control.anchor_id or "", place))
+    return branch[place - 1].id if place else ""
 
 
 def _row(

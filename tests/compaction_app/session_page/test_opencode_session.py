@@ -9,19 +9,23 @@ from typing import Any
 
 import pytest
 from django.http import HttpResponse
+from django.urls import reverse
 
 from compaction_app.backups.service import RestoreConfirmations, delete, list_backups, restore
 from compaction_app.core.states import RunState
-from compaction_app.models import Run
+from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
+from compaction_app.timeline.fork import fork_session
 from redline.configuration import RootSetting
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client
 from tests.files import place, snapshot
 from tests.html import fields, link, text_of, texts, values
+from tests.opencode_plans import sent_of
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.runs import approve_proposals, finish_run
 
@@ -156,3 +160,24 @@ def test_another_database_with_the_same_session_has_other_backups(
 def test_rows_that_say_nothing_are_one_line_of_the_history(path: Path) -> None:
     history = shown(index_file(path).get_absolute_url(), view="all")
     assert "2 entries no part of the model's context message, step-start" in history
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
+    store: OpenCodeStore, path: Path, journal: str
+) -> None:
+    store.run(f"PRAGMA journal_mode = {journal}")
+    before = load_session(path)
+    asked = store.user({"type": "compaction", "auto": False})
+    store.assistant("So far.", parentID=asked, summary=True)
+    rows = store.parts()
+    row = index_file(path)
+    timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
+    assert "Fork from before this point" in shown(timeline)
+    (entry,) = fields(page(timeline).content.decode())["entry"]
+    made = fork_session(row, entry, datetime.now(UTC))
+
+    assert made.real_path().parent == path.parent
+    assert sent_of(load_session(made.real_path())) == sent_of(before)
+    assert store.parts()[: len(rows)] == rows
+    assert AuditEntry.objects.get().new_file == str(made.path)
