@@ -278,7 +278,7 @@ def _remove(plan: UndoPlan, now: datetime) -> Undone:
     note = msgspec.structs.replace(
         _note(plan, now, None, MadeChange("")), removed=str(created), content=FileContent(size, sha256)
     )
-    with lock_session(created) as locked:
+    with lock_session(created) as locked, plan.reading.agent.write_lock(created):
         remove_session(locked, size, sha256, note=text_of(note), record=lambda: _record(note, 0, ""))
     return Undone(plan, "")
 

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.core.undo_ways import UndoWay
 from compaction_app.timeline.fork import fork_session
+from compaction_app.undo import service as undo_service
 from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
@@ -181,6 +182,23 @@ def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installati
     later.unlink()
     assert scene.undo().plan.way is UndoWay.REMOVAL
     assert not made.exists()
+
+
+def test_a_fork_that_codex_opens_meanwhile_is_not_deleted(
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = thread(redline, work(), "fork")
+    made = scene.compact().created
+    assert made is not None
+    backdate(made)
+    with ExitStack() as client:
+        monkeypatch.setattr(
+            undo_service,
+            "require_undo_confirmations",
+            lambda *_: client.enter_context(open_in_codex(made)),
+        )
+        assert refused(scene.undo) == "open_in_agent"
+    assert made.exists()
 
 
 def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None:
