@@ -9,12 +9,13 @@ It speaks the three dialects of the clients: Anthropic's Messages, and OpenAI's 
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
+
+from sessions_app.sessionlog.jsjson import parse
 
 from .answers import Answer, short_answer
 
@@ -61,7 +62,7 @@ class ModelServer:
     def receive(self, path: str, raw: bytes) -> Answer:
         """Record a request, and answer it."""
         try:
-            body = json.loads(raw)
+            body = parse(raw)
         except ValueError:
             body = None
         if not isinstance(body, dict):

@@ -75,6 +75,7 @@ def test_completions_are_streamed_on_request(server: ModelServer) -> None:
 def test_other_paths_and_other_bodies_are_refused(server: ModelServer) -> None:
     assert post(server, "/v1/messages", b"[]")[0] == 400
     assert post(server, "/v1/messages", b"{")[0] == 400
+    assert post(server, "/v1/messages", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")[0] == 400
     assert server.requests == []
     assert post(server, "/v1/embeddings", b"{}")[0] == 404
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
