@@ -20,8 +20,9 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.storage.nofollow import open_file, stat_file
 
 SIZE_LIMIT: Final = 1_000_000
-_STRING_OR_COMMENT: Final = re.compile(rb'("(?:[^"\\]|\\.)*+")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-_TRAILING_COMMA: Final = re.compile(rb'("(?:[^"\\]|\\.)*+")|,(?=\s*[}\]])', re.DOTALL)
+# What is not closed goes to the end, instead of being looked for again after each character.
+_STRING_OR_COMMENT: Final = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
+_TRAILING_COMMA: Final = re.compile(rb'("(?:[^"\\]|\\.)*+"?)|,(?=\s*[}\]])', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
