@@ -209,10 +209,7 @@ def read_snapshot_texts(
 def _is_same(entry: TranscriptEntry, again: Entry) -> bool:
     if again.kind is EntryKind.EDIT:
         return True  # its blocks are those of a message whose role it does not know
-    blocks = again.blocks or ()
-    return entry.role == again.role and all(
-        block.index < len(blocks) and blocks[block.index] == block for block in entry.blocks
-    )
+    return entry.role == again.role and frozenset(again.blocks or ()).issuperset(entry.blocks)
 
 
 def is_unchanged(target: Target, before: Prepared, after: Prepared) -> bool:

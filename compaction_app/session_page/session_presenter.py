@@ -335,7 +335,7 @@ def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
     if block is not None and block >= len(texts.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
     text = texts.block(block) if block is not None else texts.joined(entry.blocks)
-    kind = kind_of(entry, entry.blocks[block] if block is not None and entry.blocks else None)
+    kind = kind_of(entry, next((one for one in entry.blocks or () if one.index == block), None))
     companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
     if companion is not None:
         text = _text_of_file(companion)

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from compaction_app.core.states import RunState
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID as ID
 from tests.claude_sessions import ClaudeSession, call
 from tests.html import links, text_of
+from tests.runs import plan_session
 
 
 @pytest.fixture
@@ -69,3 +71,22 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client,
     assert parent.get_absolute_url() in addresses(browser, child.get_absolute_url())
     assert child.get_absolute_url() not in addresses(browser, "/")
     assert child.get_absolute_url() in addresses(browser, "/?show=subagents")
+
+
+def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    for number in range(6):
+        session.reply(f"msg_{number}", call(f"t{number}"))
+        session.result(f"t{number}", "output " * 90)
+    session.reply("msg_9", call("t9"))
+    found = {"type": "tool_result", "tool_use_id": "t9", "content": "nothing"}
+    said = {"type": "text", "text": "Not that one."}
+    line = session.node("user", None, message={"role": "user", "content": [found, said]})
+    session.reply("msg_10")
+    indexed = add(root, session)
+    planned = plan_session(indexed, preserve_recent=0)
+    assert planned.state == RunState.TARGET_MET, planned.failure
+    assert browser.get(f"/runs/{planned.pk}/review").status_code == 200
+    answer = browser.get(f"{indexed.get_absolute_url()}/entries/{line}/text?block=1")
+    assert "Not that one." in text_of(answer)
