@@ -7,6 +7,7 @@ are named by their places in the order of recording.
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Any, Final
@@ -31,6 +32,37 @@ def digest_of(item: Mapping[str, Any]) -> str:
         # Lone surrogates and huge numbers.
         encoded = canonical(content).encode("utf-8", "surrogatepass")
     return blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
+
+
+class _EqualItems:
+    """The places of equal items, in the order of recording, of which each is taken once."""
+
+    def __init__(self, places: Sequence[int]) -> None:
+        self._places = places
+        self._taken: set[int] = set()
+        self._first = 0
+        """All before this one are taken."""
+
+    def take(self, place: int) -> int | None:
+        """This place, if it is one of them and free."""
+        at = bisect_left(self._places, place)
+        is_free = self._places[at : at + 1] == [place] and place not in self._taken
+        return self._took(place) if is_free else None
+
+    def take_after(self, last: int) -> int | None:
+        """The first free place after another one, or else the first free place."""
+        while self._first < len(self._places) and self._places[self._first] in self._taken:
+            self._first += 1
+        start = max(self._first, bisect_right(self._places, last))
+        places = map(self._places.__getitem__, range(start, len(self._places)))
+        free = next((place for place in places if place not in self._taken), None)
+        if free is None and self._first < len(self._places):
+            free = self._places[self._first]
+        return self._took(free) if free is not None else None
+
+    def _took(self, place: int) -> int:
+        self._taken.add(place)
+        return place
 
 
 class ItemHistory:
@@ -66,20 +98,15 @@ class ItemHistory:
         each only once.
         """
         known = {entry_id: place for place, entry_id in enumerate(self._ids)} if names else {}
-        used: set[int] = set()
+        equal = {digest: _EqualItems(self._by_digest.get(digest, [])) for digest in digests}
         found: list[int | None] = []
         last = -1
         for digest, name in itertools.zip_longest(digests, names[: len(digests)]):
-            free = [place for place in self._by_digest.get(digest, ()) if place not in used]
             named = known.get(name) if isinstance(name, str) else None
-            if named is not None:
-                # Another digest: the item has lost blocks.
-                free = [named] if named in free else []
-            place = next((one for one in free if one > last), free[0] if free else None)
+            # If the named item has another digest, this one is what remains of it.
+            place = equal[digest].take(named) if named is not None else equal[digest].take_after(last)
             found.append(place)
-            if place is not None:
-                used.add(place)
-                last = place
+            last = last if place is None else place
         return found
 
     def id_of(self, place: int) -> str:

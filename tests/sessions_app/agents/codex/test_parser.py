@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.codex.history import ItemHistory
 from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
 from sessions_app.sessionlog.entries import BlockType, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
@@ -255,6 +256,12 @@ def test_equal_items_are_taken_in_order_and_once() -> None:
         meta(), user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x"))
     )
     assert control(found, "4").kept == ("2", "3", "1", "4.4")
+
+
+def test_many_equal_items_are_not_compared_with_each_other() -> None:
+    count = 100_000
+    history = ItemHistory({"ids": list(map(str, range(count))), "by_digest": {"x": list(range(count))}})
+    assert history.places_of(["x"] * (count + 1)) == [*range(count), None]
 
 
 def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
