@@ -28,6 +28,10 @@ PLAN_AGAIN: Final = frozenset(
     {"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"}
 )
 """Errors that a new plan on the current session can solve."""
+WRITER_FAILS: Final = frozenset(
+    {"not_writable", "unknown_writer", "open_in_agent", "not_proven", "no_line_id", "legacy_thread"}
+)
+"""The failures of one writer that another one may not have."""
 READ_ONLY: Final = "read_only_agent"
 """The failure for an agent to whose sessions nothing can be written."""
 WRITTEN: Final = CHANGE_IS_MADE | {NOT_RECORDED}
@@ -74,7 +78,7 @@ def _show(
         "can_plan_again": fault is not None and fault.code in PLAN_AGAIN,
         "was_written": was_written,
         "is_read_only": fault is not None and fault.code == READ_ONLY,
-        "other_writers": other_writers(run, writer) if view is None and not was_written else (),
+        "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
         "form": form or CommitForm(),
         "here": "runs",
     }

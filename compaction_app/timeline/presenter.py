@@ -52,7 +52,7 @@ class PointRow:
     x: float
     name: str
     when: str
-    entries: int
+    edits: int
     tokens_before: int
     tokens_after: int
     removed: int
@@ -153,7 +153,7 @@ def _row(
         x=round(x, 1),
         name=_NAMES[point.kind],
         when=point.last.timestamp[:19].replace("T", " "),
-        entries=point.entries,
+        edits=point.edits,
         tokens_before=point.tokens_before,
         tokens_after=point.tokens_after,
         removed=len(point.removed),

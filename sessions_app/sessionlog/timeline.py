@@ -42,6 +42,11 @@ class TimelinePoint:
         return self.first.kind
 
     @property
+    def edits(self) -> int:
+        """The number of edits that it consists of: 0 for any other change."""
+        return self.entries if self.kind is EntryKind.EDIT else 0
+
+    @property
     def tokens_removed(self) -> int:
         return self.tokens_before - self.tokens_after
 

@@ -23,7 +23,8 @@ from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .lines import is_nameless, json_of, line_without, lines_of_context, moved_line
 
-TITLE: Final = "{} (curated with Redline)"
+CURATED: Final = "{} (curated with Redline)"
+COPIED: Final = "{} (forked with Redline)"
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
@@ -66,5 +67,5 @@ class ClaudeForkWriter:
             if is_nameless(parts[-1]):
                 parent = fields["uuid"] = facts.new_id()
             yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
-        title = TITLE.format(facts.name or UNNAMED.format(facts.written_at))
+        title = (CURATED if lost else COPIED).format(facts.name or UNNAMED.format(facts.written_at))
         yield json_of({"type": "custom-title", "customTitle": title, "sessionId": facts.session_id})

@@ -70,8 +70,8 @@ class Command(RedlineCommand):
 
 def _change(point: TimelinePoint) -> str:
     """What made the change, as the agent names it; an undo is a custom entry of Redline's."""
-    name = "undo" if point.kind is EntryKind.UNDO else printable(point.last.type)
-    return f"{point.entries} {name}" if point.entries > 1 else name
+    name = "undo" if point.kind is EntryKind.UNDO else printable(point.first.type)
+    return f"{point.entries} {name}" if point.edits > 1 else name
 
 
 def _point_json(point: TimelinePoint) -> dict[str, Any]:

@@ -71,13 +71,13 @@ def test_the_title_says_what_it_is_a_fork_of(tmp_path: Path) -> None:
     session, _ = talk()
     session.beside(type="custom-title", customTitle="Fix the parser", sessionId="x")
     _, lines = forked(session, tmp_path)
-    assert lines[-1]["customTitle"] == "Fix the parser (curated with Redline)"
+    assert lines[-1]["customTitle"] == "Fix the parser (forked with Redline)"
 
 
 def test_without_a_title_it_is_named_after_its_day(tmp_path: Path) -> None:
     session, _ = talk()
     _, lines = forked(session, tmp_path)
-    assert lines[-1]["customTitle"] == "Session of 2026-01-01 00:00 (curated with Redline)"
+    assert lines[-1]["customTitle"] == "Session of 2026-01-01 00:00 (forked with Redline)"
 
 
 def test_what_describes_the_old_session_is_left_out(tmp_path: Path) -> None:
