@@ -26,6 +26,8 @@ class Activity:
     writers: tuple[Writer, ...]
     elsewhere: OpenElsewhere | None = None
     """What the agent itself shows of a process that has the session open."""
+    is_in_database: bool = False
+    """Whether the agent reads the session again before each request."""
 
     @property
     def is_live(self) -> bool:
@@ -46,13 +48,20 @@ class Activity:
             parts.append(self.elsewhere.sentence)
         return " and ".join(parts)
 
+    @property
+    def consequence(self) -> str:
+        """What an agent that has the session open makes of a change."""
+        if self.is_in_database:
+            return "An agent that has it open may be writing a reply, and reads the change with its next request."
+        return "An agent that has it open continues from its own copy, past this change."
+
     def require_closed(self, path: Path) -> None:
         """Raise Conflict `open_in_agent` if the agent certainly has the session open."""
         if self.elsewhere is not None:
             raise Conflict(
                 "open_in_agent",
-                f"{path} {self.elsewhere.sentence}, which would continue from its own copy. Nothing was written. Close "
-                "the session there first, or use a writer that makes a new session.",
+                f"{path} {self.elsewhere.sentence}. {self.consequence} Nothing was written. Close the session there "
+                "first, or use a writer that makes a new session.",
             )
 
 
@@ -64,4 +73,5 @@ def activity_of(session: Session, state: FileState | None, now: datetime) -> Act
         is_recent=session.is_live(now, state.mtime_ns),
         writers=writers_of(state),
         elsewhere=session.agent.open_elsewhere(session.path),
+        is_in_database=session.agent.database(session.path) is not None,
     )

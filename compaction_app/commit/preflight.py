@@ -205,9 +205,8 @@ def _needs(
             "live",
             ConfirmationNeeded(
                 "session_live",
-                f"{present.path} {activity.sentence}: an agent may have it open, and would continue from its own "
-                "copy, past this compaction. Nothing was written. Close the session in the agent, or reload it "
-                "afterwards, and use --live.",
+                f"{present.path} {activity.sentence}: an agent may have it open. {activity.consequence} Nothing was "
+                "written. Close the session in the agent, or reload it afterwards, and use --live.",
                 "--live",
             ),
         )

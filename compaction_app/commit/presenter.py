@@ -168,8 +168,7 @@ def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterato
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
-            f"It {preflight.activity.sentence}. An agent that has it open continues from its own copy, past this "
-            "compaction.",
+            f"It {preflight.activity.sentence}. {preflight.activity.consequence}",
         ),
         "after_torn_line": (
             "Start a new line after the torn one.",

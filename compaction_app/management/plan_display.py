@@ -187,7 +187,7 @@ def committed_lines(committed: Committed, agent: Agent) -> list[str]:
         if count
         else f"Changed the rows of {printable(path)}.",
         f"The backup is {printable(committed.backup.path)}.",
-        "An agent that has the session open must reload it.",
+        *(["An agent that has the session open must reload it."] if count else []),
         f"To undo: redline undo {printable(shell_quoted(shell_path(path)))}",
     ]
 

@@ -90,6 +90,8 @@ class TimelineView:
     """What the selected point removed; the first REMOVED_SHOWN."""
     taken_back: list[Compaction]
     """Compactions that Redline wrote and that are not on this branch."""
+    is_in_database: bool
+    """Whether a compaction changes rows, so that no entry of a branch records it."""
 
 
 def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
@@ -130,6 +132,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
         removed=_removed(session, found.points[place].removed) if selected is not None else [],
         taken_back=[row for row in written.values() if row.entry_id not in places],
+        is_in_database=session.agent.database(session.path) is not None,
     )
 
 

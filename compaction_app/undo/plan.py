@@ -286,8 +286,8 @@ def _needs(
             "live",
             ConfirmationNeeded(
                 "session_live",
-                f"{path} {activity.sentence}: an agent may have it open, and would continue from its own copy. "
-                f"{NOT_UNDONE} Close the session in the agent, or reload it afterwards, and use --live.",
+                f"{path} {activity.sentence}: an agent may have it open. {activity.consequence} {NOT_UNDONE} Close "
+                "the session in the agent, or reload it afterwards, and use --live.",
                 "--live",
             ),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,10 +13,11 @@ from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Undo
 from sessions_app.cli import shell_quoted
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import NO_TEXTS, Texts
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
 from sessions_app.sessionlog.targets import Target
 
 from .plan import UndoPlan
+from .row_undo import texts_with
 from .service import planned, undo_of_run
 
 SHOWN: Final = 200
@@ -87,7 +88,7 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
     order = [entry.id for entry in plan.state.branch if entry.id in by_entry]
     # What was chosen is always shown, so that it can be unchosen.
     shown = [entry_id for place, entry_id in enumerate(order) if place < SHOWN or entry_id in chosen]
-    texts = plan.present.texts(messages[entry_id].source for entry_id in shown if entry_id in messages)
+    texts = _texts(plan, [messages[entry_id].source for entry_id in shown if entry_id in messages])
     back = {target.entry_id for target in plan.back}
     return UndoView(
         plan=plan,
@@ -118,6 +119,14 @@ def undo_rows(compaction: Compaction) -> list[UndoRow]:
         )
         for undo in compaction.undos.select_related("backup").order_by("-pk")
     ]
+
+
+def _texts(plan: UndoPlan, entries: Sequence[Entry]) -> dict[str, Texts]:
+    """The texts of entries that a compaction has deleted, wherever they are now."""
+    state = plan.state
+    if state.row is None:
+        return plan.present.texts(entries)
+    return texts_with(state.row, state.targets, plan.present, entries)
 
 
 def _deleted_entry(
@@ -153,7 +162,7 @@ def _confirmations(plan: UndoPlan) -> Iterator[RequiredConfirmation]:
     words = {
         "live": (
             "An agent may have this session open. I have closed it there, or will reload it.",
-            f"It {plan.activity.sentence}. An agent that has it open continues from its own copy.",
+            f"It {plan.activity.sentence}. {plan.activity.consequence}",
         ),
         "after_torn_line": (
             "Start a new line after the torn one.",

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from compaction_app.commit.row_change import changed_session, require_unchanged
 from compaction_app.models import Compaction
 from sessions_app.agents.registry import agent_at
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import RowStep, backed_up_steps, change_rows, preview_rows
-from sessions_app.storage.session_loader import LoadedSession
+from sessions_app.storage.session_loader import LoadedSession, read_again
 
 Approve = Callable[[LoadedSession, Callable[[Entry], bytes]], object]
 """Called with the session as the transaction has changed it; raises if it is not as approved."""
@@ -43,6 +43,24 @@ def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession)
         changed_session(present.path, connection) as (loaded, _),
     ):
         return tuple(loaded.tree.branch(loaded.leaf_id))
+
+
+def texts_with(
+    row: Compaction, back: Sequence[Target], present: LoadedSession, entries: Iterable[Entry]
+) -> dict[str, Texts]:
+    """The texts of entries of the branch with these targets back, by id; nothing is changed.
+
+    Raises Conflict `session_rewritten` if the session is no longer the one that the entries are of.
+    """
+    agent = agent_at(present.path)
+    database = agent.database(present.path)
+    if database is None or row.created:
+        return present.texts(entries)
+    with (
+        preview_rows(database, steps_back(row, back, is_whole=True)) as connection,
+        agent.open_within(present.path, connection) as reader,
+    ):
+        return {entry.id: read_again(agent, reader, entry)[1] for entry in entries if entry.has_text}
 
 
 def put_back(

@@ -66,14 +66,16 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     size = 0
     for start, end in _steps(branch):
         entry = branch[start]
-        sizes += [size] * (end - start - 1)
         if entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry)):
             point = _point(branch, start, end, reader)
             points += [point] if _has_effect(point) else []
+            sizes += [size] * (end - start - 1)
             size = point.tokens_after
-        elif entry.is_message and not entry.empty:
-            size += entry.tokens
-        sizes.append(size)
+            sizes.append(size)
+            continue
+        for grown in branch[start:end]:
+            size += grown.tokens if grown.is_message and not grown.empty else 0
+            sizes.append(size)
     return Timeline(tuple(points), tuple(sizes))
 
 

@@ -106,6 +106,14 @@ def _done_lines(undone: Undone) -> list[str]:
             f"Made {printable(undone.created)}; {printable(plan.path)} is as it was.",
             f"Continue there with: {printable(resume)}",
         ]
+    if plan.way is UndoWay.ROWS:
+        made = plan.state.created
+        return [
+            f"Changed the rows of {printable(plan.path)} back."
+            if made is None
+            else f"Deleted {printable(made)}; {printable(plan.path)} is as it was.",
+            f"The backup is {printable(undone.backup)}.",
+        ]
     count = len(undone.lines)
     return [
         f"Appended {count:,} line{'s' if count > 1 else ''} to {printable(plan.path)}; its last entry is "

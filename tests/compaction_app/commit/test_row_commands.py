@@ -36,8 +36,12 @@ def test_a_plan_is_committed_and_undone(
     done = redline.call("compact", path, "--yes", "--writer", writer)
     assert done.code == 0, done
     assert everything(store) != before
+    assert "must reload" not in done.out
     undone = redline.call("undo", path, "--yes")
     assert undone.code == 0, undone
+    assert ("Deleted " if writer == "fork" else f"Changed the rows of {path} back.") in undone.out
+    assert "Appended" not in undone.out
+    assert "must reload" not in undone.out
     assert everything(store) == before
 
 

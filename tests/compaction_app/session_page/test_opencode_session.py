@@ -20,7 +20,9 @@ from redline.configuration import RootSetting
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
+from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client
 from tests.files import place, snapshot
@@ -181,3 +183,59 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
     assert sent_of(load_session(made.real_path())) == sent_of(before)
     assert store.parts()[: len(rows)] == rows
     assert AuditEntry.objects.get().new_file == str(made.path)
+
+
+@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
+def test_a_compaction_is_undone_on_its_page(store: OpenCodeStore, path: Path, writer: str) -> None:
+    before = store.parts()
+    run = reviewed_run(path, writer)
+    commit_run(run, writer)
+    result = page(f"/runs/{run.pk}/result").content.decode()
+    assert "own copy" not in text_of(result)
+    assert link(result, "Read what was removed") == f"/runs/{run.pk}/undo"
+
+    response = page(f"/runs/{run.pk}/undo")
+    undo = response.content.decode()
+    assert "output 0 a" in text_of(undo)
+    assert "own copy" not in text_of(undo)
+    sent = {name: found[0] for name, found in fields(undo).items() if found and name != "entry"}
+    confirmed = {"yes": values(undo, "yes")}
+    assert authorized_client().post(f"/runs/{run.pk}/undo", {**sent, **confirmed}).status_code == 303
+    assert store.parts() == before
+    assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result").content.decode(), "a")
+    timeline = shown(f"{run.session.get_absolute_url()}/timeline")
+    assert (f"by {writer}; undone" in timeline) is (writer != "fork")
+
+
+def test_single_entries_are_brought_back_on_the_page(store: OpenCodeStore, path: Path) -> None:
+    run = reviewed_run(path, "prune")
+    commit_run(run, "prune")
+    pruned = store.parts()
+    address = f"/runs/{run.pk}/undo"
+    (entry, *_) = values(page(address).content.decode(), "entry")
+    undo = page(address, entry=entry).content.decode()
+    plan = fields(undo)["plan"][0]
+    sent = {"plan": plan, "entry": entry, "yes": values(undo, "yes")}
+    assert authorized_client().post(address, sent).status_code == 303
+    changed = [now["id"] for was, now in zip(pruned, store.parts(), strict=True) if was != now]
+    assert entry.removesuffix(".call") in changed
+    assert entry not in values(page(address).content.decode(), "entry")
+
+
+def test_a_compaction_that_changed_rows_is_named_on_the_timeline(path: Path) -> None:
+    run = reviewed_run(path, "delete")
+    commit_run(run, "delete")
+    timeline = shown(f"{run.session.get_absolute_url()}/timeline")
+    assert "Rows changed by Redline" in timeline
+    assert "it only grew" not in timeline
+    assert "on another branch" not in timeline
+
+
+def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
+    loaded = load_session(path)
+    reading = reading_of(path, loaded.log.entries)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    found = timeline_of(branch, reading.reader)
+    context = reading.reader.rebuild(branch)
+    assert found.sizes[-1] == sum(message.tokens for message in context.messages)
+    assert len(found.sizes) == len(branch)
