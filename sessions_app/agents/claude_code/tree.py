@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -42,6 +42,14 @@ ADDED: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of what a reply leads to without the user."""
 
 
+class _Reply(NamedTuple):
+    """A reply of the model. What earlier boundaries dropped is none of a later reply, even if that has the same id."""
+
+    id: str
+    boundaries: int
+    """The number of boundaries before it."""
+
+
 class ClaudeCodeTree(SessionTree):
     """Of the entries of one line, each follows the one before it; of the results of one reply as well."""
 
@@ -58,13 +66,15 @@ class ClaudeCodeTree(SessionTree):
         """For each entry, whether the client passes over it."""
         self._dropped_before = 0
         """The position before which nothing is left but what the last boundary keeps."""
+        self._boundaries: list[int] = []
+        """The positions of all boundaries, if one of them keeps entries."""
         self._kept_count: dict[int, int] = {}
         """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
         self._hang_on_kept()
         self._leaf = self._find_leaf()
-        self._replies: dict[str, list[int]] = {}
+        self._replies: dict[_Reply, list[int]] = {}
         """The positions of the entries of each reply."""
-        self._added: dict[str, list[int]] = {}
+        self._added: dict[_Reply, list[int]] = {}
         """The positions of the results of each reply, and of what the client added to them, in the order of calls."""
         self._find_replies()
         self._join_added()
@@ -125,12 +135,11 @@ class ClaudeCodeTree(SessionTree):
         boundaries = [at for at in self._current if self.entries[at].kind is EntryKind.BOUNDARY]
         if not any(kept_entries(self.entries[at], self._lookup) for at in boundaries):
             return
+        self._boundaries = boundaries
         last = self._dropped_before = boundaries[-1]
-        control = self.entries[last].control
+        self._hang_on_earlier(last)
         kept = kept_entries(self.entries[last], self._lookup)
-        anchor = last
-        if isinstance(control, BoundaryControl) and control.anchor_id is not None:
-            anchor = self._position.get(control.anchor_id, NO_PARENT)
+        anchor = self._anchor_of(last)
         places = {self._position[entry.id]: count for count, entry in enumerate(kept, 1)}
         if anchor < last:
             places.clear()
@@ -142,6 +151,27 @@ class ClaudeCodeTree(SessionTree):
                 self._kept_count[position] = count
             self.parents[position] = anchor if places else self._bridge(self.entries[position], since=last)
         self._cut_cycles()
+
+    def _hang_on_earlier(self, last: int) -> None:
+        """Let what followed the kept entries of an earlier boundary follow its anchor, as it did then: the client
+        records the last kept entry as the parent, which would leave that boundary out of the history."""
+        end = anchor = NO_PARENT
+        for position in self._current:
+            if position >= last:
+                break
+            if self.entries[position].kind is EntryKind.BOUNDARY:
+                kept = kept_entries(self.entries[position], self._lookup)
+                end = self._position[kept[-1].id] if kept else NO_PARENT
+                anchor = self._anchor_of(position)
+            elif end != NO_PARENT and self.parents[position] == end < anchor < position:
+                self.parents[position] = anchor
+
+    def _anchor_of(self, boundary: int) -> int:
+        """The position of the entry that the kept entries of a boundary follow."""
+        control = self.entries[boundary].control
+        if isinstance(control, BoundaryControl) and control.anchor_id is not None:
+            return self._position.get(control.anchor_id, NO_PARENT)
+        return boundary
 
     def _lookup(self, entry_id: str) -> Entry | None:
         position = self._position.get(entry_id)
@@ -193,16 +223,21 @@ class ClaudeCodeTree(SessionTree):
 
     # ---- rule 6 ----------------------------------------------------------------------------------------
 
+    def _reply_of(self, position: int) -> _Reply | None:
+        """The reply that an entry is a part of."""
+        reply_id = self.entries[position].reply
+        return _Reply(reply_id, bisect_right(self._boundaries, position)) if reply_id else None
+
     def _find_replies(self) -> None:
         for position in self._current:
-            if self.entries[position].reply:
-                self._replies.setdefault(self.entries[position].reply, []).append(position)
+            if reply := self._reply_of(position):
+                self._replies.setdefault(reply, []).append(position)
         callers: dict[int, int] = {}
         for position in self._current:
             if self._is_added(position):
                 caller = self._caller(position, callers)
-                if caller != NO_PARENT and self.entries[caller].reply:
-                    self._added.setdefault(self.entries[caller].reply, []).append(position)
+                if caller != NO_PARENT and (reply := self._reply_of(caller)):
+                    self._added.setdefault(reply, []).append(position)
         for added in self._added.values():
             added.sort(key=lambda position: (callers[position], position))
 
@@ -248,12 +283,11 @@ class ClaudeCodeTree(SessionTree):
             for position in onward:
                 self.parents[position] = end
 
-    def _walk_up(self, position: int, reply: str) -> Set[int]:
+    def _walk_up(self, position: int, reply: _Reply) -> Set[int]:
         """The positions of the entries of a reply before its last one, and of what was added between them."""
         walk: set[int] = set()
         while position != NO_PARENT and position not in walk:
-            entry = self.entries[position]
-            if entry.reply != reply and not self._is_added(position):
+            if self._reply_of(position) != reply and not self._is_added(position):
                 break
             walk.add(position)
             position = self.parents[position]
@@ -278,13 +312,15 @@ class ClaudeCodeTree(SessionTree):
 
     def _with_replies(self, path: list[Entry]) -> list[Entry]:
         """A branch with the entries of its replies, and the results of these, that are on other branches."""
-        since = self._dropped_before if self._position[path[-1].id] >= self._dropped_before else 0
-        here = {self._position[entry.id] for entry in path}
-        last = {entry.reply: index for index, entry in enumerate(path) if entry.reply}
+        positions = [self._position[entry.id] for entry in path]
+        here = set(positions)
+        last = {
+            reply: index for index, position in enumerate(positions) if (reply := self._reply_of(position))
+        }
         added: dict[int, list[Entry]] = {}
         for reply, index in last.items():
             family = [*self._replies.get(reply, ()), *self._added.get(reply, ())]
-            away = [position for position in family if position not in here and position >= since]
+            away = [position for position in family if position not in here]
             if away:
                 added[index] = [self.entries[position] for position in away]
         if not added:
