@@ -27,6 +27,7 @@ from compaction_app.display.entry_items import (
 )
 from compaction_app.display.entry_notes import EntryNote
 from compaction_app.display.entry_texts import texts_of
+from compaction_app.models import Compaction
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
@@ -107,6 +108,13 @@ def relatives_of(session: Session) -> Relatives:
         list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
         list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
     )
+
+
+def row_compactions(session: Session) -> list[Compaction]:
+    """Redline's compactions that changed rows of a database: what they removed is in their backups only."""
+    if session.agent.database(session.path) is None:
+        return []
+    return list(session.compactions.filter(created="").exclude(undos__is_whole=True).order_by("pk"))
 
 
 def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:

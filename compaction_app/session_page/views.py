@@ -25,7 +25,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .forms import ReaderForm
 from .reader_selection import reindex, select_reader
-from .session_presenter import is_live, relatives_of, view_session, whole_text
+from .session_presenter import is_live, relatives_of, row_compactions, view_session, whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
 UNREADABLE: Final = {
@@ -79,6 +79,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
         "relatives": relatives_of(found),
+        "row_compactions": row_compactions(found) if view == "removed" else [],
         "is_headless": not found.has_header,
         "here": "sessions",
     }

@@ -198,6 +198,7 @@ def test_a_compaction_is_undone_on_its_page(store: OpenCodeStore, path: Path, wr
     undo = response.content.decode()
     assert "output 0 a" in text_of(undo)
     assert "own copy" not in text_of(undo)
+    assert "byte for byte" not in text_of(undo)
     sent = {name: found[0] for name, found in fields(undo).items() if found and name != "entry"}
     confirmed = {"yes": values(undo, "yes")}
     assert authorized_client().post(f"/runs/{run.pk}/undo", {**sent, **confirmed}).status_code == 303
@@ -229,6 +230,18 @@ def test_a_compaction_that_changed_rows_is_named_on_the_timeline(path: Path) -> 
     assert "Rows changed by Redline" in timeline
     assert "it only grew" not in timeline
     assert "on another branch" not in timeline
+
+
+def test_the_removed_view_names_what_is_only_in_a_backup(path: Path) -> None:
+    run = reviewed_run(path, "delete")
+    address = run.session.get_absolute_url()
+    assert "The model still sees everything" in shown(address, view="removed")
+    commit_run(run, "delete")
+    removed = page(address, view="removed").content.decode()
+    assert f'href="/runs/{run.pk}/undo"' in removed
+    assert "Nothing else was removed" in text_of(removed)
+    assert "The model still sees everything" not in text_of(removed)
+    assert "changed rows of" not in shown(address, view="sees")
 
 
 def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
