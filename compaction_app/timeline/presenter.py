@@ -92,6 +92,8 @@ class TimelineView:
     """Compactions that Redline wrote and that are not on this branch."""
     is_in_database: bool
     """Whether a compaction changes rows, so that no entry of a branch records it."""
+    can_fork: bool
+    """False for documents and exports of an agent that keeps its sessions in a database: they are only read."""
 
 
 def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
@@ -103,6 +105,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     found = timeline_of(state.branch, state.reading.reader)
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
     largest = max((*found.sizes, 1))
+    is_in_database = session.agent.database(session.path) is not None
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
     rows = [
@@ -132,7 +135,8 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
         removed=_removed(session, found.points[place].removed) if selected is not None else [],
         taken_back=[row for row in written.values() if row.entry_id not in places],
-        is_in_database=session.agent.database(session.path) is not None,
+        is_in_database=is_in_database,
+        can_fork=is_in_database or not session.agent.keeps_database,
     )
 
 

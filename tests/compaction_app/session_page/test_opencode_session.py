@@ -15,12 +15,12 @@ from compaction_app.backups.service import RestoreConfirmations, delete, list_ba
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
-from compaction_app.timeline.fork import fork_session
 from redline.configuration import RootSetting
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.index.session_reading import reading_of
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
@@ -28,7 +28,7 @@ from tests.clients import authorized_client
 from tests.files import place, snapshot
 from tests.html import fields, link, text_of, texts, values
 from tests.opencode_plans import sent_of
-from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.opencode_stores import OpenCodeStore, documents, worked_session
 from tests.runs import approve_proposals, finish_run
 
 
@@ -177,7 +177,11 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
     timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
     assert "Fork from before this point" in shown(timeline)
     (entry,) = fields(page(timeline).content.decode())["entry"]
-    made = fork_session(row, entry, datetime.now(UTC))
+    address = reverse("compaction:fork", args=(row.root_id, row.relative_path))
+    assert authorized_client().post(address, {"entry": entry}).status_code == 303
+    made = Session.objects.get(
+        relative_path=str(Path(AuditEntry.objects.get().new_file).relative_to(path.parents[1]))
+    )
 
     assert made.real_path().parent == path.parent
     assert sent_of(load_session(made.real_path())) == sent_of(before)
@@ -252,3 +256,13 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     context = reading.reader.rebuild(branch)
     assert found.sizes[-1] == sum(message.tokens for message in context.messages)
     assert len(found.sizes) == len(branch)
+
+
+def test_no_fork_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
+    worked_session(store, turns=8)
+    asked = store.user({"type": "compaction", "auto": False})
+    store.assistant("So far.", parentID=asked, summary=True)
+    row = index_file(documents(known_root, store))
+    timeline = shown(f"{row.get_absolute_url()}/timeline")
+    assert "No fork can be made" in timeline
+    assert "Fork from before this point" not in timeline
