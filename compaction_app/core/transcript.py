@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from sessions_app.agents.contexts import PlanRules
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import THINKING_TYPES, Block, Entry, Role, Texts
 from sessions_app.sessionlog.targets import Target
 
@@ -100,15 +100,16 @@ def prepare(
     settings: Mapping[str, object],
     rules: PlanRules,
     is_noise: Callable[[str], bool] | None = None,
+    context: ActiveContext | None = None,
 ) -> Transcript | None:
     """The transcript of a branch (root first); None if fewer than two of its entries are compactable.
 
     `texts` contains at least the branch's messages, summaries and edits. `settings` are as a user wrote them. Without
     a query among them, the last user message that is not blank is the query, as in the agent; `is_noise` says which
-    texts are skipped as well.
+    texts are skipped as well. `context` is what the agent's reader rebuilds of the branch, if that is known already.
     """
     preserved = normal.preserve_recent(settings.get("preserve_recent"))
-    messages = rules.compactable(branch)
+    messages = rules.compactable(branch, context)
     if len(messages) < MINIMUM_ENTRIES:
         return None
     entries = _transcript_entries(messages, rules)

@@ -197,7 +197,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     context = reading.reader.rebuild(branch)
     kept = {message.entry.id: message for message in context.messages}
     # The query is not shown here, so no text has to be read for it.
-    transcript = prepare(branch, {}, {"query": "-"}, reading.rules())
+    transcript = prepare(branch, {}, {"query": "-"}, reading.rules(), context=context)
     protections = {
         entry.entry_id: entry.reason
         for entry in (transcript.entries if transcript is not None else ())
@@ -223,12 +223,19 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         makers=makers,
         answers=answers,
         labels=labels(tree),
-        broken=SentConversation.of(context).broken,
+        broken=_breakage(session, leaf, reading, context),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
         forks=list(_forks(tree, branch)),
     )
+
+
+def _breakage(session: Session, leaf_id: str, reading: Reading, context: ActiveContext) -> Breakage | None:
+    """Why the branch cannot be continued; of the branch that the index has counted, it is known."""
+    if (leaf_id, reading.reader.name) != (session.leaf_id, session.read_as):
+        return SentConversation.of(context).broken
+    return Breakage(session.broken_at, session.broken) if session.broken else None
 
 
 def _is_removed(entry: Entry, message: Message | None) -> bool:

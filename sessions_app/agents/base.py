@@ -72,8 +72,8 @@ class WriterRules:
     rules: PlanRules
     writer: SessionWriter
 
-    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        return self.rules.compactable(branch)
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        return self.rules.compactable(branch, context)
 
     def protection(self, entry: Entry) -> Protection | None:
         return self.rules.protection(entry) or self.writer.protection(entry)

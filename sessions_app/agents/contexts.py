@@ -33,8 +33,11 @@ class Reader(Protocol):
 class PlanRules(Protocol):
     """What an agent allows a plan to delete."""
 
-    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions."""
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        """The messages of a branch, given root first, that a plan may target, as left by earlier compactions.
+
+        `context` is what the reader rebuilds of the branch, if that is known already.
+        """
         ...
 
     def protection(self, entry: Entry) -> Protection | None:

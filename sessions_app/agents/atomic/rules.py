@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sessions_app.agents.pi.rules import protection_of
-from sessions_app.sessionlog.context import Message, keep
+from sessions_app.sessionlog.context import ActiveContext, Message, keep
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
@@ -16,7 +16,8 @@ class AtomicRules:
     """Entries that can be in the context, without what earlier compactions have hidden, what is not sent anyway, and
     system messages, which pi would declare again."""
 
-    def compactable(self, branch: Sequence[Entry]) -> list[Message]:
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
+        del context
         filters = effective_filters(branch)
         messages = []
         for entry in branch:

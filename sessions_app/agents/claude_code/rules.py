@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.contexts import Reader
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
@@ -31,8 +31,8 @@ class ClaudeCodeRules:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def compactable(self, branch: Sequence[Entry]) -> list[Message]:
-        return [message for message in self._reader.rebuild(branch).messages if message.sent]
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
+        return [message for message in (context or self._reader.rebuild(branch)).messages if message.sent]
 
     def protection(self, entry: Entry) -> Protection | None:
         return _BY_ROLE.get(entry.role) or (_BY_FAILURE.get(entry.role) if entry.failed else None)

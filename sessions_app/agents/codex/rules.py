@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.contexts import Reader
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
@@ -34,8 +34,8 @@ class CodexRules:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        return self._reader.rebuild(branch).messages
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        return (context or self._reader.rebuild(branch)).messages
 
     def protection(self, entry: Entry) -> Protection | None:
         return _BY_ROLE.get(entry.role)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sessions_app.agents.contexts import Reader
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
@@ -36,10 +36,10 @@ class ContextRules:
         self._reader = reader
         self._sending = reader.rebuild([]).sending
 
-    def compactable(self, branch: Sequence[Entry]) -> list[Message]:
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> list[Message]:
         return [
             message
-            for message in self._reader.rebuild(branch).messages
+            for message in (context or self._reader.rebuild(branch)).messages
             if message.sent and message.role != Role.SYSTEM
         ]
 

@@ -12,7 +12,7 @@ from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.contexts import PlanRules
-from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of
@@ -36,8 +36,8 @@ class Joined:
         self._companions = companions
         self._rules: PlanRules = ATOMIC.generations[-1].rules
 
-    def compactable(self, branch: Sequence[Entry]) -> Sequence[Message]:
-        return self._rules.compactable(branch)
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        return self._rules.compactable(branch, context)
 
     def protection(self, entry: Entry) -> Protection | None:
         return self._rules.protection(entry)
