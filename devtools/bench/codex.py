@@ -133,8 +133,8 @@ def _reading() -> Figure:
 
 def _index() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name:
-        directory, data = Path(name) / "sessions", Path(name) / "data"
-        directory.mkdir()
+        directory, data = Path(name) / ".codex" / "sessions", Path(name) / "data"
+        directory.mkdir(parents=True)
         made = [
             write_thread(directory, generate(entries=ENTRIES, entry_bytes=ENTRY_BYTES, seed=seed))
             for seed in range(DIFFERENT)

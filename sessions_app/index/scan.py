@@ -203,7 +203,9 @@ class Scan:
 
     def _shows_reader(self, entry: Entry) -> bool:
         """Whether an entry may change the reader of the session, because nothing else determines it."""
-        return not self._chosen_reader and may_show_another(entry, self.session.read_as, self._agent)
+        if not entry.sole_agent or self._chosen_reader:
+            return False
+        return may_show_another(entry, self.session.read_as, self._agent)
 
     def _require_session(self) -> None:
         require_session(self._parser.state, str(self.path), self._reader.head)
@@ -290,7 +292,7 @@ class Scan:
             session.read_as = self._choose_reader(self._signs).reader.name
         return READERS[session.read_as]
 
-    @property
+    @cached_property
     def _chosen_reader(self) -> str:
         return self.session.reader_choice or self.session.root.reader
 

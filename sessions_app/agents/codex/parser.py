@@ -121,7 +121,9 @@ class RolloutParser:
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
         if entry.is_beside:
             usage = self._new_report(entry.type, item_of(data))
-            return (Recorded(msgspec.structs.replace(entry, parent_id=None, usage=usage), texts, data),)
+            if usage is not None:
+                entry = msgspec.structs.replace(entry, usage=usage)
+            return (Recorded(entry, texts, data),)
         state.previous_id = entry.id
         if entry.is_message:
             entry = self._named(entry)

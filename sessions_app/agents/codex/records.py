@@ -78,6 +78,8 @@ def describe_line(data: Mapping[str, Any], common: Mapping[str, Any], provider: 
         )
         return entry, NO_TEXTS
     kind = LINE_KINDS.get(recorded_type, EntryKind.BESIDE)
+    if kind is EntryKind.BESIDE:
+        common["parent_id"] = None
     return Entry(**common, type=recorded_type, kind=kind), NO_TEXTS
 
 
