@@ -3,7 +3,8 @@
 | rule | what the client does                                                                      | here            |
 |------|-------------------------------------------------------------------------------------------|-----------------|
 | 7    | a turn of the user is one message: results, then attachments, then texts; lines of a      | `_turns`        |
-|      | reply are one message; attachments of the system are one message after the turn           |                 |
+|      | reply are one message; attachments of the system are one message after the turn, or the   |                 |
+|      | user's if the model of the last reply is an older one                                     |                 |
 | 8    | a call that nothing answers is left out with its line; one that is not answered directly  | `_called_lines` |
 |      | gets a result that says so; a result without its call, and a second call or result of     | `_pair`         |
 |      | one id, are left out                                                                      |                 |
@@ -29,9 +30,11 @@ from .sent_lines import (
     ContentBlock,
     SentLine,
     error_result,
+    for_model,
     is_blank_text,
     is_call,
     is_text,
+    last_model,
     sent_lines,
     text_block,
     with_text,
@@ -124,7 +127,7 @@ def sent_messages(
         lines = _with_results_after_calls(lines)
     if habits.drops_other_thinking:
         lines = list(_with_own_thinking(lines))
-    lines = list(_said_lines(_called_lines(lines, habits)))
+    lines = list(_said_lines(_called_lines(for_model(last_model(lines), lines), habits)))
     if closed:
         lines = list(_closed(lines, habits))
     is_parted = habits.parts_prompts_at_errors and bool(lines) and not lines[-1].sent
@@ -163,7 +166,7 @@ def _with_results_after_calls(lines: list[SentLine]) -> list[SentLine]:
 
 def _with_own_thinking(lines: Sequence[SentLine]) -> Iterator[SentLine]:
     """The lines without thinking of other models than that of the last reply (rule 10)."""
-    model = next((line.model for line in reversed(lines) if line.model), "")
+    model = last_model(lines)
     for line in lines:
         if line.model in ("", model):
             yield line

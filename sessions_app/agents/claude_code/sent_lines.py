@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
@@ -62,6 +63,8 @@ class SentLine(NamedTuple):
 CALL_FIELDS: Final = ("type", "id", "name", "input")
 CAVEAT: Final = ("<local-command-caveat>",)
 COMMAND: Final = ("<command-name>", "<local-command-stdout>", "<local-command-stderr>")
+OLDER_MODEL: Final = re.compile(r"claude-(opus-4-[567]|sonnet-4-[56]|haiku-4-5)(?!\d)")
+"""Models to which the client sends no messages of the system between others; to unknown ones it does."""
 _AUTHORS: Final = {
     Role.ASSISTANT: Author.ASSISTANT,
     Role.TOOL_RESULT: Author.RESULT,
@@ -93,6 +96,18 @@ def sent_lines(
                 is_caveat=data.get("isMeta") is True and _begins(blocks, CAVEAT),
                 model=entry.model[1] if entry.model is not None else "",
             )
+
+
+def last_model(lines: Sequence[SentLine]) -> str:
+    """The model of the last reply, with which the client goes on."""
+    return next((line.model for line in reversed(lines) if line.model), "")
+
+
+def for_model(model: str, lines: Sequence[SentLine]) -> list[SentLine]:
+    """The lines as a model takes them: for an older one, attachments of the system are the user's."""
+    if not OLDER_MODEL.match(model):
+        return list(lines)
+    return [line._replace(author=Author.CLIENT) if line.author is Author.SYSTEM else line for line in lines]
 
 
 def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -591,6 +592,48 @@ def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected:
 def test_each_text_of_an_attachment_but_the_last_is_a_message() -> None:
     lines = [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")]
     assert sent(lines) == ["user: A", "user: B\n | p1", "assistant: r1"]
+
+
+@pytest.mark.parametrize(
+    ("model", "is_older"),
+    [
+        ("claude-opus-4-5-20251101", True),
+        ("claude-opus-4-6", True),
+        ("claude-opus-4-7", True),
+        ("claude-sonnet-4-5-20250929", True),
+        ("claude-sonnet-4-6", True),
+        ("claude-haiku-4-5", True),
+        ("claude-opus-4-20250514", False),
+        ("claude-opus-4-8", False),
+        ("claude-sonnet-4-7", False),
+        ("claude-haiku-4-6", False),
+        ("claude-sonnet-5", False),
+    ],
+)
+def test_for_an_older_model_attachments_of_the_system_are_the_users(model: str, is_older: bool) -> None:
+    tagged = "<system-reminder>\nA\n</system-reminder>"
+    model_field = {"model": model}
+    lines = [
+        *(user("p1", None), attachment("a", "p1", tagged, role="system")),
+        reply("r1", "a", call("c"), message=model_field),
+        *(result("x", "r1", "c"), attachment("b", "x", tagged, role="system")),
+        reply("r2", "b", message=model_field),
+    ]
+    if is_older:
+        found = json.dumps(f"found c\n\n{tagged}")
+        first, second = [f"user: {tagged}\n | p1"], [f"user: =c {found}"]
+    else:
+        first, second = ["user: p1", "system: A"], ["user: =c", "system: A"]
+    assert sent(lines) == [*first, "assistant: !c", *second, "assistant: r2"]
+
+
+def test_the_last_reply_says_the_model_that_takes_the_attachments() -> None:
+    added = [user("p1", None), attachment("a", "p1", "A", role="system")]
+    older, newer = {"model": "claude-sonnet-4-6"}, {"model": "claude-opus-4-8"}
+    lines = [*added, reply("r1", "a", message=older), user("p2", "r1"), reply("r2", "p2", message=newer)]
+    assert sent(lines)[:2] == ["user: p1", "system: A"]
+    lines = [*added, reply("r1", "a", message=newer), user("p2", "r1"), reply("r2", "p2", message=older)]
+    assert sent(lines)[0] == "user: A\n | p1"
 
 
 def test_a_text_for_the_system_has_no_tags() -> None:
