@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -45,7 +46,7 @@ def head_of(path: Path) -> bytes:
         return b""
 
 
-class SessionFileAgent:
+class SessionFileAgent(ABC):
     """The parts of an `Agent` that most agents share. `key` and `label` are the agent's own."""
 
     key: str
@@ -75,7 +76,9 @@ class SessionFileAgent:
         return None
 
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
-        raise NotImplementedError
+        """Only a session in a database is opened within a transaction: see `database`."""
+        del connection
+        raise ValueError(f"{path} is not in a database, but in a file of {self.label}")
 
     def companion_of(self, path: Path, text: str) -> Path | None:
         del path, text
@@ -104,8 +107,8 @@ class SessionFileAgent:
     def new_entry_id(self) -> str:
         return secrets.token_hex(4)
 
-    def parser(self, state: ParserState, damage: list[Damage]) -> Parser:
-        raise NotImplementedError
+    @abstractmethod
+    def parser(self, state: ParserState, damage: list[Damage]) -> Parser: ...
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         del directory
@@ -151,8 +154,8 @@ class SessionFileAgent:
         del entry_id, parent_id, moment
         return None
 
-    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]: ...
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
         del home

@@ -72,7 +72,7 @@ def state_of(path: Path, not_done: str) -> FileState:
 
 def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str, Any] | None:
     """A row by its id, with all its columns; None if there is none."""
-    cursor = connection.execute(f"SELECT * FROM {quoted(table)} WHERE id = ?", (row_id,))  # noqa: S608
+    cursor = connection.execute(f"SELECT * FROM {quoted(table)} WHERE id = ?", (row_id,))  # noqa: S608  # a quoted name
     names = [column[0] for column in cursor.description]
     found = cursor.fetchone()
     return dict(zip(names, found, strict=True)) if found is not None else None

@@ -186,16 +186,16 @@ def _commit(locked: LockedSession, connection: sqlite3.Connection) -> None:
 def _apply(connection: sqlite3.Connection, step: RowStep) -> None:
     table, after = quoted(step.table), step.after
     if after is None:
-        connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608
+        connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
         return
     places = ["CAST(? AS TEXT)" if isinstance(value, str) else "?" for value in after.values()]
     names, values = list(map(quoted, after)), [_encoded(value) for value in after.values()]
     if step.before is None:
-        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608  # quoted names
         connection.execute(statement, values)
     else:
         pairs = ", ".join(map("{} = {}".format, names, places))
-        connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608
+        connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608  # quoted names
 
 
 def _encoded(value: Any) -> Any:

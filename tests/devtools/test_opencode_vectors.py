@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> OpenCodeStore:
 
 def rows(store: OpenCodeStore) -> dict[str, Any]:
     (session,) = store.run("SELECT * FROM session")
-    found = {name: store.run(f"SELECT * FROM {name} ORDER BY id") for name in ("message", "part")}  # noqa: S608
+    found = {name: store.run(f"SELECT * FROM {name} ORDER BY id") for name in ("message", "part")}  # noqa: S608  # ours
     for row in (*found["message"], *found["part"]):
         row["data"] = json.loads(row["data"])
     return {"session": session, "messages": found["message"], "parts": found["part"]}

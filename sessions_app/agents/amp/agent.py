@@ -13,7 +13,7 @@ from typing import Any, Final
 from sessions_app.agents.base import AgentSettings, CompactionBudget, Generation, SettingsFile
 from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.session_file import SessionFileAgent
-from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
@@ -113,13 +113,18 @@ class AmpAgent(SessionFileAgent):
     ) -> Iterator[Mapping[str, Any]]:
         """What was recorded: what a thread sends is not known."""
         for message in context.messages:
-            found = parse(line(message.entry))
-            if message.role == Role.TOOL_RESULT:
-                yield {"role": "user", "content": [found]}
-            else:
-                content = found["data"].get("content")
-                blocks = without_results(content) if isinstance(content, list) else content
-                yield {"role": message.role, "content": blocks}
+            yield self.message_json(message, line(message.entry), None)
+
+    def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
+        del edit_line
+        found = parse(line)
+        if message.role == Role.TOOL_RESULT:
+            return {"role": "user", "content": [found]}
+        content = found["data"].get("content")
+        return {
+            "role": message.role,
+            "content": without_results(content) if isinstance(content, list) else content,
+        }
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:
         del version

@@ -44,7 +44,7 @@ _MESSAGES: Final = (
     " WHERE session_id = ? ORDER BY time_created, id"
 )
 _PARTS: Final = (
-    f"SELECT part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608
+    f"SELECT part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608  # a constant
     " FROM message JOIN part ON part.message_id = message.id WHERE message.session_id = ? ORDER BY part.id"
 )
 _DATA: Final = {
