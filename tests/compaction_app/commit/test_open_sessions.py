@@ -186,12 +186,12 @@ def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confir
     path: Path,
 ) -> None:
     backup = commit(approved_plan(path, compression_ratio=0.9), Confirmations(), now()).backup.path
-    written = restored = 0
-    done = threading.Event()
+    written = restores = 0
+    stopped = threading.Event()
 
     def write_on() -> None:
         nonlocal written
-        while written < LINES and not done.is_set():
+        while written < LINES and not stopped.is_set():
             child = os.fork()
             if child == 0:
                 with path.open("ab", buffering=0) as session:
@@ -201,18 +201,21 @@ def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confir
             os.waitpid(child, 0)
             written += 20
 
+    def restored() -> bool:
+        answer = refusal(lambda: restore(backup, RestoreConfirmations(live=True, drop_newer=True), now()))
+        assert answer in ("done", "4 session_changed")
+        return answer == "done"
+
     writing = threading.Thread(target=write_on)
     writing.start()
     try:
-        for _ in range(ROUNDS):
-            answer = refusal(lambda: restore(backup, RestoreConfirmations(live=True, drop_newer=True), now()))
-            assert answer in ("done", "4 session_changed")
-            restored += answer == "done"
+        while writing.is_alive() and restores < ROUNDS:
+            restores += restored()
     finally:
-        done.set()
+        stopped.set()
         writing.join(120)
+    assert restored(), "nobody writes any more"
     kept = kept_lines(path)
-    assert restored
     assert [number for number in range(written) if line_of(number) not in kept] == []
 
 
