@@ -18,9 +18,10 @@ from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
-from .chained_file import ARCHIVED, SESSIONS, RolloutReader, threads_based_on
+from .chained_file import RolloutReader, threads_based_on
 from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
+from .directories import ARCHIVED, SESSIONS
 from .fork import ThreadForkWriter
 from .parser import RolloutParser, read_again
 from .reader import CodexReader

@@ -36,17 +36,14 @@ from sessions_app.storage.files import (
     pread,
     reported,
 )
-from sessions_app.storage.nofollow import scan_directory
 
-SESSIONS: Final = "sessions"
-ARCHIVED: Final = "archived_sessions"
+from .directories import ARCHIVED, SESSIONS, codex_home, find_rollout
+
 MAX_BASES: Final = 100
-MAX_DEPTH: Final = 4
-"""The depth of the dated directories: sessions/2026/11/22."""
 HEADER_BYTES: Final = 4 << 20
 """A longer first line is not searched for a base."""
 NOT_READ: Final = "It was not read."
-_ID: Final = re.compile(r"[0-9a-fA-F-]{32,40}\Z")
+_ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 class _Base(NamedTuple):
@@ -186,22 +183,6 @@ def _base_in(line: bytes) -> tuple[str, int]:
     return base_id, end
 
 
-def codex_home(path: Path) -> Path | None:
-    """The directory of Codex's files in which a session is; None outside of one."""
-    return next((parent.parent for parent in path.parents if parent.name in (SESSIONS, ARCHIVED)), None)
-
-
-def find_rollout(path: Path, rollout_id: str) -> Path | None:
-    """The rollout with this id at the end of its name: beside `path`, or elsewhere among Codex's sessions."""
-    endings = (f"-{rollout_id}.jsonl", f"_{rollout_id}.jsonl")
-    beside = _find_in(path.parent, endings, depth=0)
-    home = codex_home(path)
-    if beside is not None or home is None:
-        return beside
-    roots = (home / SESSIONS, home / ARCHIVED)
-    return next(filter(None, (_find_in(root, endings, MAX_DEPTH) for root in roots)), None)
-
-
 def threads_based_on(path: Path) -> list[Path]:
     """The rollouts that name another one as their base: those beside it, and Codex's others. Raises SystemFailure."""
     home = codex_home(path)
@@ -220,20 +201,3 @@ def _base_id_of(path: Path) -> str:
         return _base_in(_first_line(fd, path))[0]
     finally:
         os.close(fd)
-
-
-def _find_in(directory: Path, endings: tuple[str, ...], depth: int) -> Path | None:
-    try:
-        with scan_directory(directory) as entries:
-            found = sorted(
-                (entry.name, entry.is_dir(follow_symlinks=False))
-                for entry in entries
-                if not entry.is_symlink()
-            )
-    except OSError:
-        return None  # a directory that is gone or cannot be read has no base
-    for name, is_directory in found:
-        if not is_directory and name.startswith("rollout-") and name.endswith(endings):
-            return directory / name
-    below = (directory / name for name, is_directory in reversed(found) if is_directory and depth > 0)
-    return next(filter(None, (_find_in(one, endings, depth - 1) for one in below)), None)

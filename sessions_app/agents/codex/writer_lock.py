@@ -22,7 +22,7 @@ from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import reported
 from sessions_app.storage.nofollow import open_file, stat_file
 
-from .chained_file import codex_home
+from .directories import codex_home
 
 LOCKS: Final = "thread-writer-locks"
 NOT_WRITTEN: Final = "Nothing was written."

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.agents.codex.chained_file import RolloutReader, find_rollout
+from sessions_app.agents.codex.chained_file import RolloutReader
+from sessions_app.agents.codex.directories import find_rollout
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.storage.files import EDGE, Fingerprint, GrowthKind, SessionReader
 
