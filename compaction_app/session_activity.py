@@ -30,6 +30,11 @@ class Activity:
     """Whether the agent reads the session again before each request."""
 
     @property
+    def is_open_elsewhere(self) -> bool:
+        """Whether the agent certainly has the session open."""
+        return self.elsewhere is not None and self.elsewhere.is_certain
+
+    @property
     def is_live(self) -> bool:
         """Whether writing to the session requires a confirmation, or is refused."""
         return self.is_recent or bool(self.writers) or self.elsewhere is not None
@@ -57,7 +62,7 @@ class Activity:
 
     def require_closed(self, path: Path) -> None:
         """Raise Conflict `open_in_agent` if the agent certainly has the session open."""
-        if self.elsewhere is not None:
+        if self.elsewhere is not None and self.elsewhere.is_certain:
             raise Conflict(
                 "open_in_agent",
                 f"{path} {self.elsewhere.sentence}. {self.consequence} Nothing was written. Close the session there "

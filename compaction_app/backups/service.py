@@ -293,7 +293,7 @@ def _require_restorable(session: Path, activity: Activity) -> None:
             f"{agent.label} and other sessions refer to positions in {session}, so it must not lose bytes. "
             f"{NOT_RESTORED} Undo the compaction instead, which brings back what it deleted.",
         )
-    if activity.elsewhere is not None:
+    if activity.elsewhere is not None and activity.elsewhere.is_certain:
         raise Conflict(
             "open_in_agent",
             f"{session} {activity.elsewhere.sentence}. {NOT_RESTORED} Close the session there first.",

@@ -200,7 +200,7 @@ def _needs(
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations of a change to the session itself."""
-    if activity.is_live and activity.elsewhere is None:
+    if activity.is_live and not activity.is_open_elsewhere:
         yield (
             "live",
             ConfirmationNeeded(

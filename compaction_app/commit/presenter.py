@@ -84,7 +84,7 @@ class CommitView:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
-        return self.appends and self.activity.elsewhere is not None
+        return self.appends and self.activity.is_open_elsewhere
 
     @property
     def is_cut(self) -> bool:

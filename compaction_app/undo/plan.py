@@ -281,7 +281,7 @@ def _require_legal(plan: UndoPlan) -> None:
 def _needs(
     path: str, way: UndoWay, activity: Activity, torn: TornLine | None
 ) -> Iterator[tuple[str, RedlineError]]:
-    if activity.is_live and activity.elsewhere is None and way is not UndoWay.FORK:
+    if activity.is_live and not activity.is_open_elsewhere and way is not UndoWay.FORK:
         yield (
             "live",
             ConfirmationNeeded(

@@ -104,10 +104,12 @@ class Generation:
 
 
 class OpenElsewhere(NamedTuple):
-    """A process that has a session open, by a sign of the agent's own that is certain: a lock, or its register."""
+    """A process that has a session open, by a sign of the agent's own: a lock, or its register."""
 
     sentence: str
     """What is known, as in "is open in Codex (process 4711)"."""
+    is_certain: bool = True
+    """False if the sign may have been left behind, and the system does not show whether it was."""
 
 
 class Agent(Protocol):
@@ -175,7 +177,7 @@ class Agent(Protocol):
         ...
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        """Whether the agent certainly has a session open; None if it does not, or leaves no such sign."""
+        """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
         ...
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:

@@ -17,6 +17,7 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
+from sessions_app.storage.held_locks import is_locked
 
 from .chained_file import RolloutReader, threads_based_on
 from .client import CodexProgram
@@ -30,7 +31,7 @@ from .rules import CodexRules
 from .sent import item_json, sent_items
 from .settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
 from .tree import thread_tree
-from .writer_lock import is_locked, thread_id_of, writer_lock
+from .writer_lock import lock_of, thread_id_of, writer_lock
 
 READER: Final = CodexReader("codex", drops_added_context=True)
 OLDER_READER: Final = CodexReader("codex-0.104", drops_added_context=False)
@@ -80,7 +81,13 @@ class CodexAgent(SessionFileAgent):
         return RolloutReader(path)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        return OpenElsewhere("is open in Codex") if is_locked(path) else None
+        lock = lock_of(path)
+        held = lock is not None and is_locked(lock)
+        if held is None:
+            return OpenElsewhere(
+                "may be open in Codex: nothing shows whether its lock is held", is_certain=False
+            )
+        return OpenElsewhere("is open in Codex") if held else None
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         return writer_lock(path)

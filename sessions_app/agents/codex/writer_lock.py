@@ -3,8 +3,8 @@
     <home>/sessions/2026/11/22/rollout-<time>-<thread>.jsonl
     <home>/thread-writer-locks/<thread>.lock                  locked by a client as long as it has the thread open
 
-While Redline holds it, no client opens the thread. Clients as old as 0.104 know no lock: that it is free proves
-nothing.
+While Redline holds it, no client opens the thread; so it takes the lock only to write. Clients as old as 0.104 know no
+lock: that it is free proves nothing.
 """
 
 from __future__ import annotations
@@ -37,25 +37,10 @@ def thread_id_of(path: Path) -> str:
     return found[1] if found is not None else ""
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a client certainly has the thread open."""
-    lock = _lock_of(path)
-    if lock is None:
-        return False
-    try:
-        descriptor = open_file(lock, os.O_RDONLY)
-    except OSError:
-        return False  # no client has left a lock, or another user has
-    try:
-        return not _try(descriptor, fcntl.LOCK_SH)
-    finally:
-        os.close(descriptor)
-
-
 @contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
     """Hold the lock on a thread that is among Codex's own files. Raises Conflict `open_in_agent`, and SystemFailure."""
-    lock = _lock_of(path)
+    lock = lock_of(path)
     if lock is None:
         yield
         return
@@ -74,7 +59,8 @@ def writer_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _lock_of(path: Path) -> Path | None:
+def lock_of(path: Path) -> Path | None:
+    """The file that a client locks while it has a thread open; None for a session that is not among Codex's files."""
     home, thread_id = codex_home(path), thread_id_of(path)
     return home / LOCKS / f"{thread_id}.lock" if home is not None and thread_id else None
 
@@ -84,7 +70,7 @@ def _locked(lock: Path) -> int | None:
     while True:
         descriptor = open_file(lock, os.O_RDWR | os.O_CREAT)
         try:
-            if not _try(descriptor, fcntl.LOCK_EX):
+            if not _try(descriptor):
                 os.close(descriptor)
                 return None
             held = os.fstat(descriptor)
@@ -99,10 +85,10 @@ def _locked(lock: Path) -> int | None:
         os.close(descriptor)
 
 
-def _try(descriptor: int, kind: int) -> bool:
-    """Take a lock if no one else holds it."""
+def _try(descriptor: int) -> bool:
+    """Take the lock if no one else holds it."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as fault:
         if fault.errno in (errno.EWOULDBLOCK, errno.EACCES):
             return False

@@ -21,6 +21,7 @@ from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage import held_locks
 from sessions_app.storage.session_loader import load_session
 from tests.files import backdate, place
 from tests.installation import Installation
@@ -270,3 +271,14 @@ def test_every_line_has_the_next_ordinal(redline: Installation) -> None:
     scene.undo()
     ordinals = [json.loads(line)["ordinal"] for line in scene.path.read_bytes().splitlines()]
     assert ordinals == list(range(len(ordinals)))
+
+
+def test_a_thread_that_may_be_open_is_appended_to_after_a_confirmation(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = thread(redline, work(), "compacted")
+    scene.compact()
+    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    place(scene.path.parents[4] / "thread-writer-locks" / f"{THREAD}.lock", b"")
+    assert refused(scene.undo) == "session_live"
+    assert scene.undo(live=True).plan.way is UndoWay.EDITS

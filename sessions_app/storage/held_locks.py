@@ -1,0 +1,49 @@
+"""EDGE: whether a process holds a lock on a file, found without taking one.
+
+To try a lock is to hold it for a moment, in which its owner would be refused. Linux lists the locks that are held, to
+every user; of other systems nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from .nofollow import open_file
+
+_SYSTEM: Final = Path("/proc")
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process holds an exclusive `flock` on a file; False if it is gone, None if the system does not say."""
+    if sys.platform != "linux":
+        return None
+    try:
+        descriptor = open_file(path, os.O_PATH)
+    except OSError:
+        return False
+    try:
+        place = _place_of(descriptor)
+        # As in "3: FLOCK  ADVISORY  WRITE 14635 fe:00:2335508 0 EOF"; those who wait have an arrow after the number.
+        locks = [line.split() for line in (_SYSTEM / "locks").read_text().splitlines()]
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return any(lock[1] == "FLOCK" and lock[3] == "WRITE" and lock[5] == place for lock in locks)
+
+
+def _place_of(descriptor: int) -> str:
+    """The device and inode of an open file as the system's list names them: those of its mount, which on some file
+    systems are not those of the file."""
+    words = (_SYSTEM / "self" / "fdinfo" / str(descriptor)).read_text().split()
+    facts = dict(zip(words[::2], words[1::2], strict=False))
+    inode = facts.get("ino:", str(os.fstat(descriptor).st_ino))
+    for line in (_SYSTEM / "self" / "mountinfo").read_text().splitlines():
+        mount, _, device, *_ = line.split(" ")
+        if mount == facts.get("mnt_id:"):
+            major, minor = map(int, device.split(":"))
+            return f"{major:02x}:{minor:02x}:{inode}"
+    raise FileNotFoundError(f"{descriptor} is on no mount")

@@ -1,0 +1,76 @@
+"""Whether a file is locked by another process is seen without locking it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sessions_app.storage import held_locks
+from sessions_app.storage.held_locks import is_locked
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Path:
+    path = tmp_path / "thread.lock"
+    path.touch()
+    return path
+
+
+@contextmanager
+def held(
+    path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int = fcntl.LOCK_EX
+) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDWR)
+    how(descriptor, kind)
+    yield
+    os.close(descriptor)
+
+
+def test_a_held_lock_is_seen_until_it_is_given_back(lock: Path) -> None:
+    other = lock.with_name("other.lock")
+    other.touch()
+    assert is_locked(lock) is False
+    with held(lock):
+        assert is_locked(lock) is True
+        assert is_locked(other) is False
+    assert is_locked(lock) is False
+
+
+@pytest.mark.parametrize(("how", "kind"), [(fcntl.flock, fcntl.LOCK_SH), (fcntl.lockf, fcntl.LOCK_EX)])
+def test_only_an_exclusive_lock_of_the_whole_file_counts(
+    lock: Path, how: Callable[[int, int], object], kind: int
+) -> None:
+    with held(lock, how, kind):
+        assert is_locked(lock) is False
+
+
+def test_nothing_is_locked_by_the_look(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+    for name in ("flock", "lockf", "fcntl"):
+        monkeypatch.setattr(fcntl, name, lambda *_, name=name: taken.append(name))
+    is_locked(lock)
+    assert taken == []
+
+
+def test_a_file_that_is_gone_is_not_locked(tmp_path: Path) -> None:
+    assert is_locked(tmp_path / "gone" / "thread.lock") is False
+
+
+def test_a_link_is_not_followed(lock: Path) -> None:
+    link = lock.with_name("link.lock")
+    link.symlink_to(lock)
+    with held(lock):
+        assert is_locked(link) is False
+
+
+def test_a_system_without_a_list_of_locks_does_not_say(
+    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    with held(lock):
+        assert is_locked(lock) is None
