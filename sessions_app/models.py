@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+import msgspec
 from django.db import models
 
 from .agents.base import Agent
@@ -19,6 +20,7 @@ from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
 from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
 from .sessionlog.errors import BadInput
+from .sessionlog.session import ParserState
 from .storage.files import real_path
 
 PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?|\.db/[^/]+)"
@@ -204,6 +206,11 @@ class Session(models.Model):
     def agent(self) -> Agent:
         """The agent whose parser reads it, by its root, its last reading, its location or its content."""
         return AGENTS.get(self.root.agent) or agent_with_reader(self.read_as) or agent_at(self.path)
+
+    @property
+    def parser_state(self) -> ParserState:
+        """The state of its parser after the last complete line that was indexed; a new one during indexing."""
+        return msgspec.convert(self.state["parser"], ParserState) if self.state is not None else ParserState()
 
     @property
     def has_header(self) -> bool:

@@ -30,7 +30,7 @@ def certify_again(compaction: Compaction, now: datetime) -> None:
     """
     path = Path(compaction.created) if compaction.created else compaction.session.real_path()
     loaded = load_session(path)
-    reading = reading_of_session(compaction.session, path, loaded.log.entries)
+    reading = reading_of_session(compaction.session, path, loaded.log.entries, loaded.log.state)
     found = certify(
         loaded,
         reading.agent,

@@ -133,11 +133,13 @@ class Preflight:
 def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer_name: str = "") -> Preflight:
     """Check what was approved against the current session, to be written by the writer of this name.
 
-    Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer` and `not_writable`,
-    Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
+    Raises BadInput `no_header`, `subagent`, `needs_migration`, `unknown_version`, `unknown_writer`,
+    `refused_writer` and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
-    reading = reading_of_session(session_row(present.path), present.path, present.log.entries)
+    reading = reading_of_session(
+        session_row(present.path), present.path, present.log.entries, present.log.state
+    )
     _require_reader(approved, present, reading)
     writer = reading.writer(writer_name or approved.writer)
     parent_id = _parent_of(approved, present)

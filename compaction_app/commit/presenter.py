@@ -21,6 +21,7 @@ from compaction_app.session_activity import Activity
 from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
+from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import RedlineError
@@ -61,6 +62,8 @@ class CommitView:
     blocks: int
     undecided: int
     writers: list[WriterChoice]
+    refused: tuple[str, ...]
+    """Why other writers cannot be used."""
     appends: bool
     lines: str
     """The beginning of what would be appended."""
@@ -118,6 +121,7 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
             WriterChoice(one.name, one.effect, one.undo, one.name == preflight.writer.name, one.appends)
             for one in preflight.reading.writers
         ],
+        refused=tuple(preflight.reading.refused.values()),
         appends=preflight.writer.appends,
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
@@ -154,12 +158,11 @@ def handoff_of(run: Run) -> str:
 
 def other_writers(run: Run, writer: str) -> list[str]:
     """The names of the other writers for a plan that cannot be written by this one, or by the best one."""
-    if not is_prepared(run):
+    reading = indexed_reading(run.session)
+    if reading is None or not is_prepared(run):
         return []
-    prepared = snapshot_of(run).prepared
-    reading = reading_by(prepared.reader, prepared.reader_reason)
     names = [one.name for one in reading.writers]
-    return [name for name in names if name != (writer or prepared.writer or names[0])]
+    return [name for name in names if name != (writer or snapshot_of(run).prepared.writer or names[0])]
 
 
 def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterator[RequiredConfirmation]:

@@ -29,7 +29,15 @@ PLAN_AGAIN: Final = frozenset(
 )
 """Errors that a new plan on the current session can solve."""
 WRITER_FAILS: Final = frozenset(
-    {"not_writable", "unknown_writer", "open_in_agent", "not_proven", "no_line_id", "legacy_thread"}
+    {
+        "not_writable",
+        "unknown_writer",
+        "refused_writer",
+        "open_in_agent",
+        "not_proven",
+        "no_line_id",
+        "legacy_thread",
+    }
 )
 """The failures of one writer that another one may not have."""
 READ_ONLY: Final = "read_only_agent"

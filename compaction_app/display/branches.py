@@ -191,7 +191,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
     else:
         with session.agent.open(path) as reader:
             tree = session.agent.tree(list(read_entries(session, reader, session.version)))
-        reading = reading_of_session(session, path, tree.entries)
+        reading = reading_of_session(session, path, tree.entries, session.parser_state)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)
     context = reading.reader.rebuild(branch)

@@ -97,8 +97,8 @@ def prepare_snapshot(
 ) -> Prepared:
     """Prepare a branch of an indexed session; an empty `leaf_id` is the file's last entry.
 
-    Raises BadInput `unknown_entry`, `no_entries`, `unknown_writer` and `nothing_to_compact`, and what reading the file
-    raises.
+    Raises BadInput `unknown_entry`, `no_entries`, `unknown_writer`, `refused_writer` and `nothing_to_compact`, and what
+    reading the file raises.
     """
     path = session.real_path()
     with session.agent.open(path) as reader:
@@ -113,7 +113,7 @@ def prepare_snapshot(
         leaf = leaf_id or tree.leaf.id
         branch = tree.branch(leaf)
         texts = _TextsOnDemand(session.agent, reader, {entry.id: entry for entry in branch if entry.has_text})
-        reading = reading_of_session(session, path, entries)
+        reading = reading_of_session(session, path, entries, session.parser_state)
         transcript = prepare(branch, texts, settings, reading.rules(writer), is_noise)
         state = reader.state()
     if transcript is None:

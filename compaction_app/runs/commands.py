@@ -16,7 +16,7 @@ from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
 from compaction_app.planning.snapshots import snapshot_of
-from sessions_app.agents.registry import reading_by
+from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.web.broadcast import publish, run_group
@@ -64,13 +64,14 @@ def start_run(
     """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
 
     `planner` is `embedded` or a model as `provider/name`; `thinking` one of the levels that the model takes.
-    Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer` and what `require_writable` raises, and Conflict
-    `run_in_flight` if one is under way for this session.
+    Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer` and what `require_writable`
+    raises, and Conflict `run_in_flight` if one is under way for this session.
     """
     run = new_run(session, planner, requested_parameters, leaf_id, thinking, writer)
     require_writable(session)
-    if writer and session.read_as:
-        reading_by(session.read_as, "").writer(writer)
+    reading = indexed_reading(session)
+    if writer and reading is not None:
+        reading.writer(writer)
     run.reason, run.automatic, run.replaces = reason, automatic, replaces
     with transaction.atomic():
         _require_no_active_run(session)

@@ -21,7 +21,7 @@ from compaction_app.planning.egress_preview import FirstRequest, measure_first_r
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
 from compaction_app.planning.planners import EMBEDDED, is_llm
 from sessions_app.agents.changes import SessionWriter
-from sessions_app.agents.registry import GENERATIONS
+from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -93,8 +93,8 @@ class CompactForm(forms.Form):
     @cached_property
     def writers(self) -> tuple[SessionWriter, ...]:
         """The writers of the session's agent; none if it was not read yet."""
-        _, generation = GENERATIONS.get(self.session.read_as, (None, None))
-        return generation.writers if generation is not None else ()
+        reading = indexed_reading(self.session)
+        return reading.writers if reading is not None else ()
 
     @property
     def requested_parameters(self) -> dict[str, object]:

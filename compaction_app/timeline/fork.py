@@ -45,7 +45,7 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
     with lock_session(path) as locked:
         present = load_session(path)
         require_writable(present)
-        reading = reading_of_session(session_row(path), path, present.log.entries)
+        reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
         writer = _forking_writer(path, reading)
         branch = present.tree.branch(leaf_id)
         context = reading.reader.rebuild(branch)

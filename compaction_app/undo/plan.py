@@ -106,7 +106,7 @@ def plan_undo(
     """
     require_writable(present)
     session = session_row(present.path)
-    reading = reading_of_session(session, present.path, present.log.entries)
+    reading = reading_of_session(session, present.path, present.log.entries, present.log.state)
     writer = _writer_of(state, present, reading)
     without = reading.reader.rebuild(state.branch)
     messages = {message.entry.id: message for message in without.messages}
@@ -205,7 +205,7 @@ def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations)
 
 def _writer_of(state: CompactionState, present: LoadedSession, reading: Reading) -> SessionWriter:
     """The writer of a compaction. Raises Conflict `not_in_force` if the agent ignores what it wrote."""
-    for writer in reading.writers:
+    for writer in reading.honoured_writers:
         if writer.name == state.writer:
             return writer
     raise Conflict(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -282,6 +282,11 @@ class Agent(Protocol):
         """
         ...
 
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        """The writers that must not write to a session although the installed agent honours what they write; each with
+        the reason and what to do, as sentences. `state` is that of the parser after all lines of the session."""
+        ...
+
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The settings for a project and a model, given by provider and id; all of it is data from a session."""
         ...
@@ -304,6 +309,8 @@ class Reading:
     reason: str
     is_guess: bool = False
     """Whether the agent of the session is unknown: then nothing is appended to it without a confirmation."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """The writers that must not write to this session: see `Agent.refused_writers`."""
 
     @property
     def reader(self) -> Reader:
@@ -312,24 +319,39 @@ class Reading:
     def rules(self, writer: str = "") -> PlanRules:
         """What a plan may delete that is written by the writer of this name, or by the best one.
 
-        Raises BadInput `unknown_writer`.
+        Raises BadInput `unknown_writer` and `refused_writer`.
         """
         return WriterRules(self.generation.rules, self.writer(writer))
 
+    def of_session(self, state: ParserState) -> Reading:
+        """The same for a session whose parser had this state at its end, with the writers that it refuses."""
+        refused = self.agent.refused_writers(state)
+        return replace(self, refused={name: refused[name] for name in refused if self._honours(name)})
+
+    def _honours(self, writer: str) -> bool:
+        return any(writer == one.name for one in self.generation.writers)
+
     @property
-    def writers(self) -> tuple[SessionWriter, ...]:
-        """The ways to record a deletion, the best one first. If the agent is a guess, the ones that make a new session
-        come first."""
+    def honoured_writers(self) -> tuple[SessionWriter, ...]:
+        """The writers of what the agent honours in this session, the best one first. If the agent is a guess, the ones
+        that make a new session come first."""
         if not self.is_guess:
             return self.generation.writers
         universal = (writer.universal for writer in self.generation.writers)
         return tuple(sorted(universal, key=lambda writer: writer.appends))
 
+    @property
+    def writers(self) -> tuple[SessionWriter, ...]:
+        """The ways to record a deletion, the best one first."""
+        return tuple(writer for writer in self.honoured_writers if writer.name not in self.refused)
+
     def writer(self, name: str = "") -> SessionWriter:
-        """The writer of this name, or the best one. Raises BadInput `unknown_writer`."""
-        for writer in self.writers:
-            if name in ("", writer.name):
+        """The writer of this name, or the best one. Raises BadInput `unknown_writer` and `refused_writer`."""
+        for writer in self.honoured_writers:
+            if name in ("", writer.name) and writer.name not in self.refused:
                 return writer
+            if name == writer.name:
+                raise BadInput("refused_writer", f"{self.refused[name]} Nothing was written.")
         known = ", ".join(writer.name for writer in self.writers)
         guess = (
             " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""

@@ -157,6 +157,10 @@ class SessionFileAgent(ABC):
     @abstractmethod
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]: ...
 
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        del state
+        return {}
+
     def model_windows(self, home: Path) -> Mapping[str, int]:
         del home
         return {}

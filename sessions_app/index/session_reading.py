@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from django.conf import settings
 
 from sessions_app.agents.base import Reading
-from sessions_app.agents.registry import NOTHING_APPENDED, agent_of, choose_reader
+from sessions_app.agents.registry import NOTHING_APPENDED, agent_of, choose_reader, reading_by
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.storage.files import real_path
 
 if TYPE_CHECKING:
@@ -19,21 +20,31 @@ if TYPE_CHECKING:
 
 
 def reading_of(
-    path: Path, entries: Sequence[Entry], chosen: str = "", own: Mapping[str, str] = NOTHING_APPENDED
+    path: Path,
+    entries: Sequence[Entry],
+    state: ParserState,
+    chosen: str = "",
+    own: Mapping[str, str] = NOTHING_APPENDED,
 ) -> Reading:
-    """The reader of the file at `path`, and why, given its entries in file order.
+    """The reader of the file at `path`, and why, given its entries in file order and the parser's state after them.
 
     `chosen` is the user's choice for this session or its root: `Session.reader_choice`; `own` is `Session.own_entries`.
     """
     real = real_path(path)
     innermost_first = sorted(settings.REDLINE.roots, key=lambda root: -len(real_path(root.path).parts))
-    for root in innermost_first:
-        if real.is_relative_to(real_path(root.path)):
-            agent = root.agent or agent_of(real)
-            return choose_reader(entries, chosen=chosen or root.reader, agent=agent, own=own)
-    return choose_reader(entries, chosen=chosen, agent=agent_of(real), own=own)
+    root = next((one for one in innermost_first if real.is_relative_to(real_path(one.path))), None)
+    agent = (root.agent if root is not None else "") or agent_of(real)
+    chosen = chosen or (root.reader if root is not None else "")
+    return choose_reader(entries, chosen=chosen, agent=agent, own=own).of_session(state)
 
 
-def reading_of_session(session: Session, path: Path, entries: Sequence[Entry]) -> Reading:
+def reading_of_session(session: Session, path: Path, entries: Sequence[Entry], state: ParserState) -> Reading:
     """The same for an indexed session."""
-    return reading_of(path, entries, session.reader_choice, session.own_entries)
+    return reading_of(path, entries, state, session.reader_choice, session.own_entries)
+
+
+def indexed_reading(session: Session) -> Reading | None:
+    """The reading with which a session was indexed; None if it was not read yet."""
+    if not session.read_as:
+        return None
+    return reading_by(session.read_as, "it was indexed so").of_session(session.parser_state)

@@ -147,7 +147,9 @@ class Command(RedlineCommand):
         loaded = load_session(path, self._show_read)
         planner = require_planner(options["planner"], thinking)
         with _unchanged_index():
-            reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
+            reading = reading_of_session(
+                session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state
+            )
         rules = reading.rules(options["writer"])
         plan = dry_run(loaded, leaf, own, planner, thinking, screen, rules)
         names = planner, reading.reader.name, options["writer"]
@@ -234,7 +236,9 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
     """Check the plan as a commit would. The database is not changed."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
     with _unchanged_index():
-        reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries)
+        reading = reading_of_session(
+            session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state
+        )
         writer = reading.writer(options["writer"])
         try:
             needs = check_plan(approved, loaded, datetime.now(UTC), writer.name).needs

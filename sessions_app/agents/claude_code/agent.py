@@ -17,7 +17,7 @@ from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
 
-from .boundary import SINCE, BoundaryWriter, restore_lines_by
+from .boundary import NAME, SINCE, BoundaryWriter, refusal, restore_lines_by
 from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
@@ -113,6 +113,10 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.program, "--resume", path.stem
+
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        found = refusal(state)
+        return {NAME: found} if found else {}
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         return read_settings(cwd, home, model)

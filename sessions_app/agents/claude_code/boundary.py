@@ -22,11 +22,14 @@ from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .lines import is_nameless, is_one_of_several, json_of, lines_of_context, timestamp_of
+from .parser import CLIENT
 
 NO_STATS: Final = Stats()
+NAME: Final = "boundary"
 SINCE: Final = (2, 1, 143)
 """The first version that honours the list."""
 CONTENT: Final = "Conversation curated with Redline"
@@ -37,7 +40,7 @@ MARK: Final = "redline"
 class BoundaryWriter:
     """Appends one line; everything that it does not list stays in the file, and is not sent."""
 
-    name: Final = "boundary"
+    name: Final = NAME
     appends: Final = True
     effect: Final = "Appends one line to the session; Claude Code leaves out what the line does not list."
     undo: Final = "One more line lists everything again; single entries can be brought back at any time."
@@ -63,6 +66,24 @@ class BoundaryWriter:
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
         return ()
+
+
+def refusal(state: ParserState) -> str:
+    """Why no boundary must be appended to a session; empty if one may be. `state` is that of its parser at its end.
+
+    The client that wrote the last line may be the one that continues the session, here or on another computer.
+    """
+    version = tuple(state.extra.get(CLIENT, ()))
+    if version >= SINCE:
+        return ""
+    since, last = ".".join(map(str, SINCE)), ".".join(map(str, version))
+    known = (
+        f"was last continued with version {last}" if last else "does not show which version continued it last"
+    )
+    return (
+        f"The session {known} of Claude Code, and no version before {since} honours what the writer {NAME} appends. "
+        "Continue the session once with the installed client first, or use the writer fork."
+    )
 
 
 def restore_lines_by(reader: Reader) -> RestoreLines:

@@ -3,13 +3,14 @@
 A session has no header line: its id, its directory and its start are those of the first lines that have them. A line
 that is not an object is skipped, as the client skips it, but it is counted and shown.
 
-Two things depend on earlier lines, and are in `ParserState.extra`: the name of the tool that a result is of, and which
-of several titles counts.
+`ParserState.extra` has what later lines, or writers, depend on: the tools of the calls without a result, which of
+several titles counts, whether the file is that of a subagent, and the version of the client that wrote the last line.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,6 +39,9 @@ from .records import (
 CURRENT_VERSION: Final = 1
 OPEN_CALLS: Final = 1_000
 """How many calls without a result are remembered."""
+CLIENT: Final = "client"
+"""The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
+_VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
 _BLANKS: Final = b" \t\r\n\v\f"
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
 
@@ -99,6 +103,8 @@ class ClaudeCodeParser:
                 self._report(DamageKind.NO_ID, line, "the entry has no usable id")
         if is_node(data) and "subagent" not in state.extra:
             state.extra["subagent"] = data.get("isSidechain") is True
+        if "version" in data and is_node(data):
+            state.extra[CLIENT] = _version(data["version"])
         self._read_header(data)
         state.version = CURRENT_VERSION
         state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
@@ -181,6 +187,12 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         line = LinePlace(place.number, place.offset, raw, place.id)
         entry, texts = describe(data, line, is_subagent=place.type != SIDECHAIN)[-1]
     return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
+
+
+def _version(value: object) -> list[int]:
+    """The numbers of a released version; none if it is not the name of one."""
+    found = _VERSION.fullmatch(value) if isinstance(value, str) else None
+    return [*map(int, found.groups())] if found is not None else []
 
 
 def _text(value: object) -> str:

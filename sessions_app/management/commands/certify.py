@@ -46,7 +46,7 @@ class Command(RedlineCommand):
 
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
-        reading = reading_of(loaded.path, loaded.log.entries)
+        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state)
         reader, reason = reading.reader, reading.reason
         if options["agent_package"] is None:
             package = reading.agent.find_package(None)

@@ -52,7 +52,7 @@ class Command(RedlineCommand):
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
-        reading = reading_of(loaded.path, loaded.log.entries, options["reader"])
+        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
         context = reading.reader.rebuild(branch)
         if options["entry"] is not None:
             self._show_entry(loaded, context, options["entry"])

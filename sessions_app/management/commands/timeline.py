@@ -36,7 +36,7 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
-        reading = reading_of(loaded.path, loaded.log.entries, options["reader"])
+        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
         found = timeline_of(loaded.tree.branch(leaf_id), reading.reader)
         self.show_json(
             {

@@ -17,14 +17,16 @@ from compaction_app.commit.service import Approved, Committed, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.runs.automatic import left_because
 from compaction_app.runs.commands import start_run
+from compaction_app.runs.forms import CompactForm
 from compaction_app.session_page.reader_selection import select_reader
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session
-from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
+from tests.claude_sessions import SESSION_ID, VERSION, ClaudeSession, call, text
 from tests.files import backdate, place, snapshot
 from tests.installation import Installation, refusal
 from tests.kill_steps import killed_before
@@ -158,6 +160,44 @@ def put_back(path: Path, content: bytes) -> None:
             beside.unlink()
     place(path, content)
     index_file(path)
+
+
+def continued_by_an_old_client(path: Path) -> None:
+    continued(path)
+    *lines, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines) + last.replace(VERSION.encode(), b"2.1.112"))
+    backdate(path)
+
+
+def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline: Installation, path: Path) -> None:
+    continued_by_an_old_client(path)
+    row, content = index_file(path), path.read_bytes()
+    assert [writer.name for writer in CompactForm(row, {}).writers] == ["fork"]
+    with pytest.raises(BadInput, match=r"version 2\.1\.112 .* Continue the session once"):
+        start_run(row, planner="embedded", requested_parameters={}, writer="boundary")
+    ended = redline.call("compact", path, "--yes", "--writer", "boundary", "--json")
+    assert (ended.code, ended.error) == (2, "refused_writer")
+    assert path.read_bytes() == content
+    made = commit(approve(path, ""), YES, datetime.now(UTC))
+    assert (made.created is not None, path.read_bytes()) == (True, content)
+
+
+def test_a_plan_for_a_boundary_is_refused_after_an_old_client_continued(
+    redline: Installation, path: Path
+) -> None:
+    approved = approve(path, "boundary")
+    continued_by_an_old_client(path)
+    content = path.read_bytes()
+    assert refusal(lambda: commit(approved, YES, datetime.now(UTC))) == "2 refused_writer"
+    assert path.read_bytes() == content
+
+
+def test_a_boundary_is_undone_after_an_old_client_continued(redline: Installation, path: Path) -> None:
+    before = context_ids(path)
+    compacted(path, "boundary")
+    continued_by_an_old_client(path)
+    taken_back(path)
+    assert set(before) <= set(context_ids(path))
 
 
 def test_a_session_that_a_client_has_open_is_not_restored(redline: Installation, path: Path) -> None:

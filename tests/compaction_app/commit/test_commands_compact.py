@@ -500,7 +500,8 @@ def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installati
 def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_path: Path) -> None:
     """The reader the user chose, even after Redline itself appended to the session."""
     path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
-    writers = reading_of(path, load_session(path).log.entries).writers
+    log = load_session(path).log
+    writers = reading_of(path, log.entries, log.state).writers
     writer = next(writer.name for writer in writers if writer.appends)
     first = redline.call("compact", path, "--yes", "--not-honoured", "--ratio", "0.8", "--writer", writer)
     assert first.code == 0, first

@@ -533,7 +533,8 @@ def test_a_writer_that_the_agent_would_ignore_is_refused(redline: Installation, 
 
 def guessed_plan(path: Path, **own: object) -> Approved:
     """An approved plan by the writer that appends to a session whose agent is a guess."""
-    reading = reading_of_session(session_row(path), path, load_session(path).log.entries)
+    log = load_session(path).log
+    reading = reading_of_session(session_row(path), path, log.entries, log.state)
     assert reading.is_guess
     writer = next(writer for writer in reading.writers if writer.appends)
     return approved_plan(path, reader=reading.reader.name, writer=writer.name, **own)
@@ -557,13 +558,15 @@ def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(redline: 
     assert refused(path, lambda: done(again, below_target=True)) == "5 not_honoured"
     foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
     index_file(path)
-    reading = reading_of_session(session_row(path), path, load_session(path).log.entries)
+    log = load_session(path).log
+    reading = reading_of_session(session_row(path), path, log.entries, log.state)
     assert (reading.reader.name, reading.is_guess) == ("pi", False)
 
 
 def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(redline: Installation) -> None:
     path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    before, reading = path.read_bytes(), reading_of(path, load_session(path).log.entries)
+    before, log = path.read_bytes(), load_session(path).log
+    reading = reading_of(path, log.entries, log.state)
     assert reading.writer().name == "fork"
     committed = done(approved_plan(path, reader=reading.reader.name, writer="fork"))
     assert committed.created is not None

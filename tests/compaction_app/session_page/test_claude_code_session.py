@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID as ID
 from tests.claude_sessions import ClaudeSession, call
 from tests.html import links, text_of
-from tests.runs import plan_session
+from tests.runs import approve_proposals, plan_session
 
 
 @pytest.fixture
@@ -90,3 +90,19 @@ def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser
     assert browser.get(f"/runs/{planned.pk}/review").status_code == 200
     answer = browser.get(f"{indexed.get_absolute_url()}/entries/{line}/text?block=1")
     assert "Not that one." in text_of(answer)
+
+
+def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    for number in range(6):
+        session.reply(f"msg_{number}", call(f"t{number}"))
+        session.result(f"t{number}", "output " * 90)
+    session.user("go on", version="2.1.112")
+    run = approve_proposals(plan_session(add(root, session)))
+    shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    assert "version 2.1.112 of Claude Code" in shown
+    assert "Back up and make the fork" in shown
+    refused = browser.get(f"/runs/{run.pk}/commit", {"writer": "boundary"})
+    assert "Continue the session once" in text_of(refused)
+    assert "Use the writer fork" in text_of(refused)

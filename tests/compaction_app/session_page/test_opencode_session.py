@@ -250,7 +250,7 @@ def test_the_removed_view_names_what_is_only_in_a_backup(path: Path) -> None:
 
 def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     loaded = load_session(path)
-    reading = reading_of(path, loaded.log.entries)
+    reading = reading_of(path, loaded.log.entries, loaded.log.state)
     branch = loaded.tree.branch(loaded.leaf_id)
     found = timeline_of(branch, reading.reader)
     context = reading.reader.rebuild(branch)

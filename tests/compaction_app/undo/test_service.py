@@ -536,6 +536,8 @@ def test_the_agent_of_a_session_is_still_the_same_after_an_undo(
     loaded = load_session(atomic.path)
     assert Undo.objects.get().entry_id in session_row(atomic.path).own_entries
     assert (
-        reading_of_session(session_row(atomic.path), atomic.path, loaded.log.entries).reader.name
+        reading_of_session(
+            session_row(atomic.path), atomic.path, loaded.log.entries, loaded.log.state
+        ).reader.name
         == "atomic-0.8"
     )

@@ -197,10 +197,10 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
         assert followed["entry_count"] == len(loaded.log.entries)
         if loaded.log.entries:
             branch = loaded.tree.branch(loaded.leaf_id)
-            gauge = reading_of(path, loaded.log.entries).reader.rebuild(branch).gauge
+            gauge = reading_of(path, loaded.log.entries, loaded.log.state).reader.rebuild(branch).gauge
             assert (followed["context_tokens"], followed["context_source"]) == (gauge.tokens, gauge.source)
             assert followed["leaf_id"] == loaded.leaf_id
-            context = reading_of(path, loaded.log.entries).reader.rebuild(branch)
+            context = reading_of(path, loaded.log.entries, loaded.log.state).reader.rebuild(branch)
             assert followed["overflow"] == Tally.of(context, loaded.leaf_id, branch).overflow
         assert differences(followed, indexed_from_scratch(path)) == {}, f"after {cut} bytes"
 
@@ -218,7 +218,7 @@ def test_the_index_of_real_sessions_matches_their_files(redline: Installation, t
 
         loaded = load_session(path)
         branch = loaded.tree.branch(loaded.leaf_id)
-        reading = reading_of(path, loaded.log.entries)
+        reading = reading_of(path, loaded.log.entries, loaded.log.state)
         gauge = reading.reader.rebuild(branch).gauge
         assert followed["context_tokens"] == gauge.tokens > 0, source.name
         assert followed["context_source"] == gauge.source
@@ -550,7 +550,9 @@ def test_the_innermost_root_decides_the_reader_of_a_session(
     with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
         loaded = load_session(path)
-        assert reading_of(path, loaded.tree.branch(loaded.leaf_id)).reader.name == "atomic-0.8"
+        assert (
+            reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state).reader.name == "atomic-0.8"
+        )
         assert Session.objects.get().read_as == "atomic-0.8"
         assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
 

@@ -8,10 +8,14 @@ import pytest
 
 from compaction_app.commit.change import lines_of, write_facts
 from devtools.bench.written_plans import WRITTEN_AT
+from sessions_app.agents.base import Reading
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.boundary import BoundaryWriter
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
@@ -182,3 +186,79 @@ def test_a_line_without_an_id_cannot_be_listed(tmp_path: Path) -> None:
     with pytest.raises(BadInput) as failure:
         written(path, "boundary", Target(ids["a1"]))
     assert failure.value.code == "no_line_id"
+
+
+def refusal_after(*versions: object) -> str:
+    """Why a boundary is refused to a session of lines with these versions; None for a line without one."""
+    session = ClaudeSession()
+    for version in versions:
+        session.user("said", version=version)
+        if version is None:
+            session.lines[-1] = session.lines[-1].replace(b', "version": null', b"")
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    for line in split_lines([session.content]):
+        parser.read(line)
+    reading = Reading(CLAUDE_CODE, CURRENT, "").of_session(parser.state)
+    assert [writer.name for writer in reading.writers][-1] == "fork"
+    assert ("boundary" in reading.refused) == (reading.writer().name == "fork")
+    return reading.refused.get("boundary", "")
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [["2.1.143"], ["2.1.330"], ["2.2.0"], ["2.1.112", "2.1.143"], ["2.1.330", None], ["nightly", "10.0.0"]],
+)
+def test_a_session_that_a_new_client_continued_last_can_have_a_boundary(versions: list[object]) -> None:
+    assert not refusal_after(*versions)
+
+
+@pytest.mark.parametrize("versions", [["2.1.142"], ["2.1.330", "2.1.112"], ["2.1.330", "2.1.112", None]])
+def test_a_session_that_an_old_client_continued_last_gets_none(versions: list[object]) -> None:
+    last = next(version for version in reversed(versions) if version is not None)
+    assert f"version {last} of Claude Code, and no version before 2.1.143" in refusal_after(*versions)
+
+
+@pytest.mark.parametrize(
+    "versions",
+    [
+        [None],
+        ["2.1.330", "nightly"],
+        ["2.1.330", ""],
+        ["2.1.330", "2.1.330-beta.1"],
+        ["2.1.330", "2.1"],
+        ["2.1.330", "9" * 5_000 + ".0.0"],
+        ["2.1.330", "٢.١.٣٣٠"],
+        ["2.1.330", 3],
+        ["2.1.330", ["2.1.330"]],
+    ],
+    ids=lambda versions: repr(versions[-1])[:12].encode("ascii", "replace").decode(),
+)
+def test_a_session_that_does_not_show_its_last_client_gets_none(versions: list[object]) -> None:
+    assert "does not show which version continued it last" in refusal_after(*versions)
+
+
+def test_what_stands_beside_the_conversation_shows_no_client() -> None:
+    session = ClaudeSession()
+    session.user("said", version="2.1.112")
+    session.beside(type="custom-title", customTitle="named later", version="2.1.330")
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    for line in split_lines([session.content]):
+        parser.read(line)
+    assert "boundary" in CLAUDE_CODE.refused_writers(parser.state)
+
+
+def test_a_line_without_its_end_shows_no_client_yet() -> None:
+    session = ClaudeSession()
+    session.user("said", version="2.1.112")
+    session.user("said", version="2.1.330")
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    for line in split_lines([session.content.rstrip()]):
+        parser.read(line)
+    assert "boundary" in CLAUDE_CODE.refused_writers(parser.state)
+
+
+def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one() -> None:
+    reading = Reading(CLAUDE_CODE, CLAUDE_CODE.generations[1], "").of_session(ParserState())
+    assert not reading.refused
+    with pytest.raises(BadInput, match="does not honour the writer boundary"):
+        reading.writer("boundary")
