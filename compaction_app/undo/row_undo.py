@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from compaction_app.commit.row_change import changed_session, require_unchanged
@@ -34,15 +35,11 @@ def steps_back(row: Compaction, back: Sequence[Target], *, is_whole: bool) -> li
 
 def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
     """The active branch with these targets back; nothing is changed."""
-    database = agent_at(present.path).database(present.path)
-    if database is None or row.created:
-        return tuple(present.tree.branch(present.leaf_id))
-    steps = steps_back(row, back, is_whole=True)
-    with (
-        preview_rows(database, steps) as connection,
-        changed_session(present.path, connection) as (loaded, _),
-    ):
-        return tuple(loaded.tree.branch(loaded.leaf_id))
+    with _preview(row, back, present) as connection:
+        if connection is None:
+            return tuple(present.tree.branch(present.leaf_id))
+        with changed_session(present.path, connection) as (loaded, _):
+            return tuple(loaded.tree.branch(loaded.leaf_id))
 
 
 def texts_with(
@@ -53,14 +50,26 @@ def texts_with(
     Raises Conflict `session_rewritten` if the session is no longer the one that the entries are of.
     """
     agent = agent_at(present.path)
+    with _preview(row, back, present) as connection:
+        if connection is None:
+            return present.texts(entries)
+        with agent.open_within(present.path, connection) as reader:
+            return {entry.id: read_again(agent, reader, entry)[1] for entry in entries if entry.has_text}
+
+
+@contextmanager
+def _preview(
+    row: Compaction, back: Sequence[Target], present: LoadedSession
+) -> Iterator[sqlite3.Connection | None]:
+    """A copy of the session's rows with these targets back; None if the compaction changed no rows of the session."""
+    agent = agent_at(present.path)
     database = agent.database(present.path)
     if database is None or row.created:
-        return present.texts(entries)
-    with (
-        preview_rows(database, steps_back(row, back, is_whole=True)) as connection,
-        agent.open_within(present.path, connection) as reader,
-    ):
-        return {entry.id: read_again(agent, reader, entry)[1] for entry in entries if entry.has_text}
+        yield None
+        return
+    steps = steps_back(row, back, is_whole=True)
+    with preview_rows(database, agent.session_tables, present.path.name, steps) as connection:
+        yield connection
 
 
 def put_back(

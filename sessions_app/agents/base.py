@@ -168,6 +168,11 @@ class Agent(Protocol):
         """The database that has a session; None if a session is not in one."""
         ...
 
+    @property
+    def session_tables(self) -> Mapping[str, str]:
+        """The tables of a database that have rows of a session, each with the column that has the session's id."""
+        ...
+
     def open_within(self, path: Path, connection: sqlite3.Connection) -> SessionReader:
         """The bytes of a session in a database, as a transaction of this connection sees it."""
         ...

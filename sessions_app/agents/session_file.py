@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from sessions_app.sessionlog.certificate import LedgerResult
@@ -53,6 +54,7 @@ class SessionFileAgent(ABC):
     label: str
     current_version: int = 1
     keeps_database: bool = False
+    session_tables: Mapping[str, str] = MappingProxyType({})
 
     @property
     def format(self) -> str:

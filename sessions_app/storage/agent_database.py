@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -37,6 +37,35 @@ def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
     """
     with _connected(path, "rw", "BEGIN IMMEDIATE", not_done) as connection:
         yield connection
+
+
+@contextmanager
+def session_copy(
+    path: Path, tables: Mapping[str, str], session_id: str, not_done: str
+) -> Iterator[sqlite3.Connection]:
+    """A copy in memory of the rows of one session, which can be changed without touching the database.
+
+    `tables` names the column with the session's id in each table. Raises what `opened_database` raises.
+    """
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+        copy.text_factory = _text
+        with opened_database(path, not_done) as connection:
+            for table, column in tables.items():
+                _copy_rows(connection, copy, quoted(table), quoted(column), session_id)
+        yield copy
+
+
+def _copy_rows(
+    connection: sqlite3.Connection, copy: sqlite3.Connection, table: str, column: str, session_id: str
+) -> None:
+    rows = connection.execute(f"SELECT * FROM {table} WHERE {column} = ?", (session_id,))  # noqa: S608  # quoted names
+    names = ", ".join(quoted(described[0]) for described in rows.description)
+    # Without a type, a column keeps each value as it is.
+    copy.execute(f"CREATE TABLE {table} ({names})")
+    copy.execute(f"CREATE INDEX {quoted(f'{table} by id')} ON {table} (id)")
+    for row in rows:
+        places = ", ".join(map(place_of, row))
+        copy.execute(f"INSERT INTO {table} VALUES ({places})", list(map(encoded, row)))  # noqa: S608  # quoted names
 
 
 @contextmanager
@@ -78,14 +107,29 @@ def row_of(connection: sqlite3.Connection, table: str, row_id: str) -> dict[str,
     return dict(zip(names, found, strict=True)) if found is not None else None
 
 
+def place_of(value: object) -> str:
+    """The placeholder of a value in a statement that is given `encoded` values."""
+    return "CAST(? AS TEXT)" if isinstance(value, str) else "?"
+
+
+def encoded(value: Any) -> Any:
+    """A value of a row as a statement is given it: text as its recorded bytes."""
+    return bytes_of(value) if isinstance(value, str) else value
+
+
 def quoted(name: str) -> str:
     """The name of a table or a column in a statement."""
     return '"{}"'.format(name.replace('"', '""'))
 
 
+def is_locked_by_others(fault: sqlite3.Error) -> bool:
+    """Whether a statement failed because of another connection's lock, and has done nothing."""
+    return getattr(fault, "sqlite_errorname", "").startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
 def _failure(fault: sqlite3.Error, path: Path, not_done: str) -> BadInput | SystemFailure:
     name = getattr(fault, "sqlite_errorname", "")
-    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+    if is_locked_by_others(fault):
         what = f"{path} is locked by another process. {not_done} Try again in a moment."
         return SystemFailure("database_busy", what)
     if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_IOERR", "SQLITE_FULL")):

@@ -24,7 +24,17 @@ from typing import Any, Final, NamedTuple
 from sessions_app.agents.changes import RowChanges
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 
-from .agent_database import bytes_of, changed_database, opened_database, quoted, row_of, state_of
+from .agent_database import (
+    changed_database,
+    encoded,
+    is_locked_by_others,
+    opened_database,
+    place_of,
+    quoted,
+    row_of,
+    session_copy,
+    state_of,
+)
 from .backups import NO_BACKUP, Backup, list_backups, write_backup
 from .files import opened, pread, reported
 from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent
@@ -123,6 +133,7 @@ def change_rows(
     - Conflict `open_in_agent` if the session itself is to change and another process has the database open
     - Conflict `session_changed` if a row is not as it was when the steps were planned
     - SystemFailure `database_busy` and others of `opened_database`
+    - SystemFailure `outcome_unknown`: the intent record stays
     - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
     """
     locked.require_held()
@@ -148,11 +159,16 @@ def change_rows(
 
 
 @contextmanager
-def preview_rows(database: Path, steps: Sequence[RowStep]) -> Iterator[sqlite3.Connection]:
-    """A transaction with these changes, which ends without them. Raises what `change_rows` raises before it writes."""
-    with changed_database(database, NOTHING_WRITTEN) as connection:
-        _apply_all(connection, database, steps)
-        yield connection
+def preview_rows(
+    database: Path, tables: Mapping[str, str], session_id: str, steps: Sequence[RowStep]
+) -> Iterator[sqlite3.Connection]:
+    """A copy in memory of a session's rows, with these changes; the database is only read. See `session_copy`.
+
+    Raises Conflict `session_changed` and what reading the database raises.
+    """
+    with session_copy(database, tables, session_id, NOTHING_WRITTEN) as copy:
+        _apply_all(copy, database, steps)
+        yield copy
 
 
 def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[RowStep]) -> None:
@@ -175,9 +191,17 @@ def require_closed(database: Path) -> None:
 
 
 def _commit(locked: LockedSession, connection: sqlite3.Connection) -> None:
+    """Commit. Only a lock of others certainly prevents it: after any other failure, the rows themselves must tell."""
     try:
         connection.execute("COMMIT")
-    except sqlite3.Error:
+    except sqlite3.Error as fault:
+        if not is_locked_by_others(fault):
+            raise SystemFailure(
+                "outcome_unknown",
+                f"Whether the rows of {locked.path} were changed is not known: the database failed ({fault}). Check "
+                "the disk. The next lock on the session finds out, and records it.",
+            ) from fault
+        connection.execute("ROLLBACK")
         with reported(locked.intent, NOTHING_WRITTEN):
             locked.withdraw()
         raise
@@ -188,18 +212,14 @@ def _apply(connection: sqlite3.Connection, step: RowStep) -> None:
     if after is None:
         connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
         return
-    places = ["CAST(? AS TEXT)" if isinstance(value, str) else "?" for value in after.values()]
-    names, values = list(map(quoted, after)), [_encoded(value) for value in after.values()]
+    places = list(map(place_of, after.values()))
+    names, values = list(map(quoted, after)), list(map(encoded, after.values()))
     if step.before is None:
         statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608  # quoted names
         connection.execute(statement, values)
     else:
         pairs = ", ".join(map("{} = {}".format, names, places))
         connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608  # quoted names
-
-
-def _encoded(value: Any) -> Any:
-    return bytes_of(value) if isinstance(value, str) else value
 
 
 def _not_as_reviewed(database: Path, table: str, row_id: str) -> Conflict:

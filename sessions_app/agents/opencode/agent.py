@@ -31,7 +31,7 @@ from .reader import OpenCodeReader
 from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
 from .settings import model_windows, read_settings, user_settings
-from .store import database_of, opened_session, session_state, session_within
+from .store import SESSION_TABLES, database_of, opened_session, session_state, session_within
 from .writers import DeleteWriter, PruneWriter, RowForkWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
@@ -52,6 +52,7 @@ class OpenCodeAgent(SessionFileAgent):
     program: str = "opencode"
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True
+    session_tables: Mapping[str, str] = SESSION_TABLES
     generations: Sequence[Generation] = (
         Generation(
             "OpenCode 1.1 and newer",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -51,6 +51,7 @@ _DATA: Final = {
     MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE id = CAST(? AS TEXT)",
     PART: "SELECT CAST(data AS BLOB) FROM part WHERE id = CAST(? AS TEXT)",
 }
+SESSION_TABLES: Final[Mapping[str, str]] = {SESSION: "id", MESSAGE: "session_id", PART: "session_id"}
 _LISTING: Final = (
     "SELECT id, max(time_updated,"
     " coalesce((SELECT max(time_updated) FROM message WHERE session_id = session.id), 0),"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from compaction_app.models import Compaction, Undo
+from compaction_app.undo.compaction_state import latest_state
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
+from sessions_app.index.index_store import session_row
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.commit.test_row_change import (
@@ -55,6 +58,19 @@ def test_the_rows_are_as_before(store: OpenCodeStore, path: Path, writer: str) -
     with pytest.raises(RedlineError) as raised:
         undone(path)
     assert raised.value.code == "no_compaction"
+
+
+def test_a_preview_waits_for_nobody_and_writes_nothing(store: OpenCodeStore, path: Path) -> None:
+    before = sent(path)
+    done(approved(path, "prune", CALL, RESULT))
+    now = everything(store)
+    with closing(store.connect()) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        state = latest_state(session_row(path), load_session(path))
+        writer.execute("ROLLBACK")
+    assert [entry.id for entry in state.branch if entry.id in (CALL, RESULT)] == [CALL, RESULT]
+    assert everything(store) == now
+    assert sent(path) != before
 
 
 def test_what_was_said_since_stays(store: OpenCodeStore, path: Path) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
@@ -43,6 +45,17 @@ def killed(step: Callable[[], object]) -> None:
 
 def die(*_: object, **__: object) -> None:
     os._exit(9)
+
+
+@contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    """No file can be written beyond this size, in bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def _after(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,6 +105,40 @@ def test_a_kill_leaves_one_of_two_states(
     assert recovered(path, tmp_path / "data") is kind
     assert (every_row(store.database) != before) is (kind is RecoveryKind.MADE)
     assert recovered(path, tmp_path / "data") is RecoveryKind.NOT_NEEDED
+
+
+def test_a_commit_that_fails_on_the_disk_is_settled_by_the_next_lock(
+    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.part("msg_0002", "x" * 100_000)
+    before, data = every_row(store.database), tmp_path / "data"
+    commit = rows._commit
+
+    def on_a_full_disk(*arguments: Any) -> None:
+        with largest_file(64):
+            commit(*arguments)
+
+    monkeypatch.setattr(rows, "_commit", on_a_full_disk)
+    with pytest.raises(SystemFailure) as raised:
+        write_rows(path, "delete", TARGETS, data)
+    assert raised.value.code == "outcome_unknown"
+    assert recovered(path, data) is RecoveryKind.NOT_MADE
+    assert every_row(store.database) == before
+
+
+def test_a_commit_that_a_reader_prevents_is_not_made(
+    store: OpenCodeStore, path: Path, tmp_path: Path
+) -> None:
+    store.run("PRAGMA journal_mode = DELETE")
+    before, data = every_row(store.database), tmp_path / "data"
+    with closing(store.connect()) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT * FROM part").fetchone()
+        with pytest.raises(SystemFailure) as raised:
+            write_rows(path, "delete", TARGETS, data)
+    assert raised.value.code == "database_busy"
+    assert recovered(path, data) is RecoveryKind.NOT_NEEDED
+    assert every_row(store.database) == before
 
 
 def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_change(
