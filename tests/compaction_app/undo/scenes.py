@@ -1,4 +1,4 @@
-"""Compacted sessions of both agents, and their contexts as the agents' readers rebuild them."""
+"""Compacted sessions of pi, Atomic and Codex, and their contexts as the agents' readers rebuild them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.factories import assistant, message, session_bytes, text, user, worki
 from tests.files import backdate, place
 from tests.installation import Installation
 from tests.plans import approved_plan
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,14 @@ def scene(redline: Installation, reader: str, writer: str, *, steps: int = 6) ->
     path = redline.home / directory / "agent" / "sessions" / "s.jsonl"
     place(path, session_bytes(working_session(steps=steps)))
     return Scene(path, reader, writer)
+
+
+def codex_scene(redline: Installation, rollout: Rollout, writer: str) -> Scene:
+    """A thread of Codex, among Codex's own files."""
+    directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
+    path = directory / f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+    place(path, rollout.content)
+    return Scene(path, "codex", writer)
 
 
 def deleted_by(committed: Committed) -> list[Target]:

@@ -27,45 +27,19 @@ from tests.files import backdate, place
 from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import (
     THREAD,
+    WORK_STEPS,
     Rollout,
     answer,
     call,
     compacted,
-    developer,
     meta,
     output,
     reasoning,
-    turn_context,
     user,
-    world_state,
+    work,
 )
 
-from .scenes import Scene, deleted_by
-
-STEPS = 6
-
-
-def work(*more: dict[str, Any], paginated: bool = True) -> Rollout:
-    """A thread worth compacting: calls with long outputs."""
-    steps = [
-        item
-        for step in range(STEPS)
-        for item in (
-            answer(f"Step {step}."),
-            call(f"c{step}", path=f"src/part_{step}.py"),
-            output(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(300))),
-        )
-    ]
-    start = [meta(), developer(), world_state(), turn_context(), user("Mend the parser.")]
-    end = [answer("It is mended."), user("Now the tests.")]
-    return Rollout(*start, *steps, *end, *more, paginated=paginated)
-
-
-def thread(redline: Installation, rollout: Rollout, writer: str) -> Scene:
-    directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
-    path = directory / f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
-    place(path, rollout.content)
-    return Scene(path, "codex", writer)
+from .scenes import Scene, codex_scene, deleted_by
 
 
 def sent(path: Path) -> list[Any]:
@@ -84,7 +58,7 @@ def refused(act: Callable[[], object]) -> str:
 
 @pytest.mark.parametrize("paginated", [True, False])
 def test_a_compaction_is_undone_by_the_fuller_list(redline: Installation, paginated: bool) -> None:
-    scene = thread(redline, work(paginated=paginated), "compacted")
+    scene = codex_scene(redline, work(paginated=paginated), "compacted")
     before = sent(scene.path)
     scene.compact()
     assert len(sent(scene.path)) < len(before)
@@ -96,7 +70,7 @@ def test_a_compaction_is_undone_by_the_fuller_list(redline: Installation, pagina
 
 
 def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     before = sent(scene.path)
     wanted = next(target.entry_id for target in deleted_by(scene.compact()))
     added = Rollout(user("And now?"), answer("Done."), first=90)
@@ -127,7 +101,7 @@ def test_reasoning_comes_back_with_what_follows_it(redline: Installation) -> Non
         user("On."),
         answer("c"),
     ]
-    scene = thread(redline, Rollout(*start), "compacted")
+    scene = codex_scene(redline, Rollout(*start), "compacted")
     before = sent(scene.path)
     deleted = {
         target.entry_id for target in deleted_by(scene.compact(preserve_recent=1, compression_ratio=0.1))
@@ -145,7 +119,7 @@ def branch(path: Path) -> list[Any]:
 
 
 def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     scene.compact(compression_ratio=0.9)
     between = sent(scene.path)
     scene.compact(compression_ratio=0.4)
@@ -155,7 +129,7 @@ def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> 
 
 
 def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: Installation) -> None:
-    scene = thread(redline, work(), "fork")
+    scene = codex_scene(redline, work(), "fork")
     content, before = scene.path.read_bytes(), sent(scene.path)
     made = scene.compact()
     assert made.created is not None
@@ -168,7 +142,7 @@ def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: In
 
 
 def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installation) -> None:
-    scene = thread(redline, work(), "fork")
+    scene = codex_scene(redline, work(), "fork")
     made = scene.compact(compression_ratio=0.9).created
     assert made is not None
     backdate(made)
@@ -188,7 +162,7 @@ def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installati
 def test_a_fork_that_codex_opens_meanwhile_is_not_deleted(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = thread(redline, work(), "fork")
+    scene = codex_scene(redline, work(), "fork")
     made = scene.compact().created
     assert made is not None
     backdate(made)
@@ -203,7 +177,7 @@ def test_a_fork_that_codex_opens_meanwhile_is_not_deleted(
 
 
 def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     backup = scene.compact().backup.path
     content = scene.path.read_bytes()
     yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
@@ -218,7 +192,7 @@ def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None
 
 def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation) -> None:
     opaque = {"type": "compaction", "encrypted_content": "x" * 400}
-    scene = thread(redline, work(compacted(user("Mend the parser."), opaque)), "fork")
+    scene = codex_scene(redline, work(compacted(user("Mend the parser."), opaque)), "fork")
     assert len(sent(scene.path)) == 2
     last = branch(scene.path)[-1]
     session = index_file(scene.path)
@@ -227,7 +201,7 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation)
 
     made = fork_session(session, leaf, datetime.now(UTC))
 
-    assert len(sent(made.real_path())) == 3 * STEPS + 4
+    assert len(sent(made.real_path())) == 3 * WORK_STEPS + 4
     assert scene.path.read_bytes().count(b"\n") == 26
 
 
@@ -245,7 +219,7 @@ def open_in_codex(path: Path) -> Iterator[None]:
 
 
 def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     content = scene.path.read_bytes()
     with open_in_codex(scene.path):
         assert refused(scene.compact) == "open_in_agent"
@@ -257,7 +231,7 @@ def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installati
 
 
 def test_an_undo_does_not_append_to_an_open_thread_either(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     content = scene.path.read_bytes()
     with open_in_codex(scene.path):
@@ -266,7 +240,7 @@ def test_an_undo_does_not_append_to_an_open_thread_either(redline: Installation)
 
 
 def test_every_line_has_the_next_ordinal(redline: Installation) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     scene.undo()
     ordinals = [json.loads(line)["ordinal"] for line in scene.path.read_bytes().splitlines()]
@@ -276,7 +250,7 @@ def test_every_line_has_the_next_ordinal(redline: Installation) -> None:
 def test_a_thread_that_may_be_open_is_appended_to_after_a_confirmation(
     redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = thread(redline, work(), "compacted")
+    scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
     place(scene.path.parents[4] / "thread-writer-locks" / f"{THREAD}.lock", b"")

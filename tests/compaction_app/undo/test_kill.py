@@ -26,8 +26,9 @@ from tests.compaction_app.commit.test_kill_commands import ROUNDS, SEED, killed
 from tests.files import backdate, snapshot
 from tests.installation import Installation
 from tests.kill_steps import killed_before
+from tests.sessions_app.agents.codex.rollouts import work
 
-from .scenes import Scene, deleted_by, scene
+from .scenes import Scene, codex_scene, deleted_by, scene
 
 MOST = 2_000
 """More steps than any undo has."""
@@ -76,6 +77,9 @@ WAYS = [
     pytest.param("atomic-0.8", "context-compaction", ("e5",), False, UndoWay.SMALLER, id="smaller"),
     pytest.param("atomic-0.8", "context-compaction", (), True, UndoWay.FORK, id="fork"),
     pytest.param("pi", "fork", (), False, UndoWay.REMOVAL, id="removal"),
+    pytest.param("codex", "compacted", (), False, UndoWay.EDITS, id="fuller list"),
+    pytest.param("codex", "compacted", ("7",), False, UndoWay.EDITS, id="fuller list with one entry"),
+    pytest.param("codex", "fork", (), False, UndoWay.REMOVAL, id="removal of a thread"),
 ]
 
 
@@ -91,7 +95,12 @@ class Kills:
         continued: bool,
         way: UndoWay,
     ) -> None:
-        self.scene, self.entries, self.way = scene(redline, reader, writer, steps=4), entries, way
+        self.scene = (
+            codex_scene(redline, work(), writer)
+            if reader == "codex"
+            else scene(redline, reader, writer, steps=4)
+        )
+        self.entries, self.way = entries, way
         self.committed = self.scene.compact()
         assert set(entries) <= {target.entry_id for target in deleted_by(self.committed)}
         self.made = [self.committed.created] if self.committed.created is not None else []

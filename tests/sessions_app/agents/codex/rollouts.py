@@ -141,6 +141,25 @@ class Rollout:
         return path
 
 
+WORK_STEPS = 6
+
+
+def work(*more: Item, paginated: bool = True) -> Rollout:
+    """A thread worth compacting: calls with long outputs."""
+    steps = [
+        item
+        for step in range(WORK_STEPS)
+        for item in (
+            answer(f"Step {step}."),
+            call(f"c{step}", path=f"src/part_{step}.py"),
+            output(f"c{step}", " ".join(f"line_{step}_{number}" for number in range(300))),
+        )
+    ]
+    start = [meta(), developer(), world_state(), turn_context(), user("Mend the parser.")]
+    end = [answer("It is mended."), user("Now the tests.")]
+    return Rollout(*start, *steps, *end, *more, paginated=paginated)
+
+
 class Parsed:
     """A parsed rollout."""
 
