@@ -56,7 +56,10 @@ def is_opencode_store(store: Mapping[str, Any]) -> bool:
 def store_lines(store: Mapping[str, Any]) -> Iterator[bytes]:
     """The lines of the session in a store."""
     session, messages, parts = _rows(store) if "messages" in store else _documents(store)
-    rows = [session_row(session, 0), *in_order(messages, parts)]
+    rows = [
+        session_row(session, 0),
+        *in_order({row.id: row for row in messages}, ((row.message_id, row) for row in parts)),
+    ]
     revert = session.get("revert")
     if revert:
         data = str(revert).encode() if isinstance(revert, str) else stringify(revert).encode()

@@ -74,8 +74,8 @@ def _rows_of(path: Path, storage: Path) -> list[Row]:
     if state.size > SESSION_LIMIT:
         raise BadInput("not_a_session", f"{path} is larger than {SESSION_LIMIT:,} bytes. {NOTHING_READ}")
     recorded = _object(_read(path))
-    messages = list(_documents(storage / MESSAGE / path.stem, MESSAGE))
-    parts = (part for message in messages for part in _documents(storage / PART / message.id, PART))
+    messages = {row.id: row for row in _documents(storage / MESSAGE / path.stem, MESSAGE)}
+    parts = ((key, part) for key in messages for part in _documents(storage / PART / key, PART))
     session = session_row(_columns(recorded, path.stem), state.mtime_ns)
     rows = [session, *in_order(messages, parts)]
     revert = mapping_of(recorded.get("revert"))

@@ -1,6 +1,7 @@
 """A session of OpenCode as lines, each rendered from one row. Its order is the client's.
 
     {"type":"session","data":{"title":…},"id":"ses_…"}
+    {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        parts whose message is missing, by id
     {"type":"message","data":…,"id":"msg_…"}                       by time of creation and id
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
     {"type":"revert","data":…,"after":"prt_…"}                     if messages are reverted
@@ -12,7 +13,7 @@ come after it, so that no recorded text can take their place: of equal names the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sessions_app.sessionlog.jsjson import stringify
 
@@ -23,12 +24,15 @@ REVERT: Final = "revert"
 HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "directory", "title", "version", "time_created")
 """What a session row says for good, or nearly: the other columns change with every step."""
 
+Key = TypeVar("Key")
+
 
 class Row(NamedTuple):
     """A row of a session, without its data."""
 
     type: str
     id: str
+    """Empty if it has none that is a text."""
     length: int
     """The size of its data in bytes."""
     updated: int = 0
@@ -39,6 +43,8 @@ class Row(NamedTuple):
     """The last row before the reverted ones; None if there is none."""
     data: bytes | None = None
     """Its data, if it is not to be fetched."""
+    number: int = 0
+    """Its number in its table, by which its data is fetched; 0 in a store without tables."""
 
 
 def frame(row: Row) -> tuple[bytes, bytes]:
@@ -64,7 +70,12 @@ def size_of(row: Row) -> int:
 
 
 def identity_of(row: Row) -> str:
-    """What changes whenever the line of a row does."""
+    """What changes whenever the line of a row does, as far as that shows without reading its data.
+
+    Data of the same size under the same `updated` is taken for unchanged. The client sets that with every change, but
+    another program may not. Such a change is not noticed by what has read the row before, until a row before it
+    changes; it cannot be overwritten unseen, because every write compares the exact data under the database's lock.
+    """
     said = row.updated if row.data is None else row.data.decode("utf-8", "replace")
     return f"{row.id}:{row.length}:{said}"
 
@@ -85,7 +96,8 @@ def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> R
 
     `rows` are the others, in order. With a part, its message remains, up to that part.
     """
-    first = next((at for at, row in enumerate(rows) if row.id == revert.get("messageID")), None)
+    message_id = revert.get("messageID")
+    first = next((at for at, row in enumerate(rows) if row.id and row.id == message_id), None)
     if first is None:
         return None
     if revert.get("partID"):
@@ -95,9 +107,9 @@ def revert_row(data: bytes, revert: Mapping[str, Any], rows: Sequence[Row]) -> R
     return Row(REVERT, "", len(data), after=after, data=data)
 
 
-def in_order(messages: Iterable[Row], parts: Iterable[Row]) -> list[Row]:
-    """Each message, followed by its parts; both are in order, and parts without a message are left out."""
-    of_message: dict[str, list[Row]] = {}
-    for part in parts:
-        of_message.setdefault(part.message_id, []).append(part)
-    return [row for message in messages for row in (message, *of_message.get(message.id, ()))]
+def in_order(messages: Mapping[Key, Row], parts: Iterable[tuple[Key, Row]]) -> list[Row]:
+    """Each message, followed by its parts, which have its key; both are in order. Parts of other keys are left out."""
+    of_message: dict[Key, list[Row]] = {}
+    for key, part in parts:
+        of_message.setdefault(key, []).append(part)
+    return [row for key, message in messages.items() for row in (message, *of_message.get(key, ()))]

@@ -38,10 +38,10 @@ def discover(root: Path) -> Discovery:
             unlisted.append(RefusedPath(root / name, fault.message))
             continue
         for one in found:
-            path = root / name / one.id
-            if ID.match(one.id):
+            if isinstance(one.id, str) and ID.match(one.id):
+                path = root / name / one.id
                 paths.append(path)
-                changed[path] = one.updated * 1_000_000
+                changed[path] = one.changed_ns
             else:
                 refused.append(RefusedPath(root / name, f"has a session whose id is not usable: {one.id!r}"))
     for project in _names(root / STORE, unlisted):

@@ -94,11 +94,11 @@ class OpenCodeParser:
             row = parse(line.raw)
         except ValueError as fault:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, f"is not valid JSON ({fault})")
+            self._report(kind, line, f"{_named(line.raw)} is not valid JSON ({fault})")
             return []
         data = row.get("data") if isinstance(row, dict) else None
         if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, "contains no object")
+            self._report(DamageKind.NOT_AN_OBJECT, line, f"{_named(line.raw)} contains no object")
             return []
         self.state.version = CURRENT_VERSION
         self.state.recognised = True
@@ -157,8 +157,11 @@ class OpenCodeParser:
 
     def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> list[Recorded]:
         message = msgspec.convert(self.state.extra.get("message", {"id": "", "role": ""}), SpokenMessage)
-        if message.id != message_id:
-            message = SpokenMessage(message_id, "")
+        if not message_id or message.id != message_id:
+            # The client never sends it. It is in no branch, so that a writer neither deletes nor copies it.
+            what = f"the message of the part {row_id} is missing or damaged: {message_id}"
+            self._report(DamageKind.NO_MESSAGE, line, what)
+            return []
         recorded_type = well_formed(text_of(part.get("type")))
         if recorded_type == "step-start":
             message.steps += 1
@@ -227,6 +230,17 @@ class OpenCodeParser:
             self.torn += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
+
+
+def _named(raw: bytes) -> str:
+    """The row of a line whose data is damaged: its type and id come after the data."""
+    _, comma, behind = raw.rpartition(b',"id":')
+    try:
+        row_id = mapping_of(parse(b'{"id":' + behind)).get("id") if comma else None
+    except ValueError:
+        row_id = None
+    row_type = MESSAGE if raw.startswith(b'{"type":"message"') else PART
+    return f"the {row_type} {row_id}" if row_id else "the row"
 
 
 def _data_in(raw: bytes, row: Row) -> tuple[int, int]:

@@ -3,7 +3,8 @@
     DIRECTORY/opencode.db/ses_1        the rows of the session; also in opencode-CHANNEL.db
 
 The database is opened read-only, with what its write-ahead log has. One transaction gives everything that is read of a
-session, whatever the client writes meanwhile. The sizes of rows give the offsets; their data is read on demand.
+session, whatever the client writes meanwhile. The sizes of rows give the offsets; their data is read on demand, by the
+number that SQLite gives each row: an id may be anything in a damaged database, or be there twice.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.storage.agent_database import bytes_of, opened_database, row_of, state_of
+from sessions_app.storage.agent_database import opened_database, row_of, state_of
 from sessions_app.storage.files import FileState, file_state
 from sessions_app.storage.rendered import RenderedLine
 
@@ -40,30 +41,43 @@ ID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}\Z")
 NOTHING_READ: Final = "It was not read."
 _BYTES: Final = "octet_length({})" if sqlite3.sqlite_version_info >= (3, 43) else "length(CAST({} AS BLOB))"
 _MESSAGES: Final = (
-    f"SELECT id, {_BYTES.format('data')}, time_updated FROM message"  # noqa: S608  # a constant
+    f"SELECT rowid, id, {_BYTES.format('data')}, time_updated FROM message"  # noqa: S608  # a constant
     " WHERE session_id = ? ORDER BY time_created, id"
 )
 _PARTS: Final = (
-    f"SELECT part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608  # a constant
+    f"SELECT message.rowid, part.rowid, part.id, {_BYTES.format('part.data')}, part.time_updated, part.message_id"  # noqa: S608  # a constant
     " FROM message JOIN part ON part.message_id = message.id WHERE message.session_id = ? ORDER BY part.id"
 )
+_LOST_PARTS: Final = (
+    f"SELECT rowid, id, {_BYTES.format('data')}, time_updated, message_id FROM part"  # noqa: S608  # a constant
+    " WHERE session_id = ? AND NOT EXISTS (SELECT 1 FROM message WHERE id = part.message_id) ORDER BY id"
+)
 _DATA: Final = {
-    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE id = CAST(? AS TEXT)",
-    PART: "SELECT CAST(data AS BLOB) FROM part WHERE id = CAST(? AS TEXT)",
+    MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
+    PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
 }
 SESSION_TABLES: Final[Mapping[str, str]] = {SESSION: "id", MESSAGE: "session_id", PART: "session_id"}
 _LISTING: Final = (
-    "SELECT id, max(time_updated,"
-    " coalesce((SELECT max(time_updated) FROM message WHERE session_id = session.id), 0),"
-    " coalesce((SELECT max(time_updated) FROM part WHERE session_id = session.id), 0)) FROM session"
+    "SELECT id, max(updated), count(*), coalesce(sum(updated % 999983), 0) FROM"
+    " (SELECT id, CAST(time_updated AS INTEGER) AS updated, 1 AS is_session FROM session"
+    " UNION ALL SELECT session_id, CAST(time_updated AS INTEGER), 0 FROM message"
+    " UNION ALL SELECT session_id, CAST(time_updated AS INTEGER), 0 FROM part)"
+    " {} GROUP BY id HAVING max(is_session)"
 )
+_NS: Final = 1_000_000
+"""The nanoseconds of a millisecond, in which OpenCode counts."""
 
 
 class ListedSession(NamedTuple):
-    """A session of a database, and when it was last changed, in milliseconds. The id can be any text."""
+    """A session of a database. The id can be any value.
 
-    id: str
-    updated: int
+    `changed_ns` is when one of its rows was last changed, in nanoseconds. What is below a millisecond stands for the
+    number of its rows and all their times, so that another value shows a row that was removed or changed. A row whose
+    data is replaced without a new time is not noticed before the session is read; the client always sets the time.
+    """
+
+    id: object
+    changed_ns: int
 
 
 def is_database(path: Path) -> bool:
@@ -82,7 +96,7 @@ class DatabaseSource:
         self._connection = connection
         self.identity = (state.device, state.inode)
         self._rows = rows_of(connection, path)
-        self.changed_ns = max(row.updated for row in self._rows) * 1_000_000
+        self.changed_ns = _listed(connection, "WHERE id = ?", path.name)[0].changed_ns
         self.lines: Sequence[RenderedLine] = [
             RenderedLine(size_of(row), identity_of(row)) for row in self._rows
         ]
@@ -93,7 +107,7 @@ class DatabaseSource:
 
     def _data(self, row: Row) -> bytes:
         """Nothing if a damaged index named a row that does not exist: the reader then refuses the line."""
-        found = self._connection.execute(_DATA[row.type], (bytes_of(row.id),)).fetchone()
+        found = self._connection.execute(_DATA[row.type], (row.number,)).fetchone()
         return bytes(found[0] or b"") if found is not None else b""
 
 
@@ -102,15 +116,13 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     session = row_of(connection, SESSION, path.name)
     if session is None:
         raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
-    messages = (
-        Row(MESSAGE, str(row_id), size or 0, _time(updated))
-        for row_id, size, updated in connection.execute(_MESSAGES, (path.name,))
-    )
-    parts = (
-        Row(PART, str(row_id), size or 0, _time(updated), str(message_id))
-        for row_id, size, updated, message_id in connection.execute(_PARTS, (path.name,))
-    )
-    rows = [session_row(session, _time(session.get("time_updated"))), *in_order(messages, parts)]
+    messages = {
+        number: Row(MESSAGE, _id(row_id), size or 0, _time(updated), number=number)
+        for number, row_id, size, updated in connection.execute(_MESSAGES, (path.name,))
+    }
+    parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (path.name,)))
+    lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (path.name,)))
+    rows = [session_row(session, _time(session.get("time_updated"))), *lost, *in_order(messages, parts)]
     reverted = _revert(session.get("revert"), rows)
     return [*rows, reverted] if reverted is not None else rows
 
@@ -142,7 +154,23 @@ def session_state(path: Path) -> FileState | None:
 def listed_sessions(database: Path) -> list[ListedSession]:
     """Every session of a database."""
     with opened_database(database, "Its sessions were not listed.") as connection:
-        return [ListedSession(str(found), _time(updated)) for found, updated in connection.execute(_LISTING)]
+        return _listed(connection)
+
+
+def _listed(connection: sqlite3.Connection, condition: str = "", *values: str) -> list[ListedSession]:
+    return [
+        ListedSession(row_id, _time(updated) * _NS + (rows + times) % _NS)
+        for row_id, updated, rows, times in connection.execute(_LISTING.format(condition), values)
+    ]
+
+
+def _part(number: int, row_id: object, size: int | None, updated: object, message_id: object) -> Row:
+    return Row(PART, _id(row_id), size or 0, _time(updated), _id(message_id), number=number)
+
+
+def _id(value: object) -> str:
+    """An id as recorded; empty if it is not a text."""
+    return value if isinstance(value, str) else ""
 
 
 def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
@@ -156,4 +184,5 @@ def _revert(recorded: object, rows: Sequence[Row]) -> Row | None:
 
 
 def _time(value: object) -> int:
-    return int(value) if isinstance(value, int | float) and 0 < value < 2**53 else 0
+    """A time in milliseconds; 0 if it is not one whose nanoseconds can be stored."""
+    return int(value) if isinstance(value, int | float) and 0 < value < 2**63 // _NS else 0

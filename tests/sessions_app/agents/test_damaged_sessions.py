@@ -15,11 +15,13 @@ import pytest
 
 from devtools.bench.line_damage import damaged_lines
 from sessions_app.agents.registry import agent_at
+from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.files import snapshot
+from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
 from tests.sessions_app.agents.claude_code.test_random_plans import story
 from tests.sessions_app.agents.codex import rollouts
@@ -122,27 +124,76 @@ def test_damaged_exports_of_opencode(first: int, tmp_path: Path) -> None:
     assert read > BATCH // 2
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_damaged_rows_of_opencode(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
+DAMAGED_VALUES: Final = (
+    None,
+    7,
+    -1.5,
+    b"",
+    b"\0\xff",
+    b"prt_0006",
+    "",
+    "{",
+    "[]",
+    '"x"',
+    '{"type":7}',
+    1 << 52,
+)
+COLUMNS: Final = {
+    "session": ("title", "directory", "parent_id", "revert", "time_created", "time_updated"),
+    "message": ("id", "data", "time_created", "time_updated"),
+    "part": ("id", "message_id", "session_id", "data", "time_updated"),
+}
+
+
+def damage_rows(store: OpenCodeStore, chance: random.Random) -> None:
+    """Replace values of random rows: of another type, of another row, or with damaged text."""
+    with closing(sqlite3.connect(store.database)) as connection, connection:
+        connection.text_factory = bytes
+        for table in chance.choices(list(COLUMNS), weights=(1, 2, 6), k=chance.randint(1, 6)):
+            column = chance.choice(COLUMNS[table])
+            rows = connection.execute(f"SELECT rowid, {column} FROM {table}").fetchall()  # noqa: S608  # our tables
+            number, recorded = chance.choice(rows)
+            update = f"UPDATE {table} SET {column} = {{}} WHERE rowid = ?"  # noqa: S608  # our tables
+            if chance.random() < 0.5:
+                connection.execute(update.format("?"), (chance.choice(DAMAGED_VALUES), number))
+            elif column == "data" and isinstance(recorded, bytes):
+                damaged = damaged_lines([recorded], chance)
+                connection.execute(update.format("CAST(? AS TEXT)"), (damaged, number))
+            else:
+                connection.execute(update.format("CAST(? AS TEXT)"), (chance.choice(rows)[1], number))
+
+
+def recorded_rows(store: OpenCodeStore) -> dict[str, list[tuple[object, ...]]]:
+    """All rows; texts as bytes, whatever they are."""
+    with closing(sqlite3.connect(store.database)) as connection:
+        connection.text_factory = bytes
+        return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in COLUMNS}  # noqa: S608  # our tables
+
+
+@batches
+def test_damaged_rows_of_opencode(first: int, tmp_path: Path, redline: Installation) -> None:
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
-    with closing(sqlite3.connect(store.database)) as connection, connection:
-        for select, update in (
-            ("SELECT id, data FROM message", "UPDATE message SET data = ? WHERE id = ?"),
-            ("SELECT id, data FROM part", "UPDATE part SET data = ? WHERE id = ?"),
-        ):
-            for row_id, data in chance.sample(connection.execute(select).fetchall(), 3):
-                damaged = damaged_lines([data.encode()], chance)
-                value = chance.choice([damaged, damaged.decode("utf-8", "replace"), 7, b"\0"])
-                connection.execute(update, (value, row_id))
-        connection.execute(
-            "UPDATE session SET revert = ?", (chance.choice([None, "{", "[]", '{"messageID":7}']),)
-        )
-        connection.execute("UPDATE part SET message_id = 'msg_gone' WHERE rowid = ?", (chance.randint(1, 9),))
-    before = list(store.run("SELECT * FROM part ORDER BY id"))
-    assert use(path) is not None
-    assert list(store.run("SELECT * FROM part ORDER BY id")) == before
+    store.drop_keys()
+    store.run("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = store.database.read_bytes()
+    rows = 1 + sum(len(store.run(f"SELECT 1 FROM {table}")) for table in ("message", "part"))  # noqa: S608  # our tables
+    for seed in range(first, first + BATCH):
+        damage_rows(store, random.Random(seed))
+        before = recorded_rows(store)
+        with agent_at(path).open(path) as reader:
+            lines = b"".join(reader.chunks(0)).count(b"\n")
+        moved = [row for row in before["part"] if row[2] != b"ses_1"]
+        assert rows - len(moved) <= lines <= 2 * rows
+        loaded = use(path)
+        assert loaded is not None
+        named = {entry.number for entry in loaded.log.entries} | {fault.number for fault in loaded.log.damage}
+        assert named == set(range(1, lines + 1))
+        index_file(path)
+        assert recorded_rows(store) == before
+        for name in store.directory.iterdir():
+            name.unlink()
+        store.database.write_bytes(content)
 
 
 @pytest.mark.parametrize("seed", range(30))

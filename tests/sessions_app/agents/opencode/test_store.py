@@ -14,6 +14,7 @@ import pytest
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.registry import agent_of
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.session import DamageKind
 from sessions_app.storage.files import Fingerprint, GrowthKind
 from sessions_app.storage.session_loader import continue_loading, load_session
 from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_session
@@ -70,6 +71,48 @@ def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore
     entries = len(load_session(path).log.entries)
     store.run(statement)
     assert len(load_session(path).log.entries) >= entries - 2
+
+
+@pytest.mark.parametrize(
+    ("statement", "detail"),
+    [
+        ("UPDATE part SET id = x'ff00' WHERE id = 'prt_0006'", "the row has no usable id"),
+        ("UPDATE part SET id = NULL WHERE id = 'prt_0006'", "the row has no usable id"),
+        ("UPDATE part SET data = x'ff00' WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
+        ("UPDATE part SET data = NULL WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
+        ("UPDATE part SET data = '[\"part\"]' WHERE id = 'prt_0006'", "the part prt_0006 contains no object"),
+        (
+            "UPDATE part SET message_id = 'msg_9' WHERE id = 'prt_0006'",
+            "the message of the part prt_0006 is missing or damaged: msg_9",
+        ),
+        (
+            "UPDATE part SET message_id = x'ff' WHERE id = 'prt_0006'",
+            "the message of the part prt_0006 is missing or damaged",
+        ),
+        ("UPDATE message SET data = '{' WHERE id = 'msg_0010'", "the message msg_0010 is not valid JSON"),
+    ],
+)
+def test_a_damaged_row_is_named_and_the_others_are_read(
+    store: OpenCodeStore, statement: str, detail: str
+) -> None:
+    path = worked_session(store)
+    entries = load_session(path).log.entries
+    store.drop_keys()
+    store.run(statement)
+    loaded = load_session(path)
+    assert loaded.log.damage[0].detail.startswith(detail)
+    ids = {entry.id for entry in loaded.log.entries}
+    hidden = [entry for entry in entries if entry.id not in ids]
+    assert {entry.reply.partition("/")[0] or entry.id for entry in hidden} in ({"msg_0003"}, {"msg_0010"})
+
+
+def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
+    path = store.session()
+    store.assistant("One.", "Two.")
+    store.drop_keys()
+    store.run("UPDATE part SET id = 'prt_0002'")
+    assert [b"One." in line or b"Two." in line for line in content(path).splitlines()[-2:]] == [True, True]
+    assert load_session(path).tree.damage[0].kind == DamageKind.DUPLICATE_ID
 
 
 def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None:
@@ -173,9 +216,45 @@ def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
     assert header.parent_session == "ses_1"
 
 
-@pytest.mark.parametrize("session_id", ["../x", "a/b", "", "a\0b", "x" * 200])
-def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: str) -> None:
-    store.session(session_id)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM part WHERE id = 'prt_0006'",
+        "UPDATE part SET time_updated = 9 WHERE id = 'prt_0006'",
+        "UPDATE message SET time_updated = time_updated + 1 WHERE id = 'msg_0001'",
+        "DELETE FROM message WHERE id = 'msg_0001'",
+        "UPDATE session SET time_updated = time_updated + 1",
+    ],
+)
+def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, statement: str) -> None:
+    path = worked_session(store)
+    other = worked_session(store, session_id="ses_2")
+    before = OPENCODE.discover(store.directory).changed_ns
+    store.run(f"{statement}{' AND' if 'WHERE' in statement else ' WHERE'} id NOT IN (SELECT 'ses_2')")
+    after = OPENCODE.discover(store.directory).changed_ns
+    assert after[path] != before[path]
+    assert after[other] == before[other]
+    state = OPENCODE.state(path)
+    assert state is not None
+    assert state.mtime_ns == after[path]
+
+
+@pytest.mark.parametrize("value", ["x'ff'", "NULL", "'soon'", "4503599627370496", "9e999", "-1"])
+def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, value: str) -> None:
+    path = worked_session(store)
+    store.drop_keys()
+    store.run(f"UPDATE session SET time_updated = {value}")  # noqa: S608  # our value
+    state = OPENCODE.state(path)
+    assert state is not None
+    assert OPENCODE.discover(store.directory).changed_ns == {path: state.mtime_ns}
+    assert 0 <= state.mtime_ns < 2**63
+
+
+@pytest.mark.parametrize("session_id", ["../x", "a/b", "", "a\0b", "x" * 200, None, b"ses_1"])
+def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: str | bytes | None) -> None:
+    store.session()
+    store.drop_keys()
+    store.run("UPDATE session SET id = ?", session_id)
     found = OPENCODE.discover(store.directory)
     assert not found.paths
     assert len(found.refused) == 1
