@@ -30,7 +30,9 @@ from .service import (
     RestoreDifference,
     difference,
     find_backup,
+    keeps_its_bytes,
     list_backups,
+    require_replaceable,
     restore_needs,
     restored_session,
     state_of,
@@ -136,6 +138,8 @@ class BackupRow:
     """What it would bring back, in words."""
     fault: str = ""
     """Why that is unknown, or why the backup could not be verified."""
+    keeps_session: bool = False
+    """Whether the session must not lose bytes, so that an undo takes the place of a restore."""
 
     @property
     def name(self) -> str:
@@ -143,9 +147,14 @@ class BackupRow:
 
     @property
     def undo_of(self) -> int | None:
-        """The run whose undo puts its rows back; None if there is none, or it has a whole session."""
+        """The run whose undo brings back what it has; None if there is none, or a restore does that."""
         compaction = self.listed.compaction
-        return compaction.run_id if self.listed.has_rows and compaction is not None else None
+        return compaction.run_id if compaction is not None and not self.can_replace else None
+
+    @property
+    def can_replace(self) -> bool:
+        """Whether the session can be replaced by it."""
+        return not (self.listed.has_rows or self.keeps_session)
 
     @property
     def anchor(self) -> str:
@@ -191,7 +200,12 @@ class BackupsView:
 
     @property
     def can_restore(self) -> bool:
-        return any(not row.listed.has_rows for row in self.rows)
+        return any(row.can_replace for row in self.rows)
+
+    @property
+    def keeps_session(self) -> bool:
+        """Whether the session must not lose bytes."""
+        return any(row.keeps_session for row in self.rows)
 
     @property
     def bytes(self) -> int:
@@ -238,6 +252,8 @@ def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) 
         return BackupRow(listed, _remembered(listed))
     if size is None:
         return BackupRow(listed, _remembered(listed), "nothing", "the session comes back")
+    if keeps_its_bytes(path):
+        return BackupRow(listed, _remembered(listed), keeps_session=True)
     if not compared:
         return BackupRow(listed, _remembered(listed))
     try:
@@ -269,11 +285,12 @@ class RestoreView:
 
 
 def view_restore(session: Session, name: str) -> RestoreView:
-    """What the restore would do. Raises BadInput `no_such_backup` and `backup_of_rows`, and what reading both files
-    raises."""
+    """What the restore would do. Raises BadInput `no_such_backup` and `backup_of_rows`, Conflict `append_only`, and
+    what reading both files raises."""
     path = session_file(session)
     listed = find_backup(path, name)
     restored_session(listed.file.path)
+    require_replaceable(path)
     # The state comes first: a write during the comparison then makes it outdated.
     shown = state_of(path, listed.file.path)
     state = file_state(path)

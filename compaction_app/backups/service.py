@@ -137,6 +137,21 @@ def restored_session(backup: Path) -> Path:
     return backup_files.session_of(backup)
 
 
+def keeps_its_bytes(session: Path) -> bool:
+    """Whether a session exists and must not lose bytes, so that no backup can replace it."""
+    return agent_at(session).is_append_only and file_state(session) is not None
+
+
+def require_replaceable(session: Path) -> None:
+    """Raises Conflict `append_only`."""
+    if keeps_its_bytes(session):
+        raise Conflict(
+            "append_only",
+            f"{agent_at(session).label} and other sessions refer to positions in {session}, so it must not lose bytes. "
+            f"{NOT_RESTORED} Undo the compaction instead, which appends what it deleted.",
+        )
+
+
 def recorded_hash(backup: Path) -> str | None:
     """The expected hash of a backup: from the database, else from the record beside it."""
     row = Backup.objects.filter(path=str(backup)).first()
@@ -286,13 +301,7 @@ def require_confirmations(
 
 
 def _require_restorable(session: Path, activity: Activity) -> None:
-    agent = agent_at(session)
-    if agent.is_append_only:
-        raise Conflict(
-            "append_only",
-            f"{agent.label} and other sessions refer to positions in {session}, so it must not lose bytes. "
-            f"{NOT_RESTORED} Undo the compaction instead, which brings back what it deleted.",
-        )
+    require_replaceable(session)
     if activity.elsewhere is not None and activity.elsewhere.is_certain:
         raise Conflict(
             "open_in_agent",

@@ -234,6 +234,8 @@ class ResultView:
     """The command that continues the session, or the new one."""
     is_in_database: bool
     """Whether rows were changed instead of lines appended."""
+    can_restore: bool
+    """Whether a backup can replace the session."""
     new_session: Session | None
     certificate: Certificate | None
 
@@ -267,6 +269,7 @@ def view_result(compaction: Compaction) -> ResultView:
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
     run = compaction.run
+    is_in_database = compaction.session.agent.database(compaction.session.path) is not None
     return ResultView(
         compaction=compaction,
         kinds=_kinds(snapshot_of(run).transcript, targets) if run is not None else [],
@@ -276,7 +279,8 @@ def view_result(compaction: Compaction) -> ResultView:
         line_number=number,
         line_bytes=length,
         resume=_resume_command(compaction),
-        is_in_database=compaction.session.agent.database(compaction.session.path) is not None,
+        is_in_database=is_in_database,
+        can_restore=not (is_in_database or compaction.session.agent.is_append_only),
         new_session=_new_session(compaction),
         certificate=stored_certificate(compaction),
     )

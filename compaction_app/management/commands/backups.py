@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from compaction_app.backups.service import list_backups
+from compaction_app.backups.service import keeps_its_bytes, list_backups
 from sessions_app.agents.registry import agent_at
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable
 from sessions_app.sessionlog.errors import BadInput
@@ -64,4 +64,8 @@ class Command(RedlineCommand):
             self.say(f"{printable(options['path'])} has no backups.")
         else:
             self.say_all(self.screen.table(COLUMNS, rows))
+            if keeps_its_bytes(path):
+                self.say(
+                    "The session must not lose bytes, so that none of them can replace it: use redline undo."
+                )
         return CHECK_FAILED if any(document["holds"] is False for document in documents) else None

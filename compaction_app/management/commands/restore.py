@@ -13,6 +13,7 @@ from compaction_app.backups.service import (
     needs_of,
     newer_lines,
     require_confirmations,
+    require_replaceable,
     restore,
     restored_session,
 )
@@ -47,6 +48,7 @@ class Command(RedlineCommand):
         session = restored_session(backup)
         if file_state(backup) is None:
             raise BadInput("no_such_file", f"{backup} does not exist. Nothing was restored.")
+        require_replaceable(session)
         newer = newer_lines(session, backup) if file_state(session) is not None else []
         if not options["yes"]:
             self._list("Would be removed", newer)

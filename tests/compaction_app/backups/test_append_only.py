@@ -1,0 +1,104 @@
+"""A session that must not lose bytes: no page and no command offers a restore, which would be refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import approval, commit_run, preflight_of
+from compaction_app.models import Run
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_file, index_roots
+from sessions_app.models import Session
+from tests.files import backdate, snapshot
+from tests.html import addresses, text_of
+from tests.installation import Installation
+from tests.runs import approve_proposals, plan_session
+from tests.sessions_app.agents.codex.rollouts import work
+
+
+@pytest.fixture
+def run(redline: Installation, settings: Any) -> Run:
+    """A committed run on a thread of Codex, below a configured root."""
+    settings.REDLINE = Configuration(
+        roots=[RootSetting(path=redline.home / ".codex" / "sessions", agent="codex")]
+    )
+    directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
+    path = backdate(work().save(directory))
+    index_roots()
+    run = approve_proposals(plan_session(Session.objects.get()))
+    now = timezone.now()
+    yes = Confirmations(live=True, below_target=True)
+    commit_run(run, yes, preflight_of(approval(run), now).digest(), now)
+    index_file(backdate(path))
+    return run
+
+
+@pytest.fixture
+def path(run: Run) -> Path:
+    return run.session.real_path()
+
+
+@pytest.fixture
+def backup(run: Run) -> Path:
+    return Path(run.compaction.backup.path)
+
+
+@pytest.fixture
+def page(run: Run) -> str:
+    return f"/sessions/{run.session.root_id}/{run.session.relative_path}"
+
+
+def test_the_list_offers_the_undo_instead(browser: Client, run: Run, page: str, backup: Path) -> None:
+    found = browser.get(f"{page}/backups")
+    links = addresses(found)
+    assert not [one for one in links if one.endswith("/restore")]
+    assert f"/runs/{run.pk}/undo" in links
+    assert "must not lose bytes" in text_of(found)
+    assert "Before you restore" not in text_of(found)
+    verified = browser.post(f"{page}/backups/{backup.name}/verify", headers={"HX-Request": "true"})
+    assert "Restore" not in text_of(verified)
+
+
+def test_a_kept_address_of_a_restore_says_why_there_is_none(
+    browser: Client, page: str, path: Path, backup: Path
+) -> None:
+    before = snapshot(path.parent)
+    shown = browser.get(f"{page}/backups/{backup.name}/restore")
+    assert shown.status_code == 409
+    assert "must not lose bytes" in text_of(shown)
+    assert "Restore this backup" not in text_of(shown)
+    assert browser.post(f"{page}/backups/{backup.name}/restore").status_code == 409
+    assert snapshot(path.parent) == before
+
+
+def test_the_result_does_not_lead_to_a_restore(browser: Client, run: Run) -> None:
+    found = text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "Undo" in found
+    assert "restore a backup" not in found
+
+
+def test_the_commands_say_what_to_do_instead(redline: Installation, path: Path, backup: Path) -> None:
+    listed = redline.call("backups", path)
+    assert "redline undo" in listed.out
+    for arguments in ((), ("--yes",)):
+        refused = redline.call("restore", backup, *arguments)
+        assert refused.code != 0
+        assert "must not lose bytes" in refused.err
+        assert "Undo" in refused.err
+        assert "--yes" not in refused.err
+        assert "Would be removed" not in refused.out
+
+
+def test_a_lost_session_is_restored_as_any_other(
+    browser: Client, page: str, path: Path, backup: Path
+) -> None:
+    path.unlink()
+    assert [one for one in addresses(browser.get(f"{page}/backups")) if one.endswith("/restore")]
+    shown = browser.get(f"{page}/backups/{backup.name}/restore")
+    assert "Restore this backup" in text_of(shown)
