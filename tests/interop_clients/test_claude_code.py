@@ -19,10 +19,10 @@ from devtools.bench.written_plans import (
     require_approved_context,
     write_plan,
 )
-from sessions_app.agents.base import Generation
+from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.running_clients import clients_with
+from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.paths import corpus
@@ -266,12 +266,13 @@ def test_the_companions_of_the_original_stay_where_they_are(client: ClaudeClient
     assert sorted(path for path in companions.rglob("*") if path.is_file()) == files
 
 
-@pytest.mark.parametrize("version", ["2.1.330"])
+@versions("claude-code")
 def test_a_running_client_has_its_session_open(client: ClaudeClient) -> None:
     path = client.session(client.say("first", said("One.")))
-    seen: list[tuple[int, ...]] = []
-    client.server.before_reply = lambda: seen.append(clients_with(path))
+    configuration = client.home / ".claude"
+    seen: list[OpenElsewhere | None] = []
+    client.server.before_reply = lambda: seen.append(open_elsewhere(path, configuration))
     client.say("second", said("Two."), resume=path.stem)
-    assert [len(found) for found in seen] == [1] * len(seen)
     assert seen
-    assert clients_with(path) == ()
+    assert all(found is not None and found.is_certain for found in seen)
+    assert open_elsewhere(path, configuration) is None

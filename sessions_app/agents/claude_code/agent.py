@@ -26,15 +26,14 @@ from .parser import ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules
-from .running_clients import PROJECTS, clients_with
+from .running_clients import PROJECTS, open_elsewhere
 from .sent import CURRENT, OLDER, sent_messages
 from .sent_lines import content_of
-from .settings import model_windows, read_settings, user_settings
+from .settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
 from .tree import ClaudeCodeTree
 
 _READER: Final = ClaudeCodeReader()
 _OLDER_READER: Final = OlderClaudeCodeReader()
-CONFIGURATION: Final = "CLAUDE_CONFIG_DIR"
 
 
 class ClaudeCodeAgent(SessionFileAgent):
@@ -42,7 +41,6 @@ class ClaudeCodeAgent(SessionFileAgent):
     label: str = "Claude Code"
     format: str = KEY
     program: str = "claude"
-    directory: str = ".claude"
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",
@@ -63,10 +61,10 @@ class ClaudeCodeAgent(SessionFileAgent):
     )
 
     def roots(self, environment: Mapping[str, str]) -> Sequence[str]:
-        return (f"{environment.get(CONFIGURATION) or f'~/{self.directory}'}/{PROJECTS}",)
+        return (str(config_directory(Path("~"), environment) / PROJECTS),)
 
     def owns(self, path: Path) -> bool:
-        return self.directory in path.parts
+        return DIRECTORY in path.parts
 
     def recognises(self, head: bytes) -> bool:
         return shows_format(head)
@@ -75,11 +73,7 @@ class ClaudeCodeAgent(SessionFileAgent):
         return companion_of(path, text)
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
-        clients = clients_with(path)
-        if not clients:
-            return None
-        processes = "process" if len(clients) == 1 else "processes"
-        return OpenElsewhere(f"is open in {self.label} ({processes} {', '.join(map(str, clients))})")
+        return open_elsewhere(path, config_directory(Path.home()))
 
     def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
         return ClaudeCodeTree(entries)

@@ -1,68 +1,134 @@
 """EDGE: the running clients of Claude Code that have a session open, as they register themselves.
 
     <configuration>/projects/<project>/<session id>.jsonl     a session
-    <configuration>/sessions/<pid>.json                       a client, until it ends: its session, and when it started
+    <configuration>/sessions/<pid>.json                       a client, until it ends
 
-A client that was killed leaves its file, and its process id may belong to another process later; so the recorded start
-is compared with the process, if the system shows that. The files are untrusted: no link in their path is followed.
+| recorded    | what it shows                                                                                     |
+|-------------|---------------------------------------------------------------------------------------------------|
+| `sessionId` | the session that the client has open                                                              |
+| `procStart` | when its process started: a client that was killed leaves its file, and another process may have  |
+|             | its id now                                                                                        |
+| `pidDomain` | the computer and the process namespace (a container, for example) in which the id is valid        |
+
+Older clients record only the first. What does not prove that the client has ended, or has another session open, counts
+as open; what cannot be read or belongs to another computer is uncertain. No link in the path of a file is followed.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.json_file import read_json_file
+from sessions_app.storage.files import real_path
 from sessions_app.storage.nofollow import scan_directory
 
 PROJECTS: Final = "projects"
 REGISTER: Final = "sessions"
 MAX_PID: Final = 2**31 - 1
+LABEL: Final = "Claude Code"
 _PROCESSES: Final = Path("/proc")
+_MACHINE: Final = Path("/etc/machine-id")
 _START: Final = 19
 """The place of the start time among the fields of a process after its name."""
+_TICKS: Final = re.compile(r"[0-9]{1,9}")
+"""A start time in ticks since the computer was started; a longer number may count something else."""
 
 
-def clients_with(session: Path) -> tuple[int, ...]:
-    """The ids of the running processes that have a session open, given its real path. Empty proves nothing: clients
-    before 2.1.330 may not register, and a session may be open on another computer."""
-    directory = session.parent.parent
-    if directory.name != PROJECTS:
-        return ()
-    register = directory.with_name(REGISTER)
-    return tuple(sorted(pid for pid in _registered(register) if _has_open(register, pid, session.stem)))
+def open_elsewhere(session: Path, configuration: Path) -> OpenElsewhere | None:
+    """Whether a running client has a session open, given its real path and the user's configuration directory.
+
+    None proves nothing: the client may run on another computer, with another register.
+    """
+    clients: set[int] = set()
+    possible: set[int] = set()
+    for register in _registers(session, configuration):
+        try:
+            for pid in _registered(register):
+                has_open = _has_open(register, pid, session.stem)
+                if has_open is not False:
+                    (clients if has_open else possible).add(pid)
+        except FileNotFoundError:
+            continue  # no client was ever started with this configuration
+        except OSError:
+            return OpenElsewhere(f"may be open in {LABEL}: {register} cannot be read", is_certain=False)
+    if clients:
+        return OpenElsewhere(f"is open in {LABEL} ({_processes(clients)})")
+    if possible:
+        reason = "which did not record its session, or runs elsewhere"
+        return OpenElsewhere(f"may be open in {LABEL} ({_processes(possible)}, {reason})", is_certain=False)
+    return None
+
+
+def _processes(pids: set[int]) -> str:
+    return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}"
+
+
+def _registers(session: Path, configuration: Path) -> Iterator[Path]:
+    """The registers of the clients that may have a session open: its directory may be linked into the configuration."""
+    projects = session.parent.parent
+    if projects.name == PROJECTS:
+        yield projects.with_name(REGISTER)
+    own = real_path(configuration)
+    if own != projects.parent and real_path(own / PROJECTS) == projects:
+        yield own / REGISTER
 
 
 def _registered(register: Path) -> Iterator[int]:
-    """The process ids that files are named after."""
-    try:
-        with scan_directory(register) as entries:
-            names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
-    except OSError:  # there is none, or it cannot be read: nothing is known
-        return
+    """The process ids that files, or links, are named after. Raises OSError."""
+    with scan_directory(register) as entries:
+        names = [entry.name for entry in entries]
     for name in names:
         stem, _, ending = name.partition(".")
         if ending == "json" and stem.isascii() and stem.isdigit() and 0 < int(stem) <= MAX_PID:
             yield int(stem)
 
 
-def _has_open(register: Path, pid: int, session_id: str) -> bool:
+def _has_open(register: Path, pid: int, session_id: str) -> bool | None:
+    """Whether a client has a session open; None if its file does not show it, or its process cannot be seen."""
     found = read_json_file(register / f"{pid}.json", inside=register)
-    return found is not None and found.values.get("sessionId") == session_id and _runs(pid, found.values)
+    if found is None:
+        return False
+    runs, recorded = _runs(pid, found.values), found.values.get("sessionId")
+    if not isinstance(recorded, str):
+        return None if runs is not False else False
+    return runs if recorded == session_id else False
 
 
-def _runs(pid: int, recorded: Mapping[str, Any]) -> bool:
-    """Whether this process exists and is not a later one with the same id."""
+def _runs(pid: int, recorded: Mapping[str, Any]) -> bool | None:
+    """Whether a client runs; None if its process cannot be seen from here."""
+    start, known = _start_of(pid), recorded.get("procStart")
+    is_comparable = start is not None and isinstance(known, str) and _TICKS.fullmatch(known) is not None
+    if is_comparable and start == known:
+        return True
+    own = _own_domain()
+    if own is not None and recorded.get("pidDomain", own) != own:
+        return None
+    return not is_comparable and _exists(pid)
+
+
+def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:
-        pass  # it exists, and belongs to another user
-    start = _start_of(pid)
-    return start is None or recorded.get("procStart") in (None, start)
+        pass  # it belongs to another user
+    return True
+
+
+def _own_domain() -> str | None:
+    """The computer and the process namespace of this process, as clients record them; None if the system has none."""
+    try:
+        namespace = (_PROCESSES / "self" / "ns" / "pid").readlink()
+    except OSError:
+        return None
+    machine = _MACHINE.read_text("utf-8", "replace").strip() if _MACHINE.is_file() else ""
+    return f"linux:{machine}:{namespace}"
 
 
 def _start_of(pid: int) -> str | None:
@@ -71,4 +137,4 @@ def _start_of(pid: int) -> str | None:
         fields = (_PROCESSES / str(pid) / "stat").read_text("utf-8", "replace")
     except OSError:
         return None
-    return fields.rpartition(")")[2].split()[_START]
+    return next(iter(fields.rpartition(")")[2].split()[_START:]), None)
