@@ -18,7 +18,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.packing import pack
-from sessions_app.storage.files import file_state, reported
+from sessions_app.storage.files import reported
 
 from .roots import known_roots, root_for
 
@@ -129,9 +129,10 @@ def remember_own_write(path: Path, size: int) -> None:
 
     `size` is the size of the session after that write; if it differs now, others have written to it since.
     """
-    state = file_state(path)
+    session = session_row(path)
+    state = session.agent.state(path)
     own = state.mtime_ns if state is not None and state.size == size else None
-    Session.objects.filter(pk=session_row(path).pk).update(own_write_ns=own)
+    Session.objects.filter(pk=session.pk).update(own_write_ns=own)
 
 
 def keep_fault(session: Session, fault: RedlineError) -> None:

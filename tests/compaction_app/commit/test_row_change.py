@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,16 @@ def test_a_session_is_indexed_like_any_other(path: Path) -> None:
     assert (session.title, session.cwd, session.read_as) == ("A title", "/home/dev/project", "opencode")
     assert (session.context_tokens, session.model) == (900, "model")
     assert not session.broken
+
+
+@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
+def test_what_redline_wrote_does_not_count_as_live(store: OpenCodeStore, path: Path, writer: str) -> None:
+    store.run("UPDATE session SET time_updated = ?", int(time.time() * 1000))
+    plan = approved(path, writer, RESULT, CALL)
+    assert index_file(path).is_live(datetime.now(UTC))
+    written = done(plan).created or path
+    session = index_file(written)
+    assert not session.is_live(datetime.now(UTC))
+    store.user("More.", session_id=written.name)
+    store.run("UPDATE message SET time_updated = ?", int(time.time() * 1000))
+    assert index_file(written).is_live(datetime.now(UTC))
