@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -19,12 +20,15 @@ from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.files import file_state
 from sessions_app.storage.session_loader import LoadedSession
 
 from .row_undo import branch_with
 
 OF_ANY_BRANCH: Final = frozenset({EntryKind.LABEL, EntryKind.NAME})
 """Kinds of entries that count for the whole session: leaving their branch changes nothing."""
+NOT_IN_FORCE: Final = frozenset({"undone_already", "not_in_session", "other_branch"})
+"""The errors that say that a compaction does not have to be undone."""
 DELETION_WRITER: Final = "context-compaction"
 """The writer of the lines that a session itself describes."""
 
@@ -75,7 +79,10 @@ def targets_of(recorded: Iterable[dict[str, Any]]) -> tuple[Target, ...]:
 
 
 def compaction_state(row: Compaction, present: LoadedSession) -> CompactionState:
-    """The state of a recorded compaction. Raises Conflict `undone_already`, `not_in_session` and `other_branch`."""
+    """The state of a recorded compaction.
+
+    Raises Conflict with a code of NOT_IN_FORCE; of a compaction of rows also `rows_changed` and `backup_gone`.
+    """
     if agent_at(present.path).database(present.path) is not None:
         return _state_of_rows(row, present)
     if row.created:
@@ -115,9 +122,11 @@ def unrecorded_state(entry_id: str, present: LoadedSession) -> CompactionState:
 def latest_state(session: Session, present: LoadedSession) -> CompactionState:
     """The latest compaction that can be undone: one on the active branch, otherwise a new session that was made.
 
-    Raises BadInput `no_compaction`.
+    Of compactions that changed rows, only that of the latest is looked at: earlier ones may be hidden by it. Raises
+    BadInput `no_compaction`, Conflict `rows_changed` and `backup_gone`.
     """
-    found = list(_states(session, present))
+    is_in_database = agent_at(present.path).database(present.path) is not None
+    found = list(islice(_states(session, present), 1 if is_in_database else None))
     recorded = session.own_entries
     for entry in reversed(present.tree.branch(present.leaf_id)):
         if entry.id not in recorded and _is_beside(entry, present.path):
@@ -142,11 +151,13 @@ def state_named(name: str, session: Session, present: LoadedSession) -> Compacti
 
 
 def _states(session: Session, present: LoadedSession) -> Iterator[CompactionState]:
-    for row in session.compactions.select_related("backup", "session__root").order_by("pk"):
+    """The recorded compactions that are in force, the one recorded last first."""
+    for row in session.compactions.select_related("backup", "session__root").order_by("-pk"):
         try:
             yield compaction_state(row, present)
-        except Conflict:  # undone already, or not on the active branch
-            continue
+        except Conflict as conflict:
+            if conflict.code not in NOT_IN_FORCE:
+                raise
 
 
 def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
@@ -163,10 +174,32 @@ def _state_of_rows(row: Compaction, present: LoadedSession) -> CompactionState:
         writer=row.writer,
         leaf_id=present.leaf_id,
         targets=targets,
-        branch=branch_with(row, targets, present),
+        branch=_branch_with(row, targets, present),
         last_line=row.pk,
         is_last=False,
     )
+
+
+def _branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
+    """The branch with these targets back. Raises Conflict `backup_gone` and `rows_changed`."""
+    backup = row.backup.path
+    if file_state(Path(backup)) is None:
+        raise Conflict(
+            "backup_gone",
+            f"{backup}, the backup of the rows that the compaction {row.entry_id} of {present.path} changed, is gone. "
+            "Nothing was undone. Nothing else has these rows, unless you have a copy of the backup: put it back there.",
+        )
+    try:
+        return branch_with(row, back, present)
+    except Conflict as conflict:
+        if conflict.code != "session_changed":
+            raise
+        raise Conflict(
+            "rows_changed",
+            f"A row that the compaction {row.entry_id} of {present.path} changed was changed again since, and an undo "
+            f"would discard that. Nothing was undone. Take the later change back first. {backup} has the row as it "
+            "was.",
+        ) from conflict
 
 
 def _state_of_fork(row: Compaction, present: LoadedSession) -> CompactionState:

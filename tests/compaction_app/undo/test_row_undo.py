@@ -117,8 +117,29 @@ def test_rows_that_somebody_has_changed_since_stay(store: OpenCodeStore, path: P
     done(approved(path, "prune", CALL, RESULT))
     store.run("UPDATE part SET data = replace(data, 'output', 'other') WHERE id = ?", RESULT)
     now = everything(store)
-    with pytest.raises(RedlineError) as raised:
+    with pytest.raises(RedlineError, match="changed again since") as raised:
         undone(path)
-    assert raised.value.code in {"session_changed", "no_compaction"}
+    assert raised.value.code == "rows_changed"
     assert everything(store) == now
     assert Compaction.objects.count() == 1
+
+
+def test_without_its_backup_a_compaction_is_not_undone(store: OpenCodeStore, path: Path) -> None:
+    done(approved(path, "prune", CALL, RESULT))
+    Path(Compaction.objects.get().backup.path).unlink()
+    now = everything(store)
+    with pytest.raises(RedlineError, match=r"has these rows, unless") as raised:
+        undone(path)
+    assert raised.value.code == "backup_gone"
+    assert everything(store) == now
+
+
+def test_compactions_of_the_same_rows_are_undone_one_by_one(store: OpenCodeStore, path: Path) -> None:
+    before = everything(store)
+    done(approved(path, "prune", CALL, RESULT))
+    pruned = everything(store)
+    done(approved(path, "delete", CALL, RESULT))
+    undone(path)
+    assert everything(store) == pruned
+    undone(path)
+    assert everything(store) == before
