@@ -22,9 +22,11 @@ from devtools.bench.written_plans import (
 from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.boundary import SINCE
 from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.claude_sessions import ClaudeSession
 from tests.paths import corpus
 from tests.sessions_app.agents.claude_code.test_random_plans import story
 
@@ -167,6 +169,20 @@ def test_a_session_is_sent_as_it_is_read(client: ClaudeClient, source: Callable[
     session_id = source(client)
     session = loaded(client, session_id)
     assert client.context(session_id) == expected(client, session, context_of(client, session))
+
+
+@versions("claude-code")
+def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client: ClaudeClient) -> None:
+    made = ClaudeSession()
+    made.user("p1")
+    made.reply("m1")
+    made.user("p2")
+    made.attachment("queued_command", "typed while busy", prompt="typed while busy", commandMode="prompt")
+    session_id = placed(client, made.content)
+    session = loaded(client, session_id)
+    sent = client.context(session_id)
+    assert sent == expected(client, session, context_of(client, session))
+    assert ("typed while busy" in str(sent)) is (client.version >= SINCE)
 
 
 @versions("claude-code")

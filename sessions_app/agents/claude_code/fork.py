@@ -10,18 +10,20 @@ Texts may name files in the directory of companions of the old session: it stays
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
-from .lines import is_nameless, json_of, line_without, lines_of_context, moved_line
+from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line
 
 CURATED: Final = "{} (curated with Redline)"
 COPIED: Final = "{} (forked with Redline)"
@@ -48,20 +50,37 @@ class ClaudeForkWriter:
         return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        lines = self._lines(branch, deletion, facts)
+        """Raises BadInput `ends_unsaid`."""
+        lost = blocks_by_entry(deletion.targets)
+        context = self._reader.rebuild(branch)
+        # The order is that of what survives: of a line with several entries, the first one may be gone.
+        left = [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None]
+        self._require_sent(left, facts)
+        lines = self._lines(lines_of_context(replace(context, messages=tuple(left)), branch), lost, facts)
         return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
         return ()
 
-    def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
-        lost = blocks_by_entry(deletion.targets)
+    def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
+        """Raise BadInput `ends_unsaid` if the agent would not send all that survives: versions before 2.1.143 leave out
+        attachments, and the output of commands, that nothing said follows."""
+        sent = {message.entry.id for message in self._reader.rebuild([one.entry for one in left]).messages}
+        unsent = next((message.entry for message in left if message.entry.id not in sent), None)
+        if unsent is not None:
+            raise BadInput(
+                "ends_unsaid",
+                f"The plan deletes every message after line {unsent.number} of {facts.session}. That line is not a "
+                "message but something that Claude Code added, and versions before 2.1.143 leave it out if no message "
+                "follows. Nothing was written. Keep one of these messages, or update Claude Code and plan again.",
+            )
+
+    def _lines(
+        self, lines: Iterable[Sequence[Entry]], lost: LostBlocks, facts: WriteFacts
+    ) -> Iterator[bytes]:
         parent: str | None = None
-        context = self._reader.rebuild(branch)
-        # The order is that of what survives: of a line with several entries, the first one may be gone.
-        left = [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None]
-        for parts in lines_of_context(replace(context, messages=tuple(left)), branch):
+        for parts in lines:
             fields = {"parentUuid": parent, "sessionId": facts.session_id}
             parent = parts[-1].id
             if is_nameless(parts[-1]):

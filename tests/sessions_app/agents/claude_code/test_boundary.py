@@ -10,7 +10,6 @@ from compaction_app.commit.change import lines_of, write_facts
 from devtools.bench.written_plans import WRITTEN_AT
 from sessions_app.agents.base import Reading
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.agents.claude_code.boundary import BoundaryWriter
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
@@ -172,7 +171,7 @@ def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path: Path) -> None:
 def test_the_boundary_is_a_compaction_for_the_reader(tmp_path: Path) -> None:
     session, ids = talk()
     path = put(session, tmp_path)
-    written(path, BoundaryWriter(CURRENT.reader), Target(ids["a1"]))
+    written(path, "boundary", Target(ids["a1"]))
     newest = context_of(path).newest_compaction
     assert newest is not None
     assert newest.kind is EntryKind.BOUNDARY

@@ -7,11 +7,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
 from tests.claude_sessions import ClaudeSession, call, text, thinking
+from tests.files import snapshot
 
 from .test_boundary import talk
-from .writing import context_ids, lines_of_file, put, written
+from .writing import OLDER, context_ids, lines_of_file, put, written
 
 CHANGED = re.compile(rb'"(?:parentUuid|sessionId|entrypoint)": ?(?:null|"[^"]*")|"usage": ?\{[^{}]*\}')
 
@@ -165,3 +169,23 @@ def test_a_line_without_an_id_gets_one(tmp_path: Path) -> None:
     assert len(context_ids(fork)) == len(kept)
     assert context_ids(fork)[-1] == answer
     assert all(node["uuid"] for node in lines_of_file(fork)[:-1])
+
+
+@pytest.mark.parametrize("last", ["attachment", "command"])
+def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path: Path, last: str) -> None:
+    session = ClaudeSession()
+    session.user("p1")
+    session.reply("m1")
+    session.user("p2")
+    if last == "attachment":
+        session.attachment("queued_command", prompt="and this")
+    else:
+        session.node("system", None, subtype="local_command", content="<command-name>/cost</command-name>")
+    first, second = session.reply("m2", text("a"), text("b"))
+    path = put(session, tmp_path)
+    before = snapshot(path.parent)
+    with pytest.raises(BadInput, match=r"every message after line 4 of .* Keep one of these messages"):
+        written(path, "fork", Target(first), Target(second), generation=OLDER)
+    assert snapshot(path.parent) == before
+    written(path, "fork", Target(first), generation=OLDER)
+    written(path, "fork", Target(first), Target(second))

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
 from sessions_app.agents.base import Generation
-from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
@@ -16,6 +15,7 @@ from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession
 
 CURRENT: Final[Generation] = CLAUDE_CODE.generations[0]
+OLDER: Final[Generation] = CLAUDE_CODE.generations[1]
 WRITERS: Final = {writer.name: writer for writer in CURRENT.writers}
 
 
@@ -27,10 +27,10 @@ def put(session: ClaudeSession, directory: Path) -> Path:
     return path
 
 
-def written(path: Path, writer: str | SessionWriter, *targets: Target) -> WrittenPlan:
+def written(path: Path, writer: str, *targets: Target, generation: Generation = CURRENT) -> WrittenPlan:
     """What a writer makes of a session without these targets: a fork beside it, or the longer session."""
-    chosen = WRITERS[writer] if isinstance(writer, str) else writer
-    return write_plan(load_session(path), CURRENT, chosen, targets, path.parent)
+    chosen = next(one for one in generation.writers if one.name == writer)
+    return write_plan(load_session(path), generation, chosen, targets, path.parent)
 
 
 def context_of(path: Path) -> ActiveContext:
