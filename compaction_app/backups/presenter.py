@@ -357,14 +357,11 @@ class DeletionView:
 
 
 def view_deletion(session: Session, name: str) -> DeletionView:
-    """What a deletion would remove. Raises BadInput `no_such_backup` and `backup_of_rows`."""
+    """What a deletion would remove. Raises BadInput `no_such_backup`."""
     path = session_file(session)
     listed = find_backup(path, name)
-    restored_session(listed.file.path)
-    others = len(files.list_backups(path)) - 1
-    return DeletionView(
-        BackupRow(listed, _remembered(listed)), path.name, others, file_state(path) is not None
-    )
+    others = len(list_backups(path)) - 1
+    return DeletionView(BackupRow(listed, _remembered(listed)), path.name, others, _size(path) is not None)
 
 
 def verified_row(session: Session, name: str) -> BackupRow:

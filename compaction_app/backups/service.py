@@ -354,15 +354,15 @@ def restore(
     return restored
 
 
-def delete(backup: Path, *, is_only_backup: bool) -> None:
-    """Delete a backup for good. Its row in the database stays: a compaction keeps the record of its backup.
+def delete(session: Path, backup: Path, *, is_only_backup: bool) -> None:
+    """Delete a backup of a session for good. Its row in the database stays: a compaction keeps the record of its
+    backup.
 
     `is_only_backup` says whether that was known when it was confirmed. Raises Conflict `only_backup` if it has
-    become the only one since, and what `restored_session` and `backups.delete_backup` raise.
+    become the only one since, and what `backups.delete_backup` raises.
     """
-    session = restored_session(backup)
     with lock_session(session) as locked:
-        others = [one for one in backup_files.list_backups(locked.path) if one.path.name != backup.name]
+        others = [one for one in list_backups(locked.path) if one.name != backup.name]
         if not others and not is_only_backup:
             raise Conflict(
                 "only_backup",

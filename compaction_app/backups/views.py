@@ -111,7 +111,9 @@ def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
             listed = backup_of(session, name)
             try:
                 require_valid(form)
-                delete_backup(listed.file.path, is_only_backup=form.cleaned_data["only"])
+                delete_backup(
+                    session_file(session), listed.file.path, is_only_backup=form.cleaned_data["only"]
+                )
             except RedlineError as failure:
                 fault = failure
             else:

@@ -214,12 +214,12 @@ def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
 def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
     backup = compacted(path)
     session = path.read_bytes()
-    assert refused(path, lambda: delete(backup, is_only_backup=False)) == "4 only_backup"
-    delete(backup, is_only_backup=True)
+    assert refused(path, lambda: delete(path, backup, is_only_backup=False)) == "4 only_backup"
+    delete(path, backup, is_only_backup=True)
     assert snapshot(path.parent) == {path.name: session}
     assert Compaction.objects.get().backup.path == str(backup)
     assert list_backups(path) == []
-    assert refused(path, lambda: delete(backup, is_only_backup=True)) == "2 no_such_file"
+    assert refused(path, lambda: delete(path, backup, is_only_backup=True)) == "2 no_such_file"
 
 
 def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from django.http import HttpResponse
 from django.urls import reverse
 
-from compaction_app.backups.service import RestoreConfirmations, delete, list_backups, restore
+from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
@@ -121,7 +121,7 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Pa
     listed = page(address).content.decode()
     assert "Before a compaction" in text_of(listed)
     assert link(listed, "Undo…") == f"/runs/{run.pk}/undo"
-    assert not {"Restore…", "Delete…"} & set(texts(listed, "a"))
+    assert "Restore…" not in texts(listed, "a")
     assert browser.post(f"{address}/{backup.name}/verify").status_code == 303
     assert "Verified" in shown(address)
     place(backup.file.path, backup.file.path.read_bytes() + b" ")
@@ -131,21 +131,35 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Pa
     assert int(download["Content-Length"]) == backup.file.path.stat().st_size
 
 
-@pytest.mark.parametrize("of", ["restore", "delete"])
-def test_backed_up_rows_are_not_restored_as_a_session(path: Path, of: str) -> None:
+def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(
+    store: OpenCodeStore, path: Path
+) -> None:
+    run = reviewed_run(path, "delete")
+    commit_run(run, "delete")
+    address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
+    (backup,) = list_backups(path)
+    rows = store.parts()
+    deletion = link(page(address).content.decode(), "Delete…")
+    assert "This is the only backup of ses_1 . Nothing else has these rows as they were" in shown(deletion)
+    assert backup.file.path.exists()
+    assert "has become the only backup" in text_of(browser.post(deletion).content.decode())
+    assert browser.post(deletion, {"only": "yes"}).status_code == 303
+    assert list_backups(path) == []
+    assert not any(backup.file.path.parent.iterdir())
+    assert store.parts() == rows
+    assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo").content.decode())
+
+
+def test_backed_up_rows_are_not_restored_as_a_session(path: Path) -> None:
     run = reviewed_run(path, "delete")
     commit_run(run, "delete")
     (backup,) = list_backups(path)
     before = snapshot(backup.file.path.parent)
-    response = authorized_client().get(f"{run.session.get_absolute_url()}/backups/{backup.name}/{of}")
+    response = authorized_client().get(f"{run.session.get_absolute_url()}/backups/{backup.name}/restore")
     assert "Undo the compaction" in text_of(response.content.decode())
-    for change in (
-        lambda: restore(backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC)),
-        lambda: delete(backup.file.path, is_only_backup=True),
-    ):
-        with pytest.raises(RedlineError) as raised:
-            change()
-        assert raised.value.code == "backup_of_rows"
+    with pytest.raises(RedlineError) as raised:
+        restore(backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
+    assert raised.value.code == "backup_of_rows"
     assert snapshot(backup.file.path.parent) == before
 
 
