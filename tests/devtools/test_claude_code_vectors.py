@@ -10,16 +10,7 @@ import pytest
 
 from devtools.vector_files import find_cases
 from sessions_app.sessionlog.errors import BadInput
-from tests.sessions_app.agents.claude_code.sessions import (
-    Object,
-    attachment,
-    call,
-    reply,
-    talk,
-    text,
-    timed,
-    user,
-)
+from tests.claude_sessions import Object, attachment, call, reply, talk, text, timed, user
 
 
 def message(role: str, *blocks: Any) -> Object:
@@ -58,7 +49,7 @@ def test_each_client_that_sent_something_else_is_named(tmp_path: Path) -> None:
 def test_the_clients_own_words_are_not_compared(tmp_path: Path) -> None:
     queued = attachment("a", "p1", type="queued_command", prompt="more")
     lines = [user("p1", None), queued, reply("r1", "a", call("c1"))]
-    open_call = {"type": "tool_use", "id": "c1", "name": "Look", "input": {"at": "c1"}}
+    open_call = call("c1")
     result = {"type": "tool_result", "tool_use_id": "c1", "is_error": True}
     context = [
         message("user", "p1"),

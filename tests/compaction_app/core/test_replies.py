@@ -5,28 +5,20 @@ from __future__ import annotations
 from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.transcript import Transcript, prepare
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.targets import Target, request_of
-from tests.sessions_app.agents.claude_code.sessions import (
-    CLAUDE_CODE,
-    NEWER,
-    Object,
-    call,
-    reply,
-    result,
-    thought,
-    timed,
-    user,
-)
+from tests.claude_sessions import Object, call, reply, result, thinking, timed, user
+from tests.sessions_app.agents.claude_code.sent_messages import CURRENT
 
 SESSION = [
     user("p1", None),
-    reply("t1", "p1", thought("T"), of="R"),
+    reply("t1", "p1", thinking("T"), of="R"),
     reply("a1", "t1", of="R"),
     reply("c1", "a1", call("c"), of="R"),
     result("x1", "c1", "c"),
-    reply("t2", "x1", thought("U"), of="S"),
+    reply("t2", "x1", thinking("U"), of="S"),
     reply("a2", "t2", of="S"),
     reply("b2", "a2", of="S"),
 ]
@@ -37,7 +29,7 @@ def transcript_of(lines: list[Object]) -> Transcript:
     recorded = [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
     tree = CLAUDE_CODE.tree([found.entry for found in recorded])
     texts = {found.entry.id: found.texts for found in recorded}
-    found = prepare(tree.branch(tree.leaf.id), texts, {"preserve_recent": 0}, NEWER.rules)
+    found = prepare(tree.branch(tree.leaf.id), texts, {"preserve_recent": 0}, CURRENT.rules)
     assert found is not None
     return found
 

@@ -19,7 +19,8 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 
-from .writing import CURRENT, WRITERS, context_ids, context_of, lines_of_file, put, written
+from .sent_messages import CURRENT
+from .writing import WRITERS, context_ids, context_of, lines_of_file, put, written
 
 
 def talk() -> tuple[ClaudeSession, dict[str, str]]:

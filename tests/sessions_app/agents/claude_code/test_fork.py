@@ -14,8 +14,9 @@ from sessions_app.sessionlog.targets import Target
 from tests.claude_sessions import ClaudeSession, call, text, thinking
 from tests.files import snapshot
 
+from .sent_messages import OLDER
 from .test_boundary import talk
-from .writing import OLDER, context_ids, lines_of_file, put, written
+from .writing import context_ids, lines_of_file, put, written
 
 CHANGED = re.compile(rb'"(?:parentUuid|sessionId|entrypoint)": ?(?:null|"[^"]*")|"usage": ?\{[^{}]*\}')
 

@@ -14,15 +14,16 @@ from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
+from tests.claude_sessions import Object, answer, at, call, text, thinking, timed
 
-from .sessions import NEWER, OLDER, Object, answer, at, call, text, thought, timed
+from .sent_messages import CURRENT, OLDER
 
 NAMES = st.sampled_from("abcdefgh")
 ODD = st.sampled_from([None, 7, True, 10**400, "", "\ud800", [], {}, ["a"], {"a": 1}])
 BLOCKS = st.one_of(
     st.sampled_from("xy").map(text),
     st.just(text(" ")),
-    st.just(thought("t")),
+    st.just(thinking("t")),
     st.sampled_from("12").map(call),
     st.sampled_from("12").map(answer),
     st.fixed_dictionaries({"type": st.sampled_from(["image", "odd"])}),
@@ -79,7 +80,7 @@ def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines:
         branch = tree.branch(entry.id)
         ids = [one.id for one in branch]
         assert len(set(ids)) == len(ids)
-        for generation in (NEWER, OLDER):
+        for generation in (CURRENT, OLDER):
             context = generation.reader.rebuild(branch)
             messages = list(CLAUDE_CODE.sent_messages(context, lambda one: raw[one.offset :][: one.length]))
             assert_paired(messages)
@@ -176,5 +177,5 @@ def test_any_field_may_be_anything(field: str, kind: str) -> None:
         entries = parsed(raw)
         if any(not entry.is_beside for entry in entries):
             tree = CLAUDE_CODE.tree(entries)
-            context = NEWER.reader.rebuild(tree.branch(tree.leaf.id))
+            context = CURRENT.reader.rebuild(tree.branch(tree.leaf.id))
             list(CLAUDE_CODE.sent_messages(context, lambda one, raw=raw: raw[one.offset :][: one.length]))

@@ -7,24 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.ledger import ledger_result, message_hash
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
+from tests.claude_sessions import Object, answer, attachment, call, reply, result, text, timed, user
 
-from .sessions import (
-    CLAUDE_CODE,
-    NEWER,
-    Object,
-    attachment,
-    call,
-    entries_of,
-    reply,
-    result,
-    text,
-    timed,
-    user,
-)
+from .sent_messages import CURRENT, entries_of
 
 EFFORT = {"effort": "medium"}
 
@@ -57,11 +47,8 @@ def ledger(requests: int, **counts: int) -> LedgerResult:
     return LedgerResult(requests, **counts)
 
 
-P1, CALL = (
-    message("user", "p1"),
-    message("assistant", {"type": "tool_use", "id": "c", "name": "Look", "input": {"at": "c"}}),
-)
-FOUND = message("user", {"type": "tool_result", "tool_use_id": "c", "content": "found c"})
+P1, CALL = message("user", "p1"), message("assistant", call("c"))
+FOUND = message("user", answer("c"))
 TALK = [
     user("p1", None),
     request("q1", P1),
@@ -115,13 +102,13 @@ def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path: 
     path = tmp_path / "session.jsonl"
     path.write_bytes(timed(TALK))
     loaded = load_session(path)
-    found = certify(loaded, CLAUDE_CODE, NEWER.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
+    found = certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
     assert found is not None
     assert (
         found.sentence == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
     )
     own = message("user", "own words")
     path.write_bytes(timed([blob(own), user("p1", None), request("q", own, P1)]))
-    found = certify(load_session(path), CLAUDE_CODE, NEWER.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
+    found = certify(load_session(path), CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
     assert found is not None
     assert found.sentence.endswith("Redline reads, and 1 are recorded as they were sent.")

@@ -9,22 +9,23 @@ from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import DamageKind, ParserState, Recorded
-
-from .sessions import (
-    SESSION,
+from tests.claude_sessions import (
+    DIRECTORY,
+    SESSION_ID,
     answer,
     at,
     boundary,
     call,
     reply,
     result,
-    sent,
     summary,
     talk,
     text,
     timed,
     user,
 )
+
+from .sent_messages import sent
 
 
 def parse(lines: list[Any]) -> tuple[Any, list[Recorded]]:
@@ -52,22 +53,22 @@ def test_the_best_title_counts_wherever_it_is() -> None:
 
 def test_a_result_has_the_name_of_its_tool() -> None:
     _, recorded = parse([user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2")])
-    assert [one.entry.tool_name for one in recorded] == ["", "", "Look", ""]
+    assert [one.entry.tool_name for one in recorded] == ["", "", "Bash", ""]
 
 
 def test_the_header_is_that_of_the_first_lines() -> None:
     parser, _ = parse(
-        [{"type": "mode", "sessionId": SESSION}, user("p1", None), user("p2", "p1", cwd="/else")]
+        [{"type": "mode", "sessionId": SESSION_ID}, user("p1", None), user("p2", "p1", cwd="/else")]
     )
     header = parser.state.header
-    assert (header.id, header.cwd, header.timestamp) == (SESSION, "/work", at(1))
+    assert (header.id, header.cwd, header.timestamp) == (SESSION_ID, DIRECTORY, at(1))
     assert not header.is_subagent
 
 
 def test_a_subagent_has_the_session_that_started_it_as_its_parent() -> None:
     parser, _ = parse([user("p1", None, isSidechain=True, agentId="helper")])
     header = parser.state.header
-    assert (header.id, header.parent_session, header.is_subagent) == ("helper", SESSION, True)
+    assert (header.id, header.parent_session, header.is_subagent) == ("helper", SESSION_ID, True)
 
 
 def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id() -> None:

@@ -15,7 +15,8 @@ from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 from tests.paths import corpus
 
-from .writing import CURRENT, WRITERS, context_of, put
+from .sent_messages import CURRENT
+from .writing import WRITERS, context_of, put
 
 PLANS = 12
 

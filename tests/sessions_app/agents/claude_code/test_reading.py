@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from .sessions import (
-    OLDER,
+from tests.claude_sessions import (
     Object,
     answer,
     at,
@@ -20,15 +19,15 @@ from .sessions import (
     line,
     reply,
     result,
-    sent,
     summary,
     system,
     talk,
     text,
-    thought,
-    tree_of,
+    thinking,
     user,
 )
+
+from .sent_messages import OLDER, sent, tree_of
 
 TWO_TURNS = ["user: p1", "assistant: r1", "user: p2", "assistant: r2"]
 
@@ -66,7 +65,7 @@ def parallel() -> list[Object]:
     """Three calls of one reply; the results of the first two are beside the branch."""
     return [
         user("p1", None),
-        reply("r1", "p1", thought("t"), of="R"),
+        reply("r1", "p1", thinking("t"), of="R"),
         reply("r2", "r1", call("c1"), of="R"),
         reply("r3", "r2", call("c2"), of="R"),
         reply("r4", "r3", call("c3"), of="R"),
@@ -452,15 +451,15 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
     "a reply of only thinking is left out": (
         [
             user("p1", None),
-            reply("r1", "p1", thought("t")),
+            reply("r1", "p1", thinking("t")),
             user("p2", "r1"),
-            reply("r2", "p2", thought("u"), "b"),
+            reply("r2", "p2", thinking("u"), "b"),
         ],
         ["user: p1\n | p2", "assistant: ~u | b"],
         ["user: p1\n | p2", "assistant: ~u | b"],
     ),
     "thinking stays if its reply has another line": (
-        [user("p1", None), reply("r1", "p1", thought("t"), of="R"), reply("r2", "r1", of="R")],
+        [user("p1", None), reply("r1", "p1", thinking("t"), of="R"), reply("r2", "r1", of="R")],
         ["user: p1", "assistant: ~t | r2"],
         ["user: p1", "assistant: ~t | r2"],
     ),
@@ -471,7 +470,7 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
     ),
     "calls stay between thoughts": (
         [
-            *(user("p1", None), reply("r1", "p1", thought("t"), call("c1"), thought("u"), "a")),
+            *(user("p1", None), reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")),
             *(result("x", "r1", "c1"), reply("r2", "x")),
         ],
         ["user: p1", "assistant: ~t | !c1 | ~u | a", "user: =c1", "assistant: r2"],
@@ -530,8 +529,8 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
     ),
     "thinking of another model": (
         [
-            *(user("p1", None), reply("r1", "p1", thought("t"), "a", message={"model": "claude-other"})),
-            *(user("p2", "r1"), reply("r2", "p2", thought("u"), "b")),
+            *(user("p1", None), reply("r1", "p1", thinking("t"), "a", message={"model": "claude-other"})),
+            *(user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")),
         ],
         ["user: p1", "assistant: a", "user: p2", "assistant: ~u | b"],
         ["user: p1", "assistant: ~t | a", "user: p2", "assistant: ~u | b"],

@@ -13,7 +13,8 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import ClaudeSession, call, text, thinking
 
-from .writing import CURRENT, WRITERS, put
+from .sent_messages import CURRENT
+from .writing import WRITERS, put
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,13 @@ from typing import Any, Final
 
 from devtools.bench.written_plans import WrittenPlan, write_plan
 from sessions_app.agents.base import Generation
-from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession
 
-CURRENT: Final[Generation] = CLAUDE_CODE.generations[0]
-OLDER: Final[Generation] = CLAUDE_CODE.generations[1]
+from .sent_messages import CURRENT
+
 WRITERS: Final = {writer.name: writer for writer in CURRENT.writers}
 
 

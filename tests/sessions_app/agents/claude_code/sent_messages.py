@@ -1,0 +1,49 @@
+"""What Claude Code sends of small sessions, in a short notation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from sessions_app.agents.base import Generation
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.tree import ClaudeCodeTree
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState
+from tests.claude_sessions import Object, timed
+
+CURRENT, OLDER = CLAUDE_CODE.generations
+
+
+def entries_of(raw: bytes) -> list[Entry]:
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    return [recorded.entry for one in split_lines([raw]) for recorded in parser.read(one)]
+
+
+def tree_of(lines: Iterable[Object | str]) -> ClaudeCodeTree:
+    return CLAUDE_CODE.tree(entries_of(timed(lines)))
+
+
+def sent(lines: Iterable[Object | str], generation: Generation = CURRENT) -> list[str]:
+    """What is sent of a session when it is resumed: see `shown`."""
+    raw = timed(lines)
+    tree = CLAUDE_CODE.tree(entries_of(raw))
+    context = generation.reader.rebuild(tree.branch(tree.leaf.id))
+    return shown(CLAUDE_CODE.sent_messages(context, lambda entry: raw[entry.offset :][: entry.length]))
+
+
+def shown(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Each message as `role: block | block`: a text as it is, `~thinking`, `!call`, `=result` with what is unusual."""
+    return [f"{one['role']}: {' | '.join(map(_block, one['content']))}" for one in messages]
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    kind = block["type"]
+    if kind == "tool_result":
+        content, call_id = block.get("content"), block["tool_use_id"]
+        usual = content == f"found {call_id}"
+        return f"={call_id}" if usual else f"={call_id} {json.dumps(content)}"
+    words = {"text": "text", "thinking": "thinking", "tool_use": "id"}
+    return {"thinking": "~", "tool_use": "!"}.get(kind, "") + str(block.get(words.get(kind, ""), f"[{kind}]"))
