@@ -34,7 +34,17 @@ KINDS: Final = {
     "other": "Results: other",
     "custom": "Added context",
 }
-_RESULTS: Final = frozenset({"read", "bash", "edit", "write"})
+_OF_TOOLS: Final = {
+    "read": "read",
+    "bash": "bash",
+    "shell": "bash",
+    "exec_command": "bash",
+    "edit": "edit",
+    "multiedit": "edit",
+    "apply_patch": "edit",
+    "write": "write",
+}
+"""The kinds of the agents' tools, by their names in small letters."""
 _OF_ASSISTANT: Final = {
     BlockType.THINKING: "thinking",
     BlockType.REDACTED_THINKING: "thinking",
@@ -54,7 +64,7 @@ class Piece(NamedTuple):
 def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
     """Which of KINDS an entry is, or one of its blocks."""
     if role == Role.TOOL_RESULT:
-        return tool_name if tool_name in _RESULTS else "other"
+        return _OF_TOOLS.get(tool_name.lower(), "other")
     if role == Role.ASSISTANT:
         return _OF_ASSISTANT.get(block_type, "text")
     return _OF_OTHERS.get(role, "custom")

@@ -48,8 +48,8 @@ _SENTENCES: Final = {
         "place of this one."
     ),
     UndoWay.EDITS: (
-        "One line for each entry that comes back is appended to the session; it gives the entry its content again, at "
-        "its place. What was said since stays."
+        "One or more lines are appended to the session; with them the model sees these entries again, in their place. "
+        "What was said since stays."
     ),
     UndoWay.FORK: (
         "A new session is written beside this one: the same conversation with these entries back. This session is not "

@@ -15,6 +15,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.protection import Protection
 
+from .authors import author_of
 from .branches import BranchState
 from .entry_notes import WORDS, EntryNote, meaning_of, name_of
 from .tool_call_text import call_words
@@ -332,7 +333,7 @@ def minor_item(entries: Sequence[Entry]) -> EntryItem:
     """The line for several minor entries in a row."""
     names = Counter(map(name_of, entries))
     words = ", ".join(name if number == 1 else f"{number} {name}" for name, number in names.items())
-    note = EntryNote("no part of the model's context", quoted=words)
+    note = EntryNote("not part of the model's context", quoted=words)
     return EntryItem("note", f"{len(entries)} entries", entries[0].id, marks=[note], standing="quiet")
 
 
@@ -342,23 +343,14 @@ def kind_of(entry: Entry, block: Block | None) -> str:
         if block.is_thinking:
             return "thinking"
         return "call" if block.type == BlockType.TOOL_CALL else "text"
-    if entry.role in (Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
+    if entry.role in (Role.ASSISTANT, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
         return "text"
     return "user" if entry.role == Role.USER else "out"
 
 
 def _author(entry: Entry, block: Block | None = None) -> str:
-    if entry.role == Role.ASSISTANT and block is not None:
-        if block.is_thinking:
-            return "thinking"
-        return "call" if block.type == BlockType.TOOL_CALL else "assistant"
-    names = {
-        Role.TOOL_RESULT: entry.tool_name or "result",
-        Role.COMMAND: "your bash",
-        Role.BRANCH_SUMMARY: "branch summary",
-        Role.INJECTED: "added context",
-    }
-    return names.get(entry.role, entry.role or entry.type)[:WORDS]
+    block_type = block.type if block is not None else ""
+    return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
 
 
 def _call(text: str, block: Block, project: str) -> tuple[str, str]:

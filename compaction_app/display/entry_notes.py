@@ -73,7 +73,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote("what is above was summarised")
         case BoundaryControl(kept=kept):
             number = _plural(len(kept), "entry", "entries") or "nothing"
-            return EntryNote(f"{number} of what is above remains")
+            return EntryNote(f"{number} of what is above {'remain' if len(kept) > 1 else 'remains'}")
         case EditControl(target_id=target, effect=effect):
             return _about(_EDITS[effect], target, tree)
         case ModelControl(provider=provider, model=model):
@@ -88,7 +88,7 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
         case None if entry.kind is EntryKind.UNDO:
             return EntryNote("a compaction was taken back: the agent continues from here")
         case None:
-            return EntryNote("no part of the model's context")
+            return EntryNote("not part of the model's context")
 
 
 def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:

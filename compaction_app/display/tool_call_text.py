@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sessions_app.sessionlog.entries import BlockType
+from sessions_app.sessionlog.entries import Block, BlockType, Texts
 
 ARGUMENT_CHARACTERS: Final = 240
 PATHS: Final = frozenset({"path", "file_path", "filePath"})
@@ -22,6 +22,25 @@ def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
     name, _, arguments = rest.partition(" ")
     words = _argument_words(arguments)[:ARGUMENT_CHARACTERS]
     return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
+
+
+def joined_in_short(texts: Texts, blocks: tuple[Block, ...] | None) -> str:
+    """The text of an entry with only these of its blocks, as `Texts.joined`, but with its tool calls in short."""
+    if blocks is None or texts.whole is not None:
+        return texts.joined(blocks)
+    return "\n".join(
+        (
+            " ".join(call_words(texts.block(block.index), block.call_id or ""))
+            if block.type == BlockType.TOOL_CALL
+            else texts.block(block.index)
+        )
+        for block in blocks
+    )
+
+
+def beginning_of(text: str, length: int) -> str:
+    """The first `length` characters of a text, with a mark if there are more."""
+    return text if len(text) <= length else f"{text[:length]}…"
 
 
 def _argument_words(arguments: str) -> str:

@@ -12,11 +12,13 @@ from sessions_app.index.repaired_copy import lost_path, repaired_path
 from sessions_app.models import Session
 from sessions_app.sessionlog.diagnosis import Diagnosis, Finding
 from sessions_app.sessionlog.repair_pieces import RepairAccount, RepairChange
+from sessions_app.sessionlog.session import DamageKind
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.repair import planned_repair
 
 FINDINGS_SHOWN: Final = 200
 CHANGES_SHOWN: Final = 200
+_UNREAD: Final = frozenset({DamageKind.NOT_JSON, DamageKind.TORN_LINE, DamageKind.NOT_AN_OBJECT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,11 @@ class DoctorView:
     @property
     def findings(self) -> Sequence[Finding]:
         return self.diagnosis.findings[:FINDINGS_SHOWN]
+
+    @property
+    def has_unread_lines(self) -> bool:
+        """Whether there are lines that cannot be read: not every agent's sessions can be repaired."""
+        return any(finding.kind in _UNREAD for finding in self.diagnosis.findings)
 
     @property
     def more_findings(self) -> int:

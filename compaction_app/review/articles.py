@@ -11,6 +11,7 @@ from urllib.parse import quote
 from compaction_app.core.errors import Refusal
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.display.authors import author_of
 from compaction_app.display.entry_items import BLOCKS, clamp
 from compaction_app.display.links import entry_address, text_address
 from compaction_app.display.tool_call_text import call_words
@@ -24,6 +25,10 @@ from .outline import tokens_of
 from .review_text import as_sentence
 from .target_ref import anchor, ref_of
 
+PROSE: Final = frozenset(
+    {Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY}
+)
+"""The roles whose texts are for people; the others are output."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
 _LABELS: Final = {
@@ -274,26 +279,14 @@ class ArticleMaker:
             name, words = call_words(text, block.call_id or "")
             return Part("call", name, self._short(words), "", address, fate)
         cut, more = clamp(text)
-        prose = entry.role in (Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY)
-        return Part("text" if prose else "out", "", cut.strip("\n"), more, address, fate)
+        return Part("text" if entry.role in PROSE else "out", "", cut.strip("\n"), more, address, fate)
 
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
             return "unknown"
-        if entry.role == Role.ASSISTANT:
-            slot = entry.slot(target.block_index) if target.block_index is not None else None
-            if slot is None:
-                return "assistant"
-            block = entry.blocks[slot]
-            if block.is_thinking:
-                return "thinking"
-            return "call" if block.type == BlockType.TOOL_CALL else "assistant"
-        names = {
-            Role.TOOL_RESULT: entry.tool_name or "result",
-            Role.COMMAND: "your bash",
-            Role.BRANCH_SUMMARY: "summary",
-        }
-        return names.get(entry.role, entry.role or entry.entry_type)
+        slot = entry.slot(target.block_index) if target.block_index is not None else None
+        block_type = entry.blocks[slot].type if slot is not None else ""
+        return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.entry_type)
 
     # ---- words ------------------------------------------------------------------------------------------
 

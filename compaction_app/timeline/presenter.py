@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from compaction_app.display.authors import author_of
 from compaction_app.display.branches import branch_state
 from compaction_app.display.entry_texts import texts_of
+from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from compaction_app.models import Compaction
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
@@ -22,6 +24,9 @@ COLUMNS: Final = 500
 REMOVED_SHOWN: Final = 50
 WORDS: Final = 160
 """Characters of a removed text that are shown."""
+ADDED_SHOWN: Final = 5
+ADDED_WORDS: Final = 4_000
+"""Characters of a text in the place of others that are shown."""
 _NAMES: Final = {
     EntryKind.DELETION: "compaction",
     EntryKind.SUMMARY: "summary",
@@ -32,8 +37,8 @@ _NAMES: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class RemovedMessage:
-    """A message that a point removed, as it was."""
+class ChangedMessage:
+    """A message that a point removed, as it was, or one that it put in their place."""
 
     entry_id: str
     name: str
@@ -59,6 +64,8 @@ class PointRow:
     returned: int
     by_run: int | None
     """The run that Redline wrote it for, if it did."""
+    recorded: BoundaryControl | None
+    """What the agent's compaction says of itself, if it does."""
     is_selected: bool
 
     @property
@@ -86,8 +93,10 @@ class TimelineView:
     selected: PointRow | None
     earlier: PointRow | None
     later: PointRow | None
-    removed: list[RemovedMessage]
+    removed: list[ChangedMessage]
     """What the selected point removed; the first REMOVED_SHOWN."""
+    added: list[ChangedMessage]
+    """What it put in their place."""
     taken_back: list[Compaction]
     """Compactions that Redline wrote and that are not on this branch."""
     is_in_database: bool
@@ -123,6 +132,8 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     if at and selected is None:
         raise BadInput("unknown_entry", f"No change of this branch's context ends at entry {at}.")
     place = rows.index(selected) if selected is not None else 0
+    point = found.points[place] if selected is not None else None
+    removed, added = (point.removed, point.added) if point is not None else ((), ())
     return TimelineView(
         leaf_id=state.leaf_id,
         path=_path(found.sizes, largest),
@@ -133,7 +144,8 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         selected=selected,
         earlier=rows[place - 1] if place > 0 else None,
         later=rows[place + 1] if selected is not None and place + 1 < len(rows) else None,
-        removed=_removed(session, found.points[place].removed) if selected is not None else [],
+        removed=_changed(session, removed[:REMOVED_SHOWN], WORDS),
+        added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
         taken_back=[row for row in written.values() if row.entry_id not in places],
         is_in_database=is_in_database,
         can_fork=is_in_database or not session.agent.keeps_database,
@@ -152,7 +164,7 @@ def _entry_before(branch: Sequence[Entry], places: Mapping[str, int], point: Tim
 def _row(
     number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str, before: str
 ) -> PointRow:
-    compaction = written.get(point.last.id)
+    compaction, control = written.get(point.last.id), point.first.control
     return PointRow(
         number=number,
         at=point.last.id,
@@ -166,6 +178,7 @@ def _row(
         removed=len(point.removed),
         returned=point.returned,
         by_run=compaction.run_id if compaction is not None else None,
+        recorded=control if compaction is None and isinstance(control, BoundaryControl) else None,
         is_selected=point.last.id == at,
     )
 
@@ -183,15 +196,20 @@ def _height(size: int, largest: int) -> float:
     return round(HEIGHT - size / largest * HEIGHT, 1)
 
 
-def _removed(session: Session, messages: Sequence[Message]) -> list[RemovedMessage]:
-    shown = messages[:REMOVED_SHOWN]
-    texts = texts_of(session, [message.source for message in shown])
-    return [
-        RemovedMessage(
-            message.entry.id,
-            message.entry.tool_name or message.role,
-            message.tokens,
-            message.text(texts[message.source.id])[:WORDS],
-        )
-        for message in shown
-    ]
+def _changed(session: Session, messages: Sequence[Message], length: int) -> list[ChangedMessage]:
+    """The messages with the beginnings of their texts, of at most `length` characters."""
+    texts = texts_of(session, [message.source for message in messages])
+    return [_changed_message(message, texts[message.source.id], length) for message in messages]
+
+
+def _changed_message(message: Message, texts: Texts, length: int) -> ChangedMessage:
+    entry, blocks = message.entry, message.blocks or ()
+    block_type = blocks[0].type if len(blocks) == 1 else ""
+    is_system = message.role == Role.SYSTEM and entry.kind is EntryKind.SUMMARY
+    text = message.text(texts) if is_system else joined_in_short(texts, message.blocks)
+    return ChangedMessage(
+        entry.id,
+        author_of(message.role, entry.tool_name, block_type),
+        message.tokens,
+        beginning_of(text, length),
+    )

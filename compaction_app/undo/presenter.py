@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from compaction_app.core.undo_ways import UndoWay
+from compaction_app.display.authors import author_of
 from compaction_app.display.confirmations import RequiredConfirmation
+from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from compaction_app.models import Compaction, Undo
 from sessions_app.cli import shell_quoted
 from sessions_app.sessionlog.context import Message
@@ -142,16 +144,17 @@ def _deleted_entry(
         return DeletedEntry(
             entry_id, "entry", 0, 0, "", entry_id in chosen, entry_id in back, is_reachable=False
         )
-    blocks = message.blocks
-    if blocks is not None and None not in indexes:
+    blocks = message.blocks or ()
+    if None not in indexes:
         blocks = tuple(block for block in blocks if block.index in indexes)
     found = texts.get(message.source.id, NO_TEXTS)
+    text = joined_in_short(found, blocks if message.blocks is not None else None)
     return DeletedEntry(
         entry_id=entry_id,
-        name=message.entry.tool_name or message.role,
+        name=author_of(message.role, message.entry.tool_name, blocks[0].type if len(blocks) == 1 else ""),
         blocks=0 if None in indexes else len(indexes),
-        tokens=message.tokens if None in indexes else sum(block.tokens for block in blocks or ()),
-        beginning=found.joined(blocks)[:WORDS],
+        tokens=message.tokens if None in indexes else sum(block.tokens for block in blocks),
+        beginning=beginning_of(text, WORDS),
         is_chosen=entry_id in chosen,
         comes_back=entry_id in back,
         is_reachable=True,

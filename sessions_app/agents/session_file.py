@@ -35,6 +35,7 @@ from .base import OpenElsewhere
 from .programs import AgentClient, AgentPackage
 
 _LOST: Final = "skips the line"
+_UNTIED: Final = "may not find what comes before or after it"
 
 
 def head_of(path: Path) -> bytes:
@@ -138,10 +139,12 @@ class SessionFileAgent(ABC):
         parser = self.parser(ParserState(), [])
         log = read_session(parser, lines, name)
         tree = self.tree(log.entries)
-        consequences = (AgentConsequence(self.label, Severity.LOSS, _LOST),)
+        found = [(damage, _LOST) for damage in log.damage] + [(damage, _UNTIED) for damage in tree.damage]
         findings = [
-            damage_finding(damage, consequences, is_repairable=False)
-            for damage in [*log.damage, *tree.damage][:FINDINGS_KEPT]
+            damage_finding(
+                damage, (AgentConsequence(self.label, Severity.LOSS, consequence),), is_repairable=False
+            )
+            for damage, consequence in found[:FINDINGS_KEPT]
         ]
         return Examination(findings, log.damaged + tree.damaged - len(findings), tree)
 

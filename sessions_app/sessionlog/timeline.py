@@ -36,6 +36,8 @@ class TimelinePoint:
     """The messages, as they were, that are no longer in the context, or lost a part of their content."""
     returned: int
     """Messages in the context that were not there before, without the entries of the change."""
+    added: tuple[Message, ...] = ()
+    """What it put in the place of the removed messages, such as a summary; not what the agent adds to every context."""
 
     @property
     def kind(self) -> EntryKind:
@@ -86,17 +88,25 @@ def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
         end = start + 1
         while end < len(branch) and _are_one_write(branch[end - 1], branch[end]):
             end += 1
+        if branch[start].kind is EntryKind.BOUNDARY:
+            end = _after_summary(branch, end)
         yield start, end
         start = end
 
 
+def _after_summary(branch: Sequence[Entry], end: int) -> int:
+    """The end of a compaction whose summary follows, perhaps after entries that no model sees."""
+    following = next((place for place in range(end, len(branch)) if branch[place].is_message), None)
+    if following is None or branch[following].role != Role.COMPACTION_SUMMARY:
+        return end
+    return following + 1
+
+
 def _are_one_write(entry: Entry, later: Entry) -> bool:
-    """Whether two entries in sequence were written together: on one line, as a boundary with its summary, or as edits
-    of the same second, the precision of the times on the page."""
+    """Whether two entries in sequence were written together: on one line, or as edits of the same second, the precision
+    of the times on the page."""
     if entry.number == later.number:
         return True
-    if entry.kind is EntryKind.BOUNDARY:
-        return later.role == Role.COMPACTION_SUMMARY
     seconds = len("YYYY-MM-DDThh:mm:ss")
     return (
         entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
@@ -126,6 +136,11 @@ def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader)
             if _is_less(message, left.get((message.entry.id, message.role)))
         ),
         returned=sum(key not in here and key[0] not in own for key in left),
+        added=tuple(
+            message
+            for message in after.messages
+            if message.entry.id in own and message.role not in (Role.INJECTED, Role.SYSTEM)
+        ),
     )
 
 

@@ -95,7 +95,8 @@ class RolloutParser:
         try:
             data = parse(line.raw)
         except ValueError as fault:
-            self._report(DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE, line, str(fault))
+            kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
+            self._report(kind, line, f"is not valid JSON ({fault})")
             return ()
         if not isinstance(data, dict):
             self._report(DamageKind.NOT_AN_OBJECT, line, "contains a value instead of an object")

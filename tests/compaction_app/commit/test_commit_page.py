@@ -207,7 +207,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
     run = approve_proposals(plan_session(session))
     page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
     assert "so this is a guess" in page
-    assert "written into a new session by the writer fork" in page
+    assert "Writer: fork. Writes a new session" in page
     before = path.read_bytes()
     first = browser.get(f"/runs/{run.pk}/commit")
     assert values(first, "yes") == []

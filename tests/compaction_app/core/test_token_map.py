@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw
+from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece
+from sessions_app.sessionlog.entries import Role
 
 STEP = LINE + GAP
 
@@ -22,6 +23,20 @@ def test_each_kind_covers_its_share() -> None:
     assert sum(cells.values()) == LINES * CELLS
     for kind, share in (("user", 0.25), ("read", 0.7), ("text", 0.05)):
         assert abs(cells[kind] - share * LINES * CELLS) <= 1
+
+
+@pytest.mark.parametrize(
+    ("tool", "kind"),
+    [
+        ("Read", "read"),
+        ("exec_command", "bash"),
+        ("MultiEdit", "edit"),
+        ("write", "write"),
+        ("Grep", "other"),
+    ],
+)
+def test_the_results_of_every_agents_tools_have_a_kind(tool: str, kind: str) -> None:
+    assert kind_of_piece(Role.TOOL_RESULT, tool) == kind
 
 
 def test_pieces_are_in_order() -> None:

@@ -106,3 +106,31 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser: Client, 
     refused = browser.get(f"/runs/{run.pk}/commit", {"writer": "boundary"})
     assert "Continue the session once" in text_of(refused)
     assert "Use the writer fork" in text_of(refused)
+
+
+def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_it_removed(
+    browser: Client, root: Path
+) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", call("t1"))
+    session.result("t1", "x" * 400)
+    session.boundary()
+    session.user("What was done so far.", isCompactSummary=True)
+    session.user("on")
+    shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/timeline"))
+    assert "counted 900 tokens before this manual compaction" in shown
+    assert "call 7 Bash echo t1" in shown
+    assert "In their place: summary, 6 tokens What was done so far." in shown
+
+
+def test_what_cannot_be_read_is_shown_without_a_repair(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.lines.append(b"{torn")
+    session.user("on", parent="00000000-0000-4000-8000-00000000000f")
+    shown = text_of(browser.get(f"{add(root, session).get_absolute_url()}/doctor"))
+    assert "Is not valid JSON" in shown
+    assert "loss: every agent: skips the line" in shown
+    assert "has a parent that does not exist loss: every agent: may not find what comes before" in shown
+    assert "Redline does not repair sessions of Claude Code." in shown

@@ -173,9 +173,16 @@ def test_another_database_with_the_same_session_has_other_backups(
     assert len(list_backups(path)) == 1
 
 
+def test_the_words_of_the_assistant_are_prose(path: Path) -> None:
+    history = page(index_file(path).get_absolute_url(), view="all")
+    prose = "".join(texts(history, ".prose"))
+    assert "I will do 0." in prose
+    assert "output 0 a" not in prose
+
+
 def test_rows_that_say_nothing_are_one_line_of_the_history(path: Path) -> None:
     history = shown(index_file(path).get_absolute_url(), view="all")
-    assert "2 entries no part of the model's context message, step-start" in history
+    assert "2 entries not part of the model's context message, step-start" in history
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])

@@ -150,7 +150,7 @@ def test_notes_say_their_value(browser: Client, idle_root: Path) -> None:
     assert "Trailing commas" in text_of(entry_of(page, "e4"))
     assert "branch summary" in text_of(entry_of(page, "e5"))
     assert "what was tried before" in text_of(entry_of(page, "e5"))
-    assert "no part of the model" in text_of(entry_of(page, "e6"))
+    assert "not part of the model" in text_of(entry_of(page, "e6"))
 
 
 def test_a_label_marks_its_entry_and_the_turn(browser: Client, idle_root: Path) -> None:
@@ -465,7 +465,7 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
     assert chosen.context_tokens != before
     page = page_of(browser, address)
     assert "Read as pi, because you chose it" in text_of(page)
-    assert "by the writer context-edit" in text_of(page)
+    assert "Writer: context-edit." in text_of(page)
     browser.post(f"{address}/reader", {"reader": ""})
     back = Session.objects.get()
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
@@ -474,9 +474,9 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
-        ("atomic-0.8", "written into this file by the writer context-compaction"),
-        ("pi", "written into this file by the writer context-edit"),
-        ("pi-0.86", "written into a new session by the writer fork"),
+        ("atomic-0.8", "Writer: context-compaction. Appends one line to the session"),
+        ("pi", "Writer: context-edit. Appends one line for each deleted entry"),
+        ("pi-0.86", "Writer: fork. Writes a new session beside this one"),
     ],
 )
 def test_the_page_says_how_a_compaction_would_be_written(

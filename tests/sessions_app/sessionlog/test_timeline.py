@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState, read_session
 from sessions_app.sessionlog.timeline import Timeline, timeline_of
+from tests.claude_sessions import ClaudeSession
 from tests.factories import (
     assistant,
     branch_of,
@@ -115,3 +119,17 @@ def test_an_undo_is_a_point() -> None:
     found = timeline("pi", *TALK, undo, user("on"))
     (point,) = found.points
     assert (point.kind, point.last.id, point.tokens_removed, point.removed) == (EntryKind.UNDO, "e5", 0, ())
+
+
+def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees() -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.boundary()
+    session.node("system", None, subtype="informational", content="noted")
+    summary = session.user("so far", isCompactSummary=True)
+    last = session.user("on")
+    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
+    branch = CLAUDE_CODE.tree(log.entries).branch(last)
+    (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
+    assert point.last.id == summary
+    assert [message.entry.id for message in point.added] == [summary]
