@@ -15,6 +15,7 @@ from django.http.response import HttpResponseBase
 
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.documents import DOCUMENT_SUFFIX
 from sessions_app.storage.files import CHUNK, open_regular, reported
 
 NOT_SENT: Final = "It was not sent."
@@ -29,6 +30,7 @@ class SentFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.name = path.name
         # A file object, so that it is closed even if a response is discarded before it is sent.
         self._file = self._open()
         with reported(path, NOT_SENT):
@@ -36,13 +38,12 @@ class SentFile:
         self._sent = 0
 
     def _open(self) -> BinaryIO:
-        agent = agent_at(self.path)
-        if agent.database(self.path) is None:
+        export = agent_at(self.path).export(self.path)
+        if export is None:
             return os.fdopen(open_regular(self.path, os.O_RDONLY, NOT_SENT), "rb", buffering=0)
+        self.name = f"{self.path.stem}{DOCUMENT_SUFFIX}"
         copy = tempfile.TemporaryFile()  # noqa: SIM115  # a transaction would last as long as the download
-        with agent.open(self.path) as reader:
-            for piece in reader.chunks(0):
-                copy.write(piece)
+        copy.writelines(export)
         copy.flush()
         return copy
 
@@ -76,11 +77,13 @@ def download(path: Path, method: str) -> HttpResponseBase:
     answer: HttpResponseBase
     if method == "HEAD":
         sent.close()
-        answer = HttpResponse(content_type="application/x-ndjson")
+        answer = HttpResponse()
     else:
-        answer = StreamingHttpResponse(sent, content_type="application/x-ndjson")
+        answer = StreamingHttpResponse(sent)
+    is_document = sent.name.endswith(DOCUMENT_SUFFIX)
+    answer["Content-Type"] = "application/json" if is_document else "application/x-ndjson"
     answer["Content-Length"] = str(sent.size)
-    answer["Content-Disposition"] = disposition(path.name)
+    answer["Content-Disposition"] = disposition(sent.name)
     answer["X-Content-Type-Options"] = "nosniff"
     return answer
 

@@ -20,9 +20,10 @@ from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.outline import labels, name_of
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
-from sessions_app.storage.files import GrowthKind
+from sessions_app.storage.files import Fingerprint, GrowthKind
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.new_session import create_session
+from sessions_app.storage.rendered import RenderedReader
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .preflight import Preflight
@@ -87,6 +88,12 @@ def not_in_database(path: Path) -> BadInput:
         f"{path} is not in a database, so its rows cannot be changed. Nothing was written. Open it in a version of its "
         "agent that moves it into one first.",
     )
+
+
+def file_fingerprint(present: LoadedSession) -> Fingerprint | None:
+    """The fingerprint of a session's file; None if its lines are rendered from something else."""
+    is_rendered = isinstance(agent_at(present.path).open(present.path), RenderedReader)
+    return None if is_rendered else present.fingerprint
 
 
 def write_facts(

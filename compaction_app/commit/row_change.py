@@ -16,7 +16,6 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.rendered import RenderedReader
 from sessions_app.storage.rows import RowStep, change_rows, plan_steps
 from sessions_app.storage.session_loader import LoadedSession, load_opened
 
@@ -53,7 +52,7 @@ def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
     present = preflight.present
     agent = agent_at(present.path)
     database = agent.database(present.path)
-    if database is None and not isinstance(agent.open(present.path), RenderedReader):
+    if database is None and agent.export(present.path) is None:
         return None
     with lines_of(present) as line:
         facts = write_facts(present, line, present.path, now)

@@ -51,7 +51,7 @@ from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import back_up_rows
 from sessions_app.storage.session_loader import continue_loading
 
-from .change import MadeChange, make_change
+from .change import MadeChange, file_fingerprint, make_change
 from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
 from .row_change import make_row_change, plan_rows
 
@@ -238,7 +238,7 @@ def _commit(
     if rows is not None:
         copy = back_up_rows(locked, rows.steps, now)
     else:
-        copy = back_up(locked, preflight.present.fingerprint, now, content)
+        copy = back_up(locked, file_fingerprint(preflight.present), now, content)
 
     def note(made: MadeChange) -> CommitNote:
         return _note(approved, preflight, copy, made, now)

@@ -164,6 +164,10 @@ class Agent(Protocol):
         """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
         ...
 
+    def export(self, path: Path) -> Iterable[bytes] | None:
+        """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
+        ...
+
     def database(self, path: Path) -> Path | None:
         """The database that has a session; None if a session is not in one."""
         ...

@@ -74,6 +74,10 @@ class SessionFileAgent(ABC):
     def state(self, path: Path) -> FileState | None:
         return file_state(path)
 
+    def export(self, path: Path) -> Iterator[bytes] | None:
+        del path
+        return None
+
     def database(self, path: Path) -> Path | None:
         del path
         return None

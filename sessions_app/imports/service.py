@@ -29,9 +29,9 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, require_session
 from sessions_app.storage.backups import Backup, delete_backup, list_backups
+from sessions_app.storage.documents import DOCUMENT_SUFFIX
 from sessions_app.storage.files import (
     SESSION_SUFFIX,
-    SessionReader,
     opened,
     real_path,
     reported,
@@ -110,25 +110,16 @@ def import_session(upload: Path, name: str) -> ImportResult:
 
 def _validated_digest(upload: Path, name: str) -> str:
     """The digest of a session file. Raises BadInput `not_a_session`."""
-    digest = hashlib.sha256()
-    parser = agent_at(upload).parser(ParserState(), [])
-    with SessionReader(upload) as reader:
-        chunks = _hashed(reader, digest)
-        for line in split_lines(chunks):
+    agent = agent_at(upload)
+    parser = agent.parser(ParserState(), [])
+    with agent.open(upload) as reader:
+        for line in split_lines(reader.chunks(0)):
             parser.read(line)
             if parser.state.recognised:
                 # It is a session; its other lines are left to the index.
                 break
-        for _ in chunks:
-            pass
         require_session(parser.state, name, reader.head)
-    return digest.hexdigest()
-
-
-def _hashed(reader: SessionReader, digest: hashlib._Hash) -> Iterator[bytes]:
-    for chunk in reader.chunks(0):
-        digest.update(chunk)
-        yield chunk
+    return _digest_of(upload)
 
 
 def _digest_of(path: Path) -> str:
@@ -137,10 +128,11 @@ def _digest_of(path: Path) -> str:
 
 
 def safe_name(name: str) -> str:
-    """A file name of ASCII letters, digits and `._-` only, ending in .jsonl, at most LONGEST_NAME long."""
-    stem = name.replace("\\", "/").rpartition("/")[2].removesuffix(SESSION_SUFFIX)
-    stem = _UNSAFE.sub("-", stem).strip(".-")[: LONGEST_NAME - len(SESSION_SUFFIX)]
-    return f"{stem or 'session'}{SESSION_SUFFIX}"
+    """A file name of ASCII letters, digits and `._-` only, ending in .jsonl or .json, at most LONGEST_NAME long."""
+    name = name.replace("\\", "/").rpartition("/")[2]
+    suffix = DOCUMENT_SUFFIX if name.endswith(DOCUMENT_SUFFIX) else SESSION_SUFFIX
+    stem = _UNSAFE.sub("-", name.removesuffix(suffix)).strip(".-")[: LONGEST_NAME - len(suffix)]
+    return f"{stem or 'session'}{suffix}"
 
 
 def _keep(upload: Path, root: Path, name: str) -> Path:
@@ -148,12 +140,12 @@ def _keep(upload: Path, root: Path, name: str) -> Path:
     with opened(upload, os.O_RDONLY, _NOT_IMPORTED) as fd, reported(upload, _NOT_IMPORTED):
         os.fchmod(fd, 0o600)
         sync(fd)
-    stem = name.removesuffix(SESSION_SUFFIX)
     path, number = root / name, 1
+    stem, suffix = path.stem, path.suffix
     with reported(root, _NOT_IMPORTED):
         while not _linked(path, upload):
             number += 1
-            ending = f"-{number}{SESSION_SUFFIX}"
+            ending = f"-{number}{suffix}"
             path = root / f"{stem[: LONGEST_NAME - len(ending)]}{ending}"
         sync_directory(root)
     return path
@@ -179,7 +171,7 @@ def _files() -> list[Path]:
         return sorted(
             root / entry.name
             for entry in entries
-            if entry.name.endswith(SESSION_SUFFIX) and entry.is_file(follow_symlinks=False)
+            if entry.name.endswith((SESSION_SUFFIX, DOCUMENT_SUFFIX)) and entry.is_file(follow_symlinks=False)
         )
 
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from django.db.models import BooleanField, ExpressionWrapper, Q
 
-from sessions_app.agents.registry import discover_sessions, keeps_database
+from sessions_app.agents.registry import keeps_database
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.packing import SCHEMA
@@ -32,7 +32,7 @@ from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
 from .indexer import IndexTotals, batches, index_batch
-from .roots import configured_roots, managed_root
+from .roots import configured_roots, discover_in, managed_root
 from .scan import ReadSoFar
 
 SCAN_SECONDS: Final = 60
@@ -225,7 +225,7 @@ class Follower:
             return lost
         if keeps_database(self._roots[root]):
             self._listed[root] = databases_in(root)
-        found = discover_sessions(root, self._roots[root])
+        found = discover_in(root, self._roots[root])
         there = set()
         for path in found.paths:
             row = known.get(path)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sessions_app.agents.registry import discover_sessions
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import RefusedPath
@@ -30,7 +29,7 @@ from .index_store import (
     require_name,
     write_read,
 )
-from .roots import configured_roots, root_for
+from .roots import configured_roots, discover_in, root_for
 from .scan import Report, Scan
 
 FILES_AT_ONCE: Final = 32
@@ -123,7 +122,7 @@ def index_file(
 
 def _index_directory(directory: Path, total: IndexTotals, rebuild: bool, report: Report) -> None:
     known = known_paths()
-    found = discover_sessions(directory, root_for(directory)[0].agent)
+    found = discover_in(directory, root_for(directory)[0].agent)
     total.faults.extend(found.refused)
     total.unlisted.extend(found.unlisted)
     sizes = {path: _size_of(path) for path in found.paths}

@@ -7,9 +7,11 @@ from typing import Final
 
 from django.conf import settings
 
-from sessions_app.agents.registry import agent_of
+from sessions_app.agents.registry import agent_of, discover_sessions
 from sessions_app.models import Root
-from sessions_app.storage.files import real_path, reported
+from sessions_app.storage.discovery import Discovery, discover
+from sessions_app.storage.documents import DOCUMENT_SUFFIX
+from sessions_app.storage.files import SESSION_SUFFIX, real_path, reported
 
 MANAGED: Final = "sessions"
 """The name of the managed root in the data directory."""
@@ -29,6 +31,16 @@ def managed_root() -> Path:
     with reported(path, "No session can be stored there."):
         path.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def discover_in(root: Path, agent: str) -> Discovery:
+    """The sessions below a root, of the agent with this key or of any; documents only where they were imported.
+
+    Raises BadInput `no_such_root`.
+    """
+    if root == managed_place():
+        return discover(root, (SESSION_SUFFIX, DOCUMENT_SUFFIX))
+    return discover_sessions(root, agent)
 
 
 def configured_roots() -> list[Root]:

@@ -193,26 +193,27 @@ def delete_backup(backup: Path) -> None:
 
 
 def back_up(
-    locked: LockedSession, fingerprint: Fingerprint, now: datetime, content: hashlib._Hash | None = None
+    locked: LockedSession, fingerprint: Fingerprint | None, now: datetime, content: hashlib._Hash | None = None
 ) -> Backup:
     """Copy the session byte for byte beside itself, synced to disk on return.
 
     `content` is updated with all bytes that are copied: it can be continued with what is appended (`digest_up_to`).
 
     The copy is of the whole current file; its indexed part is compared with every segment of `fingerprint` on the
-    way. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space` before anything is written,
+    way, if its bytes are what was indexed. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space` before anything is written,
     `disk_full` and others of `os_failure`. After an error there is no backup.
     """
     locked.require_held()
-    if fingerprint.size != (fingerprint.segments[-1][0] if fingerprint.segments else 0):
+    segments = fingerprint.segments if fingerprint is not None else ()
+    if fingerprint is not None and fingerprint.size != (segments[-1][0] if segments else 0):
         raise ValueError("the segments of a fingerprint reach to its size")
     with SessionReader(locked.path) as reader:
-        growth = reader.growth(fingerprint)
-        if growth.kind is GrowthKind.REWRITTEN:
+        growth = reader.growth(fingerprint) if fingerprint is not None else None
+        if growth is not None and growth.kind is GrowthKind.REWRITTEN:
             raise _rewritten(locked.path, growth.reason)
         size = reader.stat().st_size
         require_space(locked.path, size, NO_BACKUP)
-        return copy_beside(reader, size, fingerprint.segments, now, NO_BACKUP, content)
+        return copy_beside(reader, size, segments, now, NO_BACKUP, content)
 
 
 def digest_up_to(session: Path, end: int, start: int = 0, content: hashlib._Hash | None = None) -> str:

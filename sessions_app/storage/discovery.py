@@ -61,8 +61,8 @@ def fault_of_root(path: Path) -> str:
     return ""
 
 
-def discover(root: Path) -> Discovery:
-    """Every regular `*.jsonl` file below `root`, which is a real path, once each. No file is opened.
+def discover(root: Path, suffixes: tuple[str, ...] = (SESSION_SUFFIX,)) -> Discovery:
+    """Every regular file below `root` with such a suffix, once each; the root is a real path. No file is opened.
 
     A symbolic link to a file inside the root counts if that file is not listed itself. Linked directories are not
     searched: inside the root their sessions are found anyway, and outside it they do not belong to the root.
@@ -86,7 +86,7 @@ def discover(root: Path) -> Discovery:
                         links.append(path)
                     elif entry.is_dir(follow_symlinks=False):
                         pending.append(path)
-                    elif not entry.name.endswith(SESSION_SUFFIX):
+                    elif not entry.name.endswith(suffixes):
                         continue
                     elif entry.is_file(follow_symlinks=False):
                         found.add(path)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,45 +18,19 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery, RefusedPath
-from sessions_app.storage.files import FileState, SessionReader, opened, pread, reported, sha256_of
+from sessions_app.storage.documents import opened_document
+from sessions_app.storage.files import FileState, SessionReader
 from sessions_app.storage.nofollow import scan_directory
-from sessions_app.storage.rendered import RenderedLine, RenderedReader
+from sessions_app.storage.rendered import RenderedReader
 
 from .parser import CURRENT_VERSION, AmpParser, read_again, without_results
 from .reader import AmpReader, HandoffWriter
-from .thread import lines_of, thread_of
+from .thread import lines_of_thread
 
 DIRECTORY: Final = ("amp", "threads")
-SIZE_LIMIT: Final = 200_000_000
-"""The size of a document, in bytes, above which it is not read."""
 _HEAD: Final = re.compile(rb'\s*\{[^{}\[\]]{0,1000}"id"\s*:\s*"T-')
 """An object with the id of a thread among its first fields."""
-NOT_READ: Final = "It was not read."
 _READER: Final = AmpReader()
-
-
-class ThreadSource:
-    """The lines of a document; all of them are in memory."""
-
-    def __init__(self, lines: Sequence[bytes], state: FileState) -> None:
-        self._rendered = lines
-        self.identity = (state.device, state.inode)
-        self.changed_ns = state.mtime_ns
-        self.lines = [RenderedLine(len(line), sha256_of(line)) for line in lines]
-
-    def render(self, place: int) -> bytes:
-        return self._rendered[place]
-
-
-@contextmanager
-def opened_thread(path: Path) -> Iterator[ThreadSource]:
-    """The lines of a thread. Raises BadInput `not_a_session`."""
-    with opened(path, os.O_RDONLY, NOT_READ) as fd, reported(path, NOT_READ):
-        state = FileState.of(os.fstat(fd))
-        thread = thread_of(pread(fd, 0, state.size)) if state.size <= SIZE_LIMIT else None
-    if thread is None:
-        raise BadInput("not_a_session", f"{path} is not a thread of Amp. {NOT_READ}")
-    yield ThreadSource(list(lines_of(thread)), state)
 
 
 class AmpAgent(SessionFileAgent):
@@ -96,7 +69,7 @@ class AmpAgent(SessionFileAgent):
         return Discovery(tuple(paths), ())
 
     def open(self, path: Path) -> SessionReader:
-        return RenderedReader(path, partial(opened_thread, path))
+        return RenderedReader(path, partial(opened_document, path, lines_of_thread, "a thread of Amp"))
 
     def state(self, path: Path) -> FileState | None:
         found = super().state(path)

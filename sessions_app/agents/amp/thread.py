@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.sessionlog.jsjson import parse, stringify
 
@@ -11,22 +10,18 @@ THREAD: Final = "thread"
 MESSAGE: Final = "message"
 
 
-def thread_of(document: bytes) -> dict[str, Any] | None:
-    """The thread in a document; None if it is not one."""
+def lines_of_thread(document: bytes) -> list[bytes] | None:
+    """The lines of the thread in a document, each with its newline; None if it is not one."""
     try:
-        found = parse(document)
+        thread = parse(document)
     except ValueError:
         return None
-    is_thread = isinstance(found, dict) and isinstance(found.get("messages"), list)
-    return found if is_thread and isinstance(found.get("id"), str) else None
-
-
-def lines_of(thread: dict[str, Any]) -> Iterator[bytes]:
-    """The lines of a thread, each with its newline."""
-    own = {name: value for name, value in thread.items() if name != "messages"}
-    yield _line(THREAD, own)
-    for message in thread["messages"]:
-        yield _line(MESSAGE, message)
+    if not isinstance(thread, dict) or not isinstance(thread.get("id"), str):
+        return None
+    messages = thread.pop("messages", None)
+    if not isinstance(messages, list):
+        return None
+    return [_line(THREAD, thread), *(_line(MESSAGE, message) for message in messages)]
 
 
 def _line(line_type: str, data: object) -> bytes:

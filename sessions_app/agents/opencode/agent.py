@@ -17,14 +17,17 @@ from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
+from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
+from sessions_app.storage.documents import opened_document
 from sessions_app.storage.files import FileState, SessionReader, file_state
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
 from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
+from .export import HEAD, export_of, export_rows, info_of, lines_of_export
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
 from .reader import OpenCodeReader
@@ -37,14 +40,13 @@ from .writers import DeleteWriter, PruneWriter, RowForkWriter
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
 _READER: Final = OpenCodeReader()
-_HEAD: Final = b'{"type":"session","data":{"id":"ses_'
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48
 _IDS_IN_A_MILLISECOND: Final = 1 << 12
 
 
 class OpenCodeAgent(SessionFileAgent):
-    """OpenCode since 1.1. Its sessions are rows or documents, read as lines; a file of such lines is an export."""
+    """OpenCode since 1.1. Its sessions are rows or documents, read as lines; any other file is an export."""
 
     key: str = "opencode"
     label: str = "OpenCode"
@@ -73,7 +75,7 @@ class OpenCodeAgent(SessionFileAgent):
         return is_session or path.parts[-2:] == ("share", DIRECTORY)
 
     def recognises(self, head: bytes) -> bool:
-        return head.startswith(_HEAD)
+        return HEAD.match(head) is not None
 
     def discover(self, root: Path) -> Discovery:
         return discover(root)
@@ -84,16 +86,27 @@ class OpenCodeAgent(SessionFileAgent):
             return RenderedReader(path, partial(opened_session, path))
         if storage is not None:
             return RenderedReader(path, partial(opened_documents, path, storage))
-        return SessionReader(path)
+        return RenderedReader(path, partial(opened_document, path, lines_of_export, "an export of OpenCode"))
 
     def state(self, path: Path) -> FileState | None:
         if database_of(path) is not None:
             return session_state(path)
-        found = file_state(path)
-        if found is None or storage_of(path) is None:
-            return found
+        if file_state(path) is None:
+            return None
         with self.open(path) as reader:
             return reader.state()
+
+    def export(self, path: Path) -> Iterator[bytes] | None:
+        """The client's own form, unless the session's file has it already."""
+        if database_of(path) is None and storage_of(path) is None:
+            return None
+        return self._export(path)
+
+    def _export(self, path: Path) -> Iterator[bytes]:
+        with self.open(path) as reader:
+            updated = reader.state().mtime_ns // 1_000_000
+            info = info_of((line.raw for line in split_lines(reader.chunks(0))), updated)
+            yield from export_of(info, export_rows(line.raw for line in split_lines(reader.chunks(0))))
 
     def database(self, path: Path) -> Path | None:
         return database_of(path)
@@ -134,6 +147,8 @@ class OpenCodeAgent(SessionFileAgent):
         return find_client(OpenCodeProgram, self.program, program)
 
     def resume_command(self, path: Path) -> Sequence[str]:
+        if database_of(path) is None and storage_of(path) is None:
+            return self.key, "import", str(path)
         return self.key, "--session", path.stem
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:

@@ -21,7 +21,18 @@ from sessions_app.storage.files import file_state, opened, pread, reported
 from sessions_app.storage.nofollow import scan_directory, stat_file
 from sessions_app.storage.rendered import RenderedLine
 
-from .lines import MESSAGE, PART, Row, identity_of, in_order, render, revert_row, session_row, size_of
+from .lines import (
+    MESSAGE,
+    PART,
+    Row,
+    columns_of,
+    identity_of,
+    in_order,
+    render,
+    revert_row,
+    session_row,
+    size_of,
+)
 from .parts import mapping_of
 from .store import ID, NOTHING_READ
 
@@ -76,7 +87,7 @@ def _rows_of(path: Path, storage: Path) -> list[Row]:
     recorded = _object(_read(path))
     messages = {row.id: row for row in _documents(storage / MESSAGE / path.stem, MESSAGE)}
     parts = ((key, part) for key in messages for part in _documents(storage / PART / key, PART))
-    session = session_row(_columns(recorded, path.stem), state.mtime_ns)
+    session = session_row(columns_of(recorded, path.stem), state.mtime_ns)
     rows = [session, *in_order(messages, parts)]
     revert = mapping_of(recorded.get("revert"))
     reverted = revert_row(stringify(revert).encode(), revert, rows) if revert else None
@@ -98,19 +109,6 @@ def _documents(directory: Path, row_type: str) -> Iterator[Row]:
         except FileNotFoundError:
             return
     yield from sorted(found, key=lambda row: row.id)
-
-
-def _columns(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
-    """The fields of a session's document, by the names of the columns that replaced them."""
-    return {
-        "id": session_id,
-        "parent_id": recorded.get("parentID"),
-        "project_id": recorded.get("projectID"),
-        "directory": recorded.get("directory"),
-        "title": recorded.get("title"),
-        "version": recorded.get("version"),
-        "time_created": mapping_of(recorded.get("time")).get("created"),
-    }
 
 
 def _object(raw: bytes) -> Mapping[str, Any]:

@@ -17,11 +17,22 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from sessions_app.sessionlog.jsjson import stringify
 
+from .parts import mapping_of
+
 SESSION: Final = "session"
 MESSAGE: Final = "message"
 PART: Final = "part"
 REVERT: Final = "revert"
-HEADER_FIELDS: Final = ("id", "parent_id", "project_id", "directory", "title", "version", "time_created")
+HEADER_FIELDS: Final = (
+    "id",
+    "parent_id",
+    "project_id",
+    "slug",
+    "directory",
+    "title",
+    "version",
+    "time_created",
+)
 """What a session row says for good, or nearly: the other columns change with every step."""
 
 Key = TypeVar("Key")
@@ -84,6 +95,20 @@ def session_row(recorded: Mapping[str, object], updated: int) -> Row:
     """The first row, from the columns of a session."""
     data = stringify({name: _in_json(recorded.get(name)) for name in HEADER_FIELDS}).encode()
     return Row(SESSION, str(recorded.get("id")), len(data), updated, data=data)
+
+
+def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
+    """What a document says of its session, by the names of the columns."""
+    return {
+        "id": session_id,
+        "parent_id": recorded.get("parentID"),
+        "project_id": recorded.get("projectID"),
+        "slug": recorded.get("slug"),
+        "directory": recorded.get("directory"),
+        "title": recorded.get("title"),
+        "version": recorded.get("version"),
+        "time_created": mapping_of(recorded.get("time")).get("created"),
+    }
 
 
 def _in_json(value: object) -> object:

@@ -26,6 +26,7 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
+from .export import INFO
 from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame
 from .parts import (
     Content,
@@ -119,6 +120,8 @@ class OpenCodeParser:
             self._report(DamageKind.SECOND_HEADER, line, "a second session; the first one counts")
             return []
         self.state.header = header_of(row_id, data)
+        if isinstance(data.get(INFO), dict):
+            self.state.extra[INFO] = data[INFO]
         title = well_formed(text_of(data.get("title")))
         name = None if title.startswith(_DEFAULT_TITLES) else title
         entry = _entry(line, row_id, None, SESSION, kind=EntryKind.BESIDE, control=NameControl(name))

@@ -11,11 +11,11 @@ describe the context as it was, so each writer sets them to 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
-from sessions_app.agents.changes import RowChange, RowChanges, RowCopy, WriteFacts
+from sessions_app.agents.changes import NewFile, RowChange, RowChanges, RowCopy, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
@@ -24,6 +24,7 @@ from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.raw_json import Span, members, splice
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
+from .export import INFO, SUFFIX, ExportRow, export_of
 from .lines import MESSAGE, PART, REVERT, SESSION
 from .parser import ABORTED, CALL_SUFFIX
 from .parts import CLEARED, CLEARED_STATUS, COMPLETED
@@ -39,6 +40,9 @@ _NOT_COPIED: Final = {
     "time_archived": None,
 }
 """The columns of a session that a copy of it begins without."""
+_NOT_EXPORTED: Final = ("parentID", "revert", "share")
+"""What the export of a session says, and that of a copy of it does not."""
+_CURATED: Final = " (curated)"
 _REFERENCES: Final = ("parentID", "tail_start_id")
 """The fields of data that name a message."""
 _QUOTE: Final = ord('"')
@@ -134,8 +138,8 @@ class RowForkWriter(RowWriter):
     name = "fork"
     appends = False
     effect: Final = (
-        "Copies what survives into a new session in OpenCode's database. This session is not changed."
-        + _UNCOUNTED
+        "Copies what survives into a new session: in OpenCode's database, or for an export into a new export beside "
+        "it. This session is not changed." + _UNCOUNTED
     )
     undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
 
@@ -143,15 +147,20 @@ class RowForkWriter(RowWriter):
     def universal(self) -> RowForkWriter:
         return self
 
-    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:
+    def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges | NewFile:
         deleted = {_row_id(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
         rows = [entry for entry in branch if _is_row(entry) and entry.id not in deleted]
         new_ids = {entry.id: f"{_kind(entry)}_{facts.new_id()}" for entry in rows}
         session_id = f"ses_{_descending(facts.new_id())}"
         moment = int(facts.written_at.timestamp() * 1000)
-        columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
-        session = RowCopy(SESSION, session_id, facts.session.name, columns, {"title": " (curated)"})
         uncounted = {change.row_id: change.after for change in _without_usage(branch, facts)}
+        info = facts.state.extra.get(INFO)
+        if info is not None:
+            forked = _forked_info(info, session_id, moment)
+            exported = (_exported(entry, new_ids, uncounted, facts) for entry in rows)
+            return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
+        columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
+        session = RowCopy(SESSION, session_id, facts.session.name, columns, {"title": _CURATED})
         copies = (_copy(entry, session_id, new_ids, uncounted, facts) for entry in rows)
         return RowChanges((), (session, *copies), session_id)
 
@@ -172,6 +181,20 @@ def _copy(
     if data != recorded:
         columns["data"] = data
     return RowCopy(_table(entry), new_ids[entry.id], entry.id, columns)
+
+
+def _forked_info(info: Mapping[str, Any], session_id: str, moment: int) -> dict[str, Any]:
+    """What an export of a fork says of the session, from what the export that it is made of says."""
+    kept = {name: value for name, value in info.items() if name not in _NOT_EXPORTED}
+    title, times = f"{info.get('title', '')}{_CURATED}", {"created": moment, "updated": moment}
+    return {**kept, "id": session_id, "title": title, "time": times}
+
+
+def _exported(
+    entry: Entry, new_ids: Mapping[str, str], uncounted: Mapping[str, str | None], facts: WriteFacts
+) -> ExportRow:
+    data = _renamed(uncounted.get(entry.id) or _data(entry, facts), new_ids)
+    return ExportRow(_table(entry), new_ids[entry.id], _encoded(data))
 
 
 def _renamed(data: str, new_ids: Mapping[str, str]) -> str:
