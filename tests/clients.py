@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.test import Client
 
@@ -21,3 +22,14 @@ def authorized_client(**options: Any) -> Client:
     client = new_client(**options)
     client.cookies[COOKIE] = new_launch_cookie()
     return client
+
+
+def fetched(browser: Client, page: str) -> tuple[Any, bytes]:
+    """A download with its body, received as an ASGI server receives it."""
+    answer: Any = browser.get(page)
+    assert answer.is_async
+
+    async def body() -> bytes:
+        return b"".join([piece async for piece in answer.streaming_content])
+
+    return answer, async_to_sync(body)()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from compaction_app.commit.change import lines_of, write_facts
 from compaction_app.commit.proof import approved_messages
-from sessions_app.agents.changes import RowChanges
+from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -52,15 +52,40 @@ def write_rows(path: Path, name: str, targets: Iterable[Target], data: Path) -> 
     with lines_of(loaded) as line:
         change = writer.write(branch, Deletion(targets, (), Stats()), write_facts(loaded, line, path, now))
     assert isinstance(change, RowChanges)
-    applied = [target for target in targets if target not in set(writer.unapplied(branch, targets))]
-    context = context_of(loaded)
-    left = replace(context, messages=tuple(approved_messages(context, applied, writer)))
-    approved = sent_of(loaded, left)
+    approved = approved_by(loaded, writer, targets)
     steps = plan_steps(path.parent, change)
     with session_lock(data, path, 1) as locked:
         backup = back_up_rows(locked, steps, now)
         _change(locked, path.parent, steps)
     return WrittenRows(path.with_name(change.created) if change.created else path, approved, backup.path)
+
+
+def exported(session: Path, target: Path) -> Path:
+    """The export of a session, in a file."""
+    pieces = OPENCODE.export(session)
+    assert pieces is not None
+    target.write_bytes(b"".join(pieces))
+    return target
+
+
+def fork_export(loaded: LoadedSession, targets: Iterable[Target]) -> Path:
+    """The fork of an export, without these targets, beside it."""
+    deletion = Deletion(tuple(targets), (), Stats())
+    with lines_of(loaded) as line:
+        facts = write_facts(loaded, line, loaded.path, datetime.now(UTC))
+        change = WRITERS["fork"].write(loaded.tree.branch(loaded.leaf_id), deletion, facts)
+        assert isinstance(change, NewFile)
+        forked = loaded.path.with_name(change.name)
+        forked.write_bytes(b"".join(change.pieces))
+    return forked
+
+
+def approved_by(loaded: LoadedSession, writer: SessionWriter, targets: Collection[Target]) -> Sent:
+    """What the client is to send once these targets are deleted by a writer."""
+    branch, context = loaded.tree.branch(loaded.leaf_id), context_of(loaded)
+    ignored = set(writer.unapplied(branch, tuple(targets)))
+    applied = [target for target in targets if target not in ignored]
+    return sent_of(loaded, replace(context, messages=tuple(approved_messages(context, applied, writer))))
 
 
 def put_rows_back(path: Path, backup: Path, data: Path) -> None:

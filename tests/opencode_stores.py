@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SCHEMA: Final = """
-CREATE TABLE session (id text PRIMARY KEY, project_id text NOT NULL, parent_id text, directory text NOT NULL,
+CREATE TABLE session (id text PRIMARY KEY, project_id text NOT NULL, parent_id text, slug text, directory text NOT NULL,
     title text NOT NULL, version text NOT NULL, share_url text, revert text, time_created integer NOT NULL,
     time_updated integer NOT NULL);
 CREATE TABLE message (id text PRIMARY KEY, session_id text NOT NULL, time_created integer NOT NULL,

@@ -193,7 +193,10 @@ def delete_backup(backup: Path) -> None:
 
 
 def back_up(
-    locked: LockedSession, fingerprint: Fingerprint | None, now: datetime, content: hashlib._Hash | None = None
+    locked: LockedSession,
+    fingerprint: Fingerprint | None,
+    now: datetime,
+    content: hashlib._Hash | None = None,
 ) -> Backup:
     """Copy the session byte for byte beside itself, synced to disk on return.
 

@@ -82,6 +82,20 @@ class OpencodeRuns:
         )
         return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
 
+    def call(self, *arguments: str) -> str:
+        """What a command of the client prints."""
+        ended = subprocess.run(
+            [self._program.program, *arguments],
+            cwd=self.scratch.project,
+            env=self._program.environment(self.scratch),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+        assert ended.returncode == 0, ended
+        return ended.stdout
+
     def sent(self, session: str) -> list[Mapping[str, Any]]:
         """The messages that the client sends when it continues a session, from its instructions up to the probe;
         the session stays as it is."""

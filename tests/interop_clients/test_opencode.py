@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Final
@@ -10,7 +11,17 @@ import pytest
 
 from devtools.bench.written_plans import random_plan
 from sessions_app.storage.session_loader import load_session
-from tests.opencode_plans import GENERATION, WRITERS, every_row, put_rows_back, sent_of, write_rows
+from tests.opencode_plans import (
+    GENERATION,
+    WRITERS,
+    approved_by,
+    every_row,
+    exported,
+    fork_export,
+    put_rows_back,
+    sent_of,
+    write_rows,
+)
 
 from .installed import client_program
 from .opencode_runs import PROBE, OpencodeRuns
@@ -74,6 +85,23 @@ def test_a_running_server_sends_the_approved_context_at_the_next_prompt(
         written = write_rows(path, writer, plan.targets, tmp_path / "data")
         (request,) = server.prompt(written.path.name, PROBE, [ModelReply("ok")])
     assert request["messages"][1:-1] == written.approved
+
+
+def test_a_curated_export_is_imported_and_sends_the_approved_context(
+    tmp_path: Path, model: ScriptedModel
+) -> None:
+    runs = OpencodeRuns(client_program("opencode", VERSION), tmp_path / "client", model)
+    session, chance, fork = worked(runs), random.Random(5), WRITERS["fork"]
+    own, theirs = exported(session, tmp_path / "own.json"), tmp_path / "theirs.json"
+    theirs.write_text(runs.call("export", session.name))
+    assert json.loads(own.read_bytes())["messages"] == json.loads(theirs.read_bytes())["messages"]
+    for made in (own, theirs):
+        loaded = load_session(made)
+        plan = random_plan(loaded, GENERATION, fork, chance, 6)
+        assert plan is not None
+        forked = fork_export(loaded, plan.targets)
+        runs.call("import", str(forked))
+        assert runs.sent(forked.stem)[1:] == approved_by(loaded, fork, plan.targets)
 
 
 def test_a_full_session_is_not_compacted_after_a_plan(tmp_path: Path, model: ScriptedModel) -> None:

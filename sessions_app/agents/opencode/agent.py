@@ -27,7 +27,7 @@ from sessions_app.storage.rendered import RenderedReader
 
 from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
-from .export import HEAD, export_of, export_rows, info_of, lines_of_export
+from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
 from .reader import OpenCodeReader
@@ -40,6 +40,10 @@ from .writers import DeleteWriter, PruneWriter, RowForkWriter
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
 _READER: Final = OpenCodeReader()
+_NO_ROWS: Final = (
+    "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a new "
+    "export without what is deleted."
+)
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48
 _IDS_IN_A_MILLISECOND: Final = 1 << 12
@@ -150,6 +154,11 @@ class OpenCodeAgent(SessionFileAgent):
         if database_of(path) is None and storage_of(path) is None:
             return self.key, "import", str(path)
         return self.key, "--session", path.stem
+
+    def refused_writers(self, state: ParserState) -> Mapping[str, str]:
+        """An export has no rows."""
+        in_place = (writer for writer in self.generations[0].writers if writer.appends)
+        return {writer.name: _NO_ROWS for writer in in_place} if INFO in state.extra else {}
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         return read_settings(cwd, home, model)

@@ -25,7 +25,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.locks import session_lock
-from tests.clients import new_client
+from tests.clients import fetched, new_client
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import (
@@ -384,17 +384,6 @@ def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser: C
 
 
 # ---- downloading -------------------------------------------------------------------------------------------
-
-
-def fetched(browser: Client, page: str) -> tuple[Any, bytes]:
-    """A download with its body, received as an ASGI server receives it."""
-    answer: Any = browser.get(page)
-    assert answer.is_async
-
-    async def body() -> bytes:
-        return b"".join([piece async for piece in answer.streaming_content])
-
-    return answer, async_to_sync(body)()
 
 
 def test_downloads_are_byte_exact(browser: Client, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import HttpResponse
 from django.urls import reverse
 
@@ -24,7 +25,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
-from tests.clients import authorized_client
+from tests.clients import authorized_client, fetched
 from tests.files import place, snapshot
 from tests.html import fields, link, text_of, texts, values
 from tests.opencode_plans import sent_of
@@ -76,12 +77,6 @@ def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path, view:
 def test_each_page_of_a_session_is_shown(path: Path, of: str) -> None:
     assert page(f"{index_file(path).get_absolute_url()}{of}").content
     assert "A title" in shown("/")
-
-
-def test_a_session_is_downloaded_as_lines(path: Path) -> None:
-    response = authorized_client().get(f"{index_file(path).get_absolute_url()}/download")
-    assert response.status_code == 200
-    assert int(response["Content-Length"]) == session_size(path)
 
 
 def reviewed_run(path: Path, writer: str) -> Run:
@@ -287,3 +282,12 @@ def test_no_fork_of_documents_is_offered(store: OpenCodeStore, known_root: Path)
     timeline = shown(f"{row.get_absolute_url()}/timeline")
     assert "No fork can be made" in timeline
     assert "Fork from before this point" not in timeline
+
+
+def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path: Path) -> None:
+    browser, session = authorized_client(), index_file(path)
+    answer, body = fetched(browser, f"{session.get_absolute_url()}/download")
+    assert answer["Content-Disposition"] == 'attachment; filename="ses_1.json"'
+    assert answer["Content-Type"] == "application/json"
+    brought = browser.post("/import", {"sessions": SimpleUploadedFile("ses_1.json", body)})
+    assert "Step 2 is done." in shown(brought["Location"])

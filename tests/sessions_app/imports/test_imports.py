@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import stat
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from compaction_app.models import Backup, Run
+from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.imports.service import safe_name
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import managed_root
@@ -20,10 +22,14 @@ from sessions_app.models import Entry, Session
 from sessions_app.storage.files import BACKUP_SUFFIX
 from sessions_app.storage.locks import session_lock
 from sessions_app.web import uploads
+from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import snapshot
-from tests.html import element, links, text_of, texts
+from tests.html import element, link, links, text_of, texts
 from tests.installation import Installation
+from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.sessions_app.agents.amp.test_amp import THREAD as AMP_THREAD
+from tests.sessions_app.agents.codex.rollouts import THREAD, work
 
 SESSION = session_bytes(chain(user("Mend the parser."), assistant(text("It is mended."))))
 OTHER = session_bytes(chain(user("Another task."), assistant(text("Done."))))
@@ -109,6 +115,38 @@ def test_several_files_at_once_are_reported_one_by_one(browser: Client, known_ro
     assert (first, second) == ("Imported: a.jsonl", "Imported: c.jsonl")
     assert "Already imported (identical file)" in known
     assert set(managed()) == {"old.jsonl", "a.jsonl", "c.jsonl"}
+
+
+# ---- other agents ------------------------------------------------------------------------------------------
+
+
+def sessions_of_agents(directory: Path) -> dict[str, tuple[str, bytes]]:
+    """A session of each agent as its file or export, by the agent's label: the name of the file, and its bytes."""
+    claude = ClaudeSession()
+    claude.user("Mend the parser.")
+    pieces = OPENCODE.export(worked_session(OpenCodeStore(directory)))
+    assert pieces is not None
+    return {
+        "Claude Code": (f"{SESSION_ID}.jsonl", claude.content),
+        "Codex": (f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl", work().content),
+        "OpenCode": ("ses_1.json", b"".join(pieces)),
+        "Amp": ("T-1.json", json.dumps(AMP_THREAD, indent=2).encode()),
+    }
+
+
+def test_a_session_of_any_agent_is_imported_under_its_own_name(
+    browser: Client, known_root: Path, tmp_path: Path
+) -> None:
+    for label, (name, content) in sessions_of_agents(tmp_path).items():
+        answer = bring(browser, (name, content))
+        assert answer.status_code == 303
+        assert managed()[name] == content
+        page = browser.get(answer["Location"])
+        assert label in text_of(page)
+        assert name in text_of(browser.get("/import"))
+        assert link(page, "Download")
+    index_roots()
+    assert Session.objects.filter(missing=False, imported_at__isnull=False).count() == 4
 
 
 # ---- what is refused ---------------------------------------------------------------------------------------
