@@ -18,7 +18,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.packing import pack
-from sessions_app.storage.files import reported
+from sessions_app.storage.files import file_state, reported
 
 from .roots import known_roots, root_for
 
@@ -127,10 +127,11 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
 def remember_own_write(path: Path, size: int) -> None:
     """Record that the last write to a session was Redline's, so that it does not count as live.
 
-    `size` is the size of the session after that write; if it differs now, others have written to it since.
+    `size` is the size of the session's file, or in a database of the session, after that write; if it differs now,
+    others have written to it since.
     """
     session = session_row(path)
-    state = session.agent.state(path)
+    state = session.agent.state(path) if session.agent.database(path) is not None else file_state(path)
     own = state.mtime_ns if state is not None and state.size == size else None
     Session.objects.filter(pk=session.pk).update(own_write_ns=own)
 

@@ -203,8 +203,8 @@ def back_up(
     `content` is updated with all bytes that are copied: it can be continued with what is appended (`digest_up_to`).
 
     The copy is of the whole current file; its indexed part is compared with every segment of `fingerprint` on the
-    way, if its bytes are what was indexed. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space` before anything is written,
-    `disk_full` and others of `os_failure`. After an error there is no backup.
+    way, if its bytes are what was indexed. Raises Conflict `session_rewritten` if they differ; SystemFailure `no_space`
+    before anything is written, `disk_full` and others of `os_failure`. After an error there is no backup.
     """
     locked.require_held()
     segments = fingerprint.segments if fingerprint is not None else ()
