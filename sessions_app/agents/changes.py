@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, Self, runtime_checkable
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
@@ -15,6 +15,8 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import Header, ParserState
 from sessions_app.sessionlog.targets import Target
+
+from .contexts import Reader
 
 
 class Append(NamedTuple):
@@ -125,6 +127,26 @@ class SessionWriter(Protocol):
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that the agent would not apply if they were recorded at the end of a branch."""
         ...
+
+
+class ContextWriter:
+    """What most writers have in common: a reader rebuilds the context that they record a deletion from, they may touch
+    every entry of it, every version honours them in the same way, and applies all targets."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    @property
+    def universal(self) -> Self:
+        return self
+
+    def protection(self, entry: Entry) -> Protection | None:
+        del entry
+        return None
+
+    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
+        del branch, targets
+        return ()
 
 
 @runtime_checkable

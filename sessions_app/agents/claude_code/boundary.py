@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, RestoreLines, WriteFacts
+from sessions_app.agents.changes import Append, ContextWriter, RestoreLines, WriteFacts
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -23,7 +23,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import is_nameless, is_one_of_several, json_of, lines_of_context, timestamp_of
 from .parser import CLIENT
@@ -37,20 +37,13 @@ MARK: Final = "redline"
 """The key by which Redline recognises a boundary of its own; the client ignores it."""
 
 
-class BoundaryWriter:
+class BoundaryWriter(ContextWriter):
     """Appends one line; everything that it does not list stays in the file, and is not sent."""
 
     name: Final = NAME
     appends: Final = True
     effect: Final = "Appends one line to the session; Claude Code leaves out what the line does not list."
     undo: Final = "One more line lists everything again; single entries can be brought back at any time."
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    @property
-    def universal(self) -> BoundaryWriter:
-        return self
 
     def protection(self, entry: Entry) -> Protection | None:
         """A line goes as a whole: a fork can leave out a part of it."""
@@ -62,10 +55,6 @@ class BoundaryWriter:
         lines = lines_of_context(self._reader.rebuild(branch), branch)
         kept = [parts[-1] for parts in lines if parts[-1].id not in gone]
         return Append((boundary_line(branch, kept, facts, deletion.stats),))
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
 
 def refusal(state: ParserState) -> str:

@@ -14,14 +14,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from sessions_app.agents.changes import NewFile, WriteFacts
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line
 
@@ -30,24 +28,13 @@ COPIED: Final = "{} (forked with Redline)"
 UNNAMED: Final = "Session of {:%Y-%m-%d %H:%M}"
 
 
-class ClaudeForkWriter:
+class ClaudeForkWriter(ContextWriter):
     """Writes what survives of a context into a new session."""
 
     name: Final = "fork"
     appends: Final = False
     effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
     undo: Final = "To undo, continue with this session instead; the new one can be deleted."
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    @property
-    def universal(self) -> ClaudeForkWriter:
-        return self
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         """Raises BadInput `ends_unsaid`."""
@@ -58,10 +45,6 @@ class ClaudeForkWriter:
         self._require_sent(left, facts)
         lines = self._lines(lines_of_context(replace(context, messages=tuple(left)), branch), lost, facts)
         return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
     def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
         """Raise BadInput `ends_unsaid` if the agent would not send all that survives: versions before 2.1.143 leave out

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, WriteFacts
-from sessions_app.agents.contexts import Reader
+from sessions_app.agents.changes import Append, ContextWriter, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import edit_line, surviving_content
 
@@ -19,7 +18,7 @@ EDITABLE_ROLES: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT})
 EDITABLE_TYPE: Final = "custom_message"
 
 
-class ContextEditWriter:
+class ContextEditWriter(ContextWriter):
     """Appends edits in one write; the edited entries stay in the file."""
 
     name: Final = "context-edit"
@@ -30,13 +29,6 @@ class ContextEditWriter:
     undo: Final = (
         "One more line makes pi continue before them; single entries can be brought back at any time."
     )
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    @property
-    def universal(self) -> ContextEditWriter:
-        return self
 
     def protection(self, entry: Entry) -> Protection | None:
         """pi's own interface edits these entries only. Its reader accepts more, but that is not promised."""
@@ -54,10 +46,6 @@ class ContextEditWriter:
             lines.append(edit_line(entry_id, parent, facts.written_at, message.entry.id, content))
             parent = entry_id
         return Append(tuple(lines))
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
 
 def restore_lines(

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.jsjson import stringify
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import edit_line, moved_line, new_line, surviving_content, timestamp_of, without_usage
 
@@ -22,7 +21,7 @@ LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL
 NO_ENTRY: Final = "00000000"
 
 
-class ForkWriter:
+class ForkWriter(ContextWriter):
     """Writes what survives of a branch into a new session. Ids stay; parents, and lost blocks, are the only changes.
 
     The last assistant still reports the context as it was, so the agent would compact the fork at the next prompt.
@@ -36,7 +35,7 @@ class ForkWriter:
     undo: Final = "To undo, continue with this session instead; the new one can be deleted."
 
     def __init__(self, reader: Reader, *, ends_with_edit: bool) -> None:
-        self._reader = reader
+        super().__init__(reader)
         self._ends_with_edit = ends_with_edit
 
     @property
@@ -44,18 +43,10 @@ class ForkWriter:
         """Without reported token counts, which every version needs that does not honour edits."""
         return ForkWriter(self._reader, ends_with_edit=False)
 
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
-
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         stamp = timestamp_of(facts.written_at).replace(":", "-").replace(".", "-")
         lines = self._lines(branch, deletion, facts)
         return NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
     def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
         context = self._reader.rebuild(branch)
