@@ -21,6 +21,7 @@ from compaction_app.session_activity import Activity
 from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
+from sessions_app.index.roots import managed_place
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
@@ -238,6 +239,16 @@ class ResultView:
     """Whether a backup can replace the session."""
     new_session: Session | None
     certificate: Certificate | None
+
+    @property
+    def continued(self) -> Session:
+        """The session that the agent continues."""
+        return self.new_session or self.compaction.session
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether the session is in Redline's own directory, where no agent looks for it."""
+        return self.compaction.session.root.path == str(managed_place())
 
     @property
     def is_restored(self) -> bool:

@@ -74,6 +74,7 @@ def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
         box.check()
     page.get_by_role("button", name="Back up and append").click()
     page.wait_for_url(re.compile("/result$"))
+    expect(page.get_by_role("link", name="Download it")).to_be_visible()
     page.goto(f"{server.base}/import")
     with page.expect_download() as downloaded:
         page.get_by_role("link", name="Download").click()
