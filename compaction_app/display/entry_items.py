@@ -30,6 +30,8 @@ NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
 NO_CALL: Final = "no call: the provider may refuse this"
+_RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
+"""The entries from which a context is rebuilt without what they leave out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +215,7 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
             EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")
         ]
     newest = next(
-        (one for one in reversed(state.branch) if one.kind is EntryKind.SUMMARY and not reader.ignores(one)),
+        (one for one in reversed(state.branch) if one.kind in _RESTARTS and not reader.ignores(one)),
         None,
     )
     if newest is not None and entry.number < newest.number:

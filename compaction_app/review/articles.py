@@ -18,6 +18,7 @@ from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
+from sessions_app.sessionlog.noise import without_images
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
@@ -133,7 +134,11 @@ class Article:
 def title_of(entry: TranscriptEntry, texts: Mapping[str, Texts]) -> str:
     """The beginning of a user's message, on one line."""
     found = texts.get(entry.entry_id)
-    return " ".join(found.joined(entry.blocks)[:300].split())[:140] if found is not None else ""
+    return (
+        " ".join(without_images(found.joined(entry.blocks)[:1_000]).split())[:140]
+        if found is not None
+        else ""
+    )
 
 
 class ArticleMaker:

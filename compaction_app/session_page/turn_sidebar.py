@@ -13,6 +13,7 @@ from compaction_app.display.branches import BranchState, Fork
 from compaction_app.display.entry_notes import WORDS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.noise import without_images
 from sessions_app.storage.files import Fingerprint
 from sessions_app.storage.session_loader import read_texts
 
@@ -147,5 +148,5 @@ def _titles(session: Session, state: BranchState, users: list[Entry]) -> dict[st
     fingerprint = msgspec.convert(session.fingerprint, Fingerprint)
     for entry_id, texts in read_texts(session.real_path(), fingerprint, unknown).items():
         blocks = state.tree.entry(entry_id).blocks
-        state.titles[entry_id] = " ".join(texts.joined(blocks)[:200].split())[:80]
+        state.titles[entry_id] = " ".join(without_images(texts.joined(blocks)[:1_000]).split())[:80]
     return {entry.id: state.titles.get(entry.id, "") for entry in users}

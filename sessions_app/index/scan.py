@@ -24,7 +24,7 @@ from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.noise import is_noise, without_images
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
@@ -179,7 +179,7 @@ class Scan:
         entry, session = recorded.entry, self.session
         if not session.first_user_message and entry.role == Role.USER:
             text = recorded.texts.joined(entry.blocks)
-            session.first_user_message = "" if is_noise(text) else title_of(text)
+            session.first_user_message = "" if is_noise(text) else title_of(without_images(text))
         if isinstance(entry.control, NameControl) and entry.control.name is not None:
             session.name = title_of(entry.control.name)
 

@@ -14,6 +14,7 @@ _MARKUP: Final = re.compile(
 )
 _INTERRUPTION: Final = re.compile(r"\[Request interrupted by user[^\[\]\n]*\]")
 _SLASH_COMMAND: Final = re.compile(r"/[A-Za-z][\w:.-]*(?:[ \t][^\n]*)?")
+_IMAGE: Final = re.compile(r"<image\b[^<>\n]{0,1000}>\s*(?:\[image\]\s*)?</image>\s*")
 
 
 def is_noise(text: str) -> bool:
@@ -25,3 +26,9 @@ def is_noise(text: str) -> bool:
         not _INTERRUPTION.sub("", _MARKUP.sub("", words)).strip()
         or _SLASH_COMMAND.fullmatch(words) is not None
     )
+
+
+def without_images(text: str) -> str:
+    """The beginning of a user's message, without the tags in which some clients record its images before it, unless
+    there is nothing else."""
+    return text if not text.startswith("<image") else _IMAGE.sub("", text) or text

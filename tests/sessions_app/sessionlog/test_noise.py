@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.noise import is_noise, without_images
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,16 @@ def test_a_long_text_of_unclosed_marks_is_classified_quickly() -> None:
     assert is_noise("<command-name>" * 200_000)
     assert not is_noise("[" * 1_000_000)
     assert not is_noise("[Request interrupted by user" * 100_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ('<image name=[Image #1] path="/p.png">\n[image]\n</image>\nlook at it', "look at it"),
+        ("<image>\n</image>", "<image>\n</image>"),
+        ("why is <image></image> empty?", "why is <image></image> empty?"),
+        ("<image name=[Image #1]", "<image name=[Image #1]"),
+    ],
+)
+def test_the_tags_of_an_image_before_a_message_are_left_out(text: str, title: str) -> None:
+    assert without_images(text) == title
