@@ -330,7 +330,7 @@ def _kinds(transcript: Transcript, targets: Iterable[Target]) -> list[KindRow]:
     chosen = set(targets)
     before: Counter[str] = Counter()
     gone: Counter[str] = Counter()
-    for piece, target in pieces_of(transcript):
+    for piece, target in pieces_of(transcript, chosen):
         before[piece.kind] += piece.tokens
         if target in chosen or Target(target.entry_id) in chosen:
             gone[piece.kind] += piece.tokens

@@ -7,7 +7,7 @@ true to within a cell.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -70,15 +70,36 @@ def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
     return _OF_OTHERS.get(role, "custom")
 
 
-def pieces_of(transcript: Transcript) -> Iterator[tuple[Piece, Target]]:
-    """The blocks of a transcript, and the entries that have none."""
+def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tuple[Piece, Target]]:
+    """The blocks of a transcript, and the entries that have none; `struck` is what is to be deleted.
+
+    Tokens are those of the plan's statistics: a block that is struck without its entry has its own estimate, and all
+    others share that of their entry, which is not the sum of its blocks.
+    """
     for entry in transcript.entries:
+        whole = Target(entry.entry_id)
         if not entry.blocks:
             kind = kind_of_piece(entry.role, entry.tool_name)
-            yield Piece(kind, entry.tokens, entry.is_protected), Target(entry.entry_id)
-        for block in entry.blocks:
+            yield Piece(kind, entry.tokens, entry.is_protected), whole
+            continue
+        targets = [Target(entry.entry_id, block.index) for block in entry.blocks]
+        own = [
+            block.tokens if whole not in struck and target in struck else 0
+            for target, block in zip(targets, entry.blocks, strict=True)
+        ]
+        weights = [0 if alone else block.tokens for alone, block in zip(own, entry.blocks, strict=True)]
+        shares = _shares(max(0, entry.tokens - sum(own)), weights)
+        for target, block, alone, share in zip(targets, entry.blocks, own, shares, strict=True):
             kind = kind_of_piece(entry.role, entry.tool_name, block.type)
-            yield Piece(kind, block.tokens, entry.is_protected), Target(entry.entry_id, block.index)
+            yield Piece(kind, alone + share, entry.is_protected), target
+
+
+def _shares(total: int, weights: Sequence[int]) -> Iterator[int]:
+    """Whole parts of a total in proportion to their weights; together they are the total, unless all weights are 0."""
+    before, whole = 0, max(1, sum(weights))
+    for weight in weights:
+        yield total * (before + weight) // whole - total * before // whole
+        before += weight
 
 
 @dataclass(frozen=True, slots=True)

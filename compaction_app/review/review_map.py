@@ -39,7 +39,7 @@ def struck_map(transcript: Transcript, review: Review) -> StruckMap:
     pieces: list[Piece] = []
     strikes: list[Piece] = []
     kinds: dict[str, tuple[int, int]] = {}
-    for piece, target in pieces_of(transcript):
+    for piece, target in pieces_of(transcript, review.would_go):
         whole = Target(target.entry_id)
         fate = _STAYS
         if target in review.goes or whole in review.goes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -21,6 +23,9 @@ from .presenter import undo_rows, view_undo
 from .service import undo as undo_compaction
 from .service import undo_of_run
 
+CHOICE: Final = "choice"
+"""The name of the button that shows what would come back: a request with it needs chosen entries."""
+
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def undo(request: HttpRequest, run: int) -> HttpResponse:
@@ -29,7 +34,9 @@ def undo(request: HttpRequest, run: int) -> HttpResponse:
     compaction = compaction_of(found)
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")
     if request.method != "POST":
-        return _show(request, found, compaction, chosen)
+        return _show(
+            request, found, compaction, chosen, is_choice_missing=CHOICE in request.GET and not chosen
+        )
     form = UndoForm(request.POST)
     try:
         require_valid(form)
@@ -50,6 +57,8 @@ def _show(
     chosen: list[str],
     fault: RedlineError | None = None,
     form: UndoForm | None = None,
+    *,
+    is_choice_missing: bool = False,
 ) -> HttpResponse:
     view = None
     try:
@@ -72,6 +81,7 @@ def _show(
         "fault": fault,
         "form": form,
         "missing": missing,
+        "is_choice_missing": is_choice_missing,
         "here": "runs",
     }
     return render(request, "undo/undo.html", context, status=status_of(fault))

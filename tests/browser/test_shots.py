@@ -233,6 +233,7 @@ class Stage:
             "session-compacted": f"{address}?view=all",
             "result": result,
             "undo": f"{run}/undo",
+            "undo-nothing-chosen": f"{run}/undo?choice=shown",
             "run-committed": run,
             "review-committed": f"{run}/review",
             "backups": backups,

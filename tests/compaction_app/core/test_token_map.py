@@ -5,9 +5,32 @@ from __future__ import annotations
 import re
 
 import pytest
+from hypothesis import given
 
-from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece
+from compaction_app.core.token_map import (
+    CELL,
+    CELLS,
+    GAP,
+    LINE,
+    LINES,
+    Piece,
+    draw,
+    kind_of_piece,
+    pieces_of,
+)
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    chain,
+    prepare,
+    session_bytes,
+    text,
+    thinking,
+    user,
+)
 
 STEP = LINE + GAP
 
@@ -69,3 +92,37 @@ def test_a_frame_covers_the_lines_of_its_pieces(before: int, tokens: int, first:
     top, height = drawn.frame(before, tokens)
     assert top == first * STEP
     assert top + height == last * STEP + LINE
+
+
+@often
+@given(accepted_deletions())
+def test_what_is_struck_adds_up_to_the_statistics(accepted: AcceptedDeletion) -> None:
+    targets, transcript = accepted.gone, accepted.transcript
+    struck = total = 0
+    for piece, target in pieces_of(transcript, targets):
+        assert piece.tokens >= 0
+        total += piece.tokens
+        if target in targets or Target(target.entry_id) in targets:
+            struck += piece.tokens
+    stats = accepted.deletion.stats
+    assert struck == stats.tokens_before - stats.tokens_after
+    assert total >= stats.tokens_before
+
+
+def test_the_blocks_of_an_entry_share_its_tokens() -> None:
+    blocks = [text("abcde"), text("abcde"), thinking("abcdefgh")]
+    branch, texts = branch_and_texts(session_bytes(chain(user("Go."), assistant(*blocks), user("More."))))
+    transcript = prepare(branch, texts, {"query": "-"})
+    assert transcript is not None
+    entry = transcript.entries[1]
+    assert (entry.tokens, [block.tokens for block in entry.blocks]) == (5, [2, 2, 2])
+
+    def pieces(*struck: Target) -> list[int]:
+        return [
+            piece.tokens
+            for piece, target in pieces_of(transcript, struck)
+            if target.entry_id == entry.entry_id
+        ]
+
+    assert pieces() == pieces(Target(entry.entry_id)) == [1, 2, 2]
+    assert pieces(Target(entry.entry_id, 0)) == [2, 1, 2]

@@ -68,6 +68,18 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser: Clien
     assert not Undo.objects.exists()
 
 
+def test_a_choice_of_nothing_is_answered_at_its_button(browser: Client, run: Run) -> None:
+    asked = "Select what should come back first."
+    assert asked not in text_of(browser.get(f"/runs/{run.pk}/undo"))
+    page = browser.get(f"/runs/{run.pk}/undo", {"choice": "shown"})
+    assert asked in text_of(page)
+    assert 'aria-describedby="choice-missing" autofocus' in page.content.decode()
+    entry_id = Compaction.objects.get().origins[0]["entryId"]
+    chosen = browser.get(f"/runs/{run.pk}/undo", {"choice": "shown", "entry": entry_id})
+    assert asked not in text_of(chosen)
+    assert not Undo.objects.exists()
+
+
 def test_an_undo_on_the_page_undoes_the_compaction(browser: Client, run: Run) -> None:
     result = undo(browser, run)
     assert result.redirect_chain == [(f"/runs/{run.pk}/result", 303)]
