@@ -201,7 +201,7 @@ class Journey:
         self.press("Back up and append")
         expect(page.get_by_role("alert")).to_be_visible()
         assert self.path.read_bytes() == before
-        self._confirm_all()
+        self.confirm_all()
         self.press("Back up and append")
         page.wait_for_url(re.compile("/result$"))
         expect(page.get_by_role("heading", level=1)).to_contain_text("recorded by context-compaction")
@@ -209,7 +209,7 @@ class Journey:
         expect(page.get_by_text(entry["id"]).first).to_be_visible()
         return before
 
-    def _confirm_all(self) -> None:
+    def confirm_all(self) -> None:
         self.page.wait_for_load_state()
         for box in self.page.locator("input[name=yes]").all():
             box.check()
@@ -245,7 +245,7 @@ class Journey:
         page = self.page
         self.click(link)
         expect(page.get_by_role("heading", level=1)).to_contain_text("Restore the backup of")
-        self._confirm_all()
+        self.confirm_all()
         self.press("Restore this backup")
         page.wait_for_url("**/backups")
         expect(
