@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
@@ -61,6 +62,13 @@ class SessionQuerySet(QuerySet["Session"]):
             return None
         named = self.filter(header_id=child.parent_path).exclude(pk=child.pk)
         return named.filter(root=child.root).first() or named.first()
+
+    def started_by(self, session: Session, ids: Iterable[str]) -> dict[str, Session]:
+        """The sessions of subagents in the root of a session, by these ids in their headers: if several have one id,
+        one that names the session as its parent."""
+        found = self.filter(root=session.root_id, is_subagent=True, header_id__in=ids)
+        names = (session.header_id, str(session.path))
+        return {one.header_id: one for one in sorted(found, key=lambda one: one.parent_path in names)}
 
     def with_model(self) -> Self:
         """Sessions with an existing file and a model."""

@@ -86,8 +86,8 @@ def require_writable(loaded: LoadedSession) -> None:
     if loaded.log.header.is_subagent:
         raise BadInput(
             "subagent",
-            f"{loaded.path} is the session of a subagent, which its agent does not continue. Nothing was written. "
-            "Compact the session that started it.",
+            f"{loaded.path} is the session of a subagent, which only the session that started it continues. "
+            "Nothing was written. Compact the session that started it.",
         )
     if version < current:
         raise BadInput(

@@ -7,10 +7,11 @@ leads to the whole text.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.protection import Protection
@@ -29,6 +30,7 @@ PAIRED: Final = 4
 NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
+NO_SUBAGENTS: Final[Mapping[str, Session]] = {}
 NO_CALL: Final = "no call: the provider may refuse this"
 _RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
 """The entries from which a context is rebuilt without what they leave out."""
@@ -80,6 +82,7 @@ class _Look:
     seen: frozenset[int]
     """The blocks that the model sees, by index."""
     project: str
+    subagents: Mapping[str, Session]
 
 
 def source_of(state: BranchState, entry: Entry, view: str) -> Entry:
@@ -96,10 +99,12 @@ def items_of(
     *,
     faults: Sequence[str] = (),
     project: str = "",
+    subagents: Mapping[str, Session] = NO_SUBAGENTS,
 ) -> Iterator[EntryItem]:
     """The items of an entry. `texts` are those of `source_of`, `faults` are the problems of its place in the tree.
 
-    `project` is the session's directory; paths in calls are shown relative to it.
+    `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
+    calls started, by `Entry.subagent`.
     """
     message = state.kept.get(entry.id)
     remarks = [EntryNote(words, icon="broken") for words in faults]
@@ -107,7 +112,7 @@ def items_of(
         yield _note(state, entry, texts, message, remarks)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
-    look = _Look(state, entry, view, message, seen, project)
+    look = _Look(state, entry, view, message, seen, project, subagents)
     blocks = _blocks(look)
     first = EntryItem(
         kind_of(entry, None),
@@ -160,7 +165,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
     owner = None
     if block.call_id is not None:
         owner = _owner(look.state, block.call_id, look.view)
-        remarks += _results(look, block, owner)
+        remarks += [*_results(look, block, owner), *_started(look, block.call_id)]
     return _with_struck(
         replace(
             base,
@@ -256,6 +261,14 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
     return [
         EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]
     ]
+
+
+def _started(look: _Look, call_id: str) -> Iterator[EntryNote]:
+    """Links to the sessions of the subagents that a call started."""
+    ids = dict.fromkeys(result.subagent for result in look.state.answers.get(call_id, ()))
+    for subagent in ids:
+        if subagent in look.subagents:
+            yield EntryNote("started the subagent", session=look.subagents[subagent])
 
 
 def _without_result(state: BranchState, entry: Entry) -> EntryNote:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from sessions_app.agents.contexts import Reader
+from sessions_app.models import Session
 from sessions_app.sessionlog.controls import (
     BoundaryControl,
     DeletionControl,
@@ -35,6 +36,8 @@ class EntryNote:
     quoted: str = ""
     """Words from the session."""
     tail: str = ""
+    session: Session | None = None
+    """Another session that it links to."""
 
 
 def name_of(entry: Entry) -> str:

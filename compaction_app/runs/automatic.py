@@ -105,7 +105,7 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
     if not session.has_header:
         return "it has no session header, so it cannot be written to"
     if session.is_subagent:
-        return "it is the session of a subagent, which its agent does not continue"
+        return "it is the session of a subagent, which only the session that started it continues"
     if session.version != session.agent.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:

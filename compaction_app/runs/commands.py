@@ -36,8 +36,8 @@ def require_writable(session: Session) -> None:
     if session.is_subagent:
         raise BadInput(
             "subagent",
-            f"{session.real_path()} is the session of a subagent, which its agent does not continue. Nothing was "
-            "planned. Compact the session that started it.",
+            f"{session.real_path()} is the session of a subagent, which only the session that started it continues. "
+            "Nothing was planned. Compact the session that started it.",
         )
     current = session.agent.current_version
     # 0: it is being indexed right now, and the worker checks again.

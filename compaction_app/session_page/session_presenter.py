@@ -28,6 +28,7 @@ from compaction_app.display.entry_items import (
 from compaction_app.display.entry_notes import EntryNote
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.models import Compaction
+from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
@@ -73,6 +74,17 @@ class Relatives:
     subagents: list[Session]
     """The first RELATIVES_SHOWN sessions that it started, and its forks."""
     forks: list[Session]
+    start: StartingCall | None
+    """The call that started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartingCall:
+    """The call that started a subagent, in the session of this call."""
+
+    session: Session
+    entry_id: str
+    tool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +115,24 @@ def relatives_of(session: Session) -> Relatives:
     """The sessions that pages show and that are related to this one."""
     shown = Session.objects.shown().for_display()
     children = shown.children_of(session).order_by("mtime_ns", "pk")
+    parent = shown.parent_of(session)
+    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
     return Relatives(
-        shown.parent_of(session),
+        parent,
         list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
         list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
+        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
     )
+
+
+def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
+    """The call of one of these sessions that started a subagent; None if none of them shows one."""
+    for session, result in entries_naming(sessions, subagent.header_id):
+        if result.subagent == subagent.header_id and result.result_for is not None:
+            naming = (entry for _, entry in entries_naming([session], result.result_for))
+            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
+            return StartingCall(session, call.id, result.tool_name)
+    return None
 
 
 def row_compactions(session: Session) -> list[Compaction]:
@@ -194,6 +219,7 @@ def _items(
     shown = listed[start:end]
     sources = [source_of(state, entry, view) for entry in shown]
     texts = texts_of(session, sources)
+    subagents = _subagents_of(session, state, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
     with session.agent.open(session.real_path()) as reader:
         position = start
@@ -212,9 +238,19 @@ def _items(
                 view,
                 faults=damage.faults.get(entry.number, ()),
                 project=session.cwd,
+                subagents=subagents,
             )
             position += 1
         yield from _damaged(reader, between.get(end, ()))
+
+
+def _subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
+    """The sessions that calls of these entries started, by `Entry.subagent`."""
+    results = (
+        result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ())
+    )
+    ids = {result.subagent for result in results if result.subagent}
+    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
 
 
 def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:

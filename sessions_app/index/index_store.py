@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple
 import filelock
 from django.conf import settings
 from django.db import connection, transaction
+from django.db.models import F, Func, IntegerField, Value
 
+from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.packing import pack
+from sessions_app.sessionlog.packing import pack, unpack
 from sessions_app.storage.files import file_state, reported
 
 from .roots import known_roots, root_for
@@ -230,3 +232,15 @@ def remove_entries(session: Session, offset: int) -> None:
     rows = session.entries.filter(offset__gte=offset)
     while offsets := list(rows.order_by("-offset").values_list("offset", flat=True)[: 10 * BATCH]):
         rows.filter(offset__gte=offsets[-1]).delete()
+
+
+def entries_naming(sessions: Iterable[Session], name: str) -> Iterator[tuple[Session, Entry]]:
+    """The indexed entries of sessions whose digests contain a text, such as the id of a call; controls are left out."""
+    by_key = {session.pk: session for session in sessions}
+    place = Func(F("digest"), Value(name.encode()), function="INSTR", output_field=IntegerField())
+    found = EntryRow.objects.filter(session__in=by_key).annotate(place=place).filter(place__gt=0)
+    columns = found.order_by("session", "offset").values_list(
+        "session", "number", "offset", "length", "entry_id", "parent_id", "digest"
+    )
+    for key, number, offset, length, entry_id, parent_id, digest in columns.iterator():
+        yield by_key[key], unpack(number, offset, length, entry_id, parent_id, digest)

@@ -147,6 +147,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """The key of the only agent that writes such entries; empty if several do."""
     reply: str = ""
     """The id of the model's reply that it is a part of, if the agent records one reply as several entries."""
+    subagent: str = ""
+    """Of a tool result: the id of the session of the subagent that the call started, as in its header."""
     control: Control | None = None
     """The content of an entry of the kinds DELETION to THINKING_LEVEL and BOUNDARY."""
 

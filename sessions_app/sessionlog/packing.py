@@ -30,11 +30,12 @@ class _Rest(msgspec.Struct, frozen=True, array_like=True, gc=False):
     overflown: int | None
     sole_agent: str
     reply: str
+    subagent: str
     boundary: BoundaryControl | None = None
     """The control of a boundary, which its line alone does not determine."""
 
 
-SCHEMA: Final = 11
+SCHEMA: Final = 12
 """Increased whenever the meaning of packed data changes: an index with another schema is rebuilt."""
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -159,7 +159,9 @@ def _describe_user(
     if isinstance(content, str) or not results:
         return [_described(content, role, common)]
     if len(content) == 1:
-        return [describe_result(content[0], common)]
+        # The subagent of a call; several results on one line do not show which of them it belongs to.
+        shown = _object(data.get("toolUseResult"))
+        return [describe_result(content[0], {**common, "subagent": _text(shown.get("agentId"))})]
     spans, found = place.content_items(), []
     for part, index in enumerate(results):
         offset, length = place.offset + spans[index].start, spans[index].end - spans[index].start

@@ -35,6 +35,7 @@ from .parts import (
     mapping_of,
     result_content,
     status_of,
+    subagent_of,
     text_of,
     user_content,
 )
@@ -214,6 +215,7 @@ class OpenCodeParser:
             tool_name=tool,
             failed=status_of(part) == "error",
             stop_reason=status_of(part),
+            subagent=subagent_of(part),
         )
         start, length = _data_in(line.raw, Row(PART, row_id, 0, message_id=message.id))
         result = msgspec.structs.replace(result, offset=line.offset + start, length=length)
@@ -256,13 +258,15 @@ def _data_in(raw: bytes, row: Row) -> tuple[int, int]:
 
 
 def header_of(session_id: str, data: Mapping[str, Any]) -> Header:
-    """The header of a session, from the columns of its row."""
+    """The header of a session, from the columns of its row: only a subagent's names another one."""
+    parent = well_formed(text_of(data.get("parent_id")))
     return Header(
         id=session_id,
         version=CURRENT_VERSION,
         cwd=well_formed(text_of(data.get("directory"))),
         timestamp=timestamp_of(data.get("time_created")),
-        parent_session=well_formed(text_of(data.get("parent_id"))),
+        parent_session=parent,
+        is_subagent=bool(parent),
     )
 
 

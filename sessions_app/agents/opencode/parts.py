@@ -118,6 +118,11 @@ def attachments_of(part: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [file for file in files if isinstance(file, Mapping)] if isinstance(files, list) else []
 
 
+def subagent_of(part: Mapping[str, Any]) -> str:
+    """The id of the session that a tool part has started; empty if it has not."""
+    return well_formed(text_of(mapping_of(mapping_of(part.get("state")).get("metadata")).get("sessionId")))
+
+
 def is_image(mime: object) -> bool:
     return text_of(mime).startswith("image/")
 

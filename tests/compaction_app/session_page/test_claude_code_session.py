@@ -52,25 +52,64 @@ def test_an_output_beside_the_session_is_shown_whole(browser: Client, root: Path
     assert "b1.txt beside the session" in text_of(answer)
 
 
+def add_subagent(root: Path, agent_id: str, *call_ids: str) -> None:
+    """The session of a subagent, which itself starts one subagent with each of these calls."""
+    subagent = ClaudeSession()
+    subagent.user("look around", isSidechain=True, agentId=agent_id)
+    for call_id in call_ids:
+        subagent.reply("msg_of_subagent", call(call_id, "Agent"))
+        subagent.result(call_id, "found", toolUseResult={"agentId": f"of-{call_id}"})
+    directory = root / ID / "subagents"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"agent-{agent_id}.jsonl").write_bytes(subagent.content)
+
+
+def address_of(agent_id: str) -> str:
+    return Session.objects.get(header_id=agent_id).get_absolute_url()
+
+
 def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client, root: Path) -> None:
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1")
-    directory = root / ID / "subagents"
-    directory.mkdir(parents=True)
-    subagent = ClaudeSession()
-    subagent.user("look around", isSidechain=True, agentId="a1", sessionId=ID)
-    subagent.reply("msg_2")
-    (directory / "agent-a1.jsonl").write_bytes(subagent.content)
-    (root / f"{ID}.jsonl").write_bytes(session.content)
-    index_roots()
+    add_subagent(root, "a1")
+    parent = add(root, session)
     child = Session.objects.get(relative_path=f"{ID}/subagents/agent-a1.jsonl")
-    parent = Session.objects.get(relative_path=f"{ID}.jsonl")
     assert (child.is_subagent, child.parent_path) == (True, ID)
     assert child.get_absolute_url() in addresses(browser, parent.get_absolute_url())
     assert parent.get_absolute_url() in addresses(browser, child.get_absolute_url())
     assert child.get_absolute_url() not in addresses(browser, "/")
     assert child.get_absolute_url() in addresses(browser, "/?show=subagents")
+    assert "started by" not in text_of(browser.get(child.get_absolute_url()))
+
+
+def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    first, second = session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
+    session.result("t1", "found", parent=first, toolUseResult={"status": "completed", "agentId": "a1"})
+    session.result("t2", "found", parent=second, toolUseResult={"agentId": "a2"})
+    add_subagent(root, "a1")
+    add_subagent(root, "a2", "t9")
+    add_subagent(root, "of-t9")
+    parent = add(root, session)
+    page = browser.get(f"{parent.get_absolute_url()}/entries/{second}")
+    assert text_of(page).count("started the subagent look around") == 1
+    assert address_of("a2") in [address for _, address in links(page)]
+    for agent_id, entry in [("a1", first), ("a2", second)]:
+        assert f"{parent.get_absolute_url()}/entries/{entry}" in addresses(browser, address_of(agent_id))
+    of_subagent = text_of(browser.get(address_of("of-t9")))
+    assert "started by Agent" in of_subagent
+    started = [one for one in addresses(browser, address_of("of-t9")) if "/entries/" in one]
+    assert any(one.startswith(f"{address_of('a2')}/entries/") for one in started)
+
+
+def test_a_call_that_names_a_subagent_without_a_session_has_no_link(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", call("t1", "Agent"))
+    session.result("t1", "found", toolUseResult={"agentId": "gone"})
+    assert "started the subagent" not in text_of(browser.get(add(root, session).get_absolute_url()))
 
 
 def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser: Client, root: Path) -> None:

@@ -27,9 +27,9 @@ from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client, fetched
 from tests.files import place, snapshot
-from tests.html import fields, link, text_of, texts, values
+from tests.html import fields, link, links, text_of, texts, values
 from tests.opencode_plans import sent_of
-from tests.opencode_stores import OpenCodeStore, documents, worked_session
+from tests.opencode_stores import OpenCodeStore, documents, tool, worked_session
 from tests.runs import approve_proposals, finish_run
 
 
@@ -291,3 +291,32 @@ def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path: Path) 
     assert answer["Content-Type"] == "application/json"
     brought = browser.post("/import", {"sessions": SimpleUploadedFile("ses_1.json", body)})
     assert "Step 2 is done." in shown(brought["Location"])
+
+
+def test_a_subagent_is_linked_with_the_call_that_started_it(store: OpenCodeStore) -> None:
+    parent = store.session()
+    store.user("Look around.")
+    store.assistant(tool("c1", "Seen.", metadata={"sessionId": "ses_2"}), finish="tool-calls")
+    child = store.session("ses_2", parent_id="ses_1", title="A look around (@general subagent)")
+    store.user("Look.", session_id="ses_2")
+    store.assistant("Seen.", session_id="ses_2")
+    of_parent, of_child = (index_file(one).get_absolute_url() for one in (parent, child))
+    shown = page(of_parent)
+    assert "started the subagent A look around (@general subagent)" in text_of(shown)
+    named = "A look around (@general subagent)"
+    assert [address for words, address in links(shown) if words == named] == [of_child] * 2
+    shown = page(of_child)
+    assert "subagent of A title started by bash" in text_of(shown)
+    started = next(address for words, address in links(shown) if words.startswith("bash "))
+    assert started.startswith(f"{of_parent}/entries/prt_")
+    assert "started the subagent" in text_of(page(started))
+    assert of_child not in [address for _, address in links(page("/"))]
+
+
+def test_the_session_of_a_subagent_is_not_planned(store: OpenCodeStore) -> None:
+    store.session("ses_1")
+    row = index_file(worked_session(store, session_id="ses_2"))
+    store.run("UPDATE session SET parent_id = 'ses_1' WHERE id = 'ses_2'")
+    row = index_file(row.path)
+    with pytest.raises(RedlineError, match="only the session that started it continues"):
+        start_run(row, planner="embedded", requested_parameters={})
