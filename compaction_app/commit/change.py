@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.outline import labels, name_of
 from sessions_app.sessionlog.session import is_complete_line
 from sessions_app.storage.append import append_lines
@@ -101,8 +103,10 @@ def write_facts(
 ) -> WriteFacts:
     """What a writer needs beside the branch and the deletion. The session has a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
+    agent = agent_at(present.path)
+    elsewhere = agent.open_elsewhere(present.path)
     return WriteFacts(
-        new_id=_new_ids(present, agent_at(present.path)).__next__,
+        new_id=_new_ids(present, agent).__next__,
         session_id=str(uuid.uuid4()),
         written_at=now,
         session=present.path,
@@ -112,7 +116,18 @@ def write_facts(
         labels=labels(present.tree),
         name=name_of(present.tree.entries),
         state=present.log.state,
+        lines=partial(_complete_lines, present),
+        is_open=elsewhere is not None and elsewhere.is_certain,
     )
+
+
+def _complete_lines(session: LoadedSession) -> Iterator[bytes]:
+    """The lines that the session had when it was loaded."""
+    with agent_at(session.path).open(session.path) as reader:
+        for line in split_lines(reader.chunks(0)):
+            if line.end > session.log.state.next_offset:
+                return
+            yield line.raw
 
 
 def change_of(preflight: Preflight, facts: WriteFacts) -> Change:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,7 +14,7 @@ from compaction_app.models import Compaction
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.entries import EntryKind, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
@@ -53,7 +53,7 @@ class PointRow:
     number: int
     at: str
     before: str
-    """The entry before the change; empty if it is the first of the branch."""
+    """The entry at which the context was as before the change; empty if there is none."""
     x: float
     name: str
     when: str
@@ -124,7 +124,6 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
             written,
             places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
             at,
-            _entry_before(state.branch, places, point),
         )
         for number, point in enumerate(found.points, 1)
     ]
@@ -152,23 +151,12 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     )
 
 
-def _entry_before(branch: Sequence[Entry], places: Mapping[str, int], point: TimelinePoint) -> str:
-    """The entry before a change, and before the question that a compaction answers: left open, that would be answered
-    next. Empty if there is none."""
-    place, control = places[point.first.id], point.first.control
-    if isinstance(control, BoundaryControl):
-        place = min(place, places.get(control.anchor_id or "", place))
-    return branch[place - 1].id if place else ""
-
-
-def _row(
-    number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str, before: str
-) -> PointRow:
+def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str) -> PointRow:
     compaction, control = written.get(point.last.id), point.first.control
     return PointRow(
         number=number,
         at=point.last.id,
-        before=before,
+        before=point.before_id,
         x=round(x, 1),
         name=_NAMES[point.kind],
         when=point.last.timestamp[:19].replace("T", " "),

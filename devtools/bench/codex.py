@@ -161,7 +161,7 @@ def _random_plans() -> Figure:
         while made < PLANS:
             loaded, generation = chance.choice(threads), chance.choice(CODEX.generations)
             writer = chance.choice(generation.writers)
-            if not writer.appends and loaded.log.state.extra.get("ordinal") is None:
+            if not can_write(generation, writer, paginated=loaded.log.state.extra.get("ordinal") is not None):
                 continue
             made += 1
             try:
@@ -204,6 +204,11 @@ def random_plan(
     for target in chance.sample(targets, chance.randint(1, min(len(targets), most))):
         store.delete(request_of([target]))
     return store.validated()
+
+
+def can_write(generation: Generation, writer: SessionWriter, *, paginated: bool) -> bool:
+    """Whether a writer accepts threads of a kind: older versions know nothing of paginated ones."""
+    return writer.appends or not paginated or generation is CODEX.generations[0]
 
 
 def certify_plan(
@@ -262,4 +267,5 @@ def facts_of(loaded: LoadedSession, line: Callable[[Entry], bytes]) -> WriteFact
         line=line,
         labels={},
         state=loaded.log.state,
+        lines=loaded.path.read_bytes().splitlines,
     )

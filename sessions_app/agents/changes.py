@@ -88,6 +88,10 @@ class WriteFacts:
     """The name of the session; empty if it has none."""
     state: ParserState = field(default_factory=ParserState)
     """That of the parser after all lines of the session."""
+    lines: Callable[[], Iterable[bytes]] = tuple
+    """Reads all complete lines of the session, each without its newline."""
+    is_open: bool = False
+    """Whether the agent certainly has the session open."""
 
 
 class SessionWriter(Protocol):

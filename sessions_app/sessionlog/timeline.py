@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from .context import ActiveContext, Message
+from .controls import BoundaryControl
 from .entries import Entry, EntryKind, Role
 
 
@@ -29,6 +30,9 @@ class TimelinePoint:
     first: Entry
     last: Entry
     """The context after the change is that of the branch that ends here."""
+    before_id: str
+    """The context before it is that of the branch that ends here, without what a compaction itself asked and was
+    answered; empty if there was none."""
     entries: int
     tokens_before: int
     tokens_after: int
@@ -120,13 +124,15 @@ def _has_effect(point: TimelinePoint) -> bool:
 
 
 def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> TimelinePoint:
-    before, after = reader.rebuild(branch[:start]), reader.rebuild(branch[:end])
+    began = _began(branch, start)
+    before, after = reader.rebuild(branch[:began]), reader.rebuild(branch[:end])
     left = {(message.entry.id, message.role): message for message in after.messages}
     here = {(message.entry.id, message.role) for message in before.messages}
     own = {entry.id for entry in branch[start:end]}
     return TimelinePoint(
         first=branch[start],
         last=branch[end - 1],
+        before_id=branch[began - 1].id if began else "",
         entries=end - start,
         tokens_before=before.estimate,
         tokens_after=after.estimate,
@@ -142,6 +148,15 @@ def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader)
             if message.entry.id in own and message.role not in (Role.INJECTED, Role.SYSTEM)
         ),
     )
+
+
+def _began(branch: Sequence[Entry], start: int) -> int:
+    """The place at which a change began to be recorded: at its own question or answer, if it has one."""
+    control = branch[start].control
+    began_id = control.began_id if isinstance(control, BoundaryControl) else None
+    if began_id is None:
+        return start
+    return next((place for place in range(start) if branch[place].id == began_id), start)
 
 
 def _is_less(before: Message, after: Message | None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +14,17 @@ import pytest
 from compaction_app.commit.proof import approved_messages
 from devtools.bench.codex import facts_of, random_plan, write_plan
 from sessions_app.agents.base import Generation
+from sessions_app.agents.changes import NewFile
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
+from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
-from .codex_runs import CodexRuns
+from .codex_runs import CodexRun, CodexRuns
 from .installed import client_program
 from .scripted_model import Call, ModelReply, ScriptedModel
 
@@ -32,6 +35,8 @@ CASES: Final = [
     ("fork", NEW, NEW),
     ("compacted", OLD, OLD),
     ("compacted", OLD, NEW),
+    ("fork", OLD, OLD),
+    ("fork", OLD, NEW),
 ]
 """The writer, the version that recorded the thread, and the version that resumes it."""
 _PLACE: Final = {"number": 0, "offset": 0, "length": 0, "id": "", "parent_id": None}
@@ -129,6 +134,48 @@ def test_what_is_resumed_is_what_was_approved(
         assert found[: len(expected)] == expected, (number, plan.targets)
         assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
         assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"
+
+
+# ---- the way back from the client's own compaction ------------------------------------------------------------
+
+LIMIT: Final = "model_auto_compact_token_limit = 20000\nmodel_context_window = 100000"
+SUMMARY: Final = ModelReply("All that was said.\n\nIn short. ", "how to put it")
+
+
+def compacted_between_turns(runs: CodexRuns) -> tuple[str, CodexRun]:
+    thread = runs.run("first", [*TURNS[0][:2], ModelReply("Done.", tokens=30_000)]).thread_id
+    return thread, runs.run("second", [SUMMARY, ModelReply("On I go.")], thread=thread)
+
+
+def compacted_within_a_turn(runs: CodexRuns) -> tuple[str, CodexRun]:
+    thread = runs.run("first", TURNS[0]).thread_id
+    full = ModelReply("I count.", "a thought", [shell("c4", "seq 1 40")], tokens=30_000)
+    return thread, runs.run("second", [full, SUMMARY, ModelReply("Forty.")], thread=thread)
+
+
+@pytest.mark.parametrize("version", [NEW, OLD])
+@pytest.mark.parametrize("compacted", [compacted_between_turns, compacted_within_a_turn])
+def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
+    version: str, compacted: Callable[[CodexRuns], tuple[str, CodexRun]], tmp_path: Path, model: ScriptedModel
+) -> None:
+    runs = CodexRuns(client_program("codex", version), tmp_path / "client", model, extra=LIMIT)
+    thread, run = compacted(runs)
+    *before, _order = conversation(run.requests[-2]["input"], version)
+    generation = generation_of(version)
+    loaded = load_session(runs.files(thread)[-1])
+    branch = loaded.tree.branch(loaded.leaf_id)
+    (point,) = timeline_of(branch, generation.reader).points
+
+    with CODEX.open(loaded.path) as file:
+        facts = facts_of(loaded, lambda entry: file.read_at(entry.offset, entry.length))
+        writer = next(one for one in generation.writers if not one.appends)
+        change = writer.write(loaded.tree.branch(point.before_id), Deletion((), (), Stats()), facts)
+        assert isinstance(change, NewFile)
+        (loaded.path.parent / change.name).write_bytes(b"".join(change.pieces))
+
+    found = conversation(runs.sent(facts.session_id), version)
+    assert found[: len(before)] == before
+    assert {role_of(item) for item in found[len(before) :]} <= {Role.INJECTED}
 
 
 # ---- open threads, and undo -----------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class CodexAgent(SessionFileAgent):
             "Codex before 0.169",
             OLDER_READER,
             CodexRules(OLDER_READER),
-            (CompactedWriter(OLDER_READER),),
+            (CompactedWriter(OLDER_READER), ThreadForkWriter(OLDER_READER, knows_bases=False)),
             restore_lines=FullerList(OLDER_READER),
             can_move_leaf=False,
         ),

@@ -53,7 +53,7 @@ class CompactedWriter:
         messages = self._reader.rebuild(branch).messages
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
         kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
-        return Append(compacted_lines(branch, kept, provenance, facts))
+        return Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
@@ -75,16 +75,20 @@ def compacted_lines(
     kept: Sequence[KeptItem],
     provenance: Mapping[str, Any],
     facts: WriteFacts,
-    *,
-    skipped: int = 0,
+    ordinal: int | None,
 ) -> tuple[bytes, ...]:
-    """The lines that make these items the conversation. If lines have ordinals, they continue after `skipped` ones."""
+    """The lines that make these items the conversation, the first one with this ordinal; None if lines have none."""
     payloads = [("compacted", compacted_payload(kept, provenance)), *baseline_lines(branch, facts.line)]
-    last = facts.state.extra.get("ordinal")
     return tuple(
-        new_line(kind, facts.written_at, None if last is None else last + skipped + number, payload)
-        for number, (kind, payload) in enumerate(payloads, 1)
+        new_line(kind, facts.written_at, None if ordinal is None else ordinal + number, payload)
+        for number, (kind, payload) in enumerate(payloads)
     )
+
+
+def _next_ordinal(facts: WriteFacts) -> int | None:
+    """That of the next line of the session; None if its lines have none."""
+    last: int | None = facts.state.extra.get("ordinal")
+    return None if last is None else last + 1
 
 
 class FullerList:
@@ -107,7 +111,8 @@ class FullerList:
         now = self._reader.rebuild(branch).messages
         others = [one for one in now if origins.get(one.entry.id, one.entry.id) not in back]
         merged = _merged(others, messages, place)
-        return compacted_lines(branch, surviving_items(merged, deleted, facts), {"undo": True}, facts)
+        kept = surviving_items(merged, deleted, facts)
+        return compacted_lines(branch, kept, {"undo": True}, facts, _next_ordinal(facts))
 
 
 def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:

@@ -1,27 +1,33 @@
-"""The writer that makes a new thread based on this one, which is only read; so Codex may have it open.
+"""The writer that makes a new thread of this one, which is only read.
 
-The new file has no copy of the conversation: its header names the thread that it continues and the end of its file, and
-a `compacted` line has the items that are left. Legacy threads have no such headers.
+    paginated    its header names the thread that it continues and the end of its file, so that Codex may have that open
+    legacy       its header names no file: the other lines follow it, as in the forks that Codex itself makes
+
+In both, a `compacted` line at the end has the items that are left. Versions before 0.169 do not know what a paginated
+thread is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
-from .lines import new_line, payload_bytes, timestamp_of
+from .lines import new_line, timestamp_of
+from .records import item_of
 
 ARCHIVED: Final = "archived_sessions"
+NOT_MADE: Final = "No new session was made."
 ID_LENGTH: Final = 36
 """A file's name ends with the id by which others name it as their base: that of the thread, or of its segment."""
 
@@ -33,12 +39,14 @@ class ThreadForkWriter:
     appends: Final = False
     effect: Final = (
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
-        "open in Codex."
+        "open in Codex, unless it was recorded by a version that did not number its lines."
     )
     undo: Final = "Delete the new thread, or continue the original one."
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
+        """`knows_bases`: whether the versions that read it know threads that are based on others."""
         self._reader = reader
+        self._knows_bases = knows_bases
 
     @property
     def universal(self) -> ThreadForkWriter:
@@ -49,61 +57,84 @@ class ThreadForkWriter:
         return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        """Raises BadInput `legacy_thread`, `archived_thread` and `no_header`."""
-        _require_forkable(facts)
-        thread_id = facts.session_id
-        kept = surviving_items(
-            self._reader.rebuild(branch).messages, blocks_by_entry(deletion.targets), facts
-        )
+        """Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict `open_in_agent`."""
+        end = _end(facts)
+        self._require_forkable(facts, is_legacy=end is None)
+        messages = self._reader.rebuild(branch).messages
+        kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
-        end = facts.state.extra["ordinal"] + 1
-        header = new_line("session_meta", facts.written_at, end, _header(branch, thread_id, end, facts))
-        lines = compacted_lines(branch, kept, provenance, facts, skipped=1)
+        header = new_line("session_meta", facts.written_at, end, _header(branch, facts, end))
+        before = _copied(branch, facts, header) if end is None else [header]
+        lines = compacted_lines(branch, kept, provenance, facts, None if end is None else end + 1)
         return NewFile(
-            f"rollout-{facts.written_at:%Y-%m-%dT%H-%M-%S}-{thread_id}.jsonl",
-            (line + b"\n" for line in (header, *lines)),
+            f"rollout-{facts.written_at:%Y-%m-%dT%H-%M-%S}-{facts.session_id}.jsonl",
+            (line + b"\n" for line in chain(before, lines)),
         )
+
+    def _require_forkable(self, facts: WriteFacts, *, is_legacy: bool) -> None:
+        if ARCHIVED in facts.session.parts:
+            raise BadInput(
+                "archived_thread",
+                f"{facts.session} is archived, and Codex does not resume what is beside it. {NOT_MADE} Run `codex "
+                "unarchive` first.",
+            )
+        if not (is_legacy or self._knows_bases):
+            raise BadInput(
+                "newer_thread",
+                f"{facts.session} was recorded by a newer Codex than the one that reads it, which does not know "
+                f"threads that are based on others. {NOT_MADE} Use the writer compacted, or a newer Codex.",
+            )
+        if facts.is_open and is_legacy:
+            raise Conflict(
+                "open_in_agent",
+                f"{facts.session} is open in Codex. Its lines are not numbered, so that a new thread cannot refer to "
+                f"them and would be a copy, without what is still being said. {NOT_MADE} Close it in Codex first.",
+            )
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
         return ()
 
 
-def _require_forkable(facts: WriteFacts) -> None:
-    if facts.state.extra.get("ordinal") is None or not facts.state.extra.get("is_paginated"):
-        raise BadInput(
-            "legacy_thread",
-            f"{facts.session} was recorded by an older Codex, whose threads cannot be continued in another file. No "
-            "new session was made. Close Codex and use the writer compacted.",
-        )
-    if ARCHIVED in facts.session.parts:
-        raise BadInput(
-            "archived_thread",
-            f"{facts.session} is archived, and Codex does not resume what is beside it. No new session was made. Run "
-            "`codex unarchive` first.",
-        )
+def _end(facts: WriteFacts) -> int | None:
+    """The ordinal after the last one of a paginated thread; None for a legacy one."""
+    last: int | None = facts.state.extra.get("ordinal")
+    return last + 1 if last is not None and facts.state.extra.get("is_paginated") else None
 
 
-def _header(branch: Sequence[Entry], thread_id: str, end: int, facts: WriteFacts) -> bytes:
-    """The original's header with the id of the new thread, and the end of the original as its base."""
-    own = facts.state.extra["own_offset"]
-    recorded = next((entry for entry in reversed(branch) if entry.type == "session_meta"), None)
-    if recorded is None:
-        raise BadInput(
-            "no_header", f"{facts.session} has no header before {branch[-1].id}. No new session was made."
-        )
-    meta: dict[str, Any] = parse(payload_bytes(facts.line(recorded)))
-    meta |= {
-        "session_id": thread_id,
-        "id": thread_id,
+def _header(branch: Sequence[Entry], facts: WriteFacts, end: int | None) -> bytes:
+    """The original's header with the id of the new thread, and with the end of the original as its base."""
+    own = item_of(parse(facts.line(_header_entry(branch, facts))))
+    meta: dict[str, Any] = {
+        **own,
+        **dict.fromkeys({"session_id", "id"} & own.keys(), facts.session_id),
         "timestamp": timestamp_of(facts.written_at),
         "forked_from_id": facts.header.id,
-        "forked_from_ordinal_exclusive": end,
-        "history_base": {
-            "thread_id": facts.session.stem[-ID_LENGTH:],
-            "end_ordinal_exclusive": end,
-            "end_byte_offset": facts.state.next_offset - own,
-        },
-        "context_window": {"window_id": thread_id},
     }
+    if end is not None:
+        meta |= {
+            "forked_from_ordinal_exclusive": end,
+            "history_base": {
+                "thread_id": facts.session.stem[-ID_LENGTH:],
+                "end_ordinal_exclusive": end,
+                "end_byte_offset": facts.state.next_offset - facts.state.extra["own_offset"],
+            },
+            "context_window": {"window_id": facts.session_id},
+        }
     return stringify(meta).encode()
+
+
+def _header_entry(branch: Sequence[Entry], facts: WriteFacts) -> Entry:
+    """The header of the thread, or that of its base if the branch ends there."""
+    recorded = [entry for entry in branch if entry.type == "session_meta"]
+    if not recorded:
+        raise BadInput("no_header", f"{facts.session} has no header before {branch[-1].id}. {NOT_MADE}")
+    own = (entry for entry in recorded if item_of(parse(facts.line(entry))).get("id") == facts.header.id)
+    return next(own, recorded[-1])
+
+
+def _copied(branch: Sequence[Entry], facts: WriteFacts, header: bytes) -> Iterator[bytes]:
+    """All lines of the session, each in its place, with another header."""
+    replaced = _header_entry(branch, facts).number
+    for number, line in enumerate(facts.lines(), 1):
+        yield header if number == replaced else line

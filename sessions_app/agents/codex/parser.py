@@ -9,6 +9,9 @@ entry on the same line, named after its place: `46.3`. So is a summary without i
 that keeps what is before them; whether the context added for the first of these turns goes as well depends on the
 version, and is left to the reader.
 
+The answer with a summary may be recorded before the boundary, as any other: newer versions do. It is recognised by its
+text, with which the boundary's message ends.
+
 A line that cannot be used is skipped, as Codex skips it, but it is counted and shown.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -30,6 +34,7 @@ from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Hea
 from .history import ItemHistory, digest_of
 from .records import (
     KNOWN_TYPES,
+    REASONING,
     count_of,
     describe_item,
     describe_line,
@@ -129,6 +134,7 @@ class RolloutParser:
         if entry.is_message:
             entry = self._named(entry)
             self._history.add(entry, item_of(data))
+            self.state.extra["answer"] = _answer(entry, texts, self.state.extra.get("answer"))
         elif entry.kind is EntryKind.BOUNDARY:
             return self._read_boundary(entry, data, line)
         return (Recorded(entry, texts, data),)
@@ -185,16 +191,23 @@ class RolloutParser:
 
     def _read_boundary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
         payload = item_of(data)
+        answer = self.state.extra.pop("answer", None)
         if entry.type == ROLLED_BACK:
             kept = self._history.roll_back(count_of(payload.get("num_turns")) or 0)
             return (Recorded(_with_control(entry, kept, ROLLED_BACK), NO_TEXTS, data),)
+        began_id = _began_id(answer, payload.get("message"))
         replacement = payload.get(ITEMS)
         if isinstance(replacement, list):
-            return self._read_items(entry, data, line, replacement)
-        return self._read_summary(entry, data, line)
+            return self._read_items(entry, data, line, replacement, began_id)
+        return self._read_summary(entry, data, line, began_id)
 
     def _read_items(
-        self, entry: Entry, data: dict[str, Any], line: Line, replacement: list[Any]
+        self,
+        entry: Entry,
+        data: dict[str, Any],
+        line: Line,
+        replacement: list[Any],
+        began_id: str | None,
     ) -> tuple[Recorded, ...]:
         objects = [one if isinstance(one, dict) else {} for one in replacement]
         digests = list(map(digest_of, objects))
@@ -215,9 +228,12 @@ class RolloutParser:
                 kept.append((part, digest))
                 ids.append(part.id)
         self._history.replace(kept)
-        return (Recorded(_with_control(entry, ids, entry.type), NO_TEXTS, data), *parts)
+        boundary = _with_control(entry, ids, entry.type, began_id)
+        return (Recorded(boundary, NO_TEXTS, data), *parts)
 
-    def _read_summary(self, entry: Entry, data: dict[str, Any], line: Line) -> tuple[Recorded, ...]:
+    def _read_summary(
+        self, entry: Entry, data: dict[str, Any], line: Line, began_id: str | None
+    ) -> tuple[Recorded, ...]:
         prompts = self._history.prompts()
         ids = [self._history.id_of(place) for place in prompts]
         message = item_of(data).get("message")
@@ -228,7 +244,7 @@ class RolloutParser:
             message, self._part(entry, 1, members(line.raw, payload.start)["message"])
         )
         self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
-        boundary = _with_control(entry, [*ids, part.id], SUMMARISED)
+        boundary = _with_control(entry, [*ids, part.id], SUMMARISED, began_id)
         return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
 
     def _part(self, boundary: Entry, place: int, span: Span) -> dict[str, Any]:
@@ -319,8 +335,31 @@ def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:
     return msgspec.structs.replace(part, role=Role.COMPACTION_SUMMARY)
 
 
-def _with_control(entry: Entry, kept: list[str], trigger: str) -> Entry:
-    return msgspec.structs.replace(entry, control=BoundaryControl(tuple(kept), trigger=trigger))
+def _answer(entry: Entry, texts: Texts, before: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """What is remembered of the latest answer, given what was remembered before it: its first item, which may be
+    reasoning, and of its text the length and a digest. None if the entry is not of an answer."""
+    if entry.role != Role.ASSISTANT or entry.type not in (REASONING, "message"):
+        return None
+    first = before["id"] if before is not None and not before["length"] else entry.id
+    text = texts.joined(entry.blocks) if entry.type == "message" else ""
+    return {"id": first, "length": len(text), "digest": _digest_of_text(text)}
+
+
+def _began_id(answer: Mapping[str, Any] | None, message: object) -> str | None:
+    """The first item of the latest answer, if it is the summary with which a boundary's message ends."""
+    if answer is None or not answer["length"] or not isinstance(message, str):
+        return None
+    first: str = answer["id"]
+    return first if _digest_of_text(message[-answer["length"] :]) == answer["digest"] else None
+
+
+def _digest_of_text(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | None = None) -> Entry:
+    control = BoundaryControl(tuple(kept), trigger=trigger, began_id=began_id)
+    return msgspec.structs.replace(entry, control=control)
 
 
 def _total(usage: object) -> int | None:

@@ -28,6 +28,7 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
 
 KEY: Final = "codex"
+REASONING: Final = "reasoning"
 IMAGE_UNITS: Final = 4800
 PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
 METADATA: Final = frozenset({PASSTHROUGH, "metadata"})

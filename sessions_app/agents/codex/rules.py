@@ -19,7 +19,8 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
-REASONING: Final = "reasoning"
+from .records import REASONING
+
 _BY_ROLE: Final = {
     Role.USER: Protection.USER,
     Role.CUSTOM: Protection.CUSTOM,

@@ -156,7 +156,10 @@ class OpenCodeParser:
             return None
         tail = compaction["tail"]
         return BoundaryControl(
-            anchor_id=asked, segment=(tail, asked) if tail else None, trigger=compaction["trigger"]
+            anchor_id=asked,
+            segment=(tail, asked) if tail else None,
+            trigger=compaction["trigger"],
+            began_id=asked,
         )
 
     def _part(self, row_id: str, message_id: str, part: dict[str, Any], line: Line) -> list[Recorded]:

@@ -38,6 +38,7 @@ all_writers = pytest.mark.parametrize(
         pytest.param("compacted", True, id="compacted"),
         pytest.param("compacted", False, id="compacted in a legacy thread"),
         pytest.param("fork", True, id="fork"),
+        pytest.param("fork", False, id="fork of a legacy thread"),
     ],
 )
 

@@ -21,6 +21,7 @@ from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage import held_locks
 from sessions_app.storage.session_loader import load_session
 from tests.files import backdate, place
@@ -35,6 +36,7 @@ from tests.sessions_app.agents.codex.rollouts import (
     meta,
     output,
     reasoning,
+    summarised,
     user,
     work,
 )
@@ -203,6 +205,21 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation)
 
     assert len(sent(made.real_path())) == 3 * WORK_STEPS + 4
     assert scene.path.read_bytes().count(b"\n") == 26
+
+
+def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline: Installation) -> None:
+    legacy = work(summarised("so far"), user("On."), paginated=False)
+    scene = codex_scene(redline, legacy, "compacted")
+    content, session = scene.path.read_bytes(), index_file(scene.path)
+    loaded = load_session(scene.path)
+    (point,) = timeline_of(loaded.tree.branch(loaded.leaf_id), READER).points
+
+    with open_in_codex(scene.path):
+        assert refused(lambda: fork_session(session, point.before_id, datetime.now(UTC))) == "open_in_agent"
+    made = fork_session(session, point.before_id, datetime.now(UTC))
+
+    assert sent(made.real_path()) == sent(work(paginated=False).save(redline.home))
+    assert scene.path.read_bytes() == content
 
 
 # ---- the client -----------------------------------------------------------------------------------------------

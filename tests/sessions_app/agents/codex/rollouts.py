@@ -205,6 +205,7 @@ class Parsed:
             line=self.line,
             labels={},
             state=self.log.state,
+            lines=self.content.splitlines,
         )
 
 

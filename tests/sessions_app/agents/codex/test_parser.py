@@ -264,6 +264,50 @@ def test_many_equal_items_are_not_compared_with_each_other() -> None:
     assert history.places_of(["x"] * (count + 1)) == [*range(count), None]
 
 
+SUMMARY = "Another model began. It left this:\nall of it"
+
+
+def summed_up() -> Item:
+    """A compaction of newer versions: its last item is the summary."""
+    items = [user("a"), user(SUMMARY)]
+    return line("compacted", {"message": SUMMARY, "replacement_history": items})
+
+
+@pytest.mark.parametrize("boundary", [summed_up(), summarised(SUMMARY)])
+def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary: Item) -> None:
+    found = parsed(meta(), user("a"), reasoning("b"), answer("c"), answer("all of it"), boundary)
+    assert control(found, "5").began_id == "4"
+    found = parsed(
+        meta(), user("a"), answer("c"), reasoning("b"), answer("all of it"), usage_record(1, 1), boundary
+    )
+    assert control(found, "6").began_id == "3"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        [answer("something else")],
+        [answer("")],
+        [user("all of it")],
+        [answer("all of it"), user("on")],
+        [answer("all of it"), call()],
+        [reasoning("all of it")],
+        [],
+    ],
+)
+def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(
+    before: list[Item],
+) -> None:
+    found = parsed(meta(), *before, summarised(SUMMARY))
+    assert control(found, str(len(before) + 1)).began_id is None
+
+
+def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one() -> None:
+    found = parsed(meta(), answer("all of it"), summed_up(), summed_up())
+    assert control(found, "2").began_id == "1"
+    assert control(found, "3").began_id is None
+
+
 def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
     found = parsed(
         meta(), user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b"))

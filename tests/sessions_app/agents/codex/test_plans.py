@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.bench.codex import certify_plan, random_plan, write_thread
+from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import SessionWriter
@@ -19,7 +19,7 @@ CASES = [
     for generation in CODEX.generations
     for writer in generation.writers
     for paginated in (True, False)
-    if paginated or writer.appends
+    if can_write(generation, writer, paginated=paginated)
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.changes import NewFile
-from sessions_app.agents.codex.agent import CODEX, READER
+from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
 from sessions_app.agents.codex.chained_file import RolloutReader
 from sessions_app.agents.codex.compacted import CompactedWriter, FullerList
 from sessions_app.agents.codex.fork import ThreadForkWriter
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
 from sessions_app.sessionlog.targets import Target
@@ -259,11 +260,66 @@ def test_the_fork_of_a_segment_names_the_segment(tmp_path: Path) -> None:
     assert header["payload"]["forked_from_id"] == THREAD
 
 
-def test_a_legacy_thread_is_not_forked() -> None:
-    before = parsed(meta(), user("a"), paginated=False)
+def simple_legacy() -> Rollout:
+    return Rollout(meta(), developer(), user("a"), call(), output(), answer("b"), user("c"), paginated=False)
+
+
+OLDER_FORK = ThreadForkWriter(OLDER_READER, knows_bases=False)
+
+
+@pytest.mark.parametrize("writer", [FORK, OLDER_FORK])
+def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path: Path, writer: ThreadForkWriter) -> None:
+    rollout = simple_legacy()
+    rollout.lines[3:3] = [b"damaged", b""]
+    before = Parsed(rollout.content)
+    change = writer.write(before.branch, deletion("6", "7"), before.facts())
+    new = tmp_path / change.name
+    new.write_bytes(b"".join(change.pieces))
+    first, *copied, last = new.read_bytes().splitlines()
+    header, boundary = json.loads(first), json.loads(last)
+    assert (header["payload"]["id"], header["payload"]["forked_from_id"]) == (
+        before.facts().session_id,
+        THREAD,
+    )
+    assert copied == rollout.lines[1:]
+    assert (boundary["type"], "ordinal" in boundary) == ("compacted", False)
+    found = read(new)
+    assert kept(found.sent()) == ["rules", "a", "b", "c"]
+    assert found.ids() == [one for one in before.ids() if one not in ("6", "7")]
+    assert [entry.id for entry in found.entries][: len(before.entries)] == [one.id for one in before.entries]
+
+
+def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path: Path) -> None:
+    content = simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content
+    before = Parsed(content)
+    assert kept(before.sent()) == ["a", "c", "so far"]
+    change = FORK.write(before.tree.branch("7"), deletion(), before.facts())
+    assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())
+
+
+def test_old_versions_do_not_fork_a_paginated_thread() -> None:
+    before = Parsed(simple().content)
     with pytest.raises(BadInput) as caught:
-        FORK.write(before.branch, deletion(), before.facts())
-    assert caught.value.code == "legacy_thread"
+        OLDER_FORK.write(before.branch, deletion(), before.facts())
+    assert caught.value.code == "newer_thread"
+
+
+def test_a_legacy_thread_that_is_open_is_not_forked() -> None:
+    before = parsed(meta(), user("a"), paginated=False)
+    with pytest.raises(Conflict) as caught:
+        FORK.write(before.branch, deletion(), replace(before.facts(), is_open=True))
+    assert caught.value.code == "open_in_agent"
+    paginated = parsed(meta(), user("a"))
+    FORK.write(paginated.branch, deletion(), replace(paginated.facts(), is_open=True))
+
+
+def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread() -> None:
+    """It begins with its own header, and the copied lines with that of the thread that it continues."""
+    other = "01a20000-0000-7000-8000-000000000002"
+    before = parsed(meta(other, cwd="/own"), meta(THREAD, cwd="/first"), user("a"), paginated=False)
+    first, second, *_ = map(json.loads, FORK.write(before.branch, deletion(), before.facts()).pieces)
+    assert (first["payload"]["cwd"], first["payload"]["forked_from_id"]) == ("/own", other)
+    assert second["payload"]["id"] == THREAD
 
 
 def test_an_archived_thread_is_not_forked() -> None:
