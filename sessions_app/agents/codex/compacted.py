@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.changes import Append, WriteFacts
+from sessions_app.agents.changes import Append, ContextWriter, WriteFacts
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.jsjson import parse
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .lines import KeptItem, baseline_lines, compacted_payload, kept_item, new_line
 from .parser import names_of
@@ -27,7 +26,7 @@ from .records import item_of
 BlocksByEntry = Mapping[str, frozenset[int] | None]
 
 
-class CompactedWriter:
+class CompactedWriter(ContextWriter):
     """Appends one line with the survivors, and the baseline of the added context."""
 
     name: Final = "compacted"
@@ -38,26 +37,11 @@ class CompactedWriter:
     )
     undo: Final = "Another such line with the fuller list brings items back, all or single ones, at any time."
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
-
-    @property
-    def universal(self) -> CompactedWriter:
-        return self
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
-
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         messages = self._reader.rebuild(branch).messages
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
         kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
         return Append(compacted_lines(branch, kept, provenance, facts, _next_ordinal(facts)))
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
 
 def surviving_items(messages: Sequence[Message], deleted: BlocksByEntry, facts: WriteFacts) -> list[KeptItem]:

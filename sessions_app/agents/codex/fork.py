@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.jsjson import parse, stringify
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target, blocks_by_entry
+from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
 from .lines import new_line, timestamp_of
@@ -32,7 +31,7 @@ ID_LENGTH: Final = 36
 """A file's name ends with the id by which others name it as their base: that of the thread, or of its segment."""
 
 
-class ThreadForkWriter:
+class ThreadForkWriter(ContextWriter):
     """Writes a new thread beside the original one."""
 
     name: Final = "fork"
@@ -45,16 +44,8 @@ class ThreadForkWriter:
 
     def __init__(self, reader: Reader, *, knows_bases: bool = True) -> None:
         """`knows_bases`: whether the versions that read it know threads that are based on others."""
-        self._reader = reader
+        super().__init__(reader)
         self._knows_bases = knows_bases
-
-    @property
-    def universal(self) -> ThreadForkWriter:
-        return self
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         """Raises BadInput `archived_thread`, `newer_thread` and `no_header`, Conflict `open_in_agent`."""
@@ -90,10 +81,6 @@ class ThreadForkWriter:
                 f"{facts.session} is open in Codex. Its lines are not numbered, so that a new thread cannot refer to "
                 f"them and would be a copy, without what is still being said. {NOT_MADE} Close it in Codex first.",
             )
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
 
 def _end(facts: WriteFacts) -> int | None:
