@@ -90,12 +90,12 @@ class Server:
         """The words of a page."""
         return text_of(self.get(path))
 
-    def post(self, page: str, path: str, **values: str) -> str:
+    def post(self, page: str, path: str, **values: str | list[str]) -> str:
         """Post a form of a page with its hidden fields; returns the URL of the resulting page."""
         shown = parse(self.get(page))
         forms = [one for one in elements(shown, "form") if one.attributes.get("action") == path]
         sent = {**csrf_field(shown), **(hidden_fields(forms[0]) if forms else {}), **values}
-        body = urllib.parse.urlencode(sent).encode()
+        body = urllib.parse.urlencode(sent, doseq=True).encode()
         request = urllib.request.Request(self.base + path, body, {"Origin": self.base})
         with self._opener.open(request) as answer:
             return str(answer.geturl()).removeprefix(self.base)

@@ -41,26 +41,26 @@ class AgentHome:
     home: Path
 
     @property
-    def roots(self) -> str:
-        """The setting for a server that looks for them here only."""
+    def roots(self) -> list[dict[str, str]]:
+        """The roots for a server that looks for them here."""
         places = {
             "claude-code": self.home / ".claude" / "projects",
             "codex": self.home / ".codex" / "sessions",
             "opencode": self.home / ".local" / "share" / "opencode",
             "amp": self.home / ".local" / "share" / "amp" / "threads",
         }
-        return json.dumps([{"path": str(path), "agent": agent} for agent, path in places.items()])
+        return [{"path": str(path), "agent": agent} for agent, path in places.items()]
 
     def claude(self, number: int, content: bytes) -> Path:
         """A session of Claude Code with this number in its id."""
         path = self.home / ".claude" / "projects" / "-home-dev-project" / f"{claude_id(number)}.jsonl"
         return place(path, content.replace(SESSION_ID.encode(), claude_id(number).encode()))
 
-    def codex(self, number: int, rollout: Rollout) -> Path:
+    def codex(self, number: int, rollout: bytes) -> Path:
         """A thread of Codex with this number in its id."""
         directory = self.home / ".codex" / "sessions" / "2026" / "01" / "05"
         own = codex_id(number)
-        content = rollout.content.replace(rollouts.THREAD.encode(), own.encode())
+        content = rollout.replace(rollouts.THREAD.encode(), own.encode())
         return place(directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -51,10 +52,10 @@ def agents(tmp_path_factory: pytest.TempPathFactory) -> AgentHome:
 @pytest.fixture(scope="module")
 def server(agents: AgentHome) -> Iterator[Server]:
     agents.claude(1, claude_session(title("claude")).content)
-    agents.codex(1, codex_thread(title("codex")))
+    agents.codex(1, codex_thread(title("codex")).content)
     opencode_session(agents.opencode, "ses_1", title("opencode"))
     agents.amp()
-    with start_server(agents.home.parent, REDLINE_ROOTS=agents.roots) as running:
+    with start_server(agents.home.parent, REDLINE_ROOTS=json.dumps(agents.roots)) as running:
         running.wait_for(lambda: "4 sessions in" in running.get("/"))
         yield running
 

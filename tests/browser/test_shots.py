@@ -5,6 +5,7 @@ REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      stores a screenshot 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -16,6 +17,17 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests import html
+from tests.browser.agent_sessions import (
+    AgentHome,
+    claude_session,
+    codex_thread,
+    compacted_claude_session,
+    compacted_codex_thread,
+    damaged,
+    opencode_session,
+    place_subagent,
+    register_as_open,
+)
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import (
     LONG_STEPS,
@@ -52,6 +64,8 @@ ACME: Final = "https://gateway.example:8443/api"
 NOBODY: Final = "http://127.0.0.1:1/v1"
 LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
 A_KEY: Final = "sk-0123456789abcdefghijkl"
+AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete"}
+"""Agents, and the writer of each by which a session is compacted here."""
 MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
 AXE: Final = Axe()
@@ -80,6 +94,7 @@ class Stage:
         self._models()
         self._reviews()
         self._written()
+        self._agents()
         self._refused()
         self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
 
@@ -242,6 +257,46 @@ class Stage:
             "audit": "/audit",
         }
 
+    def _agents(self) -> None:
+        """The pages of other agents' sessions."""
+        claude, codex, opencode = (self.at(f"{name}-talk") for name in AGENTS)
+        self.pages |= {
+            "list-of-an-agent": "/?agent=claude-code",
+            "list-of-subagents": "/?show=subagents",
+            "session-claude": f"{claude}?view=all",
+            "session-subagent": html.link(self.server.get(claude), title("subagent")),
+            "session-codex": f"{codex}?view=all",
+            "session-opencode": opencode,
+            "session-amp": self.at("thread"),
+            "timeline-claude": f"{claude}/timeline",
+            "timeline-codex": f"{codex}/timeline",
+            "doctor-claude": f"{self.at('claude-damaged')}/doctor",
+            "doctor-codex": f"{self.at('codex-damaged')}/doctor",
+            "compact-opencode": f"{opencode}/compact",
+            "commit-handoff": f"{self._approved('thread')}/commit",
+        }
+        for agent in ("codex", "opencode"):
+            self.pages[f"commit-{agent}"] = f"{self._approved(f'{agent}-open')}/commit"
+        self.pages["commit-open-elsewhere"] = f"{self._approved('claude-open')}/commit?writer=boundary"
+        for agent, writer in AGENTS.items():
+            written = f"{agent}-written"
+            run = self._approved(written)
+            commit = f"{run}/commit?writer={writer}"
+            yes = html.values(self.server.get(commit), "yes")
+            self.pages |= {
+                f"result-{agent}": self.server.post(commit, f"{run}/commit", yes=yes),
+                f"undo-{agent}": f"{run}/undo",
+                f"session-{written}": f"{self.at(written)}?view=removed",
+            }
+        self.pages["backups-opencode"] = f"{self.at('opencode-written')}/backups"
+        self.pages["timeline-opencode"] = f"{self.at('opencode-written')}/timeline"
+
+    def _approved(self, name: str) -> str:
+        """A run whose proposals are all approved."""
+        run = finished_run(self.server, self.at(name))
+        decide(self.server, run, approve_all="1")
+        return run
+
     def _refused(self) -> None:
         gone = self.at("gone")
         (self.server.root / "gone.jsonl").unlink()
@@ -268,14 +323,35 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     place(root / "broken.jsonl", session_bytes(chain(user(title("broken")), result("c1"), user("Go on."))))
     place(root / "damaged.jsonl", damaged_session("damaged"))
     place(root / "empty.jsonl", session_bytes(titled_session("empty")[:1]))
+    agents = AgentHome(base / "all" / "home")
+    place_agents(agents)
+    roots = [{"path": str(root), "agent": "atomic"}, *agents.roots]
     place(base / "none" / "data" / "demo_made", b"").parent.chmod(0o700)
     with (
-        start_server(base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY) as server,
+        start_server(
+            base / "all", REDLINE_WORK_IN="worker", ANTHROPIC_API_KEY=A_KEY, REDLINE_ROOTS=json.dumps(roots)
+        ) as server,
         start_server(base / "none") as nobody,
     ):
         staged = Stage(server, nobody)
         yield staged
         staged.end()
+
+
+def place_agents(agents: AgentHome) -> None:
+    """For each agent a session that its client has compacted or has open, a damaged one, and one to compact."""
+    claude = agents.claude(1, compacted_claude_session(title("claude-talk")).content)
+    place_subagent(claude, title("subagent"))
+    register_as_open(agents.claude(2, claude_session(title("claude-open")).content), os.getpid())
+    agents.claude(3, claude_session(title("claude-written")).content)
+    agents.claude(4, damaged(claude_session(title("claude-damaged")).content))
+    agents.codex(1, compacted_codex_thread(title("codex-talk")).content)
+    agents.codex(2, codex_thread(title("codex-open")).content)
+    agents.codex(3, codex_thread(title("codex-written")).content)
+    agents.codex(4, damaged(codex_thread(title("codex-damaged")).content))
+    for name in ("talk", "open", "written"):
+        opencode_session(agents.opencode, f"ses_{name}", title(f"opencode-{name}"))
+    agents.amp()
 
 
 @pytest.mark.parametrize("width", WIDTHS)
