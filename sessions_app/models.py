@@ -198,6 +198,23 @@ class Session(models.Model):
         return 0 < self.version < self.agent.current_version
 
     @property
+    def read_only(self) -> str:
+        """Why nothing can be written for it, even if it was copied first, in sentences; empty if something can."""
+        if self.is_subagent:
+            return (
+                "This is the session of a subagent, which its agent does not continue. Compact the session that "
+                "started it."
+            )
+        if self.version > self.agent.current_version:
+            return f"This is a version {self.version} session, which Redline does not know, so it is only read."
+        return self.agent.read_only(self.path)
+
+    @property
+    def can_hand_off(self) -> bool:
+        """Whether a plan can be made, although nothing can be written: what it keeps is given as Markdown."""
+        return self.agent.read_only(self.path) != ""
+
+    @property
     def reader_choice(self) -> str:
         """The reader that the user chose for the session or its root; empty if there is none."""
         return self.reader or self.root.chosen_reader

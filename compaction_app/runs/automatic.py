@@ -106,6 +106,8 @@ def left_because(session: Session, now: datetime, home: Path) -> str:
         return "it has no session header, so it cannot be written to"
     if session.is_subagent:
         return "it is the session of a subagent, which only the session that started it continues"
+    if session.read_only:
+        return "nothing can be written for it"
     if session.version != session.agent.current_version:
         return f"it is a version {session.version} session, which cannot be written to"
     if session.read_as not in READERS:

@@ -101,8 +101,6 @@ class TimelineView:
     """Compactions that Redline wrote and that are not on this branch."""
     is_in_database: bool
     """Whether a compaction changes rows, so that no entry of a branch records it."""
-    can_fork: bool
-    """False for documents and exports of an agent that keeps its sessions in a database: they are only read."""
 
 
 def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
@@ -147,7 +145,6 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
         added=_changed(session, added[:ADDED_SHOWN], ADDED_WORDS),
         taken_back=[row for row in written.values() if row.entry_id not in places],
         is_in_database=is_in_database,
-        can_fork=is_in_database or not session.agent.keeps_database,
     )
 
 

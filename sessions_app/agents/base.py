@@ -164,6 +164,10 @@ class Agent(Protocol):
         """The identity and extent of a session; None if there is none. Raises BadInput and SystemFailure."""
         ...
 
+    def read_only(self, path: Path) -> str:
+        """Why nothing can be written for a session, and what can be done instead, in sentences; empty if it can."""
+        ...
+
     def export(self, path: Path) -> Iterable[bytes] | None:
         """The document in which another machine gets a session, in pieces; None if its own file is what it gets."""
         ...

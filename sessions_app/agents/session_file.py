@@ -74,6 +74,10 @@ class SessionFileAgent(ABC):
     def state(self, path: Path) -> FileState | None:
         return file_state(path)
 
+    def read_only(self, path: Path) -> str:
+        del path
+        return ""
+
     def export(self, path: Path) -> Iterator[bytes] | None:
         del path
         return None

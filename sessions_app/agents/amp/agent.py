@@ -71,6 +71,13 @@ class AmpAgent(SessionFileAgent):
     def open(self, path: Path) -> SessionReader:
         return RenderedReader(path, partial(opened_document, path, lines_of_thread, "a thread of Amp"))
 
+    def read_only(self, path: Path) -> str:
+        del path
+        return (
+            "Amp keeps its threads on its servers and imports none, so nothing can be written for this one. What you "
+            "keep can be pasted into a new thread."
+        )
+
     def state(self, path: Path) -> FileState | None:
         found = super().state(path)
         if found is None:

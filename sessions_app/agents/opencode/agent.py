@@ -40,6 +40,10 @@ from .writers import DeleteWriter, PruneWriter, RowForkWriter
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"
 _READER: Final = OpenCodeReader()
+_NO_DOCUMENTS: Final = (
+    "OpenCode keeps sessions in a database since 1.2, and newer versions do not read the documents of older ones, so "
+    "nothing is written to them. Download the session: OpenCode imports that file, and the copy can be compacted."
+)
 _NO_ROWS: Final = (
     "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a "
     "new export without what is deleted."
@@ -99,6 +103,9 @@ class OpenCodeAgent(SessionFileAgent):
             return None
         with self.open(path) as reader:
             return reader.state()
+
+    def read_only(self, path: Path) -> str:
+        return _NO_DOCUMENTS if storage_of(path) is not None else ""
 
     def export(self, path: Path) -> Iterator[bytes] | None:
         """The client's own form, unless the session's file has it already."""

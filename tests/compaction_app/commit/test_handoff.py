@@ -46,6 +46,13 @@ def test_the_commit_page_offers_what_is_kept(browser: Client, run: Run) -> None:
     assert f"/runs/{run.pk}/handoff.md" in [address for _, address in links(answer)]
 
 
+def test_a_thread_is_planned_for_a_hand_off_and_not_for_a_commit(browser: Client, run: Run) -> None:
+    page = browser.get(run.session.get_absolute_url())
+    assert text_of(page).count("keeps its threads on its servers") == 1
+    assert {"Plan a hand-off…"} == {words for words, address in links(page) if address.endswith("/compact")}
+    assert "Hand off what is kept…" in text_of(browser.get(f"/runs/{run.pk}/review"))
+
+
 def test_what_is_kept_is_downloaded_without_what_was_approved(browser: Client, run: Run) -> None:
     answer = browser.get(f"/runs/{run.pk}/handoff.md")
     text = answer.content.decode()

@@ -190,9 +190,9 @@ def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(
 
 def test_documents_of_the_older_store_are_only_read(store: OpenCodeStore, path: Path, tmp_path: Path) -> None:
     older = documents(tmp_path / "older", store)
-    with pytest.raises(RedlineError, match="not in a database") as raised:
+    with pytest.raises(RedlineError, match="Download the session") as raised:
         done(approved(older, "delete", CALL, RESULT))
-    assert raised.value.code == "not_in_database"
+    assert raised.value.code == "read_only_agent"
     assert sent(older) == sent(path)
 
 

@@ -76,6 +76,9 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client,
     parent = add(root, session)
     child = Session.objects.get(relative_path=f"{ID}/subagents/agent-a1.jsonl")
     assert (child.is_subagent, child.parent_path) == (True, ID)
+    page = text_of(browser.get(child.get_absolute_url()))
+    assert page.count("This is the session of a subagent") == 1
+    assert "Compact…" not in page
     assert child.get_absolute_url() in addresses(browser, parent.get_absolute_url())
     assert parent.get_absolute_url() in addresses(browser, child.get_absolute_url())
     assert child.get_absolute_url() not in addresses(browser, "/")

@@ -274,14 +274,30 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     assert len(found.sizes) == len(branch)
 
 
-def test_no_fork_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
+def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
     worked_session(store, turns=8)
     asked = store.user({"type": "compaction", "auto": False})
     store.assistant("So far.", parentID=asked, summary=True)
-    row = index_file(documents(known_root, store))
+    store.user("Go on.")
+    older = documents(known_root, store)
+    row = index_file(older)
+    reason = "Download the session: OpenCode imports that file"
     timeline = shown(f"{row.get_absolute_url()}/timeline")
-    assert "No fork can be made" in timeline
+    assert timeline.count(reason) == 1
+    assert "Compact that instead" not in timeline
     assert "Fork from before this point" not in timeline
+    main = page(row.get_absolute_url()).content.decode()
+    assert "Compact…" not in texts(main, "a")
+    assert text_of(main).count(reason) == 1
+    assert text_of(page(link(main, "Plan a hand-off…")).content.decode()).count(reason) == 1
+    worked_session(store, turns=8, session_id="ses_2")
+    run = reviewed_run(documents(known_root, store, "ses_2"), "")
+    before = snapshot(older.parents[2])
+    assert "Hand off what is kept…" in shown(f"/runs/{run.pk}/review")
+    commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit").content.decode())
+    assert "Download what is kept, as Markdown" in commit
+    assert commit.count(reason) == 1
+    assert snapshot(older.parents[2]) == before
 
 
 def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path: Path) -> None:
