@@ -202,11 +202,13 @@ class Session(models.Model):
         """Why nothing can be written for it, even if it was copied first, in sentences; empty if something can."""
         if self.is_subagent:
             return (
-                "This is the session of a subagent, which its agent does not continue. Compact the session that "
-                "started it."
+                "This is the session of a subagent, which only the session that started it continues. Compact that "
+                "one."
             )
         if self.version > self.agent.current_version:
-            return f"This is a version {self.version} session, which Redline does not know, so it is only read."
+            return (
+                f"This is a version {self.version} session, which Redline does not know, so it is only read."
+            )
         return self.agent.read_only(self.path)
 
     @property
