@@ -31,12 +31,17 @@ class Window(NamedTuple):
     source: str
 
 
-def window_of(model: str, configured: Mapping[str, int], agents: Mapping[str, int]) -> Window | None:
-    """The window of a model: the user's setting, the agent's `models.json`, or this table; None if unknown."""
+def window_of(
+    model: str, configured: Mapping[str, int], agents: Mapping[str, int], recorded: int | None = None
+) -> Window | None:
+    """The window of a model: the user's setting, that of the agent's configuration, what the session records, or this
+    table; None if unknown."""
     if model in configured:
         return Window(configured[model], "your configuration")
     if model in agents:
-        return Window(agents[model], "the agent's models.json")
+        return Window(agents[model], "the agent's configuration")
+    if recorded is not None:
+        return Window(recorded, "the session")
     # Aggregators name a model after its maker: "anthropic/claude-…".
     name = model.rpartition("/")[2]
     known = max((prefix for prefix in KNOWN_WINDOWS if name.startswith(prefix)), key=len, default=None)

@@ -73,6 +73,8 @@ class Session(models.Model):
     window = models.PositiveIntegerField(null=True)
     """The model's context window in tokens; null if it is unknown."""
     window_source = models.TextField(blank=True, default="")
+    recorded_window = models.PositiveIntegerField(null=True)
+    """The window that the session itself records; null if it records none."""
     reserve_tokens = models.PositiveIntegerField(default=0)
     """The tokens of the window that the agent's settings leave free."""
     keep_recent_tokens = models.PositiveIntegerField(default=0)

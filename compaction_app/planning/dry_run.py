@@ -52,7 +52,12 @@ def dry_run(
     answers = before_compact(lambda: loaded, leaf, transcript, "manual")
     require_not_cancelled(answers)
     model = model_of(branch)
-    window = window_of(model[1], settings.REDLINE.windows, model_windows(home)) if model is not None else None
+    window = window_of(
+        model[1] if model is not None else "",
+        settings.REDLINE.windows,
+        model_windows(home),
+        loaded.log.state.window,
+    )
     plan = Plan(
         leaf,
         transcript,

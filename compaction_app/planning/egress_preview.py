@@ -52,7 +52,7 @@ def measure_first_request(
     """
     home = Path.home()
     windows = model_windows(home)
-    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
+    window = window_of(session.model, settings.REDLINE.windows, windows, session.recorded_window)
     in_force = effective_parameters(session.agent.settings(session.cwd, home), own)
     prepared = prepare_snapshot(
         session, leaf_id, in_force.values, window.tokens if window is not None else None

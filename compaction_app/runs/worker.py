@@ -176,7 +176,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
     home = Path.home()
     effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
     windows = model_windows(home)
-    window = window_of(session.model, settings.REDLINE.windows, windows) if session.model else None
+    window = window_of(session.model, settings.REDLINE.windows, windows, session.recorded_window)
     prepared = prepare_snapshot(
         session,
         run.leaf_id,

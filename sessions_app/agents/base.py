@@ -48,10 +48,23 @@ class SettingsFile:
 class CompactionBudget(NamedTuple):
     """How many tokens decide whether an agent compacts, and what it keeps."""
 
-    reserve_tokens: int
+    reserve_tokens: int = 0
     """The tokens of the context window that the agent leaves free."""
     keep_recent_tokens: int = 0
     """The latest tokens that it keeps; it does not compact if there is nothing before them."""
+    reserve_percent: int = 0
+    """The part of the window that it leaves free, if that is more."""
+    limit: int | None = None
+    """The tokens of the largest context that it allows, if that leaves more free."""
+
+    def reserve(self, window: int | None) -> int:
+        """The tokens that it leaves free of a window."""
+        if window is None:
+            return self.reserve_tokens
+        allowed = window * (100 - self.reserve_percent) // 100
+        if self.limit is not None:
+            allowed = min(allowed, self.limit)
+        return max(self.reserve_tokens, window - allowed)
 
 
 @dataclass(frozen=True, slots=True)

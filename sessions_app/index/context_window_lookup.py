@@ -31,11 +31,11 @@ class ContextWindowLookup:
     _versions: dict[str, Version | None] = field(default_factory=dict)
     _budgets: dict[tuple[str, str, tuple[str, str]], CompactionBudget] = field(default_factory=dict)
 
-    def window(self, model: str) -> Window | None:
-        """The context window of a model."""
+    def window(self, model: str, recorded: int | None = None) -> Window | None:
+        """The context window of a model; `recorded` is that in the session."""
         if self._windows is None:
             self._windows = model_windows(self.home)
-        return window_of(model, settings.REDLINE.windows, self._windows) if model else None
+        return window_of(model, settings.REDLINE.windows, self._windows, recorded)
 
     def budget(self, session: Session) -> CompactionBudget:
         """The budget that the settings of a session's agent give its project and model."""
@@ -54,11 +54,12 @@ class ContextWindowLookup:
 
     def fields(self, session: Session) -> dict[str, Any]:
         """The values of REFRESHED for a session."""
-        window, budget = self.window(session.model), self.budget(session)
+        window, budget = self.window(session.model, session.recorded_window), self.budget(session)
+        tokens = window.tokens if window is not None else None
         return {
-            "window": window.tokens if window is not None else None,
+            "window": tokens,
             "window_source": window.source if window is not None else "",
-            "reserve_tokens": budget.reserve_tokens,
+            "reserve_tokens": budget.reserve(tokens),
             "keep_recent_tokens": budget.keep_recent_tokens,
         }
 
@@ -69,7 +70,7 @@ def refresh_windows(lookup: ContextWindowLookup) -> list[int]:
     rows = (
         Session.objects.filter(schema__gt=0)
         .select_related("root")
-        .only("root", "relative_path", "read_as", "provider", "model", "cwd", *REFRESHED)
+        .only("root", "relative_path", "read_as", "provider", "model", "cwd", "recorded_window", *REFRESHED)
     )
     for session in rows.iterator():
         found = lookup.fields(session)

@@ -337,6 +337,7 @@ class Scan:
         session.is_subagent = header is not None and header.is_subagent
         session.cwd = header.cwd if header is not None else ""
         session.version = parser.state.version
+        session.recorded_window = parser.state.window
         session.entry_count = self._count
         session.size = self._found.st_size
         session.title = session.name or session.first_user_message

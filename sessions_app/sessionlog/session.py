@@ -84,6 +84,8 @@ class ParserState(msgspec.Struct):
     """Whether a header or an entry of a known type was seen; otherwise the file is not a session."""
     provisional: bool = False
     """Whether the version comes from a line without a newline, which is read again and may then differ."""
+    window: int | None = None
+    """The latest context window that the session records of its model, in tokens."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """What one agent's parser has to remember, as JSON values."""
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sessions_app.context_windows import KNOWN_WINDOWS, window_of
+from sessions_app.index.indexer import index_file
+from tests.sessions_app.agents.codex.rollouts import Rollout, line, meta, turn_context, user
 
 
-def test_the_users_setting_precedes_the_agents_which_precedes_the_table() -> None:
+def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_table() -> None:
     model = "claude-opus-4-5"
-    everyone = window_of(model, {model: 1}, {model: 2})
-    agent = window_of(model, {"other": 1}, {model: 2})
+    everyone = window_of(model, {model: 1}, {model: 2}, 3)
+    agent = window_of(model, {"other": 1}, {model: 2}, 3)
+    session = window_of(model, {"other": 1}, {"other": 2}, 3)
     table = window_of(model, {}, {})
-    assert everyone is not None
-    assert agent is not None
-    assert table is not None
-    assert [one.tokens for one in (everyone, agent, table)] == [1, 2, 200_000]
-    assert len({one.source for one in (everyone, agent, table)}) == 3
+    found = [one for one in (everyone, agent, session, table) if one is not None]
+    assert [one.tokens for one in found] == [1, 2, 3, 200_000]
+    assert len({one.source for one in found}) == 4
+    assert window_of("unheard-of", {}, {}, 3) == session
 
 
 @pytest.mark.parametrize(
@@ -52,3 +56,11 @@ def test_a_model_in_none_of_the_sources_has_an_unknown_window(model: str) -> Non
 
 def test_a_setting_applies_to_exactly_one_model() -> None:
     assert window_of("mine-2", {"mine": 1}, {"mine-": 2}) is None
+
+
+def test_a_session_that_records_its_window_is_measured_against_it(known_root: Path) -> None:
+    counted = line("event_msg", {"type": "token_count", "info": {"model_context_window": 258_400}})
+    path = Rollout(meta(), turn_context("unheard-of"), user("Go."), counted).save(known_root)
+    session = index_file(path)
+    assert (session.window, session.window_source) == (258_400, "the session")
+    assert session.due_percent == 90

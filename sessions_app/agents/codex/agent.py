@@ -126,8 +126,8 @@ class CodexAgent(SessionFileAgent):
         return self.key, "resume", thread_id_of(path) or path.stem
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
-        del cwd
-        return read_settings(home, model)
+        del cwd, model
+        return read_settings(home)
 
     def user_settings(self, home: Path) -> SettingsFile:
         return user_settings(home)

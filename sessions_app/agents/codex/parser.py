@@ -44,6 +44,7 @@ from .records import (
     summary_item,
 )
 
+WINDOW_LIMIT: Final = 1 << 31
 VERSION: Final = 1
 """Codex does not number its format."""
 ROLLED_BACK: Final = "thread_rolled_back"
@@ -126,6 +127,7 @@ class RolloutParser:
         }
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
         if entry.is_beside:
+            state.window = _window_in(item_of(data)) or state.window
             usage = self._new_report(entry.type, item_of(data))
             if usage is not None:
                 entry = msgspec.structs.replace(entry, usage=usage)
@@ -360,6 +362,13 @@ def _digest_of_text(text: str) -> str:
 def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | None = None) -> Entry:
     control = BoundaryControl(tuple(kept), trigger=trigger, began_id=began_id)
     return msgspec.structs.replace(entry, control=control)
+
+
+def _window_in(payload: Mapping[str, Any]) -> int | None:
+    """The context window that an event names, of the model in use."""
+    info = payload.get("info")
+    window = count_of((info if isinstance(info, dict) else payload).get("model_context_window"))
+    return window if window is not None and 0 < window < WINDOW_LIMIT else None
 
 
 def _total(usage: object) -> int | None:

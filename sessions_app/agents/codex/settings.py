@@ -13,15 +13,12 @@ from typing import Any, Final
 
 from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import read_toml_file
-from sessions_app.context_windows import KNOWN_WINDOWS, window_of
 
 HOME_VARIABLE: Final = "CODEX_HOME"
 DIRECTORY: Final = ".codex"
 LIMIT: Final = "model_auto_compact_token_limit"
 WINDOW: Final = "model_context_window"
 SHOWN: Final = (LIMIT, WINDOW)
-DEFAULT_WINDOW: Final = KNOWN_WINDOWS["gpt-5"]
-"""The window of a model that nothing is known of."""
 
 
 def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -30,18 +27,11 @@ def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> P
     return Path(configured) if Path(configured).is_absolute() else home / DIRECTORY
 
 
-def read_settings(home: Path, model: tuple[str, str] | None) -> AgentSettings:
-    """The effective settings for a model."""
+def read_settings(home: Path) -> AgentSettings:
+    """The effective settings."""
     found = user_settings(home)
-    window = _count(found.compaction.get(WINDOW))
-    if window is None:
-        known = window_of(model[1], {}, {}) if model is not None else None
-        window = known.tokens if known is not None else DEFAULT_WINDOW
-    limit = window * 9 // 10
-    configured = _count(found.compaction.get(LIMIT))
-    if configured is not None:
-        limit = min(limit, configured)
-    return AgentSettings((found,) if found.exists else (), CompactionBudget(window - limit), None)
+    budget = CompactionBudget(reserve_percent=10, limit=_count(found.compaction.get(LIMIT)))
+    return AgentSettings((found,) if found.exists else (), budget, None)
 
 
 def user_settings(home: Path) -> SettingsFile:

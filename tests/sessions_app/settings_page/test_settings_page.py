@@ -237,7 +237,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(
         put(known_root, f"{number}.jsonl", of_model(model))
     found = {model.name: model for model in effective_settings(Path.home()).models}
     assert found["m-own"].window == (1_000, "your configuration")
-    assert found["m-agent"].window == (7_777, "the agent's models.json")
+    assert found["m-agent"].window == (7_777, "the agent's configuration")
     assert found["gpt-5-mini"].window == (400_000, "Redline's table")
     assert found["m-nobody-knows"].window is None
     assert found["m-unused"].sessions == 0

@@ -212,6 +212,22 @@ def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() ->
     assert found.context().usage.tokens == 150
 
 
+def test_the_window_is_the_latest_that_an_event_names() -> None:
+    def event(kind: str, **fields: Any) -> Item:
+        return line("event_msg", {"type": kind, **fields})
+
+    started = event("task_started", model_context_window=400_000)
+    counted = event("token_count", info={"model_context_window": 258_400})
+    unusable = [
+        event("token_count", info={"model_context_window": one}) for one in (None, 0, -1, "9", 1 << 40)
+    ]
+    windows = [
+        Parsed(Rollout(meta(), user("Go."), *events).content).parser.state.window
+        for events in ((), (started,), (started, counted), (counted, *unusable))
+    ]
+    assert windows == [None, 400_000, 258_400, 258_400]
+
+
 def test_a_report_after_an_output_belongs_to_the_call() -> None:
     found = parsed(meta(), user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
     assert {entry.id: entry.usage for entry in found.branch if entry.usage} == {"2": 100}

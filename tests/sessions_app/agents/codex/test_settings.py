@@ -18,26 +18,23 @@ def configured(home: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit"),
+    ("text", "allowed"),
     [
-        ("", 360_000),
-        ("model_context_window = 100000", 90_000),
-        ("model_context_window = 100000\nmodel_auto_compact_token_limit = 20000", 20_000),
-        ("model_context_window = 100000\nmodel_auto_compact_token_limit = 95000", 90_000),
-        ("model_context_window = 100000\nprofile = 'p'\n[profiles.p]\nmodel_context_window = 50000", 45_000),
-        ("model_context_window = true", 360_000),
+        ("", 90_000),
+        ("model_auto_compact_token_limit = 20000", 20_000),
+        ("model_auto_compact_token_limit = 95000", 90_000),
+        ("profile = 'p'\n[profiles.p]\nmodel_auto_compact_token_limit = 5000", 5_000),
+        ("model_auto_compact_token_limit = true", 90_000),
     ],
 )
 def test_codex_compacts_at_its_limit_or_at_90_percent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, limit: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, allowed: int
 ) -> None:
     monkeypatch.delenv("CODEX_HOME", raising=False)
     configured(tmp_path, text)
     found = CODEX.settings("/work", tmp_path, ("openai", "gpt-5"))
-    window = {"100000": 100_000, "50000": 50_000}.get(text.rpartition("window = ")[2], 400_000)
-    if "100000" in text and "profile" not in text:
-        window = 100_000
-    assert window - found.budget.reserve_tokens == limit
+    assert 100_000 - found.budget.reserve(100_000) == allowed
+    assert found.budget.reserve(None) == 0
 
 
 def test_a_broken_configuration_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
