@@ -8,6 +8,7 @@ import pytest
 
 from sessions_app.context_windows import KNOWN_WINDOWS, window_of
 from sessions_app.index.indexer import index_file
+from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import Rollout, line, meta, turn_context, user
 
 
@@ -58,9 +59,11 @@ def test_a_setting_applies_to_exactly_one_model() -> None:
     assert window_of("mine-2", {"mine": 1}, {"mine-": 2}) is None
 
 
-def test_a_session_that_records_its_window_is_measured_against_it(known_root: Path) -> None:
+def test_a_session_that_records_its_window_is_measured_against_it(
+    redline: Installation, tmp_path: Path
+) -> None:
     counted = line("event_msg", {"type": "token_count", "info": {"model_context_window": 258_400}})
-    path = Rollout(meta(), turn_context("unheard-of"), user("Go."), counted).save(known_root)
+    path = Rollout(meta(), turn_context("unheard-of"), user("Go."), counted).save(tmp_path)
     session = index_file(path)
     assert (session.window, session.window_source) == (258_400, "the session")
     assert session.due_percent == 90
