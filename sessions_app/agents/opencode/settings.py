@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_commented_json_file
@@ -13,8 +13,10 @@ from sessions_app.agents.json_file import JsonFile, read_commented_json_file
 from .parts import mapping_of
 
 NAMES: Final = ("opencode.jsonc", "opencode.json")
-RESERVE: Final = 20_000
-"""The most tokens that OpenCode leaves free for a reply, unless its settings say otherwise."""
+OUTPUT: Final = 32_000
+"""The most tokens that OpenCode lets a model reply with."""
+BUFFER: Final = 20_000
+"""The most tokens that it leaves free of a model's limit of input, unless its settings say otherwise."""
 _PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
 
 
@@ -23,11 +25,21 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentS
     found = list(_files(cwd, home))
     files = tuple(_settings_file(file) for file in found)
     reserves = (_count(file.compaction.get("reserved")) for file in files)
-    reserve = next((one for one in reserves if one is not None), None)
-    if reserve is None:
-        outputs = (_limit(file.values, model, "output") for file in found)
-        reserve = min(RESERVE, next(filter(None, outputs), RESERVE))
-    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files))
+    reserved = next((one for one in reserves if one is not None), None)
+    limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
+    return AgentSettings(files, CompactionBudget(_reserve(limits, reserved)), _switched_off_in(files))
+
+
+def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
+    """The tokens of the window in which OpenCode compacts, as in section 5 of the measured facts.
+
+    It fills the window up to a reply, or the limit of input, if the model has one, up to a buffer.
+    """
+    output = min(limits["output"], OUTPUT) or OUTPUT
+    if not limits["input"]:
+        return output
+    buffer = min(BUFFER, output) if reserved is None else reserved
+    return max(0, limits["context"] - limits["input"]) + buffer
 
 
 def user_settings(home: Path) -> SettingsFile:
@@ -75,13 +87,16 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     return SettingsFile(found.path, True, compaction, parameters, found.fault)
 
 
-def _limit(values: Mapping[str, Any], model: tuple[str, str] | None, name: str) -> int | None:
-    """A limit of a model that a file configures."""
-    if model is None:
-        return None
-    provider = mapping_of(mapping_of(values.get("provider")).get(model[0]))
-    configured = mapping_of(mapping_of(provider.get("models")).get(model[1]))
-    return _count(mapping_of(configured.get("limit")).get(name))
+def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) -> int:
+    """A limit of a model, by the first file that configures it; 0 if none does."""
+    provider_id, model_id = model or ("", "")
+    for file in files:
+        provider = mapping_of(mapping_of(file.values.get("provider")).get(provider_id))
+        configured = mapping_of(mapping_of(provider.get("models")).get(model_id))
+        limit = _count(mapping_of(configured.get("limit")).get(name))
+        if limit:
+            return limit
+    return 0
 
 
 def _switched_off_in(files: tuple[SettingsFile, ...]) -> Path | None:
