@@ -73,10 +73,12 @@ def test_a_headless_session_becomes_one_that_the_client_lists(tmp_path: Path) ->
 
 
 def test_the_title_says_what_it_is_a_fork_of(tmp_path: Path) -> None:
-    session, _ = talk()
+    session, ids = talk()
     session.beside(type="custom-title", customTitle="Fix the parser", sessionId="x")
     _, lines = forked(session, tmp_path)
     assert lines[-1]["customTitle"] == "Fix the parser (forked with Redline)"
+    _, lines = forked(session, tmp_path / "curated", Target(ids["a1"]))
+    assert lines[-1]["customTitle"] == "Fix the parser (curated with Redline)"
 
 
 def test_without_a_title_it_is_named_after_its_day(tmp_path: Path) -> None:

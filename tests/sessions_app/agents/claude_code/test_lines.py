@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from sessions_app.agents.claude_code.lines import line_without, moved_line
+from sessions_app.agents.claude_code.lines import is_one_of_several, line_without, moved_line
 from sessions_app.sessionlog.entries import Entry, Role
 
 LINE = (
@@ -42,3 +42,13 @@ def test_a_line_without_a_parent_or_a_session_gets_them() -> None:
 
 def test_no_entrypoint_is_made_up() -> None:
     assert b"entrypoint" not in moved_line(b'{"uuid":"n1","message":{"content":"go"}}', parentUuid=None)
+
+
+def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part() -> None:
+    def entry(entry_id: str, parent_id: str | None = None) -> Entry:
+        return Entry(2, 0, 9, entry_id, parent_id, "user")
+
+    assert is_one_of_several(entry("n2.0"))
+    assert is_one_of_several(entry("n2", "n2.0"))
+    for alone in (entry("n2"), entry("12"), entry("n2.x"), entry("n2", "n1.0")):
+        assert not is_one_of_several(alone)

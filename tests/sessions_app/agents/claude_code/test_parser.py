@@ -56,6 +56,17 @@ def test_a_result_has_the_name_of_its_tool() -> None:
     assert [one.entry.tool_name for one in recorded] == ["", "", "Bash", ""]
 
 
+def test_a_summary_is_told_from_what_the_user_said() -> None:
+    _, recorded = parse([user("p1", None), summary("s", "p1")])
+    assert [one.entry.role for one in recorded] == [Role.USER, Role.COMPACTION_SUMMARY]
+
+
+def test_bytes_that_are_no_object_any_more_are_no_entry() -> None:
+    _, recorded = parse([user("p1", None)])
+    for raw in (b"[1]", b'"text"', b"null", b"{"):
+        assert CLAUDE_CODE.read_again(raw, recorded[0].entry, 1) is None
+
+
 def test_the_header_is_that_of_the_first_lines() -> None:
     parser, _ = parse(
         [{"type": "mode", "sessionId": SESSION_ID}, user("p1", None), user("p2", "p1", cwd="/else")]

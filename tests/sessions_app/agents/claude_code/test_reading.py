@@ -649,6 +649,38 @@ def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words()
     assert sent(lines, OLDER) == ["user: more\n | p1", "assistant: r1"]
 
 
+def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered() -> None:
+    def shown(*rendered: str, **content: Any) -> list[str]:
+        lines = [user("p1", None), attachment("a", "p1", *rendered, **content), reply("r1", "a")]
+        return sent(lines, OLDER)[:-1]
+
+    assert shown("A") == ["user: p1"]
+    assert shown("A", type="queued_command", prompt="more") == ["user: more\n | p1"]
+    assert shown(type="file", content="inside") == ["user: inside\n | p1"]
+
+
+def test_a_blank_prompt_is_sent_only_if_nothing_else_is() -> None:
+    blank, answered = user("p1", None, " "), reply("r1", "p1")
+    assert sent([blank, answered]) == ["user:  ", "assistant: r1"]
+    assert sent([user("p1", None, [text(" ")]), answered]) == ["user: (no content)", "assistant: r1"]
+    assert sent([user("p1", None, [text(" "), text("x")]), answered]) == ["user: x", "assistant: r1"]
+    assert sent([blank, attachment("a", "p1", "A"), reply("r1", "a")]) == ["user: A\n", "assistant: r1"]
+    assert sent([user("p1", None, [text(" "), text("x")]), answered], OLDER)[0] == "user:   | x"
+
+
+def test_a_reply_goes_on_after_what_is_said_beside_a_result() -> None:
+    lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
+    lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
+    assert sent(lines, OLDER) == ["user: p1", "assistant: !c1 | more", "user: =c1 | said"]
+    again = [
+        user("p1", None),
+        reply("r1", "p1", "a", of="R"),
+        user("p2", "r1"),
+        reply("r2", "p2", "b", of="R"),
+    ]
+    assert sent(again) == ["user: p1", "assistant: a", "user: p2", "assistant: b"]
+
+
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
