@@ -20,18 +20,19 @@ from typing import Annotated, Any, Literal
 
 import platformdirs
 import pydantic
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agents.registry import AGENTS, READERS
 from sessions_app.agents.registry import default_roots as agents_roots
 from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage.loopback import loopback_address
 
 FILE_NAME = "redline.toml"
 SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name
 DATABASE_FILE = "redline.sqlite3"
 PREFIX = "REDLINE_"
-IN_JSON = ("roots", "windows")
+IN_JSON = ("roots", "windows", "servers")
 """Fields whose environment variables contain JSON."""
 
 
@@ -45,6 +46,10 @@ def _one_of(names: Sequence[str]) -> BeforeValidator:
         return given
 
     return BeforeValidator(check)
+
+
+def _loopback(address: str) -> str:
+    return str(loopback_address(address))
 
 
 class RootSetting(BaseModel):
@@ -81,6 +86,12 @@ class Configuration(BaseModel):
     """Directories to index. In the environment: JSON."""
     windows: dict[str, PositiveInt] = Field(default_factory=dict)
     """Context windows in tokens by model id; they take precedence over those of the agents and of Redline's table."""
+    servers: dict[
+        Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.has_server])],
+        Annotated[str, AfterValidator(_loopback)],
+    ] = Field(default_factory=dict)
+    """Addresses on this machine of agents' running servers, by agent, such as `http://127.0.0.1:4096`. If only that
+    server has a session's database open, the session is changed through it."""
     thinking_guard: Literal["latest", "all"] = "latest"
     """Whether the last assistant message keeps its thinking, or all of them do."""
     live_minutes: float = Field(default=5, ge=0, le=525_600)
@@ -279,6 +290,7 @@ def _defaults() -> Configuration:
     return Configuration.model_construct(
         roots=default_roots(),
         windows={},
+        servers={},
         thinking_guard="latest",
         live_minutes=5,
         lock_seconds=10,

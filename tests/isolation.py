@@ -10,7 +10,13 @@ TEMPORARY_DIRECTORIES = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkd
 os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = TEMPORARY_DIRECTORIES
 os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings"
 # The agents' own directories are those of the temporary home.
-for _name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME"):
+for _name in (
+    "CLAUDE_CONFIG_DIR",
+    "CODEX_HOME",
+    "XDG_DATA_HOME",
+    "OPENCODE_SERVER_PASSWORD",
+    "OPENCODE_SERVER_USERNAME",
+):
     os.environ.pop(_name, None)
 # Without the user's keys no test can send a request to a provider, or depend on the machine's configuration.
 for _provider in ("ANTHROPIC", "OPENAI", "OPENROUTER"):

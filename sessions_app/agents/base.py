@@ -28,7 +28,7 @@ from sessions_app.storage.files import FileState, SessionReader
 
 from .changes import RestoreLines, SessionWriter
 from .contexts import PlanRules, Reader
-from .programs import AgentClient, AgentPackage
+from .programs import AgentClient, AgentPackage, AgentServer
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +204,22 @@ class Agent(Protocol):
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
+        ...
+
+    @property
+    def has_server(self) -> bool:
+        """Whether its sessions can be changed through a running server of its own."""
+        ...
+
+    def server(self, path: Path, address: str) -> AgentServer | None:
+        """The server at an address, if its process is the only other one that has the database of a session open.
+
+        Raises ValueError if the address is not on this machine.
+        """
+        ...
+
+    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+        """Whether two rows of its database mean the same, however they are written; None is no row."""
         ...
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:

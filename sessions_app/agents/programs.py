@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -49,6 +50,34 @@ class AgentPackage(Protocol):
 
     def rebuild(self, content: Iterable[bytes], leaf_id: str = "") -> PackageContext:
         """The context of a session with this content, at this leaf or at its own."""
+        ...
+
+
+class AgentServer(Protocol):
+    """A running server of an agent that alone has the database of a session open: rows are changed through it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def changes(self, table: str) -> bool:
+        """Whether it can change the rows of a table."""
+        ...
+
+    def require_ready(self, connection: sqlite3.Connection, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Require that it serves the session as this connection sees it, is not working on it, and can write these rows
+        again without loss.
+
+        Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password`,
+        SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
+        """
+        ...
+
+    def write(self, row: Mapping[str, Any]) -> None:
+        """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
+        ...
+
+    def delete(self, row: Mapping[str, Any]) -> None:
+        """Delete a row; nothing happens if there is none. Raises as `require_ready`."""
         ...
 
 

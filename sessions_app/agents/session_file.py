@@ -32,7 +32,7 @@ from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
 from .base import OpenElsewhere
-from .programs import AgentClient, AgentPackage
+from .programs import AgentClient, AgentPackage, AgentServer
 
 _LOST: Final = "skips the line"
 _UNTIED: Final = "may not find what comes before or after it"
@@ -55,6 +55,7 @@ class SessionFileAgent(ABC):
     label: str
     current_version: int = 1
     keeps_database: bool = False
+    has_server: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
 
     @property
@@ -98,6 +99,13 @@ class SessionFileAgent(ABC):
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         del path
         return None
+
+    def server(self, path: Path, address: str) -> AgentServer | None:
+        del path, address
+        return None
+
+    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+        return one == other
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         del path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
@@ -33,6 +34,35 @@ def mode(path: Path) -> int:
 
 
 # Where values come from -------------------------------------------------------------------------------------
+
+
+def test_the_server_of_an_agent_has_an_address_on_this_machine(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FILE_NAME).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
+    assert load(tmp_path)[0].servers == {"opencode": "http://127.0.0.1:4096"}
+    monkeypatch.setenv("REDLINE_SERVERS", '{"opencode": "http://[::1]:5000"}')
+    assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
+
+
+@pytest.mark.parametrize(
+    "servers",
+    [
+        {"opencode": "http://192.168.0.2:4096"},
+        {"opencode": "http://localhost:4096"},
+        {"opencode": "https://127.0.0.1:4096"},
+        {"opencode": "http://user:password@127.0.0.1:4096"},
+        {"codex": "http://127.0.0.1:4096"},
+    ],
+)
+def test_any_other_server_is_refused(
+    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: dict[str, str]
+) -> None:
+    monkeypatch.setenv("REDLINE_SERVERS", json.dumps(servers))
+    found, (fault,) = load(tmp_path)
+    assert "servers" in fault
+    assert "password" not in fault
+    assert found.servers == {}
 
 
 def test_the_agents_own_directories_are_the_default_roots(

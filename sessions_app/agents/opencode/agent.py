@@ -22,6 +22,7 @@ from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.documents import opened_document
 from sessions_app.storage.files import FileState, SessionReader, file_state
+from sessions_app.storage.loopback import loopback_address
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
@@ -33,6 +34,7 @@ from .parser import CURRENT_VERSION, OpenCodeParser, read_again
 from .reader import OpenCodeReader
 from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
+from .server import OpenCodeServer, is_same_row
 from .settings import model_windows, read_settings, user_settings
 from .store import SESSION_TABLES, database_of, opened_session, session_state, session_within
 from .writers import DeleteWriter, PruneWriter, RowForkWriter
@@ -62,6 +64,7 @@ class OpenCodeAgent(SessionFileAgent):
     program: str = "opencode"
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True
+    has_server: bool = True
     session_tables: Mapping[str, str] = SESSION_TABLES
     generations: Sequence[Generation] = (
         Generation(
@@ -131,6 +134,15 @@ class OpenCodeAgent(SessionFileAgent):
         found = file_state(database) if database is not None else None
         writers = writers_of(found) if found is not None else ()
         return OpenElsewhere(f"is in a database that is open in {describe(writers)}") if writers else None
+
+    def server(self, path: Path, address: str) -> OpenCodeServer | None:
+        if database_of(path) is None or not address:
+            return None
+        server = OpenCodeServer(loopback_address(address), path)
+        return server if server.is_alone() else None
+
+    def is_same_row(self, one: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
+        return is_same_row(one, other)
 
     def new_entry_id(self) -> str:
         """The part of an id after its kind: what is made later is greater."""
