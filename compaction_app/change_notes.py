@@ -49,6 +49,8 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     writer: str = "context-compaction"
     created: str = ""
     """The path of the new session, if one was made."""
+    server: str = ""
+    """The address of the agent's server that made the change, if one did."""
     certificate: dict[str, Any] | None = None
 
     @property
@@ -89,6 +91,8 @@ class UndoNote(msgspec.Struct, frozen=True, tag="undo"):
     """The path of the session that was deleted, if one was."""
     content: audit.FileContent | None = None
     """What that session contained."""
+    server: str = ""
+    """The address of the agent's server that made the change, if one did."""
     certificate: dict[str, Any] | None = None
 
     @property

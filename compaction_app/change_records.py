@@ -84,6 +84,7 @@ def record_undo(note: UndoNote, size: int, sha256: str) -> None:
                 "targets": list(note.targets),
                 "leaf_id": note.leaf_id,
                 "created": note.created,
+                "server": note.server,
                 "backup": backup,
                 "written_at": note.written_at,
             },
@@ -159,7 +160,7 @@ def _undo_facts(note: UndoNote, after: audit.FileContent | None) -> audit.AuditF
         at=note.written_at,
         session=Path(note.removed or note.session),
         action=AuditEntry.Action.UNDO if note.is_whole else AuditEntry.Action.BRING_BACK,
-        writer=note.writer,
+        writer=_writer_in_words(note),
         new_file=note.created,
         targets=note.targets,
         before=note.content if note.backup is None else note.backup.content,
@@ -175,7 +176,7 @@ def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None)
         at=note.written_at,
         session=path,
         action=AuditEntry.Action.COMMIT,
-        writer=note.writer,
+        writer=_writer_in_words(note),
         new_file=note.created,
         targets=note.targets,
         before=note.backup.content,
@@ -183,6 +184,11 @@ def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None)
         backup=note.backup.path,
         certificate=note.certificate,
     )
+
+
+def _writer_in_words(note: CommitNote | UndoNote) -> str:
+    """The writer, such as `delete, through the server at http://127.0.0.1:4096`."""
+    return f"{note.writer}, through the server at {note.server}" if note.server else note.writer
 
 
 def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:

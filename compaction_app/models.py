@@ -322,6 +322,8 @@ class Compaction(models.Model):
     """The entry that it was written after."""
     created = models.TextField(blank=True, default="")
     """The path of the new session, if one was made."""
+    server = models.TextField(blank=True, default="")
+    """The address of the agent's server that made the change, if one did."""
     certificate: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What was checked before it was written, or last since, as `sessionlog.certificate.Certificate`."""
     planner = models.TextField()

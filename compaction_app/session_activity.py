@@ -12,6 +12,8 @@ from pathlib import Path
 from django.conf import settings
 
 from sessions_app.agents.base import OpenElsewhere
+from sessions_app.agents.changes import ServedWriter, SessionWriter
+from sessions_app.agents.programs import AgentServer
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import FileState
@@ -28,6 +30,8 @@ class Activity:
     """What the agent itself shows of a process that has the session open."""
     is_in_database: bool = False
     """Whether the agent reads the session again before each request."""
+    server: AgentServer | None = None
+    """The agent's configured server, through which the session can be changed although that has it open."""
 
     @property
     def is_open_elsewhere(self) -> bool:
@@ -74,9 +78,23 @@ def activity_of(session: Session, state: FileState | None, now: datetime) -> Act
     """What others do with a session in this state; nothing if it is gone."""
     if state is None:
         return Activity(is_recent=False, writers=())
+    agent, path = session.agent, session.path
+    address = settings.REDLINE.servers.get(agent.key, "")
+    server = agent.server(path, address)
+    elsewhere = agent.open_elsewhere(path) if server is None else None
+    if elsewhere is not None and address:
+        elsewhere = OpenElsewhere(f"{elsewhere.sentence}, not only in the server configured at {address}")
     return Activity(
         is_recent=session.is_live(now, state.mtime_ns),
         writers=writers_of(state),
-        elsewhere=session.agent.open_elsewhere(session.path),
-        is_in_database=session.agent.database(session.path) is not None,
+        elsewhere=elsewhere,
+        is_in_database=agent.database(path) is not None,
+        server=server,
     )
+
+
+def effect_of(writer: SessionWriter, activity: Activity) -> str:
+    """What a writer does to the session, as a sentence."""
+    if activity.server is not None and isinstance(writer, ServedWriter):
+        return writer.effect_through(activity.server.address)
+    return writer.effect

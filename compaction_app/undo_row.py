@@ -32,6 +32,8 @@ class Undo(models.Model):
     """The entry that its lines come after."""
     created = models.TextField(blank=True, default="")
     """The path of the new session, if one was made."""
+    server = models.TextField(blank=True, default="")
+    """The address of the agent's server that made the change, if one did."""
     backup = models.OneToOneField(
         "compaction_app.Backup", on_delete=models.PROTECT, null=True, related_name="undo"
     )

@@ -18,7 +18,8 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.locks import LockedSession, session_lock
-from sessions_app.storage.rows import back_up_rows, backed_up_steps, change_rows, plan_steps
+from sessions_app.storage.row_steps import backed_up_steps
+from sessions_app.storage.rows import back_up_rows, change_rows, plan_steps
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
 GENERATION: Final = OPENCODE.generations[0]

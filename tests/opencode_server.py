@@ -42,8 +42,8 @@ class ServedDatabase:
     process: subprocess.Popen[str]
 
     def behave(self, **behaviour: object) -> None:
-        """From now on: `busy`; `fail_at`, `lose_at` and `die_at` are numbers of a changing call, counted from 1; `raw`
-        is the text of every answer."""
+        """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `die_at` and `add_at` are numbers of a changing call,
+        counted from 1; `raw` is the text of every answer."""
         body = json.dumps(behaviour).encode()
         with urllib.request.urlopen(urllib.request.Request(self.url + CONTROL, body, method="POST")) as done:
             assert done.status == 200
@@ -131,13 +131,18 @@ class ProtocolHandler(BaseHTTPRequestHandler):
         server.changes += 1
         if server.changes == behaviour.get("die_at"):
             os._exit(9)
-        if server.changes == behaviour.get("fail_at"):
+        fails_from = behaviour.get("fail_from", server.changes + 1)
+        if server.changes == behaviour.get("fail_at") or server.changes >= fails_from:
             self._send(500, {"name": "UnknownError"})
             return
         body = self._body() if self.command == "PATCH" else None
         if server.changes != behaviour.get("lose_at"):
             _, session_id, _, message_id, _, row_id = place
             _write(server.connection, session_id, message_id, row_id, body)
+        if server.changes == behaviour.get("add_at"):
+            server.connection.execute(
+                "INSERT INTO part SELECT 'prt_9', message_id, session_id, 1, 1, data FROM part LIMIT 1"
+            )
         self._send(200, True if body is None else body)
 
     def _body(self) -> dict[str, Any]:

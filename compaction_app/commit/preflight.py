@@ -25,6 +25,7 @@ from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.contexts import PlanRules
+from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
@@ -122,6 +123,11 @@ class Preflight:
     needs: Mapping[str, RedlineError]
     """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
 
+    @property
+    def server(self) -> AgentServer | None:
+        """The agent's server through which the change is made; None if the session is changed itself, or stays."""
+        return self.activity.server if self.writer.appends else None
+
     def digest(self) -> str:
         """Identifies this preflight, so that a confirmation counts for it and for no other."""
         facts = [
@@ -129,6 +135,7 @@ class Preflight:
             self.parent_id,
             self.present.leaf_id,
             self.writer.name,
+            self.server.address if self.server is not None else "",
             sorted(self.needs),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

@@ -17,8 +17,9 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
-from compaction_app.session_activity import Activity
+from compaction_app.session_activity import Activity, effect_of
 from sessions_app.agents.changes import Append, Change, NewFile, RowChanges
+from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import reading_by
 from sessions_app.cli import shell_quoted
 from sessions_app.index.roots import managed_place
@@ -72,6 +73,8 @@ class CommitView:
     line_bytes: int
     rows: int
     """How many rows of a database would be changed, or copied into a new session."""
+    server: str
+    """The address of the agent's server that would change them, if one would."""
     created: str
     """The name of the new session, if one would be made."""
     backup: str
@@ -119,7 +122,13 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         blocks=sum(target.block_index is not None for target in validated.targets),
         undecided=undecided,
         writers=[
-            WriterChoice(one.name, one.effect, one.undo, one.name == preflight.writer.name, one.appends)
+            WriterChoice(
+                one.name,
+                effect_of(one, preflight.activity),
+                one.undo,
+                one.name == preflight.writer.name,
+                one.appends,
+            )
             for one in preflight.reading.writers
         ],
         refused=tuple(preflight.reading.refused.values()),
@@ -127,7 +136,8 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
-        rows=len(change.changes) + len(change.copies) if isinstance(change, RowChanges) else 0,
+        rows=_row_count(change, preflight.server),
+        server=preflight.server.address if preflight.server is not None else "",
         created=_created(change),
         backup=backup.name,
         confirmations=list(_required_confirmations(approved, preflight)),
@@ -138,6 +148,13 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         appended_after=preflight.parent_id,
         digest=preflight.digest(),
     )
+
+
+def _row_count(change: Change, server: AgentServer | None) -> int:
+    if not isinstance(change, RowChanges):
+        return 0
+    changed = (one for one in change.changes if server is None or server.changes(one.table))
+    return len(list(changed)) + len(change.copies)
 
 
 def _created(change: Change) -> str:

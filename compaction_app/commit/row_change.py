@@ -1,22 +1,25 @@
-"""The change of a session in a database: planned with its rows, backed up, and proven within its transaction."""
+"""The change of a session in a database: planned with its rows, backed up, and proven before it is final."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from sessions_app.agents.changes import RowChanges
 from sessions_app.agents.contexts import Reader
+from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.agent_database import session_copy
 from sessions_app.storage.files import GrowthKind
-from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.rows import RowStep, change_rows, plan_steps
+from sessions_app.storage.locks import NOTHING_WRITTEN, LockedSession
+from sessions_app.storage.row_steps import RowStep
+from sessions_app.storage.rows import ChangeRows, plan_steps, way_of
 from sessions_app.storage.session_loader import LoadedSession, load_opened
 
 from .change import (
@@ -42,6 +45,8 @@ class RowPlan:
     """The id of the new session; empty if the session itself changes."""
     entry_id: str
     """Identifies the change."""
+    server: AgentServer | None = None
+    """The agent's server that makes the change; None if it is a transaction."""
 
 
 def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
@@ -59,7 +64,14 @@ def plan_rows(preflight: Preflight, now: datetime) -> RowPlan | None:
         change = change_of(preflight, facts)
     if not isinstance(change, RowChanges):
         raise TypeError(f"the writer {preflight.writer.name} writes no rows")
-    return row_plan(present, change, change.created or facts.new_id())
+    plan = row_plan(present, change, change.created or facts.new_id())
+    return plan if preflight.server is None else plan_through(preflight.server, plan)
+
+
+def plan_through(server: AgentServer, plan: RowPlan) -> RowPlan:
+    """The part of a plan that a server can carry out."""
+    steps = [step for step in plan.steps if server.changes(step.table)]
+    return replace(plan, steps=steps, server=server)
 
 
 def row_plan(present: LoadedSession, change: RowChanges, entry_id: str) -> RowPlan:
@@ -74,6 +86,7 @@ def make_row_change(
     locked: LockedSession,
     preflight: Preflight,
     plan: RowPlan,
+    backup: Path,
     now: datetime,
     *,
     note: Describe,
@@ -82,12 +95,24 @@ def make_row_change(
     """Carry out the plan of a preflight. Raises SystemFailure `not_proven`, and what the storage raises."""
     present, reader = preflight.present, preflight.reading.reader
     context = reader.rebuild(present.tree.branch(preflight.parent_id))
+    with _lines_before(present, plan.database) as line:
+        before = Rebuilt(context, line, preflight.parent_id)
 
-    def prove(after: Rebuilt) -> Certificate:
-        with lines_of(present) as line:
-            return prove_change(preflight, Rebuilt(context, line, preflight.parent_id), after, now)
+        def prove(after: Rebuilt) -> Certificate:
+            return prove_change(preflight, before, after, now)
 
-    return carry_out(locked, present, plan, reader, prove, note, record)
+        way = way_of(plan.server, backup, is_in_place=not plan.created)
+        return carry_out(locked, present, plan, reader, prove, note, record, way)
+
+
+@contextmanager
+def _lines_before(present: LoadedSession, database: Path) -> Iterator[ReadLine]:
+    """Reads the recorded lines of a session's entries, also when its rows are changed."""
+    agent = agent_at(present.path)
+    with session_copy(database, agent.session_tables, present.path.name, NOTHING_WRITTEN) as copy:
+        require_unchanged(present, copy)
+        with agent.open_within(present.path, copy) as reader:
+            yield lambda entry: reader.read_at(entry.offset, entry.length)
 
 
 def carry_out(
@@ -98,6 +123,7 @@ def carry_out(
     prove: Callable[[Rebuilt], Certificate],
     note: Describe,
     record: Callable[[MadeChange], object],
+    change: ChangeRows,
 ) -> MadeChange:
     """Make a change that `prove` does not refuse. Raises what `prove` and the storage raise.
 
@@ -114,11 +140,10 @@ def carry_out(
             made = made._replace(certificate=certificate, size=loaded.state.size)
         return made.size
 
-    change_rows(
+    change(
         locked,
         plan.database,
         plan.steps,
-        is_in_place=not plan.created,
         require_unchanged=lambda connection: require_unchanged(present, connection),
         prove=prove_within,
         note=lambda _: note(made),

@@ -257,7 +257,7 @@ def _commit(
 
     try:
         if rows is not None:
-            made = make_row_change(locked, preflight, rows, now, note=describe, record=record)
+            made = make_row_change(locked, preflight, rows, copy.path, now, note=describe, record=record)
         else:
             made = make_change(
                 locked,
@@ -322,6 +322,7 @@ def _note(
         leaf_id=preflight.parent_id,
         writer=preflight.writer.name,
         created=str(made.created) if made.created is not None else "",
+        server=preflight.server.address if preflight.server is not None else "",
         certificate=made.certificate.to_json() if made.certificate is not None else None,
         planner=approved.planner,
         reason=approved.reason,

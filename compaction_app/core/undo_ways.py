@@ -60,7 +60,7 @@ _SENTENCES: Final = {
         "session was never changed."
     ),
     UndoWay.ROWS: (
-        "The rows of the agent's database become what they were, in one transaction, if nobody has changed them since. "
+        "The rows of the agent's database become what they were, if nobody has changed them since. "
         "What was said since stays."
     ),
 }

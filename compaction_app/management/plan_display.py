@@ -134,7 +134,12 @@ def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, pag
 
 
 def show_summary(
-    command: RedlineCommand, planned: Planned, reading: Reading, writer: SessionWriter, torn: TornLine | None
+    command: RedlineCommand,
+    planned: Planned,
+    reading: Reading,
+    writer: SessionWriter,
+    effect: str,
+    torn: TornLine | None,
 ) -> None:
     """Print the plan's figures, its parameters, and its warnings."""
     plan, validated = planned.plan, planned.validated
@@ -155,7 +160,7 @@ def show_summary(
         command.say(f"The session ends in {torn}.")
     for fault in effective.faults:
         command.say(f"Ignored: {printable(fault)}")
-    command.say(f"Writer: {writer.name}. {writer.effect} {writer.undo}")
+    command.say(f"Writer: {writer.name}. {effect} {writer.undo}")
     back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
     if back:
         command.say(

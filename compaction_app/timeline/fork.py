@@ -30,6 +30,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.storage.rows import way_of
 from sessions_app.storage.session_loader import load_session
 
 NOT_MADE = "No new session was made."
@@ -75,7 +76,8 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
                 )
         if isinstance(change, RowChanges):
             plan = row_plan(present, change, change.created)
-            made = carry_out(locked, present, plan, reading.reader, prove, describe, record)
+            way = way_of(None, path, is_in_place=False)
+            made = carry_out(locked, present, plan, reading.reader, prove, describe, record, way)
         elif not isinstance(change, NewFile):
             raise _no_fork(path, reading)
     created = made.created or path

@@ -22,6 +22,7 @@ from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.programs import AgentServer
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext
@@ -81,6 +82,12 @@ class UndoPlan:
         return tuple(target for target in self.state.targets if target not in back)
 
     @property
+    def server(self) -> AgentServer | None:
+        """The agent's server through which the rows are put back; None if that is a transaction, or none are."""
+        is_in_place = self.way is UndoWay.ROWS and self.state.created is None
+        return self.activity.server if is_in_place else None
+
+    @property
     def path(self) -> str:
         return str(self.present.path)
 
@@ -91,6 +98,7 @@ class UndoPlan:
             self.way,
             [target.to_json() for target in self.back],
             self.present.leaf_id,
+            self.server.address if self.server is not None else "",
             sorted(self.needs),
         ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

@@ -9,28 +9,44 @@ from pathlib import Path
 
 from compaction_app.commit.row_change import changed_session, require_unchanged
 from compaction_app.models import Compaction
+from sessions_app.agents.programs import AgentServer
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.locks import LockedSession
-from sessions_app.storage.rows import RowStep, backed_up_steps, change_rows, preview_rows
+from sessions_app.storage.row_steps import RowStep, backed_up_steps
+from sessions_app.storage.rows import ChangeRows, found_steps, preview_rows
 from sessions_app.storage.session_loader import LoadedSession, read_again
 
 Approve = Callable[[LoadedSession, Callable[[Entry], bytes]], object]
 """Called with the session as the transaction has changed it; raises if it is not as approved."""
 
 
-def steps_back(row: Compaction, back: Sequence[Target], *, is_whole: bool) -> list[RowStep]:
-    """The changes that bring back these targets of a compaction. What else it changed goes back with the last of them.
+def steps_back(
+    row: Compaction,
+    back: Sequence[Target],
+    database: Path,
+    *,
+    is_whole: bool,
+    server: AgentServer | None = None,
+) -> list[RowStep]:
+    """The changes that bring back these targets of a compaction, as far as a server can make them, if one is to.
 
-    Raises BadInput `not_a_backup`, and what reading the backup raises.
+    What else the compaction changed goes back with the last of them. Raises BadInput `not_a_backup`, Conflict
+    `session_changed`, and what reading the backup and the database raises.
     """
     steps = [step.reversed for step in backed_up_steps(Path(row.backup.path))]
     every = {raw["entryId"] for raw in row.origins}
     wanted = {target.entry_id for target in back}
-    return [step for step in steps if step.row_id in wanted or (is_whole and step.row_id not in every)]
+    chosen = [
+        step
+        for step in steps
+        if (step.row_id in wanted or (is_whole and step.row_id not in every))
+        and (server is None or server.changes(step.table))
+    ]
+    return found_steps(row.session.agent, database, chosen)
 
 
 def branch_with(row: Compaction, back: Sequence[Target], present: LoadedSession) -> tuple[Entry, ...]:
@@ -67,7 +83,7 @@ def _preview(
     if database is None or row.created:
         yield None
         return
-    steps = steps_back(row, back, is_whole=True)
+    steps = steps_back(row, back, database, is_whole=True)
     with preview_rows(database, agent.session_tables, present.path.name, steps) as connection:
         yield connection
 
@@ -77,6 +93,7 @@ def put_back(
     present: LoadedSession,
     steps: Sequence[RowStep],
     created: Path | None,
+    change: ChangeRows,
     *,
     approve: Approve,
     note: Callable[[], str],
@@ -84,7 +101,7 @@ def put_back(
 ) -> None:
     """Carry out these changes. Without the rows of a session that was `created`, that one is gone.
 
-    Raises Conflict `fork_continued` and what `change_rows` raises.
+    Raises Conflict `fork_continued` and what the `change` raises.
     """
     database = agent_at(present.path).database(present.path)
     if database is None:
@@ -101,11 +118,10 @@ def put_back(
                 approve(loaded, line)
             return loaded.state.size if created is None else 0
 
-    change_rows(
+    change(
         locked,
         database,
         steps,
-        is_in_place=True,
         require_unchanged=require,
         prove=prove,
         note=lambda _: note(),

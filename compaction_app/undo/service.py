@@ -48,7 +48,7 @@ from sessions_app.sessionlog.targets import blocks_by_entry, request_of
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.removal import remove_session
-from sessions_app.storage.rows import back_up_rows
+from sessions_app.storage.rows import back_up_rows, way_of
 from sessions_app.storage.session_loader import LoadedSession, continue_loading, load_session
 
 from .compaction_state import compaction_state, latest_state, state_named
@@ -237,7 +237,10 @@ def _prove(plan: UndoPlan, without: Rebuilt, after: Rebuilt, now: datetime) -> C
 def _put_back(locked: LockedSession, plan: UndoPlan, now: datetime) -> Undone:
     row, created = plan.state.row, plan.state.created
     assert row is not None  # noqa: S101  # only a recorded compaction changed rows
-    steps = steps_back(row, plan.back, is_whole=plan.is_whole)
+    database = plan.reading.agent.database(plan.present.path)
+    if database is None:
+        raise not_in_database(plan.present.path)
+    steps = steps_back(row, plan.back, database, is_whole=plan.is_whole, server=plan.server)
     copy = back_up_rows(locked, steps, now)
     entry_id = plan.reading.agent.new_entry_id()
     made = MadeChange(entry_id)
@@ -259,6 +262,7 @@ def _put_back(locked: LockedSession, plan: UndoPlan, now: datetime) -> Undone:
             plan.present,
             steps,
             created,
+            way_of(plan.server, copy.path, is_in_place=True),
             approve=approve,
             note=lambda: text_of(note()),
             record=lambda size: _record(note(), size, ""),
@@ -298,6 +302,7 @@ def _note(plan: UndoPlan, now: datetime, backup: BackupNote | None, made: MadeCh
         written_at=now,
         writer=plan.writer.name,
         created=str(made.created) if made.created is not None else "",
+        server=plan.server.address if plan.server is not None else "",
         certificate=made.certificate.to_json() if made.certificate is not None else None,
     )
 

@@ -162,6 +162,15 @@ class ReplacingWriter(Protocol):
         ...
 
 
+@runtime_checkable
+class ServedWriter(Protocol):
+    """A writer whose changes the agent's running server can make."""
+
+    def effect_through(self, address: str) -> str:
+        """What happens then, as a sentence."""
+        ...
+
+
 RestoreLines = Callable[
     [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
 ]

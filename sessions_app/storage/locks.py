@@ -25,11 +25,13 @@ from typing import Final, NamedTuple
 import filelock
 import msgspec
 
-from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
 from .copies import DRAFTS, draft_of
 from .files import CHUNK, file_state, opened, pread, reported, sha256_of, sync, sync_directory, write_all
 from .row_marks import RowMark, was_made
+from .row_steps import backed_up_steps
+from .served_rows import CHANGED_BY_OTHERS, put_back
 from .truncation import cut_off
 
 NOTHING_WRITTEN: Final = "Nothing was written."
@@ -93,7 +95,23 @@ class RowsIntent(msgspec.Struct, frozen=True, tag="rows"):
     note: str = ""
 
 
-Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent | RowsIntent
+class ServedRowsIntent(msgspec.Struct, frozen=True, tag="served-rows"):
+    """Rows of a database to be changed through the server at an address, call by call; `backup` has them.
+
+    `size` is that of the session after it, and known when all of them are changed.
+    """
+
+    path: str
+    database: str
+    backup: str
+    server: str
+    is_made: bool = False
+    """Whether all rows are changed, and were found to be as they were to be."""
+    size: int = 0
+    note: str = ""
+
+
+Intent = AppendIntent | ReplaceIntent | CreateIntent | RemoveIntent | RowsIntent | ServedRowsIntent
 
 
 class RecoveryKind(enum.Enum):
@@ -255,6 +273,8 @@ def _became_of(path: Path, intent: Intent) -> RecoveryKind:
         return RecoveryKind.MADE if _is_created(intent) else RecoveryKind.NOT_MADE
     if isinstance(intent, RowsIntent):
         return _of_rows(intent)
+    if isinstance(intent, ServedRowsIntent):
+        return _of_served_rows(path, intent)
     state = file_state(path)
     if isinstance(intent, RemoveIntent):
         is_there = state is not None and state.inode == intent.inode
@@ -283,6 +303,27 @@ def _of_rows(intent: RowsIntent) -> RecoveryKind:
     if made is None:
         return RecoveryKind.UNRESOLVED
     return RecoveryKind.MADE if made else RecoveryKind.NOT_MADE
+
+
+def _of_served_rows(path: Path, intent: ServedRowsIntent) -> RecoveryKind:
+    """Put the rows back unless all of them were changed. Raises SystemFailure `left_between`: then the next lock does
+    it."""
+    if intent.is_made:
+        return RecoveryKind.MADE
+    database, backup = Path(intent.database), Path(intent.backup)
+    if file_state(database) is None or file_state(backup) is None:
+        return RecoveryKind.UNRESOLVED
+    try:
+        put_back(path, database, backed_up_steps(backup), intent.server)
+    except RedlineError as failure:
+        if failure.code == CHANGED_BY_OTHERS:
+            return RecoveryKind.UNRESOLVED
+        raise SystemFailure(
+            "left_between",
+            f"A change of {path} through the server at {intent.server} was interrupted. {failure.message} {backup} has "
+            "all rows as they were.",
+        ) from failure
+    return RecoveryKind.NOT_MADE
 
 
 def _is_created(intent: CreateIntent) -> bool:

@@ -4,69 +4,54 @@
     → committed → recorded by the caller → intent record removed
 
 A process that is killed before the commit has changed nothing: the database takes it back when it is next opened.
-The backup is JSON, one object; a row has all its columns, the data as exact text:
 
-    {"session": …, "rows": [{"table": "part", "id": "prt_1", "row": {…} or null, "after": {…} or null}]}
+If the running server of the agent is the only process that has the database open, the rows are changed through it:
+
+    backup of the rows → each row as reviewed? → changed in a copy, proven by the caller → intent record → one call for
+    each row → proven by the caller → intent record says so → recorded by the caller → intent record removed
+
+A process that is killed before the second intent record leaves some rows changed: the next lock puts them back.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, Protocol
 
+import msgspec
+
+from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import RowChanges
-from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.registry import agent_at
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 
 from .agent_database import (
     changed_database,
-    encoded,
     is_locked_by_others,
     opened_database,
-    place_of,
-    quoted,
     row_of,
     session_copy,
     state_of,
 )
 from .backups import NO_BACKUP, Backup, list_backups, write_backup
-from .files import opened, pread, reported
-from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent
+from .files import reported
+from .locks import NOTHING_WRITTEN, LockedSession, RowsIntent, ServedRowsIntent
 from .open_files import describe, writers_of
-from .row_marks import RowMark, digest_of_row
+from .row_steps import RowStep, apply_step, backup_text, is_backup_of
+from .served_rows import change_through, put_back
 
 DIRECTORY: Final = "rows"
 """The directory of these backups, in Redline's data directory."""
-_BYTES: Final = "base64"
-
-Record = Mapping[str, Any]
-
-
-class RowStep(NamedTuple):
-    """A row with all its columns before and after a change; None if there is no such row."""
-
-    table: str
-    row_id: str
-    before: dict[str, Any] | None
-    after: dict[str, Any] | None
-
-    @property
-    def mark(self) -> RowMark:
-        return RowMark(self.table, self.row_id, digest_of_row(self.before), digest_of_row(self.after))
-
-    @property
-    def reversed(self) -> RowStep:
-        return RowStep(self.table, self.row_id, self.after, self.before)
-
 
 Prove = Callable[[sqlite3.Connection], int]
-"""Called within the transaction, when the rows are changed; returns the size of the session then, in bytes."""
+"""Called with a connection that sees the changed rows; returns the size of the session then, in bytes."""
 
 
 def plan_steps(database: Path, changes: RowChanges) -> list[RowStep]:
@@ -113,6 +98,29 @@ def _copied(
     return RowStep(table, row_id, None, {**source, **known, **longer})
 
 
+class ChangeRows(Protocol):
+    """A way to make changes of rows, all of them or none: see `change_rows`, `change_served_rows`."""
+
+    def __call__(
+        self,
+        locked: LockedSession,
+        database: Path,
+        steps: Sequence[RowStep],
+        *,
+        require_unchanged: Callable[[sqlite3.Connection], object],
+        prove: Prove,
+        note: Callable[[int], str],
+        record: Callable[[int], object],
+    ) -> None: ...
+
+
+def way_of(server: AgentServer | None, backup: Path, *, is_in_place: bool) -> ChangeRows:
+    """How rows that a backup has are changed: through a server, or without one in a transaction."""
+    if server is None:
+        return partial(change_rows, is_in_place=is_in_place)
+    return partial(change_served_rows, server=server, backup=backup)
+
+
 def change_rows(
     locked: LockedSession,
     database: Path,
@@ -148,6 +156,78 @@ def change_rows(
         with reported(locked.intent, NOTHING_WRITTEN):
             locked.announce(intent)
         _commit(locked, connection)
+    _record(locked, record, size)
+
+
+def change_served_rows(
+    locked: LockedSession,
+    database: Path,
+    steps: Sequence[RowStep],
+    *,
+    server: AgentServer,
+    backup: Path,
+    require_unchanged: Callable[[sqlite3.Connection], object],
+    prove: Prove,
+    note: Callable[[int], str],
+    record: Callable[[int], object],
+) -> None:
+    """Make these changes through a server. `backup` has the steps.
+
+    `require_unchanged` and `prove` are called with a copy of the session before the first call, and `prove` again with
+    the database after the last one; if it raises then, the rows are put back. `record` and `note` are as in
+    `change_rows`. Raises what they raise, and
+
+    - Conflict `session_changed`, and what `AgentServer.require_ready` and its calls raise: the rows are as before
+    - SystemFailure `left_between`: the rows could not be put back, which the next lock on the session tries again
+    - SystemFailure `append_not_tidied`: made and recorded, but the intent record could not be removed
+    """
+    locked.require_held()
+    tables = agent_at(locked.path).session_tables
+    with session_copy(database, tables, locked.path.name, NOTHING_WRITTEN) as copy:
+        require_unchanged(copy)
+        server.require_ready(copy, [step.before for step in steps if step.before is not None])
+        _apply_all(copy, database, steps)
+        size = prove(copy)
+    intent = ServedRowsIntent(
+        os.fspath(locked.path), os.fspath(database), os.fspath(backup), server.address, note=note(size)
+    )
+    with reported(locked.intent, NOTHING_WRITTEN):
+        locked.announce(intent)
+    try:
+        change_through(server, locked.path, database, steps)
+        with opened_database(database, NOTHING_WRITTEN) as connection:
+            size = prove(connection)
+    except RedlineError as failure:
+        _take_back(locked, database, steps, intent, failure)
+        raise
+    with reported(
+        locked.intent, "The rows are changed; the next lock on the session records it or puts them back."
+    ):
+        locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=note(size)))
+    _record(locked, record, size)
+
+
+def _take_back(
+    locked: LockedSession,
+    database: Path,
+    steps: Sequence[RowStep],
+    intent: ServedRowsIntent,
+    failure: RedlineError,
+) -> None:
+    try:
+        put_back(locked.path, database, steps, intent.server)
+        with reported(locked.intent, "The rows are as before."):
+            locked.withdraw()
+    except RedlineError as fault:
+        raise SystemFailure(
+            "left_between",
+            f"{failure.message} Some rows may be changed, and could not be put back: {fault.message} {intent.backup} "
+            "has all of them as they were. Redline tries again when the session is next locked.",
+        ) from failure
+
+
+def _record(locked: LockedSession, record: Callable[[int], object], size: int) -> None:
+    """Have a change recorded that is made, and remove its intent record."""
     record(size)
     try:
         locked.withdraw()
@@ -156,6 +236,18 @@ def change_rows(
         raise SystemFailure(
             "append_not_tidied", f"{what} The next lock on the session removes it."
         ) from error
+
+
+def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[RowStep]:
+    """The same steps, from the rows as they are now. Raises Conflict `session_changed` if one means something else."""
+    found = []
+    with opened_database(database, NOTHING_WRITTEN) as connection:
+        for step in steps:
+            row = row_of(connection, step.table, step.row_id)
+            if not agent.is_same_row(row, step.before):
+                raise _not_as_reviewed(database, step.table, step.row_id)
+            found.append(step._replace(before=row))
+    return found
 
 
 @contextmanager
@@ -176,7 +268,7 @@ def _apply_all(connection: sqlite3.Connection, database: Path, steps: Sequence[R
         if row_of(connection, step.table, step.row_id) != step.before:
             raise _not_as_reviewed(database, step.table, step.row_id)
     for step in steps:
-        _apply(connection, step)
+        apply_step(connection, step)
 
 
 def require_closed(database: Path) -> None:
@@ -207,21 +299,6 @@ def _commit(locked: LockedSession, connection: sqlite3.Connection) -> None:
         raise
 
 
-def _apply(connection: sqlite3.Connection, step: RowStep) -> None:
-    table, after = quoted(step.table), step.after
-    if after is None:
-        connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
-        return
-    places = list(map(place_of, after.values()))
-    names, values = list(map(quoted, after)), list(map(encoded, after.values()))
-    if step.before is None:
-        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608  # quoted names
-        connection.execute(statement, values)
-    else:
-        pairs = ", ".join(map("{} = {}".format, names, places))
-        connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608  # quoted names
-
-
 def _not_as_reviewed(database: Path, table: str, row_id: str) -> Conflict:
     return Conflict(
         "session_changed",
@@ -236,21 +313,11 @@ def _not_as_reviewed(database: Path, table: str, row_id: str) -> Conflict:
 def back_up_rows(locked: LockedSession, steps: Sequence[RowStep], now: datetime) -> Backup:
     """Write the rows of a change to a file of their own in Redline's data directory, synced to disk on return."""
     locked.require_held()
-    content = json.dumps(
-        {
-            "session": os.fspath(locked.path),
-            "rows": [
-                {"table": one.table, "id": one.row_id, "row": _shown(one.before), "after": _shown(one.after)}
-                for one in steps
-            ],
-        },
-        indent=1,
-    ).encode()
     directory = locked.intent.parent.parent / DIRECTORY
     with reported(directory, NO_BACKUP):
         directory.mkdir(mode=0o700, exist_ok=True)
         like = locked.path.parent.stat()
-    backup = write_backup(directory / locked.path.name, content, like, now)
+    backup = write_backup(directory / locked.path.name, backup_text(locked.path, steps), like, now)
     return backup._replace(session=locked.path)
 
 
@@ -263,45 +330,4 @@ def list_row_backups(data: Path, session: Path) -> list[Backup]:
     if not directory.is_dir():
         return []
     listed = list_backups(directory / session.name)
-    return [one._replace(session=session) for one in listed if _is_backup_of(one.path, session)]
-
-
-def _is_backup_of(backup: Path, session: Path) -> bool:
-    head = json.dumps({"session": os.fspath(session)}, indent=1).removesuffix("\n}").encode() + b","
-    not_done = "The backups were not listed."
-    with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
-        return pread(fd, 0, len(head)) == head
-
-
-def backed_up_steps(backup: Path) -> list[RowStep]:
-    """The rows that a backup has. Raises BadInput `not_a_backup` and what reading it raises."""
-    not_done = "Nothing was put back."
-    with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
-        content = pread(fd, 0, os.fstat(fd).st_size)
-    try:
-        return list(_steps(json.loads(content)))
-    except (ValueError, KeyError, TypeError, AttributeError) as fault:
-        raise BadInput("not_a_backup", f"{backup} has no rows ({fault!r}). {not_done}") from fault
-
-
-def _steps(content: Record) -> Iterator[RowStep]:
-    for one in content["rows"]:
-        yield RowStep(one["table"], one["id"], _read(one["row"]), _read(one["after"]))
-
-
-def _shown(row: Record | None) -> Record | None:
-    if row is None:
-        return None
-    return {
-        name: {_BYTES: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
-        for name, value in row.items()
-    }
-
-
-def _read(row: Record | None) -> dict[str, Any] | None:
-    if row is None:
-        return None
-    return {
-        name: base64.b64decode(value[_BYTES]) if isinstance(value, dict) else value
-        for name, value in row.items()
-    }
+    return [one._replace(session=session) for one in listed if is_backup_of(one.path, session)]

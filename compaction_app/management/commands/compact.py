@@ -30,6 +30,7 @@ from compaction_app.planning.snapshots import session_as_prepared, snapshot_of
 from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
+from compaction_app.session_activity import effect_of
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
@@ -109,7 +110,7 @@ class Command(RedlineCommand):
         if not self.as_json:
             # With --yes nobody is there to leave a pager.
             show_deletions(self, planned, full=options["full"], paged=not options["yes"])
-            show_summary(self, planned, preflight.reading, preflight.writer, torn)
+            show_summary(self, planned, preflight.reading, preflight.writer, preflight.effect, torn)
         committed = None
         if self._is_confirmed(preflight, options):
             committed = _commit(planned, _confirmations(options))
@@ -212,6 +213,8 @@ class CommitCommand:
     by_model: bool
     reading: Reading
     writer: SessionWriter
+    effect: str
+    """What the writer does to the session."""
     obstacle: BadInput | None = None
     """Why the plan cannot be written at all."""
 
@@ -241,13 +244,14 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
         )
         writer = reading.writer(options["writer"])
         try:
-            needs = check_plan(approved, loaded, datetime.now(UTC), writer.name).needs
+            preflight = check_plan(approved, loaded, datetime.now(UTC), writer.name)
         except BadInput as obstacle:
-            return CommitCommand({}, "", by_model, reading, writer, obstacle)
+            return CommitCommand({}, "", by_model, reading, writer, writer.effect, obstacle)
+    needs, effect = preflight.needs, effect_of(writer, preflight.activity)
     own = [f"--{name.replace('_', '-')}={options[name]}" for name in OWN if options[name] not in DEFAULTS]
     words = [shell_path(options["path"]), *own, "--yes", *_flags(needs)]
     command = " ".join(["redline compact", *map(shell_quoted, words)])
-    return CommitCommand(needs, command, by_model, reading, writer)
+    return CommitCommand(needs, command, by_model, reading, writer, effect)
 
 
 @contextmanager

@@ -84,6 +84,8 @@ class Command(RedlineCommand):
         what = "The whole compaction" if plan.is_whole else f"{len(plan.back):,} deletions of the compaction"
         self.say(f"{what} {printable(plan.state.undone_id)} by {plan.writer.name} would be undone.")
         self.say(printable(plan.way.sentence))
+        if plan.server is not None:
+            self.say(f"This is done through the server at {plan.server.address}, one call for each row.")
         if not plan.is_whole:
             self._list("back", (target for target in plan.back if target in wanted))
             self._list(

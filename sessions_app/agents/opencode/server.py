@@ -62,7 +62,9 @@ def is_same_row(one: PartRow | None, other: PartRow | None) -> bool:
     if one.keys() != other.keys():
         return False
     others = one.keys() - _TIMES - {"data"}
-    return all(one[name] == other[name] for name in others) and _is_same_json(one["data"], other["data"])
+    return all(one[name] == other[name] for name in others) and _is_same_json(
+        one.get("data"), other.get("data")
+    )
 
 
 @dataclass(frozen=True)

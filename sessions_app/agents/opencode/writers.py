@@ -5,7 +5,7 @@ client's own mark on completed outputs, so that a placeholder is sent in their p
 survives into a new session.
 
 The client decides by the tokens that the last finished reply reports whether it compacts at the next prompt. They
-describe the context as it was, so each writer sets them to 0.
+describe the context as it was, so each writer sets them to 0. A running server cannot do that: see `server`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,15 @@ from .reader import OpenCodeReader
 
 NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"read":0,"write":0}}'
 _UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."
+_SERVED: Final = (
+    " This is done through the OpenCode server at {}, part by part; if one fails, all are put back. The token count of "
+    "the last reply stays, so OpenCode may compact at the next prompt."
+)
+_DELETED: Final = "Deletes these parts from OpenCode's database"
+_PRUNED: Final = (
+    f"Marks these outputs in OpenCode's database as the client itself does: the model receives “{CLEARED}” in their "
+    "place. Calls stay, and so does the output in its row."
+)
 _NOT_COPIED: Final = {
     "parent_id": None,
     "revert": None,
@@ -76,12 +85,15 @@ class DeleteWriter(RowWriter):
     """Deletes the rows of parts."""
 
     name = "delete"
-    effect: Final = "Deletes these parts from OpenCode's database, in one transaction." + _UNCOUNTED
+    effect: Final = f"{_DELETED}, in one transaction.{_UNCOUNTED}"
     undo: Final = "To undo, the rows are put back from the backup."
 
     @property
     def universal(self) -> DeleteWriter:
         return self
+
+    def effect_through(self, address: str) -> str:
+        return f"{_DELETED}.{_SERVED.format(address)}"
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:
         deleted = {_row_id(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
@@ -95,15 +107,15 @@ class PruneWriter(RowWriter):
     """Marks the outputs of completed tools as cleared."""
 
     name = "prune"
-    effect: Final = (
-        f"Marks these outputs in OpenCode's database as the client itself does: the model receives “{CLEARED}” in "
-        "their place. Calls stay, and so does the output in its row." + _UNCOUNTED
-    )
+    effect: Final = _PRUNED + _UNCOUNTED
     undo: Final = "To undo, the rows are put back from the backup."
 
     @property
     def universal(self) -> PruneWriter:
         return self
+
+    def effect_through(self, address: str) -> str:
+        return _PRUNED + _SERVED.format(address)
 
     def protection(self, entry: Entry) -> Protection | None:
         is_call = entry.id.endswith(CALL_SUFFIX)

@@ -21,7 +21,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import rows
-from sessions_app.storage.rows import RowStep, backed_up_steps
+from sessions_app.storage.row_steps import RowStep, backed_up_steps
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
@@ -206,8 +206,8 @@ def test_what_the_transaction_would_not_prove_is_not_written(
         apply(connection, step)
         connection.execute("DELETE FROM part WHERE id = 'prt_0006'")
 
-    apply = rows._apply
-    monkeypatch.setattr(rows, "_apply", apply_and_delete_more)
+    apply = rows.apply_step
+    monkeypatch.setattr(rows, "apply_step", apply_and_delete_more)
     with pytest.raises(RedlineError) as raised:
         done(plan)
     assert raised.value.code == "not_proven"

@@ -76,7 +76,7 @@ def recovered(path: Path, data: Path) -> RecoveryKind:
     ("owner", "name", "how", "kind"),
     [
         (rows, "back_up_rows", die, RecoveryKind.NOT_NEEDED),
-        (rows, "_apply", die, RecoveryKind.NOT_NEEDED),
+        (rows, "apply_step", die, RecoveryKind.NOT_NEEDED),
         (LockedSession, "announce", die, RecoveryKind.NOT_NEEDED),
         (LockedSession, "announce", _after, RecoveryKind.NOT_MADE),
         (rows, "_commit", die, RecoveryKind.NOT_MADE),

@@ -1,0 +1,110 @@
+"""EDGE: a row of an agent's database before and after a change, and the backup that has such rows.
+
+The backup is JSON, one object; a row has all its columns, the data as exact text:
+
+    {"session": …, "rows": [{"table": "part", "id": "prt_1", "row": {…} or null, "after": {…} or null}]}
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.errors import BadInput
+
+from .agent_database import encoded, place_of, quoted
+from .files import opened, pread, reported
+from .row_marks import RowMark, digest_of_row
+
+_BYTES: Final = "base64"
+
+Record = Mapping[str, Any]
+
+
+class RowStep(NamedTuple):
+    """A row with all its columns before and after a change; None if there is no such row."""
+
+    table: str
+    row_id: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+
+    @property
+    def mark(self) -> RowMark:
+        return RowMark(self.table, self.row_id, digest_of_row(self.before), digest_of_row(self.after))
+
+    @property
+    def reversed(self) -> RowStep:
+        return RowStep(self.table, self.row_id, self.after, self.before)
+
+
+def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
+    """Make a row what it is after a step."""
+    table, after = quoted(step.table), step.after
+    if after is None:
+        connection.execute(f"DELETE FROM {table} WHERE id = ?", (step.row_id,))  # noqa: S608  # quoted names
+        return
+    places = list(map(place_of, after.values()))
+    names, values = list(map(quoted, after)), list(map(encoded, after.values()))
+    if step.before is None:
+        statement = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join(places)})"  # noqa: S608  # quoted names
+        connection.execute(statement, values)
+    else:
+        pairs = ", ".join(map("{} = {}".format, names, places))
+        connection.execute(f"UPDATE {table} SET {pairs} WHERE id = ?", (*values, step.row_id))  # noqa: S608  # quoted names
+
+
+def backup_text(session: Path, steps: Iterable[RowStep]) -> bytes:
+    """The content of a backup."""
+    rows = [
+        {"table": one.table, "id": one.row_id, "row": _shown(one.before), "after": _shown(one.after)}
+        for one in steps
+    ]
+    return json.dumps({"session": os.fspath(session), "rows": rows}, indent=1).encode()
+
+
+def is_backup_of(backup: Path, session: Path) -> bool:
+    """Whether a backup has rows of this session."""
+    head = json.dumps({"session": os.fspath(session)}, indent=1).removesuffix("\n}").encode() + b","
+    not_done = "The backups were not listed."
+    with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
+        return pread(fd, 0, len(head)) == head
+
+
+def backed_up_steps(backup: Path) -> list[RowStep]:
+    """The rows that a backup has. Raises BadInput `not_a_backup` and what reading it raises."""
+    not_done = "Nothing was put back."
+    with opened(backup, os.O_RDONLY, not_done) as fd, reported(backup, not_done):
+        content = pread(fd, 0, os.fstat(fd).st_size)
+    try:
+        return list(_steps(json.loads(content)))
+    except (ValueError, KeyError, TypeError, AttributeError) as fault:
+        raise BadInput("not_a_backup", f"{backup} has no rows ({fault!r}). {not_done}") from fault
+
+
+def _steps(content: Record) -> Iterator[RowStep]:
+    for one in content["rows"]:
+        yield RowStep(one["table"], one["id"], _read(one["row"]), _read(one["after"]))
+
+
+def _read(row: Record | None) -> dict[str, Any] | None:
+    if row is None:
+        return None
+    return {
+        name: base64.b64decode(value[_BYTES]) if isinstance(value, dict) else value
+        for name, value in row.items()
+    }
+
+
+def _shown(row: Record | None) -> Record | None:
+    if row is None:
+        return None
+    return {
+        name: {_BYTES: base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+        for name, value in row.items()
+    }
