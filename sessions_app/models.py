@@ -7,6 +7,7 @@ file is marked as missing, and a header id that appears elsewhere is a hint, nev
 from __future__ import annotations
 
 import re
+import shlex
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -217,6 +218,11 @@ class Session(models.Model):
     def can_hand_off(self) -> bool:
         """Whether a plan can be made, although nothing can be written: what it keeps is given as Markdown."""
         return self.agent.read_only(self.path) != ""
+
+    @property
+    def unarchive_command(self) -> str:
+        """The command that makes its agent continue it again; empty if the agent has not archived it."""
+        return shlex.join(self.agent.unarchive_command(self.path))
 
     @property
     def reader_choice(self) -> str:

@@ -310,6 +310,11 @@ class Agent(Protocol):
         """The command that continues a session in the agent, as arguments."""
         ...
 
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        """The command, as arguments, that takes back a session which the agent has put away: before, the agent does not
+        continue it, nor another one beside it. Empty if it is not archived."""
+        ...
+
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         """What is wrong with a file, and what each agent that reads it makes of that.
 

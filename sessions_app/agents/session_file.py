@@ -150,6 +150,11 @@ class SessionFileAgent(ABC):
         del lines, header
         raise BadInput("is_current", f"{name} is in the current format of {self.label}. No copy was made.")
 
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        """It puts none away."""
+        del path
+        return ()
+
     def examine(self, lines: Iterable[Line], name: str) -> Examination:
         """Damaged lines and faults of the tree: the agent leaves out what it cannot use."""
         parser = self.parser(ParserState(), [])

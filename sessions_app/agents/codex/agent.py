@@ -125,6 +125,9 @@ class CodexAgent(SessionFileAgent):
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.key, "resume", thread_id_of(path) or path.stem
 
+    def unarchive_command(self, path: Path) -> Sequence[str]:
+        return (self.key, "unarchive", thread_id_of(path) or path.stem) if ARCHIVED in path.parts else ()
+
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         del cwd, model
         return read_settings(home)

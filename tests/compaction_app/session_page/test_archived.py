@@ -1,0 +1,37 @@
+"""A session that its agent has archived is marked, and no page offers what the agent would not continue."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from tests.files import backdate
+from tests.html import text_of
+from tests.installation import Installation
+from tests.sessions_app.agents.codex.rollouts import THREAD, summarised, user, work
+
+
+@pytest.fixture(params=["sessions", "archived_sessions"])
+def session(redline: Installation, settings: Any, request: pytest.FixtureRequest) -> Session:
+    """A thread of Codex with a compaction of its own, archived or not."""
+    directory = redline.home / ".codex" / request.param
+    settings.REDLINE = Configuration(roots=[RootSetting(path=directory, agent="codex")])
+    backdate(work(summarised("so far"), user("On.")).save(directory))
+    index_roots()
+    return Session.objects.get()
+
+
+def test_an_archived_session_is_marked_and_not_forked(browser: Client, session: Session) -> None:
+    is_archived = "archived_sessions" in session.root.path
+    command = f"codex unarchive {THREAD}"
+    assert ("archived" in text_of(browser.get("/"))) is is_archived
+    assert (command in text_of(browser.get(session.get_absolute_url()))) is is_archived
+    timeline = text_of(browser.get(f"{session.get_absolute_url()}/timeline"))
+    assert ("Fork from before this point" in timeline) is not is_archived
+    assert (command in timeline) is is_archived
+    assert "Compact that instead" in timeline
