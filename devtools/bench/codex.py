@@ -20,7 +20,7 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Generation, WriterRules
-from sessions_app.agents.changes import Append, SessionWriter, WriteFacts
+from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
@@ -248,8 +248,10 @@ def write_plan(
             with copy.open("ab") as output:
                 output.writelines(line + b"\n" for line in change.lines)
             return copy
-        new = directory / change.name  # type: ignore[union-attr]
-        new.write_bytes(b"".join(change.pieces))  # type: ignore[union-attr]
+        if not isinstance(change, NewFile):
+            raise TypeError(f"{writer.name} changes rows, and a thread has none")
+        new = directory / change.name
+        new.write_bytes(b"".join(change.pieces))
         return new
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,11 +105,11 @@ def linked_directory(directory: Path) -> None:
 
 @pytest.mark.parametrize("prepare", [missing, shorter, cut_line, linked, linked_directory])
 def test_a_base_that_cannot_be_used_is_reported_and_the_own_file_is_read(
-    tmp_path: Path, prepare: object
+    tmp_path: Path, prepare: Callable[[Path], None]
 ) -> None:
     directory = tmp_path / "sessions"
     path = FORK.save(directory, name(OTHER))
-    prepare(directory)  # type: ignore[operator]
+    prepare(directory)
     found = read(path)
     assert kept(found.sent()) == ["c"]
     assert [one.kind for one in found.parser.damage] == [DamageKind.MISSING_PARENT]

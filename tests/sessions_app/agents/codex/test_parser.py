@@ -152,7 +152,9 @@ def test_the_header_is_that_of_the_session() -> None:
 
 
 def test_a_copied_header_of_another_thread_does_not_count() -> None:
-    assert parsed(meta(), meta("another"), user("go")).log.header.id == THREAD  # type: ignore[union-attr]
+    header = parsed(meta(), meta("another"), user("go")).log.header
+    assert header is not None
+    assert header.id == THREAD
 
 
 def test_lines_beside_the_conversation_are_in_no_branch() -> None:
@@ -332,7 +334,8 @@ def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
 
 
 def test_unknown_items_of_a_compaction_are_shown_and_not_sent() -> None:
-    found = parsed(meta(), user("a"), compacted(user("a"), {"type": "future"}, 5))  # type: ignore[arg-type]
+    items = [user("a"), {"type": "future"}, 5]
+    found = parsed(meta(), user("a"), line("compacted", {"message": "", "replacement_history": items}))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
 
