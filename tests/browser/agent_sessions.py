@@ -148,8 +148,10 @@ def _codex_turns(task: str) -> list[rollouts.Item]:
             rollouts.reasoning(f"I think about step {turn}.", f"rs_{turn}"),
             rollouts.call(f"c{turn}", cmd=f"cat part_{turn}.py"),
             rollouts.output(f"c{turn}", OUTPUT),
+            rollouts.answer(f"Step {turn} is done."),
+            rollouts.user("Go on."),
         ]
-    return [*items, rollouts.user("Go on."), rollouts.answer("Done.")]
+    return [*items, rollouts.answer("Done.")]
 
 
 def opencode_session(store: OpenCodeStore, session_id: str, task: str) -> None:

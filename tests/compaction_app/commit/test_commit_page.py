@@ -239,6 +239,8 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, r
     answer = browser.get(f"/runs/{run.pk}/result")
     assert f"--session {new}" in text_of(answer)
     assert browser.get(link(answer, "Open the new session")).status_code == 200
+    # Nothing was removed from the session itself.
+    assert link(answer, "Read what was removed") == f"/runs/{run.pk}/undo"
     assert link(answer, "Undo…") == f"/runs/{run.pk}/undo"
 
 
