@@ -24,7 +24,7 @@ from .sessionlog.errors import BadInput
 from .sessionlog.session import ParserState
 from .storage.files import real_path
 
-PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?|\.db/[^/]+)"
+PAGE_PATH: Final = r"[\s\S]+(?:\.jsonl?(?:\.zst)?|\.db/[^/]+)"
 """The paths of sessions in addresses: a file, or a name in a database. A file name may contain anything."""
 UNQUOTED: Final = "/~:@!$&'()*+,;="
 """The characters of a path that need no escape: RFC 3986."""

@@ -16,13 +16,14 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.session import Damage, ParserState
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader
+from sessions_app.storage.discovery import Discovery, discover
+from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 from sessions_app.storage.held_locks import is_locked
 
 from .chained_file import RolloutReader, threads_based_on
 from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
-from .directories import ARCHIVED, SESSIONS
+from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
 from .fork import ThreadForkWriter
 from .parser import RolloutParser, read_again
 from .reader import CodexReader
@@ -76,6 +77,10 @@ class CodexAgent(SessionFileAgent):
 
     def recognises(self, head: bytes) -> bool:
         return _FIRST_LINE.search(head, 0, _BEFORE_TYPE) is not None
+
+    def discover(self, root: Path) -> Discovery:
+        """Compressed sessions, too, which say how they are opened."""
+        return discover(root, (SESSION_SUFFIX, COMPRESSED_SUFFIX))
 
     def open(self, path: Path) -> SessionReader:
         return RolloutReader(path)

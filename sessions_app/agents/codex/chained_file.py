@@ -37,7 +37,8 @@ from sessions_app.storage.files import (
     reported,
 )
 
-from .directories import ARCHIVED, SESSIONS, codex_home, find_rollout
+from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS, codex_home, find_rollout
+from .writer_lock import thread_id_of
 
 MAX_BASES: Final = 100
 HEADER_BYTES: Final = 4 << 20
@@ -64,6 +65,13 @@ class RolloutReader(SessionReader):
         self._own_offset = 0
 
     def __enter__(self) -> Self:
+        """Raises BadInput `compressed`, and what opening a file raises."""
+        if self.path.name.endswith(COMPRESSED_SUFFIX):
+            raise BadInput(
+                "compressed",
+                f"{self.path} is compressed. {NOT_READ} Resume it in Codex, which decompresses it: `codex resume "
+                f"{thread_id_of(self.path.with_suffix(''))}`.",
+            )
         super().__enter__()
         try:
             self._open_bases()

@@ -25,6 +25,8 @@ from sessions_app.storage.nofollow import scan_directory, stat_file
 
 SESSIONS: Final = "sessions"
 ARCHIVED: Final = "archived_sessions"
+COMPRESSED_SUFFIX: Final = ".jsonl.zst"
+"""Codex can compress rollouts that are not in use. It decompresses one again when it resumes it."""
 MAX_DEPTH: Final = 4
 """The depth of the dated directories: sessions/2026/11/22."""
 MAX_DIRECTORIES: Final = 2_000
