@@ -32,6 +32,7 @@ UNREADABLE: Final = {
     "no_such_file": "The file is not there any more",
     "not_indexed": "This session was not read yet",
     "session_rewritten": "The file changed while it was read",
+    "newer_form": "This session is recorded in a newer form",
 }
 
 

@@ -1,6 +1,7 @@
 """A session of OpenCode as lines, each rendered from one row. Its order is the client's.
 
     {"type":"session","data":{"title":…},"id":"ses_…"}
+    {"type":"session_message","data":{},"id":"ses_…"}              if there are messages in a newer form, too
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        parts whose message is missing, by id
     {"type":"message","data":…,"id":"msg_…"}                       by time of creation and id
     {"type":"part","data":…,"id":"prt_…","message":"msg_…"}        by id, after their message
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from sessions_app.sessionlog.jsjson import stringify
+from sessions_app.sessionlog.jsjson import parse, stringify
 
 from .parts import mapping_of
 
@@ -23,6 +24,8 @@ SESSION: Final = "session"
 MESSAGE: Final = "message"
 PART: Final = "part"
 REVERT: Final = "revert"
+NEWER: Final = "session_message"
+"""The table in which a coming version keeps messages, in a form that is not read."""
 HEADER_FIELDS: Final = (
     "id",
     "parent_id",
@@ -68,6 +71,17 @@ def frame(row: Row) -> tuple[bytes, bytes]:
     return b'{"type":"%s","data":' % row.type.encode(), b",%s\n" % stringify(said).encode()[1:]
 
 
+def named_in(raw: bytes) -> str:
+    """The row of a line whose data is damaged, for people: its type and id come after the data."""
+    _, comma, behind = raw.rpartition(b',"id":')
+    try:
+        row_id = mapping_of(parse(b'{"id":' + behind)).get("id") if comma else None
+    except ValueError:
+        row_id = None
+    row_type = MESSAGE if raw.startswith(b'{"type":"message"') else PART
+    return f"the {row_type} {row_id}" if row_id else "the row"
+
+
 def render(row: Row, data: bytes) -> bytes:
     """The line of a row with its data."""
     before, after = frame(row)
@@ -109,6 +123,11 @@ def columns_of(recorded: Mapping[str, Any], session_id: str) -> dict[str, Any]:
         "version": recorded.get("version"),
         "time_created": mapping_of(recorded.get("time")).get("created"),
     }
+
+
+def newer_row(session_id: str) -> Row:
+    """The row that stands for messages that are not read."""
+    return Row(NEWER, session_id, len(b"{}"), data=b"{}")
 
 
 def _in_json(value: object) -> object:

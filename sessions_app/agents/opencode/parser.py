@@ -27,7 +27,7 @@ from sessions_app.sessionlog.raw_json import members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
 
 from .export import INFO
-from .lines import MESSAGE, PART, REVERT, SESSION, Row, frame
+from .lines import MESSAGE, NEWER, PART, REVERT, SESSION, Row, frame, named_in
 from .parts import (
     Content,
     assistant_content,
@@ -45,6 +45,9 @@ CALL_SUFFIX: Final = ".call"
 ABORTED: Final = "aborted"
 _ABORTED_ERROR: Final = "MessageAbortedError"
 _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
+_NEWER: Final = (
+    "messages of this session are recorded in a newer form, which this version of Redline does not read"
+)
 _BLANKS: Final = b" \t\r\n\v\f"
 
 
@@ -96,11 +99,11 @@ class OpenCodeParser:
             row = parse(line.raw)
         except ValueError as fault:
             kind = DamageKind.NOT_JSON if line.complete else DamageKind.TORN_LINE
-            self._report(kind, line, f"{_named(line.raw)} is not valid JSON ({fault})")
+            self._report(kind, line, f"{named_in(line.raw)} is not valid JSON ({fault})")
             return []
         data = row.get("data") if isinstance(row, dict) else None
         if not isinstance(data, dict):
-            self._report(DamageKind.NOT_AN_OBJECT, line, f"{_named(line.raw)} contains no object")
+            self._report(DamageKind.NOT_AN_OBJECT, line, f"{named_in(line.raw)} contains no object")
             return []
         self.state.version = CURRENT_VERSION
         self.state.recognised = True
@@ -114,6 +117,9 @@ class OpenCodeParser:
             return self._session(row_id, data, line)
         if row.get("type") == MESSAGE:
             return [self._message(row_id, data, line)]
+        if row.get("type") == NEWER:
+            self._report(DamageKind.NO_MESSAGE, line, _NEWER)
+            return []
         return self._part(row_id, text_of(row.get("message")), data, line)
 
     def _session(self, row_id: str, data: dict[str, Any], line: Line) -> list[Recorded]:
@@ -238,17 +244,6 @@ class OpenCodeParser:
             self.torn += 1
         if len(self.damage) < DAMAGE_KEPT:
             self.damage.append(Damage(kind, line.number, line.offset, len(line.raw), detail))
-
-
-def _named(raw: bytes) -> str:
-    """The row of a line whose data is damaged: its type and id come after the data."""
-    _, comma, behind = raw.rpartition(b',"id":')
-    try:
-        row_id = mapping_of(parse(b'{"id":' + behind)).get("id") if comma else None
-    except ValueError:
-        row_id = None
-    row_type = MESSAGE if raw.startswith(b'{"type":"message"') else PART
-    return f"the {row_type} {row_id}" if row_id else "the row"
 
 
 def _data_in(raw: bytes, row: Row) -> tuple[int, int]:

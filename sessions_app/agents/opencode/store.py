@@ -24,11 +24,13 @@ from sessions_app.storage.rendered import RenderedLine
 
 from .lines import (
     MESSAGE,
+    NEWER,
     PART,
     SESSION,
     Row,
     identity_of,
     in_order,
+    newer_row,
     render,
     revert_row,
     session_row,
@@ -52,6 +54,8 @@ _LOST_PARTS: Final = (
     f"SELECT rowid, id, {_BYTES.format('data')}, time_updated, message_id FROM part"  # noqa: S608  # a constant
     " WHERE session_id = ? AND NOT EXISTS (SELECT 1 FROM message WHERE id = part.message_id) ORDER BY id"
 )
+_HAS_NEWER: Final = f"SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = '{NEWER}'"  # noqa: S608  # a constant
+_NEWER: Final = f"SELECT 1 FROM {NEWER} WHERE session_id = ? LIMIT 1"  # noqa: S608  # a constant
 _DATA: Final = {
     MESSAGE: "SELECT CAST(data AS BLOB) FROM message WHERE rowid = ?",
     PART: "SELECT CAST(data AS BLOB) FROM part WHERE rowid = ?",
@@ -112,7 +116,11 @@ class DatabaseSource:
 
 
 def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
-    """The rows of the session with this path, in order. Raises BadInput `no_such_file` if there is no such session."""
+    """The rows of the session with this path, in order.
+
+    Raises BadInput `no_such_file` if there is no such session, and `newer_form` if all its messages are in a form that
+    is not read.
+    """
     session = row_of(connection, SESSION, path.name)
     if session is None:
         raise BadInput("no_such_file", f"{path.parent} has no session {path.name}. {NOTHING_READ}")
@@ -122,9 +130,23 @@ def rows_of(connection: sqlite3.Connection, path: Path) -> list[Row]:
     }
     parts = ((message, _part(*columns)) for message, *columns in connection.execute(_PARTS, (path.name,)))
     lost = (_part(*columns) for columns in connection.execute(_LOST_PARTS, (path.name,)))
-    rows = [session_row(session, _time(session.get("time_updated"))), *lost, *in_order(messages, parts)]
+    newer = [newer_row(path.name)] if _is_newer(connection, path) else []
+    if newer and not messages:
+        raise BadInput(
+            "newer_form",
+            f"{path} is recorded in a newer form of OpenCode's (the table {NEWER}), which this version of Redline does "
+            f"not read. {NOTHING_READ} Update Redline, or continue with the session in OpenCode.",
+        )
+    first = session_row(session, _time(session.get("time_updated")))
+    rows = [first, *newer, *lost, *in_order(messages, parts)]
     reverted = _revert(session.get("revert"), rows)
     return [*rows, reverted] if reverted is not None else rows
+
+
+def _is_newer(connection: sqlite3.Connection, path: Path) -> bool:
+    """Whether messages of a session are in the table of a coming version, which older databases lack."""
+    has_table = connection.execute(_HAS_NEWER).fetchone() is not None
+    return has_table and connection.execute(_NEWER, (path.name,)).fetchone() is not None
 
 
 @contextmanager

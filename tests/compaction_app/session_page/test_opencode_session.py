@@ -274,6 +274,18 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     assert len(found.sizes) == len(branch)
 
 
+def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> None:
+    path = store.session("ses_2")
+    address = index_file(path).get_absolute_url()
+    assert "no entries yet" in shown(address)
+    store.newer_message("ses_2")
+    store.run("UPDATE session SET time_updated = time_updated + 1")
+    with pytest.raises(RedlineError):
+        index_file(path)
+    assert "recorded in a newer form" in authorized_client().get("/").content.decode()
+    assert "recorded in a newer form" in text_of(authorized_client().get(address).content.decode())
+
+
 def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
     worked_session(store, turns=8)
     asked = store.user({"type": "compaction", "auto": False})

@@ -106,6 +106,20 @@ def test_a_damaged_row_is_named_and_the_others_are_read(
     assert {entry.reply.partition("/")[0] or entry.id for entry in hidden} in ({"msg_0003"}, {"msg_0010"})
 
 
+def test_messages_in_a_newer_form_are_named(store: OpenCodeStore) -> None:
+    path, newer = worked_session(store), store.session("ses_2")
+    entries = load_session(path).log.entries
+    for session_id in ("ses_1", "ses_2"):
+        store.newer_message(session_id)
+    loaded = load_session(path)
+    assert [entry.id for entry in loaded.log.entries] == [entry.id for entry in entries]
+    assert "in a newer form" in loaded.log.damage[0].detail
+    with pytest.raises(RedlineError, match="recorded in a newer form") as refused:
+        load_session(newer)
+    assert refused.value.code == "newer_form"
+    assert not load_session(store.session("ses_3")).log.entries[1:]
+
+
 def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
     path = store.session()
     store.assistant("One.", "Two.")
