@@ -12,6 +12,7 @@ from typing import Final
 
 from django.utils import timezone
 
+from compaction_app.core.states import RunState
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Backup
 from compaction_app.session_activity import Activity, activity_of
@@ -149,7 +150,14 @@ class BackupRow:
     def undo_of(self) -> int | None:
         """The run whose undo brings back what it has; None if there is none, or a restore does that."""
         compaction = self.listed.compaction
-        return compaction.run_id if compaction is not None and not self.can_replace else None
+        is_open = compaction is not None and not self.can_replace and not self.is_undone
+        return compaction.run_id if compaction is not None and is_open else None
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether the compaction that it was made for has no effect any more."""
+        run = self.listed.compaction.run if self.listed.compaction is not None else None
+        return run is not None and run.state == RunState.RESTORED
 
     @property
     def can_replace(self) -> bool:

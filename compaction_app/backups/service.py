@@ -102,7 +102,7 @@ def list_backups(session: Path) -> list[ListedBackup]:
     rows = {
         row.path: row
         for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related(
-            "compaction"
+            "compaction__run"
         )
     }
     return [_listed(one, rows.get(str(one.path)), has_rows) for one in found]

@@ -224,6 +224,7 @@ def test_a_compaction_is_undone_on_its_page(store: OpenCodeStore, path: Path, wr
     assert authorized_client().post(f"/runs/{run.pk}/undo", {**sent, **confirmed}).status_code == 303
     assert store.parts() == before
     assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result").content.decode(), "a")
+    assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups").content.decode(), "a")
     timeline = shown(f"{run.session.get_absolute_url()}/timeline")
     assert (f"by {writer}; undone" in timeline) is (writer != "fork")
 
