@@ -393,6 +393,36 @@ def test_a_compaction_with_neither_items_nor_a_message_changes_nothing() -> None
 # ---- damage ---------------------------------------------------------------------------------------------------
 
 
+def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted() -> None:
+    read, hidden = (
+        reasoning("hm"),
+        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "abcd"},
+    )
+    found = parsed(meta(), read, hidden).entries[1:]
+    kinds = [[block.type for block in entry.blocks or ()] for entry in found]
+    assert kinds == [[BlockType.THINKING], [BlockType.REDACTED_THINKING]]
+
+
+def test_an_image_that_was_made_counts_as_an_image_whatever_its_size() -> None:
+    drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
+    asked = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
+    image, search = parsed(meta(), drawn, asked).entries[1:]
+    assert image.tokens == 1_200
+    assert search.tokens < 30
+
+
+def test_a_part_of_a_message_without_a_type_is_unknown() -> None:
+    odd = {"type": "message", "role": "user", "content": [{"text": "a"}, {"type": "input_new", "n": 1}, 5]}
+    (entry,) = parsed(meta(), odd).entries[1:]
+    assert [block.type for block in entry.blocks or ()] == [BlockType.UNKNOWN, "input_new", BlockType.UNKNOWN]
+
+
+def test_bytes_that_are_no_object_any_more_are_no_entry() -> None:
+    place = parsed(meta(), user("a")).entries[-1]
+    for raw in (b"[1]", b'"text"', b"null", b"{"):
+        assert CODEX.read_again(raw, place, 1) is None
+
+
 def test_damage_is_counted_and_the_rest_is_read() -> None:
     found = parsed(meta(), b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
     kinds = [one.kind for one in found.parser.damage]
