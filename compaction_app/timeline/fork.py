@@ -39,8 +39,8 @@ NOT_MADE = "No new session was made."
 def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
     """Make a new session with the context at an entry, and return its row.
 
-    Raises BadInput `unknown_entry`, `no_fork` and what `require_writable` raises, SystemFailure `not_proven`, and what
-    reading and writing raise; then there is no new session.
+    Raises BadInput `unknown_entry`, `no_fork`, `refused_writer` and what `require_writable` raises, SystemFailure
+    `not_proven`, and what reading and writing raise; then there is no new session.
     """
     path = session.real_path()
     with lock_session(path) as locked:
@@ -87,10 +87,10 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
 
 
 def _forking_writer(path: Path, reading: Reading) -> SessionWriter:
-    writer = next((writer for writer in reading.writers if not writer.appends), None)
+    writer = next((writer for writer in reading.honoured_writers if not writer.appends), None)
     if writer is None:
         raise _no_fork(path, reading)
-    return writer
+    return reading.writer(writer.name)
 
 
 def _no_fork(path: Path, reading: Reading) -> BadInput:

@@ -399,6 +399,9 @@ class Reading:
                 return writer
             if name == writer.name:
                 raise BadInput("refused_writer", f"{self.refused[name]} Nothing was written.")
+        if not name:
+            reasons = " ".join(dict.fromkeys(self.refused.values()))
+            raise BadInput("refused_writer", f"{reasons} Nothing was written.")
         known = ", ".join(writer.name for writer in self.writers)
         guess = (
             " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""

@@ -29,6 +29,7 @@ from sessions_app.storage.rendered import RenderedReader
 from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
 from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
+from .lines import NEWER
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
 from .reader import OpenCodeReader
@@ -49,6 +50,10 @@ _NO_DOCUMENTS: Final = (
 _NO_ROWS: Final = (
     "This is an export, not a session in OpenCode's database: nothing can be deleted in it. The writer fork makes a "
     "new export without what is deleted."
+)
+_NEWER_MESSAGES: Final = (
+    "Messages of this session are recorded in a newer form of OpenCode's, which this version of Redline does not read, "
+    "so what the model sees is not known. Update Redline."
 )
 _ID_CHARACTERS: Final = string.digits + string.ascii_letters
 _ID_TIME: Final = 1 << 48
@@ -175,9 +180,11 @@ class OpenCodeAgent(SessionFileAgent):
         return self.key, "--session", path.stem
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
-        """An export has no rows."""
-        in_place = (writer for writer in self.generations[0].writers if writer.appends)
-        return {writer.name: _NO_ROWS for writer in in_place} if INFO in state.extra else {}
+        """An export has no rows, and nothing is deleted from a context of which a part is not read."""
+        writers = self.generations[0].writers
+        if NEWER in state.extra:
+            return dict.fromkeys((writer.name for writer in writers), _NEWER_MESSAGES)
+        return {writer.name: _NO_ROWS for writer in writers if writer.appends and INFO in state.extra}
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         return read_settings(cwd, home, model)

@@ -118,6 +118,7 @@ class OpenCodeParser:
         if row.get("type") == MESSAGE:
             return [self._message(row_id, data, line)]
         if row.get("type") == NEWER:
+            self.state.extra[NEWER] = True
             self._report(DamageKind.NO_MESSAGE, line, _NEWER)
             return []
         return self._part(row_id, text_of(row.get("message")), data, line)

@@ -15,6 +15,7 @@ from compaction_app.commit.service import Approved, Committed, Confirmations, co
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction
+from compaction_app.timeline.fork import fork_session
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -106,6 +107,20 @@ def test_prune_puts_the_placeholder_in_the_place_of_the_output(store: OpenCodeSt
     state = json.loads(changed["data"])["state"]
     assert state["time"].pop("compacted") > 0
     assert state == json.loads(old["data"])["state"]
+
+
+@pytest.mark.parametrize("writer", ["", "delete", "prune", "fork"])
+def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(
+    store: OpenCodeStore, path: Path, writer: str
+) -> None:
+    store.newer_message()
+    before = everything(store)
+    with pytest.raises(RedlineError, match="in a newer form") as raised:
+        done(approved(path, writer, CALL, RESULT))
+    assert raised.value.code == "refused_writer"
+    with pytest.raises(RedlineError, match="in a newer form"):
+        fork_session(index_file(path), RESULT, datetime.now(UTC))
+    assert everything(store) == before
 
 
 def test_prune_touches_nothing_but_completed_outputs(path: Path) -> None:
