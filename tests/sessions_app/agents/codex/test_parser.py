@@ -403,6 +403,14 @@ def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted() -> Non
     assert kinds == [[BlockType.THINKING], [BlockType.REDACTED_THINKING]]
 
 
+def test_reasoning_that_can_be_read_weighs_what_is_read() -> None:
+    summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
+    both = {**reasoning(), "content": None, "summary": summary, "encrypted_content": "e" * 1600}
+    entry, texts = described(both)
+    assert entry.tokens == 20
+    assert texts.joined(entry.blocks) == f"{'a' * 40}\n\n{'b' * 38}"
+
+
 def test_an_image_that_was_made_counts_as_an_image_whatever_its_size() -> None:
     drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
     asked = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
