@@ -28,7 +28,9 @@ from sessions_app.storage.session_loader import load_session
 from tests.clients import authorized_client, fetched
 from tests.files import place, snapshot
 from tests.html import fields, link, links, text_of, texts, values
+from tests.installation import override_configuration
 from tests.opencode_plans import sent_of
+from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, documents, tool, worked_session
 from tests.runs import approve_proposals, finish_run
 
@@ -91,7 +93,7 @@ def commit_run(run: Run, writer: str) -> None:
     plan = page(f"/runs/{run.pk}/commit", writer=writer).content.decode()
     assert "database" in text_of(plan)
     sent = {name: found[0] for name, found in fields(plan).items() if found}
-    confirmed = dict.fromkeys(values(plan, "confirm"), "on")
+    confirmed = {"yes": values(plan, "yes")}
     response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent, **confirmed, "writer": writer})
     assert response.status_code == 303, text_of(response.content.decode())[:900]
     run.refresh_from_db()
@@ -349,3 +351,33 @@ def test_the_session_of_a_subagent_is_not_planned(store: OpenCodeStore) -> None:
     row = index_file(row.path)
     with pytest.raises(RedlineError, match="only the session that started it continues"):
         start_run(row, planner="embedded", requested_parameters={})
+
+
+def test_each_page_says_that_the_server_writes(store: OpenCodeStore, path: Path) -> None:
+    run = reviewed_run(path, "delete")
+    assert "in one transaction" in shown(f"/runs/{run.pk}/commit?writer=delete")
+    with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
+        plan = shown(f"/runs/{run.pk}/commit?writer=delete")
+        assert f"This is done through the OpenCode server at {server.url}, part by part" in plan
+        assert "OpenCode may compact at the next prompt" in plan
+        assert f"through the server at {server.url}, one call for each" in plan
+        commit_run(run, "delete")
+        undo = shown(f"/runs/{run.pk}/undo")
+        assert f"This is done through the server at {server.url}, one call for each row" in undo
+    assert f"written through the server at {server.url}" in shown(f"/runs/{run.pk}/result")
+    assert f"delete, through the server at {server.url}" in shown("/audit")
+
+
+def test_what_was_shown_before_the_server_started_is_not_written_through_it(
+    store: OpenCodeStore, path: Path
+) -> None:
+    run = reviewed_run(path, "delete")
+    plan = page(f"/runs/{run.pk}/commit", writer="delete").content.decode()
+    sent = {name: found[0] for name, found in fields(plan).items() if found}
+    rows = store.parts()
+    with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
+        answer = authorized_client().post(
+            f"/runs/{run.pk}/commit", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
+        )
+        assert "is no longer the one on this page" in text_of(answer.content.decode())
+    assert store.parts() == rows
