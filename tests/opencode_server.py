@@ -42,8 +42,8 @@ class ServedDatabase:
     process: subprocess.Popen[str]
 
     def behave(self, **behaviour: object) -> None:
-        """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `die_at` and `add_at` are numbers of a changing call,
-        counted from 1; `raw` is the text of every answer."""
+        """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `spoil_at`, `die_at` and `add_at` are numbers of a
+        changing call, counted from 1; `raw` is the text of every answer."""
         body = json.dumps(behaviour).encode()
         with urllib.request.urlopen(urllib.request.Request(self.url + CONTROL, body, method="POST")) as done:
             assert done.status == 200
@@ -136,8 +136,11 @@ class ProtocolHandler(BaseHTTPRequestHandler):
             self._send(500, {"name": "UnknownError"})
             return
         body = self._body() if self.command == "PATCH" else None
-        if server.changes != behaviour.get("lose_at"):
-            _, session_id, _, message_id, _, row_id = place
+        _, session_id, _, message_id, _, row_id = place
+        if server.changes == behaviour.get("spoil_at"):
+            spoilt = {"type": "text", "text": "spoilt"}
+            _write(server.connection, session_id, message_id, row_id, spoilt)
+        elif server.changes != behaviour.get("lose_at"):
             _write(server.connection, session_id, message_id, row_id, body)
         if server.changes == behaviour.get("add_at"):
             server.connection.execute(

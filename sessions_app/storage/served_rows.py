@@ -29,7 +29,7 @@ Row = Mapping[str, Any]
 
 
 def change_through(server: AgentServer, path: Path, database: Path, steps: Sequence[RowStep]) -> None:
-    """Make these changes. Raises SystemFailure `not_kept` and what the server and the database raise.
+    """Make these changes. Raises SystemFailure `not_as_sent` and what the server and the database raise.
 
     If it raises, some of them may be made.
     """
@@ -39,8 +39,10 @@ def change_through(server: AgentServer, path: Path, database: Path, steps: Seque
         with opened_database(database, _NOT_PUT_BACK) as connection:
             found = row_of(connection, step.table, step.row_id)
         if not agent.is_same_row(found, step.after):
+            # What the row is now is of this call's making: later, it could be of anybody's.
+            _write(server, found, step.before)
             raise SystemFailure(
-                "not_kept",
+                "not_as_sent",
                 f"The server at {server.address} made something else of the {step.table} {step.row_id} in {database} "
                 "than it was to become. Nothing was changed. Close the agent first, so that the rows themselves are "
                 "changed.",
@@ -73,7 +75,7 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
         left = list(_changed(agent, connection, database, steps))
     if left:
         raise SystemFailure(
-            "not_kept",
+            "not_as_sent",
             f"The server at {address} did not put back all rows: {_states(agent, database, steps)}.",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import shutil
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from sessions_app.agents.dry_resume.process import run_client
@@ -118,8 +120,34 @@ class OpencodeRuns:
             database.commit()
             return found
 
+    def sent_beside(self, session: str) -> list[Mapping[str, Any]]:
+        """The same, of a copy of the database: for a session whose server is running."""
+        data = self.data.with_name("copied") / self.data.name
+        data.mkdir(parents=True)
+        with (
+            closing(sqlite3.connect(self.database)) as source,
+            closing(sqlite3.connect(data / self.database.name)) as copy,
+        ):
+            source.backup(copy)
+        known = self._expect(())
+        try:
+            ended = run_client(
+                self._program.command(PROBE, session),
+                cwd=self.scratch.project,
+                environment={
+                    **self._program.environment(self.scratch),
+                    "XDG_DATA_HOME": str(data.parent),
+                },
+                seconds=RUN_SECONDS,
+            )
+        finally:
+            shutil.rmtree(data.parent)
+        found = [body["messages"] for body in self._model.conversation[known:]]
+        assert found, ended
+        return list(found[0][:-1])
+
     @contextmanager
-    def served(self) -> Iterator[OpencodeServer]:
+    def served(self, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[OpencodeServer]:
         """The client's own server on a free port, until the end of the block."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -127,7 +155,7 @@ class OpencodeRuns:
         child = subprocess.Popen(
             [self._program.program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
             cwd=self.scratch.project,
-            env=self._program.environment(self.scratch),
+            env={**self._program.environment(self.scratch), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -162,6 +190,8 @@ class OpencodeServer:
         # A request that arrives while the server starts is never answered.
         try:
             self.call("GET", "/session", seconds=START_SECONDS)
+        except urllib.error.HTTPError as refused:
+            return refused.code == http.client.UNAUTHORIZED
         except (urllib.error.URLError, TimeoutError):
             return False
         return True

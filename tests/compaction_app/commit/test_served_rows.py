@@ -228,7 +228,12 @@ def test_a_part_that_the_server_would_write_without_some_fields_is_refused(
 @WRITERS
 @pytest.mark.parametrize(
     ("behaviour", "code"),
-    [({"fail_at": 1}, "server_failed"), ({"fail_at": 2}, "server_failed"), ({"lose_at": 2}, "not_kept")],
+    [
+        ({"fail_at": 1}, "server_failed"),
+        ({"fail_at": 2}, "server_failed"),
+        ({"lose_at": 2}, "not_as_sent"),
+        ({"spoil_at": 2}, "not_as_sent"),
+    ],
 )
 def test_a_call_that_fails_takes_all_of_them_back(
     redline: Installation,
