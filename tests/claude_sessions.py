@@ -171,7 +171,7 @@ class ClaudeSession:
         return self.add(line(self.new_id(), parent or self.last, kind, **fields))
 
     def add(self, node: Object) -> str:
-        self.beside(**{"timestamp": at(len(self.lines)), **node})
+        self.beside(**node | {"timestamp": node.get("timestamp", at(len(self.lines)))})
         self.last = node["uuid"]
         return str(node["uuid"])
 

@@ -119,7 +119,7 @@ def items_of(
         _author(entry),
         entry.id,
         protection=state.protections.get(entry.id),
-        marks=[*_standing_marks(look), *_label(state, entry)],
+        marks=[*_kind_of_context(entry), *_standing_marks(look), *_label(state, entry)],
         remarks=[*remarks, *_answer(look)],
     )
     if not blocks:
@@ -227,6 +227,12 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
         return [EntryNote("left out by", newest.id)]
     edit = state.edits.get(entry.id)
     return [EntryNote("left out by", edit.id) if edit is not None else EntryNote("not seen by the model")]
+
+
+def _kind_of_context(entry: Entry) -> list[EntryNote]:
+    """What was added to the context, as in "attachment:file", by the agent's name for it."""
+    kind = entry.type.partition(":")[2] if entry.role == Role.CUSTOM else ""
+    return [EntryNote(kind[:WORDS])] if kind else []
 
 
 def _label(state: BranchState, entry: Entry) -> list[EntryNote]:

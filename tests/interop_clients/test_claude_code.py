@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import uuid
@@ -27,6 +28,7 @@ from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.claude_sessions import ClaudeSession
+from tests.claude_sessions import call as claude_call
 from tests.paths import corpus
 from tests.sessions_app.agents.claude_code.test_random_plans import story
 
@@ -183,6 +185,26 @@ def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client: Cl
     sent = client.context(session_id)
     assert sent == expected(client, session, context_of(client, session))
     assert ("typed while busy" in str(sent)) is (client.version >= SINCE)
+
+
+@pytest.mark.parametrize("version", ["2.1.330"])
+@pytest.mark.parametrize("is_after_result", [False, True])
+def test_attachments_are_sent_as_they_are_read(client: ClaudeClient, is_after_result: bool) -> None:
+    kinds = ("file", "directory", "nested_memory", "queued_command", "remote_session_change")
+    for first, second in itertools.product(kinds, repeat=2):
+        made = ClaudeSession()
+        made.user("p1")
+        if is_after_result:
+            made.reply("m0", claude_call("c1"))
+            made.result("c1", "found")
+        made.attachment(first, "A", path="/x", content={"content": "-"})
+        made.attachment(second, "B1", "B2", path="/x", content={"content": "-"})
+        made.attachment("file", "without its file")
+        made.attachment("queued_command", "C", prompt="-")
+        made.reply("m1")
+        session = loaded(client, placed(client, made.content))
+        sent = client.context(session.path.stem)
+        assert sent == expected(client, session, context_of(client, session)), (first, second)
 
 
 @versions("claude-code")

@@ -42,6 +42,8 @@ OPEN_CALLS: Final = 1_000
 CLIENT: Final = "client"
 """The name in `ParserState.extra` of the version of the client; an empty one is unreadable."""
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})\.([0-9]{1,6})")
+_LONG_LINE: Final = b'{"parentUuid":'
+"""How a line begins that may go on beyond the first bytes of a file, as one with an image does."""
 _BLANKS: Final = b" \t\r\n\v\f"
 _PRECEDENCE: Final = {name: rank for rank, name in enumerate(TITLES)}
 
@@ -205,6 +207,8 @@ def shows_format(head: bytes) -> bool:
         try:
             data = parse(raw)
         except ValueError:
+            if raw.startswith(_LONG_LINE):
+                return True
             continue
         if isinstance(data, dict) and ({"uuid", "parentUuid"} <= data.keys() or "leafUuid" in data):
             return True

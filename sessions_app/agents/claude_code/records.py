@@ -29,10 +29,21 @@ import msgspec
 
 from sessions_app.agents.pi.records import describe_content
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
-from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Entry, EntryKind, Role, Texts, tokens_of
-from sessions_app.sessionlog.jsjson import stringify, utf16_length, well_formed
+from sessions_app.sessionlog.entries import (
+    NO_TEXTS,
+    Block,
+    BlockType,
+    Entry,
+    EntryKind,
+    Role,
+    Texts,
+    tokens_of,
+)
+from sessions_app.sessionlog.jsjson import utf16_length, well_formed
 from sessions_app.sessionlog.overflow import READ_CHARACTERS, overflown_window
 from sessions_app.sessionlog.raw_json import Span, items, members
+
+from .attachments import SNAPSHOT, Media, attachment_of, images_of, media_of, rendered_texts, shown_text
 
 KEY: Final = "claude-code"
 PROVIDER: Final = "anthropic"
@@ -42,11 +53,6 @@ SIDECHAIN: Final = "sidechain"
 """The type of a subagent's lines that an old client wrote into the file of the session."""
 LOCAL_COMMAND: Final = "local_command"
 BOUNDARY: Final = "compact_boundary"
-SNAPSHOT: Final = "prompt_snapshot"
-"""The attachment that is not part of the conversation."""
-QUEUED: Final = "queued_command"
-_CONTENTS: Final = ("prompt", "content", "snippet")
-"""The fields of an attachment that have what it adds."""
 TITLES: Final[Mapping[str, str]] = {
     "last-prompt": "lastPrompt",
     "summary": "summary",
@@ -223,58 +229,47 @@ def _describe_assistant(
 
 
 def _described(content: object, role: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
+    media: dict[int, Media] = {}
     if isinstance(content, list):
+        media = {index: found for index, block in enumerate(content) if (found := media_of(block))}
         content = [_as_shared(block) for block in content]
     blocks, texts, units = describe_content(content, role)
+    if media and blocks is not None:
+        blocks = tuple(_as_media(block, media.get(block.index)) for block in blocks)
+        shown = (media[index].label if index in media else text for index, text in enumerate(texts.blocks))
+        texts, units = Texts(None, tuple(shown)), sum(block.units for block in blocks)
     return Entry(**common, role=role, blocks=blocks, tokens=tokens_of(units)), texts
 
 
+def _as_media(block: Block, media: Media | None) -> Block:
+    if media is None:
+        return block
+    return msgspec.structs.replace(block, tokens=tokens_of(media.units), units=media.units)
+
+
 def _as_shared(block: object) -> object:
-    """A block in the form that all agents' blocks are described in."""
-    if isinstance(block, dict) and block.get("type") == "tool_use":
+    """A block in the form that all agents' blocks are described in, without data."""
+    if not isinstance(block, dict):
+        return block
+    if block.get("type") == "tool_use":
         shared = {"type": BlockType.TOOL_CALL, "name": block.get("name"), "arguments": block.get("input")}
         return {**shared, "id": block["id"]} if "id" in block else shared
-    return block
+    return {"type": block["type"]} if media_of(block) else block
 
 
 # ---- what the client adds ----------------------------------------------------------------------------------
 
 
 def _describe_attachment(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:
-    attachment = attachment_of(data)
-    texts = rendered_texts(data)
-    whole = "\n\n".join(texts) if texts is not None else unrendered_text(attachment)
-    is_sent = attachment.get("type") != SNAPSHOT and bool(whole)
-    common["kind"] = EntryKind.MESSAGE if is_sent else EntryKind.OTHER
-    entry = Entry(**common, role=Role.CUSTOM, tokens=tokens_of(utf16_length(whole)))
-    return entry, Texts(whole=whole, blocks=())
-
-
-def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attachment on a line; empty if the line lacks it."""
-    recorded = data.get("attachment")
-    return recorded if isinstance(recorded, dict) else {}
-
-
-def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
-    """The texts of an attachment as the client rendered them; None if the line has none, as in older versions."""
-    rendered = data.get("rendered")
-    if not isinstance(rendered, list):
-        return None
-    contents = (one.get("content") for one in rendered if isinstance(one, dict))
-    return [one for one in contents if isinstance(one, str)]
-
-
-def unrendered_text(attachment: Mapping[str, Any]) -> str:
-    """What an attachment adds, without the client's words; empty if it adds nothing that is recorded."""
-    value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
-    if isinstance(value, list):
-        texts = [block.get("text") if isinstance(block, dict) else block for block in value]
-        if all(isinstance(text, str) for text in texts):
-            return "\n".join(map(str, texts))
-    if isinstance(value, dict) and isinstance(_object(value.get("file")).get("content"), str):
-        return str(value["file"]["content"])
-    return value if isinstance(value, str) else stringify(value)
+    """An attachment; the type of the entry has that of the attachment."""
+    attachment, whole = attachment_of(data), shown_text(data)
+    kind = label(attachment.get("type"))
+    if kind and common["type"] != SIDECHAIN:
+        common["type"] = sys.intern(f"{common['type']}:{kind}")
+    common["kind"] = EntryKind.MESSAGE if kind != SNAPSHOT and whole else EntryKind.OTHER
+    images = [] if rendered_texts(data) is not None else images_of(attachment)
+    units = utf16_length(whole) + sum(media.units for media in map(media_of, images) if media is not None)
+    return Entry(**common, role=Role.CUSTOM, tokens=tokens_of(units)), Texts(whole=whole, blocks=())
 
 
 def _describe_system(data: Mapping[str, Any], common: dict[str, Any]) -> tuple[Entry, Texts]:

@@ -2,9 +2,7 @@
 
 | rule | what the client does                                                                      | here            |
 |------|-------------------------------------------------------------------------------------------|-----------------|
-| 7    | a turn of the user is one message: results, then attachments, then texts; lines of a      | `_turns`        |
-|      | reply are one message; attachments of the system are one message after the turn, or the   |                 |
-|      | user's if the model of the last reply is an older one                                     |                 |
+| 7    | a turn of the user is one message (see `user_turn`); lines of a reply are one message     | `_turns`        |
 | 8    | a call that nothing answers is left out with its line; one that is not answered directly  | `_called_lines` |
 |      | gets a result that says so; a result without its call, and a second call or result of     | `_pair`         |
 |      | one id, are left out                                                                      |                 |
@@ -33,21 +31,18 @@ from .sent_lines import (
     for_model,
     is_blank_text,
     is_call,
-    is_text,
     last_model,
     sent_lines,
     text_block,
-    with_text,
 )
+from .user_turn import NEXT_PROMPT, NO_CONTENT, user_messages
 
-NO_CONTENT: Final = "(no content)"
 NO_RESPONSE: Final = "No response requested."
 CONTINUE: Final = "Continue from where you left off."
 SECOND_CALL: Final = "[Tool use interrupted]"
 MISSING_RESULT: Final = "[Tool result missing due to internal error]"
 INTERRUPTED: Final = "[Tool call interrupted]"
 """Stands for the client's sentence about a call that was open when the session ended."""
-REMINDER: Final = "<system-reminder>\n{}\n</system-reminder>"
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 
 
@@ -74,10 +69,6 @@ class Habits(NamedTuple):
 
 CURRENT: Final = Habits(*[True] * 8)
 OLDER: Final = Habits(*[False] * 8)
-NEXT_PROMPT: Final = SentLine(Author.USER, [text_block("")])
-"""Stands for the prompt after the session, which is joined with a text before it, and not sent here."""
-
-
 _OF_USER: Final = frozenset({Author.USER, Author.COMMAND})
 
 
@@ -140,7 +131,7 @@ def sent_messages(
         if isinstance(turn, _Reply):
             yield {"role": "assistant", "content": _reply_content(turn.blocks, habits)}
         else:
-            yield from _user_messages(turn.lines, habits)
+            yield from user_messages(turn.lines, drops_blank_texts=habits.drops_blank_texts)
 
 
 # ---- rules 8, 9 and 11 on lines ----------------------------------------------------------------------------
@@ -316,62 +307,6 @@ def _paired(lines: Sequence[SentLine], calls: Sequence[str]) -> Iterator[SentLin
         elif _answered(line) in open_calls:
             open_calls.remove(_answered(line))
             yield line
-
-
-def _user_messages(lines: Sequence[SentLine], habits: Habits) -> Iterator[Mapping[str, Any]]:
-    """The message of a turn, and that of the system's attachments."""
-    results: list[ContentBlock] = []
-    added: list[SentLine] = []
-    said: list[SentLine] = []
-    for line in lines:
-        if line.author is Author.CLIENT and results:
-            results[-1] = with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
-        elif line.author is Author.CLIENT:
-            *apart, last = line.blocks
-            yield from ({"role": "user", "content": [block]} for block in apart)
-            added.append(line._replace(blocks=[last]))
-        elif line.author is not Author.SYSTEM:
-            results += line.blocks if line.author is Author.RESULT else []
-            said.append(line)
-    system = [line for line in lines if line.author is Author.SYSTEM]
-    texts = ["\n".join(_without_tags(block["text"]) for block in line.blocks) for line in system]
-    if system and not (said or added or results):
-        yield {"role": "user", "content": [text_block(REMINDER.format(text)) for text in texts]}
-        return
-    content = [*results, *_texts_of([*added, *said])]
-    is_one_text = len(content) == 1 and bool(said) and said[0].is_text
-    if habits.drops_blank_texts and not is_one_text:
-        content = [block for block in content if not is_blank_text(block)]
-    yield {"role": "user", "content": content or [text_block(NO_CONTENT)]}
-    if system:
-        yield {"role": "system", "content": [text_block("\n\n".join(texts))]}
-
-
-def _without_tags(text: str) -> str:
-    """A text for the system, which is recorded as a reminder for the user."""
-    before, after = REMINDER.split("{}")
-    return text.removeprefix(before).removesuffix(after) if text.startswith(before) else text
-
-
-def _texts_of(lines: Sequence[SentLine]) -> Iterator[ContentBlock]:
-    """What is not a result: a text ends with a newline if another text follows it directly."""
-    for line, following in itertools.zip_longest(lines, lines[1:]):
-        if line.author is Author.RESULT or line is NEXT_PROMPT:
-            continue
-        *before, last = line.blocks
-        yield from before
-        if following is not None and _continues(line, following) and is_text(last):
-            last = {**last, "text": f"{last.get('text', '')}\n"}
-        yield last
-
-
-def _continues(line: SentLine, following: SentLine) -> bool:
-    """Whether a line begins with a text of the user, directly after another line."""
-    return (
-        not line.ends_with_result
-        and following.author not in (Author.CLIENT, Author.RESULT)
-        and is_text(following.blocks[0])
-    )
 
 
 # ---- rule 9 on messages ------------------------------------------------------------------------------------

@@ -11,7 +11,8 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.jsjson import parse
 
-from .records import QUEUED, attachment_of, is_result, rendered_texts, unrendered_text
+from .attachments import FILES, QUEUED, attachment_of, images_of, rendered_texts, unrendered_text
+from .records import is_result
 
 ContentBlock = dict[str, Any]
 
@@ -43,6 +44,8 @@ class SentLine(NamedTuple):
     is_caveat: bool = False
     """Whether it is the client's note before a command that the user ran in the client."""
     model: str = ""
+    is_file: bool = False
+    """Whether it is an attachment of a file or a directory."""
 
     @property
     def is_speech(self) -> bool:
@@ -114,7 +117,7 @@ def content_of(message: Message, data: Mapping[str, Any]) -> list[ContentBlock]:
     """The recorded blocks that a message has; `data` is the object of its entry."""
     if message.role == Role.CUSTOM:
         texts = rendered_texts(data)
-        return [text_block(text) for text in (texts or [unrendered_text(attachment_of(data))])]
+        return [*map(text_block, texts)] if texts else _unrendered(attachment_of(data))
     if message.role == Role.COMMAND:
         return [text_block(data["content"])]
     if message.role == Role.TOOL_RESULT:
@@ -197,6 +200,12 @@ def _attachment(data: Mapping[str, Any], *, reads_rendered: bool) -> SentLine:
     if not reads_rendered:
         author = Author.CLIENT
         texts = None if texts is None or attachment.get("type") == QUEUED else []
-    if texts is None:
-        texts = [unrendered_text(attachment)]
-    return SentLine(author, [text_block(text) for text in texts])
+    blocks = [*map(text_block, texts)] if texts is not None else _unrendered(attachment)
+    author = author if all(map(is_text, blocks)) else Author.CLIENT
+    return SentLine(author, blocks, is_file=attachment.get("type") in FILES)
+
+
+def _unrendered(attachment: Mapping[str, Any]) -> list[ContentBlock]:
+    """What an attachment adds without the client's words: its text, if it has one, and its images."""
+    text, images = unrendered_text(attachment), images_of(attachment)
+    return [*([text_block(text)] if text or not images else []), *images]

@@ -176,3 +176,31 @@ def test_what_cannot_be_read_is_shown_without_a_repair(browser: Client, root: Pa
     assert "loss: every agent: skips the line" in shown
     assert "has a parent that does not exist loss: every agent: may not find what comes before" in shown
     assert "Redline does not repair sessions of Claude Code." in shown
+
+
+def test_images_and_attached_files_are_named_and_never_shown_as_data(browser: Client, root: Path) -> None:
+    data = "iVBORw0KGgo" + "A" * 400_001
+    session = ClaudeSession()
+    source = {"type": "base64", "media_type": "image/png", "data": data}
+    session.user([{"type": "image", "source": source}, {"type": "text", "text": "What is this?"}])
+    file = {"type": "image", "file": {"base64": data, "type": "image/png"}}
+    session.attachment("file", displayPath="<script>a.png", content=file)
+    session.attachment("directory", displayPath="src", content="parse.py")
+    session.reply("msg_1", call("t1", "Read"))
+    entry = session.result(
+        "t1", [{"type": "document", "source": {**source, "media_type": "application/pdf"}}]
+    )
+    session.reply("msg_2")
+    found = add(root, session)
+    page = browser.get(found.get_absolute_url())
+    assert data[:40] not in page.content.decode()
+    assert b"<script>a" not in page.content
+    assert len(page.content) < 100_000
+    shown = text_of(page)
+    assert "[image/png, 300,009 bytes]" in shown
+    assert "<script>a.png [image/png, 300,009 bytes]" in shown
+    assert "added context file" in shown
+    assert "src parse.py" in shown
+    whole = text_of(browser.get(f"{found.get_absolute_url()}/entries/{entry}/text?block=0"))
+    assert "[application/pdf, 300,009 bytes]" in whole
+    assert data[:40] not in whole

@@ -28,10 +28,15 @@ def tree_of(lines: Iterable[Object | str]) -> ClaudeCodeTree:
 
 def sent(lines: Iterable[Object | str], generation: Generation = CURRENT) -> list[str]:
     """What is sent of a session when it is resumed: see `shown`."""
+    return shown(messages(lines, generation))
+
+
+def messages(lines: Iterable[Object | str], generation: Generation = CURRENT) -> list[Mapping[str, Any]]:
+    """The messages that are sent of a session when it is resumed."""
     raw = timed(lines)
     tree = CLAUDE_CODE.tree(entries_of(raw))
     context = generation.reader.rebuild(tree.branch(tree.leaf.id))
-    return shown(CLAUDE_CODE.sent_messages(context, lambda entry: raw[entry.offset :][: entry.length]))
+    return list(CLAUDE_CODE.sent_messages(context, lambda entry: raw[entry.offset :][: entry.length]))
 
 
 def shown(messages: Iterable[Mapping[str, Any]]) -> list[str]:

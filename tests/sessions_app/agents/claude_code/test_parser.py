@@ -120,3 +120,11 @@ def test_a_dropped_line_of_a_reply_on_another_branch_does_not_come_back() -> Non
     other = [user("q", "r1"), reply("t", "q", of="R"), *talk(2)[2:]]
     lines = [*talk(1), *other, boundary("b", "r2", "p2 r2"), user("p4", "b"), reply("r4", "p4", of="R")]
     assert sent(lines)[-1] == "assistant: r4"
+
+
+def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longer() -> None:
+    long = timed([user("p1", None, "x" * 100_000)])
+    assert CLAUDE_CODE.recognises(long[:65_536])
+    assert not CLAUDE_CODE.recognises(long[1:65_536])
+    assert CLAUDE_CODE.recognises(timed([{"type": "mode"}, *talk(1)]))
+    assert not CLAUDE_CODE.recognises(timed([{"type": "session", "id": "s"}]))

@@ -1,0 +1,133 @@
+"""What attachments add to a conversation, and what is shown of images and documents in the place of their data.
+
+    {"attachment": {"type": "file", "filename", "displayPath", "content": {"type": "image", "file": {"base64", …}}},
+     "rendered": [{"content": text}, …], "renderedRole"}
+
+Newer versions record an attachment as they rendered it. Otherwise it adds what its content has, and words of the
+client's that are not recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sessions_app.agents.pi.records import IMAGE_UNITS
+from sessions_app.sessionlog.jsjson import stringify, utf16_length
+
+SNAPSHOT: Final = "prompt_snapshot"
+"""The attachment that is not part of the conversation."""
+QUEUED: Final = "queued_command"
+FILES: Final = ("file", "directory", "nested_memory")
+"""The attachments of what is in the project."""
+_CONTENTS: Final = ("prompt", "content", "snippet")
+"""The fields of an attachment that have what it adds."""
+_NAMES: Final = ("displayPath", "filename", "path", "name")
+_MEDIA: Final = ("image", "document")
+_DATA: Final = frozenset({"base64", "data", "blob"})
+"""The fields that have data as Base64."""
+PAGE_BYTES: Final = 100_000
+"""The bytes of a document that are estimated like an image: about a page."""
+NAME_CHARACTERS: Final = 200
+
+
+class Media(NamedTuple):
+    """What is shown of an image or a document, and its estimate in UTF-16 units."""
+
+    label: str
+    units: int
+
+
+def media_of(block: object) -> Media | None:
+    """An image or a document, given as a content block; None for any other block. A document may be a text."""
+    if not isinstance(block, dict) or block.get("type") not in _MEDIA:
+        return None
+    source, name = _object(block.get("source")), _text(block.get("title"))[:NAME_CHARACTERS]
+    data = _text(source.get("data"))
+    if source.get("type") == "text":
+        return Media("\n".join(filter(None, (name, data))), utf16_length(data))
+    kind = _text(source.get("media_type"))[:NAME_CHARACTERS] or str(block["type"])
+    pages = 1 if block["type"] == "image" else 1 + _bytes_of(data) // PAGE_BYTES
+    size = f"{_bytes_of(data):,} bytes" if data else ""
+    where = _text(source.get("url") or source.get("file_id"))[:NAME_CHARACTERS]
+    return Media(f"[{', '.join(filter(None, (name, kind, size, where)))}]", pages * IMAGE_UNITS)
+
+
+def attachment_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attachment on a line; empty if the line lacks it."""
+    return _object(data.get("attachment"))
+
+
+def rendered_texts(data: Mapping[str, Any]) -> Sequence[str] | None:
+    """The texts of an attachment as the client rendered them; None if the line has none, as in older versions."""
+    rendered = data.get("rendered")
+    if not isinstance(rendered, list):
+        return None
+    contents = (one.get("content") for one in rendered if isinstance(one, dict))
+    return [one for one in contents if isinstance(one, str)]
+
+
+def shown_text(data: Mapping[str, Any]) -> str:
+    """What is shown of the attachment on a line: as it was rendered, else its name and what it adds; empty if it adds
+    nothing that is recorded, or is that of a file without the file, which the client does not send."""
+    texts, attachment = rendered_texts(data), attachment_of(data)
+    if attachment.get("type") == "file" and not attachment.get("content"):
+        return ""
+    if texts is not None:
+        return "\n\n".join(texts)
+    text, images = unrendered_text(attachment), images_of(attachment)
+    labels = [media.label for media in map(media_of, images) if media is not None]
+    name = next((name for field in _NAMES if (name := _text(attachment.get(field)))), "")[:NAME_CHARACTERS]
+    return "\n".join(filter(None, (name, text, *labels))) if text or labels else ""
+
+
+def unrendered_text(attachment: Mapping[str, Any]) -> str:
+    """The text that an attachment adds, without the client's words; empty if it adds none that is recorded."""
+    value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
+    if isinstance(value, list):
+        texts = [
+            block.get("text") if isinstance(block, dict) else block for block in value if not media_of(block)
+        ]
+        if all(isinstance(text, str) for text in texts):
+            return "\n".join(map(str, texts))
+    file = _object(_object(value).get("file"))
+    if isinstance(file.get("content"), str):
+        return str(file["content"])
+    if "base64" in file:
+        return _text(file.get("filePath"))
+    return value if isinstance(value, str) else stringify(_without_data(value))
+
+
+def images_of(attachment: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The images that an attachment adds, as content blocks."""
+    prompt, content = attachment.get("prompt"), _object(attachment.get("content"))
+    found = [block for block in prompt if media_of(block)] if isinstance(prompt, list) else []
+    file = _object(content.get("file"))
+    if content.get("type") == "image" and isinstance(file.get("base64"), str):
+        source = {"type": "base64", "data": file["base64"], "media_type": _text(file.get("type"))}
+        found.append({"type": "image", "source": source})
+    return found
+
+
+def _without_data(value: Any) -> Any:
+    """A recorded value with the size of its data in the place of the data."""
+    if isinstance(value, list):
+        return [_without_data(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: f"[{_bytes_of(one):,} bytes]" if name in _DATA and isinstance(one, str) else _without_data(one)
+        for name, one in value.items()
+    }
+
+
+def _bytes_of(base64: str) -> int:
+    return len(base64) * 3 // 4 - base64[-2:].count("=")
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

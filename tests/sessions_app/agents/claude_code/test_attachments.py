@@ -1,0 +1,182 @@
+"""Attachments, images and documents: what is sent of them, and what is shown in the place of their data."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.session import ParserState
+from tests.claude_sessions import Object, answer, attachment, call, line, reply, result, text, timed, user
+
+from .sent_messages import messages, sent
+
+DATA = base64.b64encode(b"\x89PNG" + b"x" * 3_000).decode()
+SOURCE = {"type": "base64", "media_type": "image/png", "data": DATA}
+IMAGE = {"type": "image", "source": SOURCE}
+LABEL = "[image/png, 3,004 bytes]"
+
+
+def picture(name: str, parent: str, **fields: Any) -> Object:
+    content = {"type": "image", "file": {"base64": DATA, "type": "image/png", "originalSize": 3_004}}
+    return bare(name, parent, type="file", displayPath="pic.png", content=content, **fields)
+
+
+def bare(name: str, parent: str, **content: Any) -> Object:
+    """An attachment that is not rendered."""
+    return line(name, parent, "attachment", attachment=content)
+
+
+def described(*lines: Object) -> tuple[Entry, Texts]:
+    """The last entry of these lines, with its texts."""
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    recorded = [found for one in split_lines([timed(lines)]) for found in parser.read(one)]
+    return recorded[-1].entry, recorded[-1].texts
+
+
+def prompted(*attachments: Object) -> list[str]:
+    """What is sent of a prompt with these attachments, before its reply."""
+    last = attachments[-1]["uuid"]
+    return sent([user("p1", None), *attachments, reply("r1", last)])[:-1]
+
+
+def answered(*attachments: Object) -> str:
+    """What is sent of a result with these attachments."""
+    lines = [user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1"), *attachments]
+    return sent([*lines, reply("r2", attachments[-1]["uuid"])])[2]
+
+
+# ---- what is sent ------------------------------------------------------------------------------------------
+
+
+def note(name: str, parent: str, *texts: str) -> Object:
+    return attachment(name, parent, *texts, type="queued_command")
+
+
+def file(name: str, parent: str, *texts: str, kind: str = "file") -> Object:
+    return attachment(name, parent, *texts, type=kind, content={"type": "text"})
+
+
+@pytest.mark.parametrize("kind", [note, file])
+def test_only_the_first_attachment_with_several_texts_is_several_messages(kind: Any) -> None:
+    first = kind("a", "p1", "A1", "A2")
+    assert prompted(first) == ["user: A1", "user: A2\n | p1"]
+    assert prompted(first, note("b", "a", "B1", "B2")) == ["user: A1", "user: A2 | B1 | B2\n | p1"]
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
+def test_a_text_before_one_of_a_file_ends_with_a_newline(kind: str) -> None:
+    found = file("b", "a", "B1", "B2", kind=kind)
+    assert prompted(note("a", "p1", "A"), found, note("c", "b", "C")) == ["user: A\n | B1\n | B2 | C\n | p1"]
+    assert prompted(note("a", "p1", "A"), note("b", "a", "B1", "B2")) == ["user: A | B1 | B2\n | p1"]
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
+def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind: str) -> None:
+    added = [note("a", "x", "A1", "A2"), note("b", "a", "B")]
+    assert answered(*added) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
+    found = file("b", "a", "B1", "B2", kind=kind)
+    assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == (
+        'user: =c1 "found c1\\n\\nA" | B1\n | B2 | C'
+    )
+
+
+def test_an_attached_image_is_sent_as_an_image() -> None:
+    b = attachment("b", "a", "B")
+    assert prompted(picture("a", "p1"), b) == ["user: [image] | B\n | p1"]
+    assert answered(picture("a", "x"), b) == "user: =c1 | [image] | B"
+    first = messages([user("p1", None), picture("a", "p1"), reply("r1", "a")])[0]
+    assert first["content"] == [IMAGE, text("p1")]
+
+
+def test_of_other_attached_data_no_byte_is_sent() -> None:
+    file = {"filePath": "/x/doc.pdf", "base64": DATA}
+    assert prompted(bare("a", "p1", type="file", content={"type": "pdf", "file": file})) == [
+        "user: p1",
+        "system: /x/doc.pdf",
+    ]
+    (_, system) = prompted(bare("a", "p1", type="mcp_resource", content={"contents": [{"blob": DATA}]}))
+    assert system == 'system: {"contents":[{"blob":"[3,004 bytes]"}]}'
+
+
+# ---- what is shown -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("block", "shown"),
+    [
+        (IMAGE, LABEL),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}},
+            "[image, https://x.test/a.png]",
+        ),
+        ({"type": "image", "source": {"type": "file", "file_id": "file_1"}}, "[image, file_1]"),
+        ({"type": "image", "source": None}, "[image]"),
+        ({"type": "image"}, "[image]"),
+        ({"type": "image", "source": {"data": 7, "media_type": ["a"]}}, "[image]"),
+        (
+            {"type": "document", "title": "Plan", "source": {**SOURCE, "media_type": "application/pdf"}},
+            "[Plan, application/pdf, 3,004 bytes]",
+        ),
+        (
+            {"type": "document", "title": "N", "source": {"type": "text", "data": "Its words."}},
+            "N\nIts words.",
+        ),
+        ({"type": "document", "title": "T" * 9_000, "source": {"media_type": "m" * 9_000}}, None),
+    ],
+)
+def test_an_image_or_a_document_is_named_instead_of_its_data(block: Object, shown: str | None) -> None:
+    for content in ([text("before"), block], [answer("c1", [text("before"), block])]):
+        entry, texts = described(user("p1", None, content))
+        label = texts.block((entry.blocks or ())[-1].index)
+        assert DATA[:40] not in json.dumps(texts.blocks)
+        assert label == shown if shown is not None else len(label) < 500
+        assert [one.type for one in entry.blocks or ()][-1] == block["type"]
+
+
+def test_an_image_and_each_page_of_a_document_are_estimated() -> None:
+    def tokens(kind: str, size: int) -> int:
+        entry, _ = described(user("p1", None, [{"type": kind, "source": {"data": "x" * (size * 4 // 3)}}]))
+        return entry.tokens
+
+    assert tokens("image", 50) == tokens("image", 900_000) == 1_200
+    assert [tokens("document", size) for size in (50, 150_000, 1_050_000)] == [1_200, 2_400, 13_200]
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ({"type": "file", "displayPath": "a.txt", "content": {"file": {"content": "1\n2"}}}, "a.txt\n1\n2"),
+        ({"type": "file", "filename": "/x/a.txt", "content": {"file": {"content": "1"}}}, "/x/a.txt\n1"),
+        ({"type": "directory", "displayPath": "sub", "content": "a\nb"}, "sub\na\nb"),
+        ({"type": "todo", "content": [{"content": "Do it", "status": "pending"}]}, None),
+        ({"type": "queued_command", "prompt": [text("see"), IMAGE]}, f"see\n{LABEL}"),
+        ({"type": "new", "content": {"deep": [{"data": DATA}]}}, '{"deep":[{"data":"[3,004 bytes]"}]}'),
+    ],
+)
+def test_an_attachment_is_shown_with_its_name_and_its_kind(content: Object, shown: str | None) -> None:
+    entry, texts = described(user("p1", None), bare("a", "p1", **content))
+    assert entry.type == f"attachment:{content['type']}"
+    assert texts.whole == shown if shown is not None else "Do it" in (texts.whole or "")
+    assert DATA[:40] not in str(texts.whole)
+
+
+def test_an_attached_image_is_shown_by_its_name_and_estimated() -> None:
+    entry, texts = described(user("p1", None), picture("a", "p1"))
+    assert texts.whole == f"pic.png\n{LABEL}"
+    assert 1_200 < entry.tokens < 1_220
+
+
+def test_the_attachment_of_a_file_without_the_file_is_not_sent() -> None:
+    assert prompted(attachment("a", "p1", "A", type="file"), note("b", "a", "B")) == ["user: B\n | p1"]
+
+
+@pytest.mark.parametrize("content", [None, "", [], {}])
+def test_an_attachment_without_content_is_not_sent(content: object) -> None:
+    entry, _ = described(user("p1", None), bare("a", "p1", type="file", displayPath="a.txt", content=content))
+    assert entry.kind is EntryKind.OTHER
