@@ -76,10 +76,10 @@ def call_content(part: Mapping[str, Any], call_id: str) -> Content:
 
 
 def result_content(part: Mapping[str, Any]) -> Content:
-    """The result of a tool part."""
-    text = output_of(part)
-    units = utf16_length(text) + IMAGE_UNITS * len(attachments_of(part))
-    return Content(Role.TOOL_RESULT, Texts(text, ()), units)
+    """The result of a tool part. The files that belong to it are named below its output."""
+    text, files = output_of(part), attachments_of(part)
+    units = utf16_length(text) + IMAGE_UNITS * len(files)
+    return Content(Role.TOOL_RESULT, Texts("\n".join([text, *map(_name_of, files)]), ()), units)
 
 
 def input_of(part: Mapping[str, Any]) -> object:
@@ -139,10 +139,15 @@ def _block(block_type: str, text: str) -> Content:
 
 def _file(part: Mapping[str, Any]) -> Content:
     mime = text_of(part.get("mime"))
-    text = f"[{mime}: {text_of(part.get('filename')) or 'file'}]"
     block_type = BlockType.IMAGE if is_image(mime) else "file"
     block = Block(0, block_type, tokens_of(IMAGE_UNITS), IMAGE_UNITS)
-    return Content(Role.USER, Texts(None, (text,)), IMAGE_UNITS, (block,), sent=mime not in NOT_SENT)
+    texts = Texts(None, (_name_of(part),))
+    return Content(Role.USER, texts, IMAGE_UNITS, (block,), sent=mime not in NOT_SENT)
+
+
+def _name_of(file: Mapping[str, Any]) -> str:
+    """A file for people: its content, which may be megabytes of data, is not shown."""
+    return f"[{text_of(file.get('mime'))}: {text_of(file.get('filename')) or 'file'}]"
 
 
 def _tokens(text: str) -> int:

@@ -31,7 +31,7 @@ from tests.html import fields, link, links, text_of, texts, values
 from tests.installation import override_configuration
 from tests.opencode_plans import sent_of
 from tests.opencode_server import opencode_server
-from tests.opencode_stores import OpenCodeStore, documents, tool, worked_session
+from tests.opencode_stores import OpenCodeStore, documents, reasoning, text, tool, worked_session
 from tests.runs import approve_proposals, finish_run
 
 
@@ -275,6 +275,48 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     context = reading.reader.rebuild(branch)
     assert found.sizes[-1] == sum(message.tokens for message in context.messages)
     assert len(found.sizes) == len(branch)
+
+
+def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store: OpenCodeStore) -> None:
+    data = "data:image/png;base64," + "QUJD" * 100_000
+    path = store.session()
+    image = {"type": "file", "mime": "image/png", "filename": "look.png", "url": data}
+    plain = {"type": "file", "mime": "text/plain", "filename": "notes.txt", "url": "file:///notes.txt"}
+    store.user(
+        "See.",
+        image,
+        plain,
+        text("The notes.", synthetic=True),
+        text("Left out.", ignored=True),
+        {"type": "agent", "name": "general"},
+        {"type": "subtask", "prompt": "do it", "description": "d", "agent": "general"},
+    )
+    store.assistant(
+        {"type": "step-start"},
+        {"type": "snapshot", "snapshot": "5eed"},
+        reasoning("Hm."),
+        tool("c1", "seen", attachments=[{"mime": "image/png", "filename": "shot.png", "url": data}]),
+        {"type": "retry", "attempt": 1, "error": {"name": "APIError"}},
+        {"type": "patch", "hash": "5eed", "files": ["a.txt"]},
+        {"type": "of-tomorrow", "words": "new"},
+        {"type": "step-finish", "reason": "stop"},
+    )
+    session = index_file(path)
+    for view in ("sees", "all"):
+        answer = page(session.get_absolute_url(), view=view).content.decode()
+        assert len(answer) < 100_000
+        for words in ("See.", "[image/png: look.png]", "The notes.", "Hm.", "[image/png: shot.png]"):
+            assert words in text_of(answer)
+    for words in (
+        "[text/plain: notes.txt]",
+        "Left out.",
+        "agent",
+        "snapshot",
+        "retry",
+        "patch",
+        "of-tomorrow",
+    ):
+        assert words in text_of(answer)
 
 
 def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> None:
