@@ -28,6 +28,7 @@ from .parts import (
     text_of,
 )
 
+PDF: Final = "application/pdf"
 _USERS: Final = frozenset({Role.USER, Role.CUSTOM})
 _STANDING_TEXTS: Final = {"compaction": COMPACTION, "subtask": SUBTASK}
 Part = tuple[Entry, Mapping[str, Any]]
@@ -63,7 +64,11 @@ def _user_block(entry: Entry, part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _file(part: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "image_url", "image_url": {"url": text_of(part.get("url"))}}
+    url = text_of(part.get("url"))
+    if part.get("mime") == PDF:
+        name = text_of(part.get("filename")) or "document.pdf"
+        return {"type": "file", "file": {"filename": name, "file_data": url}}
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 def _reply(parts: Sequence[Part], model: tuple[str, str] | None) -> Iterator[Mapping[str, Any]]:
@@ -118,7 +123,7 @@ def _attachment(file: Mapping[str, Any]) -> dict[str, Any]:
 
 def _is_media(file: Mapping[str, Any]) -> bool:
     """Whether the client moves an attachment of a result into a message of its own."""
-    return is_image(file.get("mime")) or file.get("mime") == "application/pdf"
+    return is_image(file.get("mime")) or file.get("mime") == PDF
 
 
 def message_json(message: Message, line: bytes) -> Mapping[str, Any]:

@@ -260,6 +260,15 @@ def test_the_media_of_a_result_follow_as_a_message_of_the_user(store: OpenCodeSt
     assert [block["type"] for block in attached["content"]] == ["text", "image_url"]
 
 
+def test_a_pdf_is_sent_as_a_file(store: OpenCodeStore) -> None:
+    path = store.session()
+    pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERg=="}
+    store.user("Read.", {**pdf, "filename": "a.pdf"}, pdf)
+    names = ("a.pdf", "document.pdf")
+    files = [{"type": "file", "file": {"filename": name, "file_data": pdf["url"]}} for name in names]
+    assert sent(path) == [{"role": "user", "content": [{"type": "text", "text": "Read."}, *files]}]
+
+
 def test_a_message_without_parts_is_not_sent(store: OpenCodeStore) -> None:
     path = store.session()
     store.user("One.")
