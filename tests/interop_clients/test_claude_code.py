@@ -27,7 +27,7 @@ from sessions_app.agents.claude_code.boundary import SINCE
 from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.claude_sessions import ClaudeSession
+from tests.claude_sessions import ClaudeSession, at
 from tests.claude_sessions import call as claude_call
 from tests.paths import corpus
 from tests.sessions_app.agents.claude_code.test_random_plans import story
@@ -205,6 +205,28 @@ def test_attachments_are_sent_as_they_are_read(client: ClaudeClient, is_after_re
         session = loaded(client, placed(client, made.content))
         sent = client.context(session.path.stem)
         assert sent == expected(client, session, context_of(client, session)), (first, second)
+
+
+@versions("claude-code")
+def test_results_of_parallel_calls_are_sent_in_the_order_in_which_they_are_read(client: ClaudeClient) -> None:
+    for order in itertools.permutations(range(3)):
+        for is_dated in (False, True):
+            made = ClaudeSession()
+            made.user("p1")
+            calls = made.reply("m1", *(claude_call(f"c{number}") for number in range(3)))
+            results = [
+                made.result(
+                    f"c{number}",
+                    f"found {number}",
+                    parent=calls[number],
+                    timestamp=at(60 + number if is_dated else len(made.lines)),
+                )
+                for number in order
+            ]
+            made.user("p2", parent=results[0], timestamp=at(100))
+            session = loaded(client, placed(client, made.content))
+            sent = client.context(session.path.stem)
+            assert sent == expected(client, session, context_of(client, session)), (order, is_dated)
 
 
 @versions("claude-code")

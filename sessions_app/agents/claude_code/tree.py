@@ -75,7 +75,7 @@ class ClaudeCodeTree(SessionTree):
         self._replies: dict[_Reply, list[int]] = {}
         """The positions of the entries of each reply."""
         self._added: dict[_Reply, list[int]] = {}
-        """The positions of the results of each reply, and of what the client added to them, in the order of calls."""
+        """The positions of the results of each reply, and of what the client added to them, in the order of time."""
         self._find_replies()
         self._join_added()
 
@@ -239,7 +239,7 @@ class ClaudeCodeTree(SessionTree):
                 if caller != NO_PARENT and (reply := self._reply_of(caller)):
                     self._added.setdefault(reply, []).append(position)
         for added in self._added.values():
-            added.sort(key=lambda position: (callers[position], position))
+            added.sort(key=lambda position: (_seconds(self.entries[position].timestamp) or 0, position))
 
     def _caller(self, position: int, callers: dict[int, int]) -> int:
         """The position of the line that an added entry follows: one of a reply, or a prompt."""

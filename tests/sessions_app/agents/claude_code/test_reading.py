@@ -297,11 +297,17 @@ def test_what_was_added_to_a_result_comes_with_it() -> None:
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
 
 
-def test_results_are_in_the_order_of_the_file_and_before_in_that_of_the_calls() -> None:
+def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_nothing_follows() -> None:
     lines = parallel()
-    reverse = [*lines[:5], *reversed(lines[5:8]), reply("end", "x1")]
-    assert sent(reverse)[2] == "user: =c3 | =c2 | =c1"
-    assert sent(reverse, OLDER)[2] == "user: =c2 | =c3 | =c1"
+    dated = [one | {"timestamp": at(10 + second)} for second, one in enumerate(lines[5:8])]
+    for end in ("x1", "x3"):
+        reverse = [*lines[:5], *reversed(lines[5:8]), reply("end", end)]
+        assert sent(reverse)[2] == "user: =c3 | =c2 | =c1"
+        by_time = [*lines[:5], *reversed(dated), reply("end", end, timestamp=at(20))]
+        assert sent(by_time)[2] == "user: =c3 | =c2 | =c1"
+        is_first = end == "x1"
+        assert sent(reverse, OLDER)[2] == f"user: {'=c3 | =c2 | =c1' if is_first else '=c2 | =c1 | =c3'}"
+        assert sent(by_time, OLDER)[2] == f"user: {'=c2 | =c3 | =c1' if is_first else '=c1 | =c2 | =c3'}"
 
 
 def test_lines_of_a_reply_on_another_branch_come_after_its_own() -> None:
