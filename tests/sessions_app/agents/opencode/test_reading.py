@@ -10,11 +10,21 @@ from typing import Any
 import pytest
 
 from sessions_app.agents.opencode.agent import OPENCODE
-from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import violations
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.opencode_stores import MODEL, OpenCodeStore, documents, reasoning, text, tool, worked_session
+from tests.opencode_stores import (
+    MODEL,
+    START,
+    OpenCodeStore,
+    documents,
+    reasoning,
+    text,
+    tool,
+    worked_session,
+)
 
 PLACEHOLDER = "[Old tool result content cleared]"
 QUESTION = {"role": "user", "content": "What did we do so far?"}
@@ -135,6 +145,37 @@ def test_a_compaction_ends_the_past(store: OpenCodeStore) -> None:
     store.user("Two.")
     assert sent(path) == [QUESTION, replied("The summary."), said("Two.")]
     assert load_session(path).log.entries[-3].role == Role.COMPACTION_SUMMARY
+
+
+@pytest.mark.parametrize(("auto", "trigger"), [(True, "auto"), (False, "manual"), (None, "manual")])
+def test_a_compaction_says_what_asked_for_it(store: OpenCodeStore, auto: object, trigger: str) -> None:
+    path = store.session()
+    asked = store.user({"type": "compaction", "auto": auto})
+    store.assistant(text("The summary."), summary=True, parentID=asked)
+    controls = [entry.control for entry in load_session(path).log.entries]
+    assert [one.trigger for one in controls if isinstance(one, BoundaryControl)] == [trigger]
+
+
+def test_a_part_is_as_old_as_it_says_or_as_its_message(store: OpenCodeStore) -> None:
+    path = store.session()
+    at = {"time": {"start": START + 60_000, "end": START + 61_000}}
+    store.assistant(reasoning("Hm.", **at), tool("c1", **at), text("Done."), time={"created": START})
+    _, _, thought, *called, done = (entry.timestamp[14:19] for entry in load_session(path).log.entries)
+    minute = thought
+    assert called == [minute, minute]
+    assert int(minute[:2]) == (int(done[:2]) + 1) % 60
+
+
+def test_a_file_is_named_and_its_content_is_not_shown(store: OpenCodeStore) -> None:
+    path = store.session()
+    data = "data:image/png;base64,aGk="
+    store.user({"type": "file", "mime": "image/png", "url": data, "filename": "a.png"})
+    store.user({"type": "file", "mime": "application/pdf", "url": data})
+    loaded = load_session(path)
+    files = [entry for entry in loaded.log.entries if entry.blocks]
+    assert [entry.blocks[0].type for entry in files if entry.blocks] == [BlockType.IMAGE, "file"]
+    shown = [texts.block(0) for texts in loaded.texts(files).values()]
+    assert shown == ["[image/png: a.png]", "[application/pdf: file]"]
 
 
 def test_the_tail_of_a_compaction_follows_its_summary(store: OpenCodeStore) -> None:

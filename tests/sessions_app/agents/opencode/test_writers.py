@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from devtools.bench.written_plans import random_plan
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.storage.session_loader import load_session
 from tests.opencode_plans import GENERATION, WRITERS, every_row, put_rows_back, sent_of, write_rows
-from tests.opencode_stores import OpenCodeStore, reasoning, text, tool
+from tests.opencode_stores import OpenCodeStore, reasoning, text, tool, worked_session
 
 STATES: tuple[dict[str, Any], ...] = (
     *({}, {}, {}),
@@ -64,3 +65,25 @@ def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: st
         assert sent_of(load_session(written.path)) == written.approved
         put_rows_back(path, written.backup, tmp_path / "data")
         assert every_row(store.database) == before
+
+
+def test_only_outputs_of_completed_calls_can_be_pruned(tmp_path: Path) -> None:
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = store.session()
+    failed = tool("c2", status="error", error="It failed.")
+    store.assistant(text("I try."), tool("c1"), failed, tool("c3", status="running"))
+    found = [WRITERS["prune"].protection(entry) for entry in load_session(path).log.entries[2:]]
+    editable, kept = None, Protection.NOT_EDITABLE
+    assert found == [kept, editable, editable, editable, kept, editable, kept]
+
+
+def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(tmp_path: Path) -> None:
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = worked_session(store)
+    before = {row["id"] for rows in every_row(store.database).values() for row in rows}
+    forked = write_rows(path, "fork", (), tmp_path / "data").path.name
+    rows = every_row(store.database)
+    for table, prefix in (("message", "msg_"), ("part", "prt_")):
+        ids = [row["id"] for row in rows[table] if row["session_id"] == forked]
+        assert ids
+        assert all(one.startswith(prefix) and one not in before for one in ids)
