@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -24,6 +26,9 @@ from .scripted_model import ModelReply, ScriptedModel
 from .test_runs import CODEX_TURN, OPENCODE_TURN
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
+IMAGE: Final = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 CLAUDE_TURN: Final = (
     ScriptedReply(
         [thinking_block("hm"), text_block("I look."), call_block("t1", "Bash", command="echo one")]
@@ -95,6 +100,45 @@ def test_opencode(version: str, tmp_path: Path, model: ScriptedModel) -> None:
     opencode = OpencodeRuns(program, tmp_path, model)
     session = opencode.run("first", OPENCODE_TURN).session_id
     opencode.run("second", [ModelReply("Second done.", "a second thought")], session=session)
+    found = dry_resume(opencode.database / session, program)
+    assert found.outcome is PackageOutcome.EQUAL, found.detail
+
+
+@versions("opencode")
+def test_opencode_with_every_kind_of_part(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+    program = client_program("opencode", version)
+    opencode = OpencodeRuns(program, tmp_path, model)
+    session = opencode.run("first", OPENCODE_TURN).session_id
+    image = {
+        "type": "file",
+        "mime": "image/png",
+        "filename": "x.png",
+        "url": f"data:image/png;base64,{IMAGE}",
+    }
+    pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERi0xLjQK"}
+    with closing(sqlite3.connect(opencode.database)) as connection, connection:
+        messages = connection.execute("SELECT id, time_created, data FROM message ORDER BY time_created, id")
+        (user, at, _), (assistant, _, _), *_ = messages.fetchall()
+        added: list[tuple[str, dict[str, Any]]] = [
+            (user, image),
+            (user, pdf),
+            (user, {"type": "text", "text": "Added.", "synthetic": True}),
+            (user, {"type": "text", "text": "Left out.", "ignored": True}),
+            (user, {"type": "subtask", "prompt": "p", "description": "d", "agent": "general"}),
+            (user, {"type": "agent", "name": "general"}),
+            (user, {"type": "file", "mime": "application/x-directory", "url": "file:///"}),
+            (assistant, {"type": "patch", "hash": "5eed", "files": []}),
+            (assistant, image),
+        ]
+        for number, (message, data) in enumerate(added):
+            row = (f"prt_zzz{number}", message, session, at, at, json.dumps(data))
+            connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", row)
+        parts = connection.execute("SELECT id, data FROM part ORDER BY id").fetchall()
+        row_id, part = next((row_id, json.loads(data)) for row_id, data in parts if '"tool"' in data)
+        part["state"]["attachments"] = [
+            {**image, "id": "prt_a", "sessionID": session, "messageID": assistant}
+        ]
+        connection.execute("UPDATE part SET data = ? WHERE id = ?", (json.dumps(part), row_id))
     found = dry_resume(opencode.database / session, program)
     assert found.outcome is PackageOutcome.EQUAL, found.detail
 

@@ -17,6 +17,8 @@ from .session_rows import SessionRows
 
 CONTEXT_WINDOW: Final = 10_000_000
 """Tokens; nothing that was recorded fills it, so that the client does not compact before it sends."""
+MEDIA: Final = {"modalities": {"input": ["text", "image", "pdf"], "output": ["text"]}}
+"""What the model takes: of other media, the client sends an error in the place of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +77,9 @@ def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT
                 "npm": "@ai-sdk/openai-compatible",
                 "name": provider,
                 "options": {"baseURL": f"{scratch.model_url}/v1", "apiKey": "none"},
-                "models": {model: {"name": model, "limit": limits, "tool_call": True}},
+                "models": {
+                    model: {"name": model, "limit": limits, "tool_call": True, "attachment": True, **MEDIA}
+                },
             }
         },
     }
