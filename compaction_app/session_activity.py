@@ -58,6 +58,13 @@ class Activity:
         return " and ".join(parts)
 
     @property
+    def agreement(self) -> str:
+        """What a user confirms who has a live session changed."""
+        if self.server is not None:
+            return "The agent has this session open. I will not prompt it until this is done."
+        return "An agent may have this session open. I have closed it there, or will reload it."
+
+    @property
     def consequence(self) -> str:
         """What an agent that has the session open makes of a change."""
         if self.is_in_database:

@@ -188,7 +188,7 @@ def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterato
     stats, target = preflight.validated.stats, target_reduction(approved.parameters.compression_ratio)
     words = {
         "live": (
-            "An agent may have this session open. I have closed it there, or will reload it.",
+            preflight.activity.agreement,
             f"It {preflight.activity.sentence}. {preflight.activity.consequence}",
         ),
         "after_torn_line": (

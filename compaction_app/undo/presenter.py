@@ -164,7 +164,7 @@ def _deleted_entry(
 def _confirmations(plan: UndoPlan) -> Iterator[RequiredConfirmation]:
     words = {
         "live": (
-            "An agent may have this session open. I have closed it there, or will reload it.",
+            plan.activity.agreement,
             f"It {plan.activity.sentence}. {plan.activity.consequence}",
         ),
         "after_torn_line": (

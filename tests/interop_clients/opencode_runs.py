@@ -160,8 +160,8 @@ class OpencodeRuns:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
+        server = OpencodeServer(f"http://127.0.0.1:{port}", self, child)
         try:
-            server = OpencodeServer(f"http://127.0.0.1:{port}", self)
             deadline = time.monotonic() + RUN_SECONDS
             while not server.answers():
                 assert child.poll() is None
@@ -169,8 +169,7 @@ class OpencodeRuns:
                 time.sleep(0.1)
             yield server
         finally:
-            child.terminate()
-            child.wait()
+            server.end()
 
     def _expect(self, replies: Iterable[ModelReply]) -> int:
         """Queue replies; returns the number of requests so far."""
@@ -185,6 +184,11 @@ class OpencodeServer:
 
     url: str
     runs: OpencodeRuns
+    process: subprocess.Popen[bytes]
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait()
 
     def answers(self) -> bool:
         # A request that arrives while the server starts is never answered.

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from django.db import connection
 
 from compaction_app.commit.service import Approved, Confirmations, commit
 from compaction_app.core.loop import Origin
@@ -21,9 +22,13 @@ from devtools.bench.written_plans import random_plan
 from sessions_app.agents.opencode.server import PASSWORD_VARIABLE, USER_VARIABLE, is_same_row
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
+from sessions_app.storage import served_rows
+from sessions_app.storage.locks import RecoveryKind, session_lock
 from sessions_app.storage.session_loader import load_session
 from tests.installation import Installation, override_configuration
 from tests.opencode_plans import GENERATION, WRITERS, approved_by, every_row, sent_of
+from tests.sessions_app.storage.test_rows import killed
+from tests.sessions_app.storage.test_served_rows import Boundary
 
 from .installed import client_program
 from .opencode_runs import OpencodeRuns, OpencodeServer
@@ -160,6 +165,34 @@ def test_a_session_that_is_worked_on_is_left_alone(
         break
     prompt.join()
     assert codes <= {"session_busy", "session_changed"}
+
+
+@pytest.mark.parametrize("is_served", [True, False], ids=["served", "ended"])
+@pytest.mark.parametrize("writer", SERVED)
+def test_what_a_killed_process_left_is_put_back(
+    redline: Installation,
+    runs: OpencodeRuns,
+    path: Path,
+    served: OpencodeServer,
+    monkeypatch: pytest.MonkeyPatch,
+    writer: str,
+    is_served: bool,
+) -> None:
+    whole, before = sent_of(load_session(path)), every_row(runs.database)
+    targets = plan_of(path, writer, random.Random(9), 12)
+    connection.close()
+    with monkeypatch.context() as patch:
+        second = Boundary(served_rows, "_write", 2, after=True)
+        patch.setattr(served_rows, second.name, second.dying())
+        killed(lambda: written(path, writer, targets))
+    assert sent_of(load_session(path)) != whole
+    if not is_served:
+        served.end()
+    with session_lock(redline.data, path, 1) as locked:
+        assert locked.recovery.kind is RecoveryKind.NOT_MADE
+    assert is_as(runs, before)
+    assert is_served or every_row(runs.database) == before
+    assert runs.sent_beside(path.name)[1:] == whole
 
 
 @pytest.mark.parametrize("place", ["$.more", "$.state.more", "$.state.time.more"])

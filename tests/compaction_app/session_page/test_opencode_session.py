@@ -403,9 +403,11 @@ def test_each_page_says_that_the_server_writes(store: OpenCodeStore, path: Path)
         assert f"This is done through the OpenCode server at {server.url}, part by part" in plan
         assert "OpenCode may compact at the next prompt" in plan
         assert f"through the server at {server.url}, one call for each" in plan
+        assert "I will not prompt it until this is done" in plan
         commit_run(run, "delete")
         undo = shown(f"/runs/{run.pk}/undo")
         assert f"This is done through the server at {server.url}, one call for each row" in undo
+        assert "I will not prompt it until this is done" in undo
     assert f"written through the server at {server.url}" in shown(f"/runs/{run.pk}/result")
     assert f"delete, through the server at {server.url}" in shown("/audit")
 
