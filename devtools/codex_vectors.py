@@ -11,7 +11,8 @@ output that the client made for a call without one is not in the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,8 +48,8 @@ def codex_differences(
     is_older = OLDER in meta["client"]
     found = [_comparable(item) for item in _sent(_rollout(directory, meta), meta, is_older=is_older)]
     sent = [_comparable(item) for item in request["input"]]
-    if not is_older:
-        sent = sent[1:]
+    # Older versions put the context that they add in front if the conversation begins anew with a summary.
+    sent = list(dropwhile(lambda item: _is_added(item, found), sent)) if is_older else sent[1:]
     expected = [_as_in(mine, theirs) for mine, theirs in zip(sent, found, strict=False)]
     yield from compare("input", expected, found)
     *added, prompt = sent[len(found) :] or [{}]
@@ -93,6 +94,10 @@ def _as_in(item: dict[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
     if item.get("output") == UNANSWERED and "id" not in found:
         item.pop("id", None)
     return item
+
+
+def _is_added(item: Mapping[str, Any], found: Sequence[Mapping[str, Any]]) -> bool:
+    return _role(item) == Role.INJECTED and item not in found
 
 
 def _role(item: Mapping[str, Any]) -> str:

@@ -47,6 +47,8 @@ class BoundaryControl(msgspec.Struct, frozen=True, gc=False):
     tokens_before: int | None = None
     """The context before it and after it, in tokens, as its writer counted them."""
     tokens_after: int | None = None
+    turns: int | None = None
+    """How many of the user's last messages it takes back with what follows them; None if it does not count them."""
     began_id: str | None = None
     """The first entry of the compaction's own question or answer, if these are recorded before the boundary: the
     conversation was without them."""

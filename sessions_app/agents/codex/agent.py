@@ -34,8 +34,8 @@ from .settings import DIRECTORY, home_directory, model_windows, read_settings, u
 from .tree import thread_tree
 from .writer_lock import lock_of, thread_id_of, writer_lock
 
-READER: Final = CodexReader("codex", drops_added_context=True)
-OLDER_READER: Final = CodexReader("codex-0.104", drops_added_context=False)
+READER: Final = CodexReader("codex", is_older=False)
+OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)
 _FIRST_LINE: Final = re.compile(rb'"type"\s*:\s*"session_meta"')
 _BEFORE_TYPE: Final = 200
 """No more bytes come before the type of the first line."""

@@ -17,7 +17,7 @@ import msgspec
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import canonical
 
-from .records import METADATA
+from .records import COMPACTED, METADATA
 
 _DIGEST_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
@@ -75,6 +75,8 @@ class ItemHistory:
         for digest, places in self._by_digest.items():
             self._by_digest[digest] = list(places)
         self._prompts: list[int] = self._own("prompts", [])
+        self._summaries: list[int] = self._own("summaries", [])
+        """Prompts that are Codex's own summaries. Its next summary leaves them out."""
         self._now: list[int] = self._own("now", [])
 
     def _own(self, name: str, empty: Any) -> Any:
@@ -109,6 +111,10 @@ class ItemHistory:
             last = last if place is None else place
         return found
 
+    def leave_out_of_summaries(self) -> None:
+        """The last item is a summary in the words of Codex's own, which it knows again by them."""
+        self._summaries.append(self._now[-1])
+
     def id_of(self, place: int) -> str:
         return self._ids[place]
 
@@ -121,16 +127,16 @@ class ItemHistory:
         return [self._ids[place] for place in self._now]
 
     def prompts(self) -> list[int]:
-        """The prompts in the conversation."""
-        prompts = set(self._prompts)
+        """The prompts in the conversation, without Codex's own summaries."""
+        prompts = set(self._prompts) - set(self._summaries)
         return [place for place in self._now if place in prompts]
 
     def _record(self, entry: Entry, digest: str) -> int:
         place = len(self._ids)
         self._ids.append(entry.id)
         self._by_digest.setdefault(digest, []).append(place)
-        # A summary of a line without items is a message of the user for Codex, also for its later rules.
-        if entry.role == Role.USER or entry.type == "compacted":
+        # A summary of a line without items is a message of the user for Codex.
+        if entry.role == Role.USER or entry.type == COMPACTED:
             self._prompts.append(place)
         return place
 

@@ -6,8 +6,8 @@ it is not higher than those before it (an open client repeats an ordinal), the n
 
 A `compacted` line is a boundary. Its items that equal earlier ones stand for these, in order; every other one is an
 entry on the same line, named after its place: `46.3`. So is a summary without items. Rolled back turns are a boundary
-that keeps what is before them; whether the context added for the first of these turns goes as well depends on the
-version, and is left to the reader.
+that keeps what is before them, as older versions count turns; what goes with them depends on the version, and is left
+to the reader.
 
 The answer with a summary may be recorded before the boundary, as any other: newer versions do. It is recognised by its
 text, with which the boundary's message ends.
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from typing import Any, Final
 
 import msgspec
@@ -39,6 +38,8 @@ from .records import (
     describe_item,
     describe_line,
     describe_summary,
+    digest_of_text,
+    is_introduced,
     item_of,
     name_of,
     summary_item,
@@ -195,8 +196,10 @@ class RolloutParser:
         payload = item_of(data)
         answer = self.state.extra.pop("answer", None)
         if entry.type == ROLLED_BACK:
-            kept = self._history.roll_back(count_of(payload.get("num_turns")) or 0)
-            return (Recorded(_with_control(entry, kept, ROLLED_BACK), NO_TEXTS, data),)
+            turns = count_of(payload.get("num_turns")) or 0
+            kept = tuple(self._history.roll_back(turns))
+            control = BoundaryControl(kept, trigger=ROLLED_BACK, turns=turns)
+            return (Recorded(msgspec.structs.replace(entry, control=control), NO_TEXTS, data),)
         began_id = _began_id(answer, payload.get("message"))
         replacement = payload.get(ITEMS)
         if isinstance(replacement, list):
@@ -246,6 +249,8 @@ class RolloutParser:
             message, self._part(entry, 1, members(line.raw, payload.start)["message"])
         )
         self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
+        if is_introduced(message):
+            self._history.leave_out_of_summaries()
         boundary = _with_control(entry, [*ids, part.id], SUMMARISED, began_id)
         return Recorded(boundary, NO_TEXTS, data), Recorded(part, texts, summary_item(message))
 
@@ -344,7 +349,7 @@ def _answer(entry: Entry, texts: Texts, before: Mapping[str, Any] | None) -> dic
         return None
     first = before["id"] if before is not None and not before["length"] else entry.id
     text = texts.joined(entry.blocks) if entry.type == "message" else ""
-    return {"id": first, "length": len(text), "digest": _digest_of_text(text)}
+    return {"id": first, "length": len(text), "digest": digest_of_text(text)}
 
 
 def _began_id(answer: Mapping[str, Any] | None, message: object) -> str | None:
@@ -352,11 +357,7 @@ def _began_id(answer: Mapping[str, Any] | None, message: object) -> str | None:
     if answer is None or not answer["length"] or not isinstance(message, str):
         return None
     first: str = answer["id"]
-    return first if _digest_of_text(message[-answer["length"] :]) == answer["digest"] else None
-
-
-def _digest_of_text(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+    return first if digest_of_text(message[-answer["length"] :]) == answer["digest"] else None
 
 
 def _with_control(entry: Entry, kept: list[str], trigger: str, began_id: str | None = None) -> Entry:

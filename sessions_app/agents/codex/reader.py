@@ -4,9 +4,10 @@
  2  the lines of a `history_base` come first, up to its end                      `chained_file`
  3  the items of the newest `compacted` line, then every later item              `CodexReader`
  4  a `compacted` line without items: the text of the user's messages so far,    `CodexReader`
-    the newest 20,000 tokens of them, then its message
- 5  a rollback cuts before the n-th last message of the user; 0.169 also drops   `CodexReader`, `parser`
-    the context that was added directly before it
+    the newest 20,000 tokens of them, then its message; no earlier summary of Codex's
+ 5  a rollback cuts before the n-th last message of the user; 0.169 also drops   `CodexReader`
+    the context that was added directly before it; for 0.104 a summary of
+    rule 4 is such a message
  6  an output without a call is left out; a call without an output is answered   `SENDING`, `sent`
     directly after it
  7  an item is sent without its metadata; its id is sent by 0.169 only           `sent`
@@ -32,6 +33,7 @@ from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role, t
 from sessions_app.sessionlog.sending import Sending
 
 from .parser import ROLLED_BACK, SUMMARISED, is_part
+from .records import COMPACTED
 
 SENDING: Final = Sending(fills_unanswered_calls=True, drops_stray_results=True, pairs_anywhere=True)
 PROMPT_TOKENS: Final = 20_000
@@ -39,13 +41,14 @@ PROMPT_TOKENS: Final = 20_000
 
 
 class CodexReader:
-    """Codex 0.169, and older versions, which keep the added context at a rollback."""
+    """Codex 0.169, and older versions. At a rollback these keep the added context, and a summary without items counts
+    as a message of the user."""
 
     honours: Final = frozenset({EntryKind.BOUNDARY})
 
-    def __init__(self, name: str, *, drops_added_context: bool) -> None:
+    def __init__(self, name: str, *, is_older: bool) -> None:
         self.name = name
-        self._drops_added_context = drops_added_context
+        self._is_older = is_older
 
     def ignores(self, entry: Entry) -> bool:
         return entry.rebuilds and entry.kind not in self.honours
@@ -70,13 +73,16 @@ class CodexReader:
         return _prompts_within_budget(kept) if control.trigger == SUMMARISED else kept
 
     def _rolled_back(self, control: BoundaryControl, history: Sequence[Message]) -> list[Message]:
-        kept = set(control.kept)
-        left = [message for message in history if message.entry.id in kept]
-        while (
-            self._drops_added_context and left and len(left) < len(history) and left[-1].role == Role.INJECTED
-        ):
+        starts = [place for place, message in enumerate(history) if self._is_prompt(message)]
+        if not (control.turns and starts):
+            return list(history)
+        left = list(history[: starts[max(0, len(starts) - control.turns)]])
+        while not self._is_older and left and left[-1].role == Role.INJECTED:
             left.pop()
         return left
+
+    def _is_prompt(self, message: Message) -> bool:
+        return message.role == Role.USER or (self._is_older and message.entry.type == COMPACTED)
 
 
 def _message(entry: Entry) -> Message:

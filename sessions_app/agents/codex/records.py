@@ -12,6 +12,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.controls import ModelControl
@@ -28,7 +29,11 @@ from sessions_app.sessionlog.entries import (
 from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
 
 KEY: Final = "codex"
+SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
+"""The length and the digest of the words with which Codex introduces its summaries, by which it knows them again."""
 REASONING: Final = "reasoning"
+COMPACTED: Final = "compacted"
+"""The type of a line that Codex's compaction writes, and of the summary on it if it has no items."""
 IMAGE_UNITS: Final = 4800
 PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
 METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
@@ -121,9 +126,19 @@ def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts
     """The summary of a compacted line that has no items."""
     tokens = tokens_of(utf16_length(text))
     entry = Entry(
-        **common, type="compacted", kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens
+        **common, type=COMPACTED, kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens
     )
     return entry, Texts(whole=text, blocks=())
+
+
+def is_introduced(text: str) -> bool:
+    """Whether a text begins as Codex's own summaries do."""
+    length, digest = SUMMARY_OPENING
+    return digest_of_text(text[:length]) == digest
+
+
+def digest_of_text(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
 
 def summary_item(text: str) -> dict[str, Any]:

@@ -347,7 +347,7 @@ def test_a_summary_without_items_keeps_the_prompts() -> None:
     assert found.texts["5.1"].whole == "so far"
 
 
-def test_a_summary_without_items_is_a_prompt_for_the_next_one() -> None:
+def test_a_summary_of_other_words_is_a_prompt_for_the_next_one() -> None:
     found = parsed(meta(), user("a"), summarised("so far"), user("b"), summarised("more"))
     assert control(found, "4").kept == ("1", "2.1", "3", "4.1")
 

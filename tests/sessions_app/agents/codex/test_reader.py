@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sessions_app.agents.codex import records
 from sessions_app.agents.codex.agent import OLDER_READER, READER
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.provider_rules import ProviderRule, violations
@@ -107,6 +108,24 @@ def test_rollbacks_count_one_after_the_other() -> None:
     )
     assert found.ids(READER) == ["1", "5", "6"]
     assert found.ids(OLDER_READER) == ["1", "2", "5", "6"]
+
+
+def test_a_rollback_past_a_summary_without_items_counts_it_in_older_versions_only() -> None:
+    found = parsed(
+        meta(), user("a"), user("b"), summarised("s"), user("c"), answer("d"), user("e"), rolled_back(3)
+    )
+    assert found.ids(READER) == ["1"]
+    assert found.ids(OLDER_READER) == ["1", "2"]
+
+
+def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch: pytest.MonkeyPatch) -> None:
+    opening = "Of another model: "
+    monkeypatch.setattr(records, "SUMMARY_OPENING", (len(opening), records.digest_of_text(opening)))
+    first, second = summarised(f"{opening}first"), summarised(f"{opening}second")
+    found = parsed(meta(), user("a"), first, user("b"), answer("c"), second, user("d"))
+    for reader in (READER, OLDER_READER):
+        assert kept(found.sent(reader)) == ["a", "b", "Of another model: second", "d"]
+    assert kept(parsed(meta(), user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
 
 
 def test_a_compaction_after_a_rollback_counts_alone() -> None:
