@@ -133,12 +133,9 @@ class SessionWriter(Protocol):
         ...
 
 
-class ContextWriter:
-    """What most writers have in common: a reader rebuilds the context that they record a deletion from, they may touch
-    every entry of it, every version honours them in the same way, and applies all targets."""
-
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+class PlainWriter:
+    """What most writers have in common: they may touch every entry, every version honours them in the same way, and
+    applies all targets."""
 
     @property
     def universal(self) -> Self:
@@ -151,6 +148,13 @@ class ContextWriter:
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         del branch, targets
         return ()
+
+
+class ContextWriter(PlainWriter):
+    """A writer that records a deletion from the context that its reader rebuilds."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
 
 
 @runtime_checkable

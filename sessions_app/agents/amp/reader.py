@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.changes import NewFile, WriteFacts
+from sessions_app.agents.changes import NewFile, PlainWriter, WriteFacts
 from sessions_app.sessionlog.context import ActiveContext, keep
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.protection import Protection
-from sessions_app.sessionlog.targets import Target
 
 
 class AmpReader:
@@ -28,7 +26,7 @@ class AmpReader:
         return ActiveContext(self.name, tuple(message for message in messages if message is not None), None)
 
 
-class HandoffWriter:
+class HandoffWriter(PlainWriter):
     """Writes nothing: there is no form in which Amp would honour a deletion."""
 
     name: Final = "handoff"
@@ -39,14 +37,6 @@ class HandoffWriter:
     )
     undo: Final = "There is nothing to undo."
 
-    @property
-    def universal(self) -> HandoffWriter:
-        return self
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
-
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
         del branch, deletion
         raise BadInput(
@@ -54,7 +44,3 @@ class HandoffWriter:
             f"{facts.session} is a thread of Amp, which keeps its threads on its servers and imports none. Nothing was "
             "written. Start a new thread in Amp, and paste what you keep into it.",
         )
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, WriteFacts
+from sessions_app.agents.changes import Append, PlainWriter, WriteFacts
 from sessions_app.agents.pi.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
 from .filters import effective_filters
@@ -19,21 +18,13 @@ ENTRY_TYPE: Final = "context_compaction"
 PROMPT_VERSION: Final = 1
 
 
-class ContextCompactionWriter:
+class ContextCompactionWriter(PlainWriter):
     """Appends the deletion as a separate entry; its targets stay in the file."""
 
     name: Final = "context-compaction"
     appends: Final = True
     effect: Final = "Appends one line to the session; Atomic leaves what it names out from then on."
     undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
-
-    @property
-    def universal(self) -> ContextCompactionWriter:
-        return self
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Append:
         line = new_line(

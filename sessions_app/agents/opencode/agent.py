@@ -76,7 +76,7 @@ class OpenCodeAgent(SessionFileAgent):
             "OpenCode 1.1 and newer",
             _READER,
             OpenCodeRules(_READER),
-            (DeleteWriter(_READER), PruneWriter(_READER), RowForkWriter(_READER)),
+            (DeleteWriter(), PruneWriter(), RowForkWriter()),
             can_move_leaf=False,
         ),
     )

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from sessions_app.agents.changes import NewFile, RowChange, RowChanges, RowCopy, WriteFacts
+from sessions_app.agents.changes import NewFile, PlainWriter, RowChange, RowChanges, RowCopy, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
@@ -28,7 +28,6 @@ from .export import INFO, SUFFIX, ExportRow, export_of
 from .lines import MESSAGE, PART, REVERT, SESSION
 from .parser import ABORTED, CALL_SUFFIX
 from .parts import CLEARED, CLEARED_STATUS, COMPLETED
-from .reader import OpenCodeReader
 
 NO_TOKENS: Final = b'{"total":0,"input":0,"output":0,"reasoning":0,"cache":{"read":0,"write":0}}'
 _UNCOUNTED: Final = " The token count of the last reply becomes 0, so that OpenCode does not compact at once."
@@ -58,22 +57,11 @@ _QUOTE: Final = ord('"')
 _ID_LIMIT: Final = 1 << 48
 
 
-class RowWriter:
+class RowWriter(PlainWriter):
     """What the writers have in common."""
 
     name: ClassVar[str]
     appends: ClassVar[bool] = True
-
-    def __init__(self, reader: OpenCodeReader) -> None:
-        self._reader = reader
-
-    def protection(self, entry: Entry) -> Protection | None:
-        del entry
-        return None
-
-    def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
-        del branch, targets
-        return ()
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
         """Every part has one block: without it, nothing remains."""
@@ -87,10 +75,6 @@ class DeleteWriter(RowWriter):
     name = "delete"
     effect: Final = f"{_DELETED}, in one transaction.{_UNCOUNTED}"
     undo: Final = "To undo, the rows are put back from the backup."
-
-    @property
-    def universal(self) -> DeleteWriter:
-        return self
 
     def effect_through(self, address: str) -> str:
         return f"{_DELETED}.{_SERVED.format(address)}"
@@ -109,10 +93,6 @@ class PruneWriter(RowWriter):
     name = "prune"
     effect: Final = _PRUNED + _UNCOUNTED
     undo: Final = "To undo, the rows are put back from the backup."
-
-    @property
-    def universal(self) -> PruneWriter:
-        return self
 
     def effect_through(self, address: str) -> str:
         return _PRUNED + _SERVED.format(address)
@@ -154,10 +134,6 @@ class RowForkWriter(RowWriter):
         "it. This session is not changed." + _UNCOUNTED
     )
     undo: Final = "To undo, continue with this session instead; the new one can be deleted in OpenCode."
-
-    @property
-    def universal(self) -> RowForkWriter:
-        return self
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges | NewFile:
         deleted = {_row_id(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
