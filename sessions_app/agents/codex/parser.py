@@ -34,6 +34,7 @@ from .history import ItemHistory, digest_of
 from .records import (
     KNOWN_TYPES,
     REASONING,
+    SPAWN,
     count_of,
     describe_item,
     describe_line,
@@ -42,6 +43,7 @@ from .records import (
     is_introduced,
     item_of,
     name_of,
+    spawned_thread,
     summary_item,
 )
 
@@ -136,6 +138,8 @@ class RolloutParser:
         state.previous_id = entry.id
         if entry.is_message:
             entry = self._named(entry)
+            if entry.tool_name == SPAWN and entry.result_for is not None:
+                entry = msgspec.structs.replace(entry, subagent=spawned_thread(texts.whole))
             self._history.add(entry, item_of(data))
             self.state.extra["answer"] = _answer(entry, texts, self.state.extra.get("answer"))
         elif entry.kind is EntryKind.BOUNDARY:
@@ -295,18 +299,20 @@ def item_spans(raw: bytes) -> list[Span]:
 
 
 def header_of(data: Mapping[str, Any]) -> Header:
-    """The header that a line records. Its parent is the thread that it continues, by its id."""
+    """The header that a line records. Its parent is the thread that it continues, or that started it, by its id."""
     meta = item_of(data)
     base = meta.get("history_base")
     base_id = _shown(base.get("thread_id")) if isinstance(base, Mapping) else ""
     own_id = _shown(meta.get("id"))
-    parent = _shown(meta.get("forked_from_id")) or base_id
+    parent = _shown(meta.get("forked_from_id")) or base_id or _shown(meta.get("parent_thread_id"))
+    source = meta.get("source")
     return Header(
         id=own_id,
         version=VERSION,
         cwd=_shown(meta.get("cwd")),
         timestamp=_shown(meta.get("timestamp")),
         parent_session=parent if parent != own_id else "",
+        is_subagent=isinstance(source, Mapping) and "subagent" in source,
     )
 
 
@@ -332,7 +338,9 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         return None
     entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
     role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
-    return msgspec.structs.replace(entry, tool_name=place.tool_name, role=role), texts
+    return msgspec.structs.replace(
+        entry, tool_name=place.tool_name, subagent=place.subagent, role=role
+    ), texts
 
 
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:

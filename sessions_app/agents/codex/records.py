@@ -26,7 +26,7 @@ from sessions_app.sessionlog.entries import (
     Texts,
     tokens_of,
 )
-from sessions_app.sessionlog.jsjson import stringify, trim, utf16_length, well_formed
+from sessions_app.sessionlog.jsjson import parse, stringify, trim, utf16_length, well_formed
 
 KEY: Final = "codex"
 SUMMARY_OPENING: Final = (400, "a6684d9425a97ca71def32dc")
@@ -35,6 +35,8 @@ REASONING: Final = "reasoning"
 COMPACTED: Final = "compacted"
 """The type of a line that Codex's compaction writes, and of the summary on it if it has no items."""
 IMAGE_UNITS: Final = 4800
+SPAWN: Final = "spawn_agent"
+"""The tool that starts a subagent."""
 PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
 METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
 """The fields of an item that describe it and are not part of it."""
@@ -150,6 +152,15 @@ def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The item on a line."""
     payload = data.get("payload")
     return payload if isinstance(payload, Mapping) else {}
+
+
+def spawned_thread(output: str | None) -> str:
+    """The id of the thread that the output of SPAWN names; empty if it names none."""
+    try:
+        found = parse((output or "").encode("utf-8", "replace"))
+    except ValueError:
+        return ""
+    return _stored(found.get("agent_id")) if isinstance(found, dict) else ""
 
 
 # ---- items -----------------------------------------------------------------------------------------------

@@ -246,6 +246,26 @@ def test_an_output_has_the_name_of_its_tool() -> None:
     assert again[0].tool_name == "b"
 
 
+def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call() -> None:
+    named = json.dumps({"agent_id": "01a2-child", "nickname": "Locke"})
+    texts = [named, "no JSON", "[]", '{"agent_id": 7}', ["a list"]]
+    calls = [call(f"c{place}", "spawn_agent") for place in range(len(texts))]
+    outputs = [output(f"c{place}", text) for place, text in enumerate(texts)]
+    found = parsed(meta(), *calls, *outputs, call("c9"), output("c9", named))
+    results = [entry.subagent for entry in found.entries if entry.result_for is not None]
+    assert results == ["01a2-child", "", "", "", "", ""]
+
+
+def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
+    header = parsed(meta(parent_thread_id="parent", source=source)).log.header
+    assert header is not None
+    assert (header.parent_session, header.is_subagent) == ("parent", True)
+    header = parsed(meta(forked_from_id="parent", source="exec")).log.header
+    assert header is not None
+    assert not header.is_subagent
+
+
 # ---- boundaries -----------------------------------------------------------------------------------------------
 
 
