@@ -97,9 +97,11 @@ def size_of(row: Row) -> int:
 def identity_of(row: Row) -> str:
     """What changes whenever the line of a row does, as far as that shows without reading its data.
 
-    Data of the same size under the same `updated` is taken for unchanged. The client sets that with every change, but
-    another program may not. Such a change is not noticed by what has read the row before, until a row before it
-    changes; it cannot be overwritten unseen, because every write compares the exact data under the database's lock.
+    Missed is a change that keeps both the size of the data and `updated`. The client sets `updated` with every change;
+    a program that writes to the store itself may not. Texts are read from the row on demand, so pages show the change,
+    but the index keeps the estimate of the earlier text, and a plan that was reviewed before is not refused. What it
+    deletes is in the backup, exactly as it was then, and a write compares each row with what it backed up. A digest of
+    the data would double the time of each opening: 1.5 instead of 0.7 ms for a megabyte.
     """
     said = row.updated if row.data is None else row.data.decode("utf-8", "replace")
     return f"{row.id}:{row.length}:{said}"

@@ -166,6 +166,15 @@ def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: s
         continue_loading(loaded)
 
 
+def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore) -> None:
+    path = worked_session(store)
+    loaded = load_session(path)
+    store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
+    assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
+    entry = loaded.tree.entry("prt_0006")
+    assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
+
+
 def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore) -> None:
     path = worked_session(store)
     with closing(store.connect()) as client:
@@ -272,6 +281,35 @@ def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: s
     found = OPENCODE.discover(store.directory)
     assert not found.paths
     assert len(found.refused) == 1
+
+
+@pytest.mark.parametrize(
+    ("environment", "root"),
+    [
+        ({}, "~/.local/share/opencode"),
+        ({"XDG_DATA_HOME": "/data"}, "/data/opencode"),
+        ({"XDG_DATA_HOME": "data"}, "~/.local/share/opencode"),
+    ],
+)
+def test_sessions_are_sought_where_the_client_keeps_them(environment: dict[str, str], root: str) -> None:
+    assert OPENCODE.roots(environment) == (root,)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("opencode.db", True),
+        ("opencode-local.db", True),
+        ("opencode-feature-x.y_z.db", True),
+        ("opencode.db-wal", False),
+        ("other.db", False),
+        ("opencode-.db.bak", False),
+    ],
+)
+def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path, name: str, is_one: bool) -> None:
+    path = OpenCodeStore(tmp_path, name).session()
+    assert OPENCODE.discover(tmp_path).paths == ((path,) if is_one else ())
+    assert OPENCODE.database(path) == (path.parent if is_one else None)
 
 
 def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
