@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -42,8 +43,8 @@ class ServedDatabase:
     process: subprocess.Popen[str]
 
     def behave(self, **behaviour: object) -> None:
-        """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `spoil_at`, `die_at` and `add_at` are numbers of a
-        changing call, counted from 1; `raw` is the text of every answer."""
+        """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `spoil_at`, `stop_at`, `die_at` and `add_at` are
+        numbers of a changing call, counted from 1; `raw` is the text of every answer."""
         body = json.dumps(behaviour).encode()
         with urllib.request.urlopen(urllib.request.Request(self.url + CONTROL, body, method="POST")) as done:
             assert done.status == 200
@@ -61,7 +62,7 @@ def opencode_server(database: Path, password: str = "", user: str = "opencode") 
         try:
             yield ServedDatabase(process.stdout.readline().strip(), process)
         finally:
-            process.terminate()
+            process.kill()  # it may be stopped
 
 
 class ProtocolServer(ThreadingHTTPServer):
@@ -131,6 +132,8 @@ class ProtocolHandler(BaseHTTPRequestHandler):
         server.changes += 1
         if server.changes == behaviour.get("die_at"):
             os._exit(9)
+        if server.changes == behaviour.get("stop_at"):
+            os.kill(os.getpid(), signal.SIGSTOP)  # as Ctrl-Z does: the change is made when it continues
         fails_from = behaviour.get("fail_from", server.changes + 1)
         if server.changes == behaviour.get("fail_at") or server.changes >= fails_from:
             self._send(500, {"name": "UnknownError"})

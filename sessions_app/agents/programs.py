@@ -72,6 +72,13 @@ class AgentServer(Protocol):
         """
         ...
 
+    def require_answer(self) -> None:
+        """Require that it answers. A call that it left without one may still be waiting for it, and be made later.
+
+        Raises as `require_ready`.
+        """
+        ...
+
     def write(self, row: Mapping[str, Any]) -> None:
         """Change a row, or make it; the database shows what it then is. Raises as `require_ready`."""
         ...

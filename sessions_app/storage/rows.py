@@ -221,8 +221,9 @@ def _take_back(
     except RedlineError as fault:
         raise SystemFailure(
             "left_between",
-            f"{failure.message} Some rows may be changed, and could not be put back: {fault.message} {intent.backup} "
-            "has all of them as they were. Redline tries again when the session is next locked.",
+            f"A change of {locked.path} through the server at {intent.server} failed ({failure.code}). Some rows may "
+            f"be changed, and could not be put back: {fault.message} {intent.backup} has all of them as they were. "
+            "Redline tries again when the session is next locked.",
         ) from failure
 
 

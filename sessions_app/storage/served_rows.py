@@ -67,6 +67,7 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
             f"{_NOT_PUT_BACK} {database} is open in {describe(writers)}, and not only in the server at {address}. "
             f"Close it, or start that server. The rows are: {_states(agent, database, steps)}.",
         )
+    server.require_answer()
     with opened_database(database, _NOT_PUT_BACK) as connection:
         changed = list(_changed(agent, connection, database, steps))
     for step, found in reversed(changed):

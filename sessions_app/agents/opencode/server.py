@@ -106,6 +106,9 @@ class OpenCodeServer:
         for message_id, parts in by_message.items():
             self._require_kept(connection, message_id, parts)
 
+    def require_answer(self) -> None:
+        self._statuses()
+
     def write(self, row: PartRow) -> None:
         """Make a part what its row says."""
         part = {
@@ -120,11 +123,15 @@ class OpenCodeServer:
         self._call("DELETE", _place(row))
 
     def _require_idle(self) -> None:
-        status = self._call("GET", "/session/status", is_whole=True)
-        if not isinstance(status, Mapping):
-            raise self._not_understood("the status of its sessions")
-        if text_of(mapping_of(status.get(self.path.name)).get("type")) not in ("", IDLE):
+        if text_of(mapping_of(self._statuses().get(self.path.name)).get("type")) not in ("", IDLE):
             raise self._busy()
+
+    def _statuses(self) -> Mapping[str, Any]:
+        """What it is doing, by session."""
+        statuses = self._call("GET", "/session/status", is_whole=True)
+        if not isinstance(statuses, Mapping):
+            raise self._not_understood("the status of its sessions")
+        return statuses
 
     def _require_kept(self, connection: sqlite3.Connection, message_id: str, rows: Iterable[PartRow]) -> None:
         """Raise Conflict unless a message is shown with the parts it has, and these rows with all that they have."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from sessions_app.agents.opencode import server as server_module
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.agents.opencode.server import is_same_row
 from sessions_app.sessionlog.errors import RedlineError
@@ -216,6 +219,30 @@ def test_rows_that_others_have_changed_since_are_left_as_they_are(
     now = every_row(store.database)
     assert recovered(path, data) is RecoveryKind.UNRESOLVED
     assert every_row(store.database) == now
+
+
+def test_a_call_that_is_made_late_is_taken_back(
+    store: OpenCodeStore,
+    path: Path,
+    served: ServedDatabase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    steps, data = steps_of(store, "deleted"), tmp_path / "data"
+    before = every_row(store.database)
+    served.behave(stop_at=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(server_module, "SECONDS", 0.3)
+        with pytest.raises(RedlineError) as raised:
+            change(path, steps, served.url, data)
+    assert raised.value.code == "left_between"
+    served.process.send_signal(signal.SIGCONT)
+    deadline = time.monotonic() + 10
+    while is_as(store, before) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not is_as(store, before)
+    assert recovered(path, data) is RecoveryKind.NOT_MADE
+    assert is_as(store, before)
 
 
 @pytest.mark.parametrize("gone", ["database", "backup"])
