@@ -251,7 +251,8 @@ def _units(transcript: Transcript) -> Iterator[Unit]:
         if entry.position in answers and not entry.call_ids:
             continue
         if (entry.role != Role.ASSISTANT and not entry.call_ids) or not entry.blocks:
-            yield _unit(transcript, (Object(entry.position),), "output")
+            kind = "message" if entry.role == Role.ASSISTANT else "output"
+            yield _unit(transcript, (Object(entry.position),), kind)
             continue
         for slot, block in enumerate(entry.blocks):
             call = transcript.pairs.of_block(entry, slot)

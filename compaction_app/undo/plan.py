@@ -58,7 +58,7 @@ class UndoPlan:
     state: CompactionState
     way: UndoWay
     wanted: tuple[Target, ...]
-    """What was to come back; the rest of `back` belongs to the same tool calls."""
+    """What was to come back; the rest of `back` belongs with it."""
     back: tuple[Target, ...]
     """What comes back."""
     out_of_reach: tuple[Target, ...]

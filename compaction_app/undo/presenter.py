@@ -55,7 +55,7 @@ class UndoView:
     is_part: bool
     """Whether entries were chosen."""
     partners: int
-    """The deletions that come back because they belong to the same tool calls."""
+    """The deletions that come back because they belong with what was chosen, such as a result with its call."""
     confirmations: list[RequiredConfirmation]
     digest: str
 

@@ -276,7 +276,9 @@ class Stage:
             "commit-handoff": f"{self._approved('thread')}/commit",
         }
         for agent in ("codex", "opencode"):
-            self.pages[f"commit-{agent}"] = f"{self._approved(f'{agent}-open')}/commit"
+            run = self._approved(f"{agent}-open")
+            self.pages |= {f"review-{agent}": f"{run}/review", f"commit-{agent}": f"{run}/commit"}
+        self.pages["commit-writer-refused"] = f"{self.pages['commit-opencode']}?writer=prune"
         self.pages["commit-open-elsewhere"] = f"{self._approved('claude-open')}/commit?writer=boundary"
         for agent, writer in AGENTS.items():
             written = f"{agent}-written"

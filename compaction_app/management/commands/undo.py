@@ -89,7 +89,7 @@ class Command(RedlineCommand):
         if not plan.is_whole:
             self._list("back", (target for target in plan.back if target in wanted))
             self._list(
-                "back with it, of the same tool calls", (one for one in plan.back if one not in wanted)
+                "back with it, because they belong together", (one for one in plan.back if one not in wanted)
             )
         self._list("summarised since, stays out", plan.out_of_reach)
 

@@ -302,6 +302,17 @@ def test_every_requested_target_has_a_reason() -> None:
         assert origin.by_repair or origin.reason, target
 
 
+@pytest.mark.parametrize("content", ["I see. " * 50, [{"type": "text", "text": "I see. " * 50}]])
+def test_the_words_of_the_assistant_are_a_message_also_if_they_are_recorded_as_a_string(content: Any) -> None:
+    session = Session()
+    session.user("go")
+    said = session.message(role="assistant", content=content)
+    for turn in range(4):
+        session.user(f"on {turn}")
+    run = Run(session.prepare(compression_ratio=0.2))
+    assert run.reason(said).startswith("an old message of the assistant")
+
+
 def test_two_runs_are_equal() -> None:
     branch = work(Session(), 2, 150).read()
     runs = [Run(prepared(branch)) for _ in range(2)]

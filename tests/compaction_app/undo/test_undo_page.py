@@ -104,7 +104,7 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser: Client
     chosen = browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]})
     page = text_of(chosen)
     assert "Bring back 2 entries?" in page
-    assert "same tool call" in page
+    assert "comes back with it" in page
     undo(browser, run, target["entryId"])
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
