@@ -104,6 +104,8 @@ def commit_run(run: Run, writer: str) -> None:
 def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
     run = reviewed_run(path, writer)
     assert "output" in shown(f"/runs/{run.pk}/review")
+    commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
+    assert ("with a placeholder as the result" in commit) is (writer == "prune")
     commit_run(run, writer)
     assert shown(f"/runs/{run.pk}/result")
     for of in ("", "/timeline", "/backups"):
