@@ -36,7 +36,8 @@ WRITER_FAILS: Final = frozenset(
         "open_in_agent",
         "not_proven",
         "no_line_id",
-        "legacy_thread",
+        "archived_thread",
+        "newer_thread",
     }
 )
 """The failures of one writer that another one may not have."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from sessions_app.models import Session
 from tests.files import backdate
 from tests.html import text_of
 from tests.installation import Installation
+from tests.runs import approve_proposals, plan_session
 from tests.sessions_app.agents.codex.rollouts import THREAD, summarised, user, work
 
 
@@ -35,3 +37,13 @@ def test_an_archived_session_is_marked_and_not_forked(browser: Client, session: 
     assert ("Fork from before this point" in timeline) is not is_archived
     assert (command in timeline) is is_archived
     assert "Compact that instead" in timeline
+
+
+def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser: Client, session: Session) -> None:
+    backdate(work().save(Path(session.root.path)))
+    index_roots()
+    run = approve_proposals(plan_session(Session.objects.get(), preserve_recent=0))
+    shown = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
+    is_archived = "archived_sessions" in session.root.path
+    assert ("Codex does not resume what is beside it" in shown) is is_archived
+    assert ("Use the writer compacted" in shown) is is_archived
