@@ -127,6 +127,8 @@ def relatives_of(session: Session) -> Relatives:
 
 def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
     """The call of one of these sessions that started a subagent; None if none of them shows one."""
+    if not subagent.header_id:
+        return None
     for session, result in entries_naming(sessions, subagent.header_id):
         if result.subagent == subagent.header_id and result.result_for is not None:
             naming = (entry for _, entry in entries_naming([session], result.result_for))

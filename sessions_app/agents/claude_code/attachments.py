@@ -84,6 +84,7 @@ def shown_text(data: Mapping[str, Any]) -> str:
 def unrendered_text(attachment: Mapping[str, Any]) -> str:
     """The text that an attachment adds, without the client's words; empty if it adds none that is recorded."""
     value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
+    value = _object(value).get("contents", value)  # those of a resource
     if isinstance(value, list):
         texts = [
             block.get("text") if isinstance(block, dict) else block for block in value if not media_of(block)

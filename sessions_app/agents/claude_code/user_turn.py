@@ -32,7 +32,7 @@ def user_messages(lines: Sequence[SentLine], *, drops_blank_texts: bool) -> Iter
         if line.author is Author.CLIENT and ends_with_result and _can_end_result(line):
             results[-1] = with_text(results[-1], "\n\n".join(block["text"] for block in line.blocks))
         elif line.author is Author.CLIENT:
-            if not added and not results:
+            if not added and not results and all(map(is_text, line.blocks)):
                 *apart, last = line.blocks
                 yield from ({"role": "user", "content": [block]} for block in apart)
                 line = line._replace(blocks=[last])

@@ -107,6 +107,20 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, roo
     assert any(one.startswith(f"{address_of('a2')}/entries/") for one in started)
 
 
+def test_a_subagent_without_an_id_was_started_by_no_call(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", call("t1", "Agent"))
+    session.result("t1", "found")
+    subagent = ClaudeSession()
+    subagent.user("look around", isSidechain=True)
+    (root / "agent-x.jsonl").write_bytes(subagent.content)
+    add(root, session)
+    child = Session.objects.get(relative_path="agent-x.jsonl")
+    assert (child.is_subagent, child.header_id, child.parent_path) == (True, "", ID)
+    assert "started by" not in text_of(browser.get(child.get_absolute_url()))
+
+
 def test_a_call_that_names_a_subagent_without_a_session_has_no_link(browser: Client, root: Path) -> None:
     session = ClaudeSession()
     session.user("go")

@@ -101,7 +101,20 @@ def test_of_other_attached_data_no_byte_is_sent() -> None:
         "system: /x/doc.pdf",
     ]
     (_, system) = prompted(bare("a", "p1", type="mcp_resource", content={"contents": [{"blob": DATA}]}))
-    assert system == 'system: {"contents":[{"blob":"[3,004 bytes]"}]}'
+    assert system == 'system: [{"blob":"[3,004 bytes]"}]'
+
+
+def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message() -> None:
+    typed = bare("a", "p1", type="queued_command", prompt=[text("see"), IMAGE])
+    assert prompted(typed) == ["user: see | [image] | p1"]
+
+
+def test_of_a_resource_its_texts_are_sent() -> None:
+    contents = [{"uri": "u", "text": "one"}, {"uri": "v", "text": "two"}]
+    assert prompted(bare("a", "p1", type="mcp_resource", content={"contents": contents})) == [
+        "user: p1",
+        "system: one\ntwo",
+    ]
 
 
 # ---- what is shown -----------------------------------------------------------------------------------------
