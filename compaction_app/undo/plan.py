@@ -65,7 +65,10 @@ class UndoPlan:
     """What was to come back, but has been summarised since, so that later edits cannot bring it back."""
     without: ActiveContext
     """The context as it would be without the compaction."""
+    touched: Path
+    """The session that is written to, or deleted."""
     activity: Activity
+    """What others do with that one."""
     torn: TornLine | None
     needs: Mapping[str, RedlineError]
     """The confirmations it needs, by field of `UndoConfirmations`, each with the error raised if it is missing."""
@@ -161,6 +164,7 @@ def plan_undo(
         back=reachable,
         out_of_reach=out_of_reach,
         without=without,
+        touched=touched,
         activity=activity,
         torn=torn,
         needs=dict(_needs(str(touched), way, activity, torn)),
@@ -205,7 +209,7 @@ def _require_no_dependents(created: Path, reading: Reading) -> None:
 def require_undo_confirmations(plan: UndoPlan, confirmations: UndoConfirmations) -> None:
     """Raise ConfirmationNeeded for the first missing confirmation, and Conflict `open_in_agent`."""
     if plan.way is not UndoWay.FORK:
-        plan.activity.require_closed(plan.present.path)
+        plan.activity.require_closed(plan.touched)
     for name, failure in plan.needs.items():
         if not getattr(confirmations, name):
             raise failure

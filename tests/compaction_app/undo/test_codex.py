@@ -222,6 +222,17 @@ def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline: Insta
     assert scene.path.read_bytes() == content
 
 
+def test_the_refusal_to_delete_an_open_fork_names_the_fork(redline: Installation) -> None:
+    scene = codex_scene(redline, work(), "fork")
+    made = scene.compact().created
+    assert made is not None
+    backdate(made)
+    with open_in_codex(made), pytest.raises(RedlineError) as caught:
+        scene.undo()
+    assert (caught.value.code, caught.value.message.partition(" ")[0]) == ("open_in_agent", str(made))
+    assert made.exists()
+
+
 # ---- the client -----------------------------------------------------------------------------------------------
 
 
