@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from .context import Message
-from .entries import Role, Texts
+from .entries import Block, BlockType, Role, Texts
 
 _HEADINGS: Final = {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL_RESULT: "Tool result"}
 _FENCE: Final = "```"
@@ -21,11 +21,20 @@ def _section(message: Message, texts: Texts) -> str:
     if message.blocks is None:
         text = message.text(texts)
     else:
-        text = "\n\n".join(texts.block(block.index) for block in message.blocks if not block.is_thinking)
+        said = (block for block in message.blocks if not block.is_thinking)
+        text = "\n\n".join(_block_text(block, texts) for block in said)
     if not text.strip():
         return ""
     heading = f"## {_HEADINGS.get(message.role, message.role)}"
     return f"{heading}\n\n{_fenced(text) if message.role == Role.TOOL_RESULT else text}"
+
+
+def _block_text(block: Block, texts: Texts) -> str:
+    """The text of a block; of a call, its tool and its arguments."""
+    text = texts.block(block.index)
+    if block.type != BlockType.TOOL_CALL:
+        return text
+    return f"Called {text.removeprefix(f'{BlockType.TOOL_CALL} {block.call_id} ')}"
 
 
 def _fenced(text: str) -> str:

@@ -105,7 +105,7 @@ def test_what_is_kept_becomes_markdown(path: Path) -> None:
     kept = [message for message in messages if message.entry.result_for != "t2"]
     assert handoff(kept, loaded.texts(branch)) == (
         "## User\n\nLook.\n\n"
-        '## Assistant\n\nI look.\n\ntoolCall t1 Read {"path":"a"}\n\ntoolCall t2 Read {"path":"b"}\n\n'
+        '## Assistant\n\nI look.\n\nCalled Read {"path":"a"}\n\nCalled Read {"path":"b"}\n\n'
         "## Tool result\n\n````\n```one```\n````\n\n"
         "## User\n\nAnd then?\n\n"
         "## Assistant\n\nDone.\n"
