@@ -156,6 +156,14 @@ def test_a_compaction_says_what_asked_for_it(store: OpenCodeStore, auto: object,
     assert [one.trigger for one in controls if isinstance(one, BoundaryControl)] == [trigger]
 
 
+def test_a_summary_that_no_compaction_asked_for_is_a_reply(store: OpenCodeStore) -> None:
+    path = store.session()
+    asked = store.user("Sum it up.")
+    store.assistant(text("So far."), summary=True, parentID=asked)
+    store.assistant(text("And on."), summary=True)
+    assert sent(path) == [said("Sum it up."), replied("So far."), replied("And on.")]
+
+
 def test_a_part_is_as_old_as_it_says_or_as_its_message(store: OpenCodeStore) -> None:
     path = store.session()
     at = {"time": {"start": START + 60_000, "end": START + 61_000}}

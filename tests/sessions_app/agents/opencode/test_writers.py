@@ -87,3 +87,15 @@ def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(tmp_pat
         ids = [row["id"] for row in rows[table] if row["session_id"] == forked]
         assert ids
         assert all(one.startswith(prefix) and one not in before for one in ids)
+
+
+def test_a_fork_names_its_own_messages_and_leaves_other_references(tmp_path: Path) -> None:
+    store = OpenCodeStore(tmp_path / "opencode")
+    path = store.session()
+    asked = store.user("Go.")
+    for parent in (asked, "msg_elsewhere", 5, None):
+        store.assistant(text("Done."), parentID=parent)
+    forked = write_rows(path, "fork", (), tmp_path / "data").path.name
+    rows = [row for row in every_row(store.database)["message"] if row["session_id"] == forked]
+    named = [json.loads(row["data"]).get("parentID", "none") for row in rows]
+    assert named == ["none", rows[0]["id"], "msg_elsewhere", 5, None]
