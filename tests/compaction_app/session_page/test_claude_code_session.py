@@ -107,6 +107,25 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, roo
     assert any(one.startswith(f"{address_of('a2')}/entries/") for one in started)
 
 
+def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser: Client, root: Path) -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.reply("msg_1", call("t1", "Agent"))
+    session.result("t1", "found", toolUseResult={"agentId": "a1"})
+    add_subagent(root, "a1")
+    other = ID.replace("5", "6")
+    for path in [*root.rglob("*.jsonl")]:
+        copy = root / str(path.relative_to(root)).replace(ID, other)
+        copy.parent.mkdir(parents=True)
+        copy.write_bytes(path.read_bytes().replace(ID.encode(), other.encode()))
+    (root / f"{other}.jsonl").write_bytes(session.content.replace(ID.encode(), other.encode()))
+    for name, found in ((ID, add(root, session)), (other, Session.objects.get(header_id=other))):
+        page = browser.get(found.get_absolute_url())
+        started = [address for words, address in links(page) if words == "look around"]
+        assert len(started) == 2
+        assert all(f"/{name}/subagents/" in address for address in started)
+
+
 def test_a_subagent_without_an_id_was_started_by_no_call(browser: Client, root: Path) -> None:
     session = ClaudeSession()
     session.user("go")
