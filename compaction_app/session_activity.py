@@ -90,7 +90,8 @@ def activity_of(session: Session, state: FileState | None, now: datetime) -> Act
     server = agent.server(path, address)
     elsewhere = agent.open_elsewhere(path) if server is None else None
     if elsewhere is not None and address:
-        elsewhere = OpenElsewhere(f"{elsewhere.sentence}, not only in the server configured at {address}")
+        known = f"{elsewhere.sentence}, which is not, or not alone, the server configured at {address}"
+        elsewhere = elsewhere._replace(sentence=known)
     return Activity(
         is_recent=session.is_live(now, state.mtime_ns),
         writers=writers_of(state),

@@ -64,8 +64,8 @@ def put_back(path: Path, database: Path, steps: Sequence[RowStep], address: str)
     if server is None:
         raise Conflict(
             "open_in_agent",
-            f"{_NOT_PUT_BACK} {database} is open in {describe(writers)}, and not only in the server at {address}. "
-            f"Close it, or start that server. The rows are: {_states(agent, database, steps)}.",
+            f"{_NOT_PUT_BACK} {database} is open in {describe(writers)}, which is not, or not alone, the server at "
+            f"{address}. Close it, or start that server. The rows are: {_states(agent, database, steps)}.",
         )
     server.require_answer()
     with opened_database(database, _NOT_PUT_BACK) as connection:

@@ -187,6 +187,17 @@ def test_without_the_servers_address_nothing_is_written(
     assert everything(store) == now
 
 
+def test_a_process_at_another_address_is_not_called_the_configured_server(
+    store: OpenCodeStore, path: Path, redline: Installation
+) -> None:
+    before = everything(store)
+    configured = override_configuration(servers={"opencode": "http://127.0.0.1:9"})
+    with opencode_server(store.database), configured:
+        failure = refused(approved(path, "delete", *DELETED))
+    assert "which is not, or not alone, the server configured at http://127.0.0.1:9." in failure.message
+    assert everything(store) == before
+
+
 def test_beside_another_process_nothing_is_written(
     store: OpenCodeStore, path: Path, served: ServedDatabase
 ) -> None:
