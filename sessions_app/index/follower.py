@@ -24,6 +24,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.storage.discovery import discover, fault_of_root
+from sessions_app.storage.documents import DOCUMENT_SUFFIX
 from sessions_app.storage.nofollow import stat_file
 from sessions_app.storage.watcher import PathChanges, Watcher, databases_in
 from sessions_app.web.broadcast import SESSIONS, publish
@@ -229,8 +230,7 @@ class Follower:
         there = set()
         for path in found.paths:
             row = known.get(path)
-            changed_ns = found.changed_ns.get(path)
-            seen = _seen(path) if changed_ns is None else SeenFile(row.size if row else 0, changed_ns, 0)
+            seen = _seen_listed(path, row, found.changed_ns.get(path))
             if row is not None:
                 there.add(row.key)
             if seen is None or self._refused.get(path) == seen:
@@ -353,6 +353,16 @@ def _seen(path: Path) -> SeenFile | None:
     if not stat.S_ISREG(found.st_mode):
         return None
     return SeenFile(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _seen_listed(path: Path, row: IndexedFile | None, changed_ns: int | None) -> SeenFile | None:
+    """The state of a session for the comparison with the index, which has the size of rendered lines if there are any:
+    then only the time counts."""
+    size = row.size if row is not None else 0
+    if changed_ns is not None:
+        return SeenFile(size, changed_ns, 0)
+    seen = _seen(path)
+    return seen._replace(size=size) if seen is not None and path.suffix == DOCUMENT_SUFFIX else seen
 
 
 def _found_in(directories: Iterable[Path]) -> set[Path]:

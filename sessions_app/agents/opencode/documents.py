@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -58,7 +58,7 @@ class DocumentSource:
             found = stat_file(storage)
         self.identity = (found.st_dev, found.st_ino)
         self._rows = _rows_of(path, storage)
-        self.changed_ns = max(row.updated for row in self._rows)
+        self.changed_ns = changed_ns(path, storage)
         self.lines: Sequence[RenderedLine] = [
             RenderedLine(size_of(row), identity_of(row)) for row in self._rows
         ]
@@ -70,6 +70,37 @@ class DocumentSource:
     def _document(self, row: Row) -> Path:
         above = Path(MESSAGE, self._session) if row.type == MESSAGE else Path(PART, row.message_id)
         return self._storage / above / f"{row.id}{SUFFIX}"
+
+
+def changed_ns(path: Path, storage: Path) -> int:
+    """When a session was last changed, in nanoseconds: its own document, its newest message, or a part of that.
+
+    The client writes to no other; for whoever does, a change shows when the session is read. Raises BadInput
+    `no_such_file` and what inspecting the documents raises.
+    """
+    state = file_state(path)
+    if state is None:
+        raise BadInput("no_such_file", f"{path} does not exist. {NOTHING_READ} Check the path.")
+    times = [state.mtime_ns]
+    directory = storage / MESSAGE / path.stem
+    newest = max(_names(directory), default="")
+    if newest:
+        parts = storage / PART / newest.removesuffix(SUFFIX)
+        recorded = [file_state(directory / newest), *(file_state(parts / name) for name in _names(parts))]
+        times += [found.mtime_ns for found in recorded if found is not None]
+    return max(times)
+
+
+def _names(directory: Path) -> list[str]:
+    """The names of the documents in a directory; none if it is missing."""
+    with reported(directory, NOTHING_READ), suppress(FileNotFoundError), scan_directory(directory) as entries:
+        return [entry.name for entry in entries if _is_document(entry)]
+    return []
+
+
+def _is_document(entry: os.DirEntry[str]) -> bool:
+    is_named = entry.name.endswith(SUFFIX) and ID.match(entry.name.removesuffix(SUFFIX))
+    return bool(is_named) and entry.is_file(follow_symlinks=False)
 
 
 @contextmanager
@@ -100,12 +131,9 @@ def _documents(directory: Path, row_type: str) -> Iterator[Row]:
     with reported(directory, NOTHING_READ):
         try:
             with scan_directory(directory) as entries:
-                for entry in entries:
-                    row_id = entry.name.removesuffix(SUFFIX)
-                    is_named = row_id != entry.name and ID.match(row_id)
-                    if is_named and entry.is_file(follow_symlinks=False):
-                        state = entry.stat(follow_symlinks=False)
-                        found.append(Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
+                for entry in filter(_is_document, entries):
+                    state, row_id = entry.stat(follow_symlinks=False), entry.name.removesuffix(SUFFIX)
+                    found.append(Row(row_type, row_id, state.st_size, state.st_mtime_ns, directory.name))
         except FileNotFoundError:
             return
     yield from sorted(found, key=lambda row: row.id)

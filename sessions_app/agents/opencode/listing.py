@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from sessions_app.storage.discovery import Discovery, RefusedPath
 from sessions_app.storage.files import reported
 from sessions_app.storage.nofollow import scan_directory
 
-from .documents import SUFFIX
+from .documents import SUFFIX, changed_ns
 from .store import ID, is_database, listed_sessions
 
 STORE: Final = Path("storage", "session")
@@ -46,8 +47,11 @@ def discover(root: Path) -> Discovery:
                 refused.append(RefusedPath(root / name, f"has a session whose id is not usable: {one.id!r}"))
     for project in _names(root / STORE, unlisted):
         directory = root / STORE / project
-        documents = [directory / name for name in _names(directory, unlisted) if name.endswith(SUFFIX)]
-        paths += [path for path in documents if ID.match(path.stem)]
+        names = [name for name in _names(directory, unlisted) if name.endswith(SUFFIX)]
+        for path in (directory / name for name in names if ID.match(name.removesuffix(SUFFIX))):
+            paths.append(path)
+            with suppress(RedlineError):  # reading it reports it
+                changed[path] = changed_ns(path, root / STORE.parent)
     return Discovery(
         tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed
     )

@@ -30,7 +30,7 @@ from sessions_app.web import broadcast
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import place
 from tests.installation import Installation
-from tests.opencode_stores import OpenCodeStore
+from tests.opencode_stores import OpenCodeStore, documents
 from tests.paths import PROJECT
 from tests.processes import become_nobody, give_to_nobody, in_child
 from tests.wait import WAIT_SECONDS, wait_until
@@ -402,6 +402,37 @@ def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(
     while follower._waiting:
         follower.step()
     assert sorted(path.name for path in read) == ["ses_1", "ses_2"]
+
+
+def test_documents_are_read_again_only_if_they_have_changed(
+    follower: Follower, store: OpenCodeStore, root: Path
+) -> None:
+    older = [documents(root, store, name) for name in ("ses_1", "ses_2")]
+    follower._scan_roots()
+    while follower._waiting:
+        follower.step()
+    follower._scan_roots()
+    assert not follower._waiting
+    message = older[0].parents[2] / "message" / "ses_1" / "msg_9.json"
+    os.utime(place(message, b'{"role":"user"}'), ns=(2**60, 2**60))
+    follower._scan_roots()
+    assert [path for batch in follower._waiting for path in batch] == [older[0]]
+
+
+def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(
+    follower: Follower, root: Path, settings: Any
+) -> None:
+    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="amp")]})
+    message = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
+    thread = place(root / "T-1.json", json.dumps({"v": 1, "id": "T-1", "messages": [message]}).encode())
+    follower._scan_roots()
+    while follower._waiting:
+        follower.step()
+    follower._scan_roots()
+    assert not follower._waiting
+    os.utime(place(thread, thread.read_bytes().replace(b"Look.", b"Look again.")), ns=(2**60, 2**60))
+    follower._scan_roots()
+    assert [path for batch in follower._waiting for path in batch] == [thread]
 
 
 def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
