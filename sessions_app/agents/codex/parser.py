@@ -25,11 +25,12 @@ import msgspec
 
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts
-from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import Span, items, members
-from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
+from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, ParserState, Recorded
 
+from .header import VERSION, header_of
 from .history import ItemHistory, digest_of
 from .records import (
     KNOWN_TYPES,
@@ -44,12 +45,11 @@ from .records import (
     item_of,
     name_of,
     spawned_thread,
+    started_agent,
     summary_item,
 )
 
 WINDOW_LIMIT: Final = 1 << 31
-VERSION: Final = 1
-"""Codex does not number its format."""
 ROLLED_BACK: Final = "thread_rolled_back"
 SUMMARISED: Final = "compacted without items"
 """Triggers of boundaries that the reader completes."""
@@ -71,11 +71,20 @@ class RolloutParser:
     _history: ItemHistory = field(init=False)
     _open_calls: dict[str, str] = field(init=False)
     """The names of the tools of calls without an output, by the id of the call."""
+    _started_agents: dict[str, str] = field(init=False)
+    """The threads of the subagents that such calls started, by the id of the call."""
 
     def __post_init__(self) -> None:
         self.state.extra = dict(self.state.extra)
         self._history = ItemHistory(self.state.extra)
-        self._open_calls = self.state.extra["open_calls"] = dict(self.state.extra.get("open_calls", {}))
+        self._open_calls = self._own("open_calls")
+        self._started_agents = self._own("started_agents")
+
+    def _own(self, name: str) -> dict[str, str]:
+        """A dictionary of the state, copied: its previous holder may read on from it."""
+        own: dict[str, str] = dict(self.state.extra.get(name, {}))
+        self.state.extra[name] = own
+        return own
 
     @property
     def damaged(self) -> int:
@@ -131,6 +140,8 @@ class RolloutParser:
         entry, texts = describe_line(data, common, state.extra.get("provider", ""))
         if entry.is_beside:
             state.window = _window_in(item_of(data)) or state.window
+            if started := started_agent(item_of(data)):
+                self._started_agents[started[0]] = started[1]
             usage = self._new_report(entry.type, item_of(data))
             if usage is not None:
                 entry = msgspec.structs.replace(entry, usage=usage)
@@ -139,7 +150,8 @@ class RolloutParser:
         if entry.is_message:
             entry = self._named(entry)
             if entry.tool_name == SPAWN and entry.result_for is not None:
-                entry = msgspec.structs.replace(entry, subagent=spawned_thread(texts.whole))
+                subagent = spawned_thread(texts.whole) or entry.subagent
+                entry = msgspec.structs.replace(entry, subagent=subagent)
             self._history.add(entry, item_of(data))
             self.state.extra["answer"] = _answer(entry, texts, self.state.extra.get("answer"))
         elif entry.kind is EntryKind.BOUNDARY:
@@ -147,10 +159,14 @@ class RolloutParser:
         return (Recorded(entry, texts, data),)
 
     def _named(self, entry: Entry) -> Entry:
-        """An output with the name of the tool that was called."""
+        """An output with the name of the tool that was called, and the thread of the subagent that it started."""
         open_calls = self._open_calls
         if entry.result_for is not None:
-            return msgspec.structs.replace(entry, tool_name=open_calls.pop(entry.result_for, ""))
+            return msgspec.structs.replace(
+                entry,
+                tool_name=open_calls.pop(entry.result_for, ""),
+                subagent=self._started_agents.pop(entry.result_for, ""),
+            )
         for call_id in entry.call_ids():
             open_calls[call_id] = entry.tool_name
         return entry
@@ -298,24 +314,6 @@ def item_spans(raw: bytes) -> list[Span]:
     return items(raw, members(raw, payload.start)[ITEMS].start)
 
 
-def header_of(data: Mapping[str, Any]) -> Header:
-    """The header that a line records. Its parent is the thread that it continues, or that started it, by its id."""
-    meta = item_of(data)
-    base = meta.get("history_base")
-    base_id = _shown(base.get("thread_id")) if isinstance(base, Mapping) else ""
-    own_id = _shown(meta.get("id"))
-    parent = _shown(meta.get("forked_from_id")) or base_id or _shown(meta.get("parent_thread_id"))
-    source = meta.get("source")
-    return Header(
-        id=own_id,
-        version=VERSION,
-        cwd=_shown(meta.get("cwd")),
-        timestamp=_shown(meta.get("timestamp")),
-        parent_session=parent if parent != own_id else "",
-        is_subagent=isinstance(source, Mapping) and "subagent" in source,
-    )
-
-
 def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     """The entry at a position that is read again; None if there is none. `place` gives the position, and what other
     lines say of the entry."""
@@ -382,7 +380,3 @@ def _window_in(payload: Mapping[str, Any]) -> int | None:
 
 def _total(usage: object) -> int | None:
     return count_of(usage.get("total_tokens")) if isinstance(usage, Mapping) else None
-
-
-def _shown(value: object) -> str:
-    return well_formed(value) if isinstance(value, str) else ""

@@ -148,6 +148,16 @@ def summary_item(text: str) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
 
 
+def started_agent(payload: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The call that started a subagent, and the id of its thread, if an event says so: the output of the call does not
+    name the thread in newer versions."""
+    item = payload.get("item")
+    if not isinstance(item, Mapping) or item.get("kind") != "started":
+        return None
+    call_id, thread_id = item.get("id"), item.get("agent_thread_id")
+    return (call_id, thread_id) if isinstance(call_id, str) and isinstance(thread_id, str) else None
+
+
 def item_of(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """The item on a line."""
     payload = data.get("payload")

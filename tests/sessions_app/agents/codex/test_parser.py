@@ -256,6 +256,30 @@ def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call() -> None:
     assert results == ["01a2-child", "", "", "", "", ""]
 
 
+STARTED: Item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "agent_thread_id": "01a2-child"}
+
+
+@pytest.mark.parametrize(
+    ("item", "thread"),
+    [
+        (STARTED, "01a2-child"),
+        ({**STARTED, "kind": "finished"}, ""),
+        ({**STARTED, "id": 5}, ""),
+        ({**STARTED, "id": "other"}, ""),
+        ({**STARTED, "agent_thread_id": None}, ""),
+        ("text", ""),
+    ],
+)
+def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item: object, thread: str) -> None:
+    event = line("event_msg", {"type": "item_completed", "item": item})
+    found = parsed(meta(), call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
+    entry = found.entries[-1]
+    assert entry.subagent == thread
+    again = CODEX.read_again(found.line(entry), entry, 1)
+    assert again is not None
+    assert again[0].subagent == thread
+
+
 def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
     header = parsed(meta(parent_thread_id="parent", source=source)).log.header

@@ -1,0 +1,47 @@
+"""The page of a Codex thread: its subagents are linked with the calls that started them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from tests.html import addresses, text_of
+from tests.installation import Installation
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, answer, call, line, meta, output, user
+
+CHILD = "01a20000-0000-7000-8000-00000000000c"
+
+
+@pytest.fixture
+def sessions(redline: Installation, settings: Any) -> list[Session]:
+    """A thread, and that of a subagent that it started."""
+    directory = redline.home / ".codex" / "sessions"
+    settings.REDLINE = Configuration(roots=[RootSetting(path=directory, agent="codex")])
+    item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "agent_thread_id": CHILD}
+    started = line("event_msg", {"type": "item_completed", "item": item})
+    Rollout(meta(), user("Go."), call("c1", "spawn_agent"), started, output("c1"), answer("Done.")).save(
+        directory
+    )
+    child = Rollout(
+        meta(CHILD, parent_thread_id=THREAD, source={"subagent": {}}), user("Look around."), answer("x")
+    )
+    child.save(directory, f"rollout-2026-01-05T10-00-00-{CHILD}.jsonl")
+    index_roots()
+    return [Session.objects.get(header_id=thread) for thread in (THREAD, CHILD)]
+
+
+def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, sessions: list[Session]) -> None:
+    parent, child = (session.get_absolute_url() for session in sessions)
+    assert child not in addresses(browser.get("/"))
+    assert child in addresses(browser.get("/?show=subagents"))
+    shown = browser.get(f"{parent}?view=all")
+    assert child in addresses(shown)
+    assert "started the subagent Look around." in text_of(shown)
+    shown = browser.get(child)
+    assert f"{parent}/entries/2" in addresses(shown)
+    assert "started by spawn_agent" in text_of(shown)
