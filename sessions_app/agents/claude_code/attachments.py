@@ -17,6 +17,8 @@ from sessions_app.sessionlog.jsjson import stringify, utf16_length
 
 SNAPSHOT: Final = "prompt_snapshot"
 """The attachment that is not part of the conversation."""
+REMINDER: Final = "todo_reminder"
+"""The attachment of which nothing is sent unless it was rendered."""
 QUEUED: Final = "queued_command"
 FILES: Final = ("file", "directory", "nested_memory")
 """The attachments of what is in the project."""
@@ -83,6 +85,8 @@ def shown_text(data: Mapping[str, Any]) -> str:
 
 def unrendered_text(attachment: Mapping[str, Any]) -> str:
     """The text that an attachment adds, without the client's words; empty if it adds none that is recorded."""
+    if attachment.get("type") == REMINDER:
+        return ""
     value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
     value = _object(value).get("contents", value)  # those of a resource
     if isinstance(value, list):

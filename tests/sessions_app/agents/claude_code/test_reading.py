@@ -691,6 +691,7 @@ def test_a_reply_goes_on_after_what_is_said_beside_a_result() -> None:
     ("content", "expected"),
     [
         ({"type": "hook_success", "stdout": "noise", "content": ""}, None),
+        ({"type": "todo_reminder", "content": [{"content": "Test it.", "status": "pending"}]}, None),
         ({"type": "hook_success", "content": ["a", "b"]}, "a\nb"),
         ({"type": "file", "content": {"type": "text", "file": {"content": "inside"}}}, "inside"),
     ],
