@@ -44,7 +44,7 @@ class ServedDatabase:
 
     def behave(self, **behaviour: object) -> None:
         """From now on: `busy`; `fail_at`, `fail_from`, `lose_at`, `spoil_at`, `stop_at`, `die_at` and `add_at` are
-        numbers of a changing call, counted from 1; `raw` is the text of every answer."""
+        numbers of a changing call, counted from 1; `version`; `raw` is the text of every answer."""
         body = json.dumps(behaviour).encode()
         with urllib.request.urlopen(urllib.request.Request(self.url + CONTROL, body, method="POST")) as done:
             assert done.status == 200
@@ -114,6 +114,9 @@ class ProtocolHandler(BaseHTTPRequestHandler):
             is_busy = self.server.behaviour.get("busy")
             sessions = self.server.rows("SELECT id FROM session") if is_busy else []
             self._send(200, {row["id"]: {"type": "busy"} for row in sessions})
+            return
+        if place == ["global", "health"]:
+            self._send(200, {"healthy": True, "version": self.server.behaviour.get("version", "1.18.33")})
             return
         table = "message" if len(place) == 4 else "session"
         found = self.server.rows(f"SELECT * FROM {table} WHERE id = ?", place[-1])  # noqa: S608  # one of two

@@ -67,8 +67,8 @@ class AgentServer(Protocol):
         """Require that it serves the session as this connection sees it, is not working on it, and can write these rows
         again without loss.
 
-        Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password`,
-        SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
+        Raises Conflict `open_in_agent`, `session_busy`, `other_database` and `not_kept`, BadInput `server_password` and
+        `server_version`, SystemFailure `server_unreachable`, `server_failed` and `not_understood`.
         """
         ...
 

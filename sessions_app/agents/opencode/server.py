@@ -1,5 +1,6 @@
 """EDGE: a running OpenCode server on this machine: parts of one session are changed through its HTTP interface.
 
+    GET    /global/health                      {"version": "1.18.33", …}
     GET    /session/status                     {"ses_1": {"type": "busy"}}; an idle session is not in it
     GET    /session/ses_1                      {"id": "ses_1", "time": {"created": …}, …}
     GET    /session/ses_1/message/msg_1        {"info": {"id": "msg_1", …}, "parts": [{"id": "prt_1", …}, …]}
@@ -7,10 +8,11 @@
     DELETE /session/ses_1/message/msg_1/part/prt_1    true, also if there is none
 
 A part is written with the fields that the server knows, and shown with the same ones: what it shows of a part is what
-it would keep. It sets `time_updated`, and `time_created` of a part that it makes again. Messages cannot be changed.
+it would keep. Older servers show all that a row has, and lose it when they write: they are not used. A write sets
+`time_updated`, and `time_created` of a part that is made again. Messages cannot be changed.
 
-The password is that of the client's own environment variables. It goes to no process but the one that listens at the
-configured address and alone has the session's database open.
+The password is that of the client's own environment variables. It is sent only after the process that listens at the
+configured address was found to be the only other one that has the session's database open.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import base64
 import http.client
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterable, Mapping
@@ -47,10 +50,17 @@ ANSWER_LIMIT: Final = 1 << 28
 """Bytes of an answer that are read."""
 PIECE: Final = 1 << 16
 IDLE: Final = "idle"
+OLDEST: Final = (1, 18, 33)
+"""The oldest version that is known to show of a part what it would keep."""
+_VERSION: Final = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})(?![\d.])")
 _TIMES: Final = frozenset({"time_created", "time_updated"})
 _COLUMNS: Final = frozenset({"id", "sessionID", "messageID"})
 """The fields of a shown part that are columns of its row."""
 _UNCHANGED: Final = "Nothing was written."
+_OTHER_WAYS: Final = (
+    "Close OpenCode first, so that the rows themselves are changed, or write a new session with the "
+    "writer fork."
+)
 
 PartRow = Mapping[str, Any]
 
@@ -94,6 +104,7 @@ class OpenCodeServer:
                 f"The server at {self.address} is not, or no longer, the only process that has {self.path.parent} "
                 f"open. {_UNCHANGED} Close the others, or write a new session with the writer fork.",
             )
+        self._require_version()
         session = row_of(connection, SESSION, self.path.name) or {}
         shown = mapping_of(self._call("GET", ""))
         created = mapping_of(shown.get("time")).get("created")
@@ -121,6 +132,16 @@ class OpenCodeServer:
 
     def delete(self, row: PartRow) -> None:
         self._call("DELETE", _place(row))
+
+    def _require_version(self) -> None:
+        version = text_of(mapping_of(self._call("GET", "/global/health", is_whole=True)).get("version"))
+        numbers = _VERSION.match(version)
+        if numbers is None or tuple(map(int, numbers.groups())) < OLDEST:
+            raise BadInput(
+                "server_version",
+                f"The server at {self.address} is OpenCode {version[:40] or 'of an unknown version'}. Only those from "
+                f"{'.'.join(map(str, OLDEST))} on show what they would keep of a part. {_UNCHANGED} {_OTHER_WAYS}",
+            )
 
     def _require_idle(self) -> None:
         if text_of(mapping_of(self._statuses().get(self.path.name)).get("type")) not in ("", IDLE):
@@ -150,8 +171,7 @@ class OpenCodeServer:
                 raise Conflict(
                     "not_kept",
                     f"The part {row['id']} in {self.path.parent} has fields that the server at {self.address} does not "
-                    f"know and would lose. {_UNCHANGED} Close OpenCode first, so that the row itself is changed, or "
-                    "write a new session with the writer fork.",
+                    f"know and would lose. {_UNCHANGED} {_OTHER_WAYS}",
                 )
 
     @cached_property
@@ -182,8 +202,8 @@ class OpenCodeServer:
         if status != http.client.OK:
             raise SystemFailure(
                 "server_failed",
-                f"The server at {self.address} answered {method} {target} with the status {status}. {_UNCHANGED} Close "
-                "OpenCode first, so that the rows themselves are changed, or write a new session with the writer fork.",
+                f"The server at {self.address} answered {method} {target} with the status {status}. {_UNCHANGED} "
+                f"{_OTHER_WAYS}",
             )
         try:
             return parse(content)

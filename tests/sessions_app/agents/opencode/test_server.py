@@ -124,6 +124,28 @@ def test_a_server_that_shows_something_else_is_refused(
         assert refusal(lambda: server.require_ready(copy, [row])) == code
 
 
+@pytest.mark.parametrize(
+    ("version", "is_used"),
+    [
+        ("1.18.33", True),
+        ("1.18.40", True),
+        ("1.20.0", True),
+        ("2.0.0-beta", True),
+        ("1.18.32", False),
+        ("1.2.27", False),
+        ("0.0.0-dev-202601010000", False),
+        ("local", False),
+        ("", False),
+    ],
+)
+def test_an_older_server_is_refused(path: Path, served: ServedDatabase, version: str, is_used: bool) -> None:
+    served.behave(version=version)
+    if is_used:
+        require_ready(path, served.url)
+    else:
+        assert refusal(lambda: require_ready(path, served.url)) == "server_version"
+
+
 def test_a_busy_session_is_refused(path: Path, served: ServedDatabase) -> None:
     served.behave(busy=True)
     assert refusal(lambda: require_ready(path, served.url)) == "session_busy"
@@ -136,9 +158,9 @@ def test_a_busy_session_is_refused(path: Path, served: ServedDatabase) -> None:
         ("", "not_understood"),
         ('{"id": 1', "not_understood"),
         ("NaN", "not_understood"),
-        ("[]", "other_database"),
-        ("1", "other_database"),
-        ('{"id": "ses_1", "time": {"created": 1}}', "other_database"),
+        ("[]", "server_version"),
+        ("1", "server_version"),
+        ('{"version": "1.18.33", "id": "ses_1", "time": {"created": 1}}', "other_database"),
     ],
 )
 def test_an_answer_of_something_else_is_refused(
