@@ -289,9 +289,15 @@ class ArticleMaker:
     def _author(self, entry: TranscriptEntry | None, target: Target) -> str:
         if entry is None:
             return "unknown"
-        slot = entry.slot(target.block_index) if target.block_index is not None else None
-        block_type = entry.blocks[slot].type if slot is not None else ""
+        blocks = [one for one in entry.blocks if target.block_index in (None, one.index)]
+        block_type = blocks[0].type if len(blocks) == 1 else ""
         return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.entry_type)
+
+    def _other_side(self, entry: TranscriptEntry, target: Target) -> str:
+        """What goes with an item: a call or a result, or an entry that the agent's rules tie to it."""
+        if entry.role == Role.TOOL_RESULT:
+            return "its result"
+        return "its call" if entry.call_ids else self._author(entry, target)
 
     # ---- words ------------------------------------------------------------------------------------------
 
@@ -309,7 +315,7 @@ class ArticleMaker:
         if item.source == Proposal.Source.HOOK:
             return "proposed by a hook"
         if item.source == Proposal.Source.REPAIR:
-            return "goes along with the call's other side"
+            return "goes along with another deletion"
         return f"{self._planner} planner"
 
     def _pairs(self, item: ReviewItem) -> Iterator[Named]:
@@ -328,7 +334,7 @@ class ArticleMaker:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
                 after = f"goes with it, −{tokens_of(entry, target):,}"
-            yield self._named("its result" if entry.role == Role.TOOL_RESULT else "its call", target, after)
+            yield self._named(self._other_side(entry, target), target, after)
 
     def _kept_by(self, refusal: Refusal) -> Named | None:
         if refusal.target is None:
