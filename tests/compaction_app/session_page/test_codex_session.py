@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
 
 from redline.configuration import Configuration, RootSetting
-from sessions_app.index.indexer import index_roots
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.html import addresses, text_of
 from tests.installation import Installation
-from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, answer, call, line, meta, output, user
+from tests.runs import plan_session
+from tests.sessions_app.agents.codex.rollouts import (
+    THREAD,
+    Rollout,
+    answer,
+    call,
+    line,
+    meta,
+    output,
+    reasoning,
+    user,
+)
 
 CHILD = "01a20000-0000-7000-8000-00000000000c"
+OTHER = "01a20000-0000-7000-8000-00000000000d"
 
 
 @pytest.fixture
@@ -45,3 +59,19 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, ses
     shown = browser.get(child)
     assert f"{parent}/entries/2" in addresses(shown)
     assert "started by spawn_agent" in text_of(shown)
+
+
+def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(
+    browser: Client, sessions: list[Session]
+) -> None:
+    talk = [
+        [reasoning(f"r{n}", f"rs_{n}"), call(f"c{n}"), output(f"c{n}", "x" * 900), user("On.")]
+        for n in range(4)
+    ]
+    path = Rollout(meta(OTHER), user("Go."), *chain.from_iterable(talk), answer("Done.")).save(
+        Path(sessions[0].path).parent, f"rollout-2026-01-05T10-00-01-{OTHER}.jsonl"
+    )
+    run = plan_session(index_file(path))
+    review = text_of(browser.get(f"/runs/{run.pk}/review"))
+    assert "thinking 2 goes with it" in review
+    assert "its call 3 goes with it" in review
