@@ -31,6 +31,8 @@ _DATA: Final = frozenset({"base64", "data", "blob"})
 PAGE_BYTES: Final = 100_000
 """The bytes of a document that are estimated like an image: about a page."""
 NAME_CHARACTERS: Final = 200
+LEVELS: Final = 20
+"""How deep data is looked for in a value: those that are recorded are nested by hundreds only to do harm."""
 
 
 class Media(NamedTuple):
@@ -114,20 +116,24 @@ def images_of(attachment: Mapping[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _without_data(value: Any) -> Any:
-    """A recorded value with the size of its data in the place of the data."""
+def _without_data(value: Any, levels: int = LEVELS) -> Any:
+    """A recorded value with the size of its data in the place of the data, down to this many levels."""
+    if levels == 0:
+        return value
     if isinstance(value, list):
-        return [_without_data(one) for one in value]
+        return [_without_data(one, levels - 1) for one in value]
     if not isinstance(value, dict):
         return value
     return {
-        name: f"[{_bytes_of(one):,} bytes]" if name in _DATA and isinstance(one, str) else _without_data(one)
+        name: f"[{_bytes_of(one):,} bytes]"
+        if name in _DATA and isinstance(one, str)
+        else _without_data(one, levels - 1)
         for name, one in value.items()
     }
 
 
 def _bytes_of(base64: str) -> int:
-    return len(base64) * 3 // 4 - base64[-2:].count("=")
+    return max(0, len(base64) * 3 // 4 - base64[-2:].count("="))
 
 
 def _object(value: object) -> Mapping[str, Any]:

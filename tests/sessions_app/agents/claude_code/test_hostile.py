@@ -179,3 +179,11 @@ def test_any_field_may_be_anything(field: str, kind: str) -> None:
             tree = CLAUDE_CODE.tree(entries)
             context = CURRENT.reader.rebuild(tree.branch(tree.leaf.id))
             list(CLAUDE_CODE.sent_messages(context, lambda one, raw=raw: raw[one.offset :][: one.length]))
+
+
+@pytest.mark.parametrize(("opening", "end"), [("[", "]"), ('{"content":', "}")])
+def test_an_attachment_may_be_nested_as_deeply_as_can_be_read(opening: str, end: str) -> None:
+    attachment = f'{{"type":"odd","content":{opening * 900}1{end * 900}}}'
+    line = f'{{"type":"attachment","uuid":"a","attachment":{attachment}}}\n'
+    (entry,) = parsed(line.encode())
+    assert entry.tokens > 0
