@@ -21,7 +21,7 @@ import msgspec
 
 from sessions_app.sessionlog.controls import BoundaryControl, NameControl
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, EntryKind, Role, Texts, tokens_of
-from sessions_app.sessionlog.jsjson import parse, well_formed
+from sessions_app.sessionlog.jsjson import parse, stringify, well_formed
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.raw_json import members
 from sessions_app.sessionlog.session import DAMAGE_KEPT, Damage, DamageKind, Header, ParserState, Recorded
@@ -129,7 +129,8 @@ class OpenCodeParser:
             return []
         self.state.header = header_of(row_id, data)
         if isinstance(data.get(INFO), dict):
-            self.state.extra[INFO] = data[INFO]
+            # As text: states are copied and stored by what cannot take it as deeply nested as it may be.
+            self.state.extra[INFO] = stringify(data[INFO])
         title = well_formed(text_of(data.get("title")))
         name = None if title.startswith(_DEFAULT_TITLES) else title
         entry = _entry(line, row_id, None, SESSION, kind=EntryKind.BESIDE, control=NameControl(name))

@@ -144,7 +144,7 @@ class RowForkWriter(RowWriter):
         uncounted = {change.row_id: change.after for change in _without_usage(branch, facts)}
         info = facts.state.extra.get(INFO)
         if info is not None:
-            forked = _forked_info(info, session_id, moment)
+            forked = _forked_info(parse(info.encode()), session_id, moment)
             exported = (_exported(entry, new_ids, uncounted, facts) for entry in rows)
             return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
         columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}

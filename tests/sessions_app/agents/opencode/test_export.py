@@ -193,3 +193,16 @@ def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(
     assert redline.call("undo", made, "--yes").code == 0
     assert not forked.exists()
     assert made.read_bytes() == before
+
+
+def test_a_deeply_nested_description_is_kept(
+    redline: Installation, store: OpenCodeStore, tmp_path: Path
+) -> None:
+    made = exported(worked_session(store, turns=6), tmp_path / "export.json")
+    more = b'"more":%s1%s' % (b"[" * 900, b"]" * 900)
+    made.write_bytes(made.read_bytes().replace(b'},"messages":', b',%s},"messages":' % more, 1))
+    done = redline.call("compact", backdate(made), "--yes")
+    assert done.code == 0, done.err
+    (forked,) = tmp_path.glob("ses_*.json")
+    assert more in forked.read_bytes()
+    assert redline.call("index", tmp_path).code == 0
