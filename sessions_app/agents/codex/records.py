@@ -41,8 +41,19 @@ PASSTHROUGH: Final = "internal_chat_message_metadata_passthrough"
 METADATA: Final = frozenset({PASSTHROUGH, "metadata"})
 """The fields of an item that describe it and are not part of it."""
 INJECTED_KIND: Final = "environments."
-INJECTED_TEXTS: Final = ("<environment_context>", "# AGENTS.md instructions", "<user_instructions>")
-"""How the texts begin that Codex adds in the role of the user."""
+INJECTED_TEXTS: Final = (
+    "# AGENTS.md instructions",
+    "<environment_context>",
+    "<skill>",
+    "<subagent_notification>",
+    "<turn_aborted>",
+    "<user_instructions>",
+    "<user_shell_command>",
+)
+"""How the texts begin that Codex adds in the role of the user, in any case and after blanks. They are no prompts: no
+rollback counts them, and no summary without items keeps them."""
+_INJECTED_TEXTS: Final = tuple(map(str.lower, INJECTED_TEXTS))
+_LONGEST_OPENING: Final = max(map(len, INJECTED_TEXTS))
 _TEXTS: Final = frozenset({"input_text", "output_text", "summary_text", "reasoning_text", "text"})
 
 
@@ -194,7 +205,7 @@ def _is_injected(item: Mapping[str, Any]) -> bool:
         return True
     first = item["content"][0] if item["content"] else None
     text = first.get("text") if isinstance(first, Mapping) else None
-    return isinstance(text, str) and text.startswith(INJECTED_TEXTS)
+    return isinstance(text, str) and text.lstrip()[:_LONGEST_OPENING].lower().startswith(_INJECTED_TEXTS)
 
 
 def _reasoning(item: Mapping[str, Any]) -> _Content:

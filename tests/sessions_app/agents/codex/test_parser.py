@@ -62,6 +62,13 @@ def described(item: Item) -> Any:
         (environment(), Role.INJECTED, "<environment_context>here"),
         (user("# AGENTS.md instructions for /x"), Role.INJECTED, "# AGENTS.md instructions for /x"),
         (user("<user_instructions>x"), Role.INJECTED, "<user_instructions>x"),
+        (user("<turn_aborted>x"), Role.INJECTED, "<turn_aborted>x"),
+        (user(" \n<Turn_Aborted>x"), Role.INJECTED, " \n<Turn_Aborted>x"),
+        (user("<user_shell_command>ls"), Role.INJECTED, "<user_shell_command>ls"),
+        (user("<subagent_notification>x"), Role.INJECTED, "<subagent_notification>x"),
+        (user("<skill>x"), Role.INJECTED, "<skill>x"),
+        (user("<turn_abort>x"), Role.USER, "<turn_abort>x"),
+        (user("about <turn_aborted>"), Role.USER, "about <turn_aborted>"),
         (reasoning("because"), Role.ASSISTANT, "because"),
         (call("c1", cmd="ls"), Role.ASSISTANT, 'toolCall c1 exec_command {"cmd": "ls"}'),
         (

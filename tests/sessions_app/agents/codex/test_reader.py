@@ -128,6 +128,14 @@ def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch:
     assert kept(parsed(meta(), user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
 
 
+def test_a_note_of_codex_is_no_message_of_the_user() -> None:
+    note = user("<turn_aborted>interrupted</turn_aborted>")
+    found = parsed(meta(), user("a"), note, user("b"), note, rolled_back(1))
+    assert found.ids(READER) == ["1"]
+    assert found.ids(OLDER_READER) == ["1", "2"]
+    assert kept(parsed(meta(), user("a"), note, summarised("so far")).sent()) == ["a", "so far"]
+
+
 def test_a_compaction_after_a_rollback_counts_alone() -> None:
     found = parsed(
         meta(), user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")
