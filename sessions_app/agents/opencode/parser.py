@@ -184,7 +184,8 @@ class OpenCodeParser:
         if recorded_type == "compaction" and message.role == "user":
             trigger = "auto" if part.get("auto") is True else "manual"
             compactions = self.state.extra.setdefault("compactions", {})
-            compactions[message.id] = {"tail": text_of(part.get("tail_start_id")), "trigger": trigger}
+            tail = well_formed(text_of(part.get("tail_start_id")))
+            compactions[message.id] = {"tail": tail, "trigger": trigger}
         common: dict[str, Any] = {
             "timestamp": timestamp_of(_started(part)) or message.timestamp,
             "model": message.model,

@@ -321,6 +321,13 @@ def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store: OpenCod
         assert words in text_of(answer)
 
 
+def test_a_compaction_that_names_no_possible_message_is_indexed(store: OpenCodeStore) -> None:
+    path = store.session("ses_2")
+    asked = store.user({"type": "compaction", "auto": True, "tail_start_id": "\ud800"}, session_id="ses_2")
+    store.assistant("The summary.", summary=True, parentID=asked, session_id="ses_2")
+    assert "The summary." in shown(index_file(path).get_absolute_url())
+
+
 def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> None:
     path = store.session("ses_2")
     address = index_file(path).get_absolute_url()
