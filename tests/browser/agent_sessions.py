@@ -43,25 +43,27 @@ class AgentHome:
     @property
     def roots(self) -> list[dict[str, str]]:
         """The roots for a server that looks for them here."""
-        places = {
-            "claude-code": self.home / ".claude" / "projects",
-            "codex": self.home / ".codex" / "sessions",
-            "opencode": self.home / ".local" / "share" / "opencode",
-            "amp": self.home / ".local" / "share" / "amp" / "threads",
-        }
-        return [{"path": str(path), "agent": agent} for agent, path in places.items()]
+        places = [
+            ("claude-code", self.home / ".claude" / "projects"),
+            ("codex", self.home / ".codex" / "sessions"),
+            ("codex", self.home / ".codex" / "archived_sessions"),
+            ("opencode", self.home / ".local" / "share" / "opencode"),
+            ("amp", self.home / ".local" / "share" / "amp" / "threads"),
+        ]
+        return [{"path": str(path), "agent": agent} for agent, path in places]
 
     def claude(self, number: int, content: bytes) -> Path:
         """A session of Claude Code with this number in its id."""
         path = self.home / ".claude" / "projects" / "-home-dev-project" / f"{claude_id(number)}.jsonl"
         return place(path, content.replace(SESSION_ID.encode(), claude_id(number).encode()))
 
-    def codex(self, number: int, rollout: bytes) -> Path:
-        """A thread of Codex with this number in its id."""
-        directory = self.home / ".codex" / "sessions" / "2026" / "01" / "05"
+    def codex(self, number: int, rollout: bytes, directory: str = "sessions/2026/01/05") -> Path:
+        """A thread of Codex with this number in its id, in one of its directories."""
         own = codex_id(number)
         content = rollout.replace(rollouts.THREAD.encode(), own.encode())
-        return place(directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content)
+        return place(
+            self.home / ".codex" / directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content
+        )
 
     @cached_property
     def opencode(self) -> OpenCodeStore:

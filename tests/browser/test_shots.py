@@ -270,6 +270,8 @@ class Stage:
             "session-amp": self.at("thread"),
             "timeline-claude": f"{claude}/timeline",
             "timeline-codex": f"{codex}/timeline",
+            "session-archived": self.at("codex-archived"),
+            "timeline-archived": f"{self.at('codex-archived')}/timeline",
             "doctor-claude": f"{self.at('claude-damaged')}/doctor",
             "doctor-codex": f"{self.at('codex-damaged')}/doctor",
             "compact-opencode": f"{opencode}/compact",
@@ -290,6 +292,7 @@ class Stage:
                 f"undo-{agent}": f"{run}/undo",
                 f"session-{written}": f"{self.at(written)}?view=removed",
             }
+        self.pages["backups-codex"] = f"{self.at('codex-written')}/backups"
         self.pages["backups-opencode"] = f"{self.at('opencode-written')}/backups"
         self.pages["timeline-opencode"] = f"{self.at('opencode-written')}/timeline"
 
@@ -351,6 +354,7 @@ def place_agents(agents: AgentHome) -> None:
     agents.codex(2, codex_thread(title("codex-open")).content)
     agents.codex(3, codex_thread(title("codex-written")).content)
     agents.codex(4, damaged(codex_thread(title("codex-damaged")).content))
+    agents.codex(5, compacted_codex_thread(title("codex-archived")).content, "archived_sessions")
     for name in ("talk", "open", "written"):
         opencode_session(agents.opencode, f"ses_{name}", title(f"opencode-{name}"))
     agents.amp()
