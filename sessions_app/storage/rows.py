@@ -278,8 +278,7 @@ def require_closed(database: Path) -> None:
     if writers:
         raise Conflict(
             "open_in_agent",
-            f"{database} is open in {describe(writers)}. {NOTHING_WRITTEN} Close it there first, or write a new "
-            "session with the writer fork.",
+            f"{database} is open in {describe(writers)}. {NOTHING_WRITTEN} Close it there first.",
         )
 
 

@@ -50,7 +50,8 @@ _NOT_COPIED: Final = {
 """The columns of a session that a copy of it begins without."""
 _NOT_EXPORTED: Final = ("parentID", "revert", "share")
 """What the export of a session says, and that of a copy of it does not."""
-_CURATED: Final = " (curated)"
+_CURATED: Final = " (curated with Redline)"
+_COPIED: Final = " (forked with Redline)"
 _REFERENCES: Final = ("parentID", "tail_start_id")
 """The fields of data that name a message."""
 _QUOTE: Final = ord('"')
@@ -142,13 +143,14 @@ class RowForkWriter(RowWriter):
         session_id = f"ses_{_descending(facts.new_id())}"
         moment = int(facts.written_at.timestamp() * 1000)
         uncounted = {change.row_id: change.after for change in _without_usage(branch, facts)}
+        ending = _CURATED if deleted else _COPIED
         info = facts.state.extra.get(INFO)
         if info is not None:
-            forked = _forked_info(parse(info.encode()), session_id, moment)
+            forked = _forked_info(parse(info.encode()), session_id, ending, moment)
             exported = (_exported(entry, new_ids, uncounted, facts) for entry in rows)
             return NewFile(f"{session_id}{SUFFIX}", export_of(forked, exported))
         columns = {"id": session_id, **_NOT_COPIED, "time_created": moment, "time_updated": moment}
-        session = RowCopy(SESSION, session_id, facts.session.name, columns, {"title": _CURATED})
+        session = RowCopy(SESSION, session_id, facts.session.name, columns, {"title": ending})
         copies = (_copy(entry, session_id, new_ids, uncounted, facts) for entry in rows)
         return RowChanges((), (session, *copies), session_id)
 
@@ -171,11 +173,11 @@ def _copy(
     return RowCopy(_table(entry), new_ids[entry.id], entry.id, columns)
 
 
-def _forked_info(info: Mapping[str, Any], session_id: str, moment: int) -> dict[str, Any]:
+def _forked_info(info: Mapping[str, Any], session_id: str, ending: str, moment: int) -> dict[str, Any]:
     """What an export of a fork says of the session, from what the export that it is made of says."""
     kept = {name: value for name, value in info.items() if name not in _NOT_EXPORTED}
-    title, times = f"{info.get('title', '')}{_CURATED}", {"created": moment, "updated": moment}
-    return {**kept, "id": session_id, "title": title, "time": times}
+    times = {"created": moment, "updated": moment}
+    return {**kept, "id": session_id, "title": f"{info.get('title', '')}{ending}", "time": times}
 
 
 def _exported(

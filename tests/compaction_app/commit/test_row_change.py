@@ -142,7 +142,7 @@ def test_a_fork_is_a_new_session_in_the_same_database(store: OpenCodeStore, path
     assert header is not None
     assert header.cwd == "/home/dev/project"
     titles = {row["id"]: row["title"] for row in everything(store)["session"]}
-    assert titles[made.name] == "A title (curated)"
+    assert titles[made.name] == "A title (curated with Redline)"
     assert Session.objects.filter(relative_path__endswith=made.name).exists()
 
 
