@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.core import parameters as normal
-from sessions_app.agents.base import AgentSettings
+from sessions_app.agents.agent_settings import AgentSettings
 from sessions_app.sessionlog.errors import BadInput
 
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")

@@ -5,12 +5,10 @@ The state of the branch comes from `branches`; the texts of a page are read from
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,7 +18,6 @@ from compaction_app.display.entry_items import (
     clamp,
     is_minor,
     items_of,
-    kind_of,
     minor_item,
     source_of,
     tied,
@@ -31,11 +28,10 @@ from compaction_app.models import Compaction
 from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.provider_rules import Breakage
 from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
-from sessions_app.storage.files import SessionReader, opened, pread
+from sessions_app.storage.files import SessionReader
 
 from .turn_sidebar import TurnSidebar, rail_of
 
@@ -46,8 +42,6 @@ RELATIVES_SHOWN: Final = 100
 DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
-WHOLE_CHARACTERS: Final = 400_000
-"""Characters of one text that are shown; the page says how many more there are."""
 OF_ENTRIES: Final = frozenset({DamageKind.MISSING_PARENT, DamageKind.CYCLE})
 """Faults of an entry's place in the tree. All others are of a line that is on no branch."""
 
@@ -356,44 +350,6 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         child = branch[next(place for place, one in enumerate(branch) if one.id == before) + 1]
         if child.number > tree.entry(entry_id).number and child.id not in undos:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
-
-
-# ---- one text, and the file ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WholeText:
-    """One text in full, up to WHOLE_CHARACTERS; `kind` as in `EntryItem`."""
-
-    entry_id: str
-    block: int | None
-    kind: str
-    text: str
-    left_out: int
-    companion: str = ""
-    """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
-
-
-def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
-    """The text of an entry or a block. Raises BadInput `unknown_entry` and `unknown_block`."""
-    entry = branch_state(session).tree.entry(entry_id)
-    texts = texts_of(session, [entry])[entry_id]
-    if block is not None and block >= len(texts.blocks):
-        raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
-    text = texts.block(block) if block is not None else texts.joined(entry.blocks)
-    kind = kind_of(entry, next((one for one in entry.blocks or () if one.index == block), None))
-    companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
-    if companion is not None:
-        text = _text_of_file(companion)
-    left_out = max(0, len(text) - WHOLE_CHARACTERS)
-    name = companion.name if companion is not None else ""
-    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], left_out, name)
-
-
-def _text_of_file(path: Path) -> str:
-    """The text of a file, of which at most four bytes for each character that is shown are read."""
-    with opened(path, os.O_RDONLY, "It was not read.") as fd:
-        return pread(fd, 0, 4 * WHOLE_CHARACTERS).decode("utf-8", "replace")
 
 
 def is_live(session: Session, now: datetime) -> bool:

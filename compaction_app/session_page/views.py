@@ -25,7 +25,8 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .forms import ReaderForm
 from .reader_selection import reindex, select_reader
-from .session_presenter import is_live, relatives_of, row_compactions, view_session, whole_text
+from .session_presenter import is_live, relatives_of, row_compactions, view_session
+from .whole_text import whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
 UNREADABLE: Final = {

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from django.conf import settings
 
-from sessions_app.agents.base import CompactionBudget
+from sessions_app.agents.agent_settings import CompactionBudget
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.registry import agent_with_reader, model_windows, version_installed
 from sessions_app.context_windows import Window, window_of

@@ -19,7 +19,7 @@ from .files import sha256_of
 
 
 class RowMark(msgspec.Struct, frozen=True):
-    """The digest of a row before and after a change; empty if there is no such row."""
+    """The digest of a row before and after a change; empty if the row does not exist."""
 
     table: str
     row_id: str

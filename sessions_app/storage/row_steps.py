@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 
 
 class RowStep(NamedTuple):
-    """A row with all its columns before and after a change; None if there is no such row."""
+    """A row with all its columns before and after a change; None if the row does not exist."""
 
     table: str
     row_id: str

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.base import AgentSettings, Generation
+from sessions_app.agents.agent_settings import AgentSettings
+from sessions_app.agents.base import Generation
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, Generation, OpenElsewhere, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import read_toml_file
 
 HOME_VARIABLE: Final = "CODEX_HOME"

@@ -7,7 +7,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.base import AgentSettings, Generation, SettingsFile
+from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
+from sessions_app.agents.base import Generation
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.sessionlog.context import ActiveContext, Message

@@ -1,0 +1,55 @@
+"""What an agent's settings say of its own compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsFile:
+    """The compaction settings in one of an agent's settings files."""
+
+    path: Path
+    exists: bool
+    compaction: Mapping[str, Any]
+    """The compaction section, with the agent's names: to be shown."""
+    parameters: Mapping[str, Any]
+    """Its values for `compression_ratio`, `preserve_recent` and `query`, unchanged."""
+    fault: str = ""
+    """The reason why it cannot be used."""
+
+
+class CompactionBudget(NamedTuple):
+    """How many tokens decide whether an agent compacts, and what it keeps."""
+
+    reserve_tokens: int = 0
+    """The tokens of the context window that the agent leaves free."""
+    keep_recent_tokens: int = 0
+    """The latest tokens that it keeps; it does not compact if there is nothing before them."""
+    reserve_percent: int = 0
+    """The part of the window that it leaves free, if that is more."""
+    limit: int | None = None
+    """The tokens of the largest context that it allows, if that leaves more free."""
+
+    def reserve(self, window: int | None) -> int:
+        """The tokens that it leaves free of a window."""
+        if window is None:
+            return self.reserve_tokens
+        allowed = window * (100 - self.reserve_percent) // 100
+        if self.limit is not None:
+            allowed = min(allowed, self.limit)
+        return max(self.reserve_tokens, window - allowed)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """The agent's effective settings for a project and a model."""
+
+    files: Sequence[SettingsFile]
+    """The existing files, in order of precedence."""
+    budget: CompactionBudget
+    switched_off_in: Path | None
+    """The file that disables the agent's automatic compaction."""
