@@ -19,6 +19,7 @@ from .core.loop import Origin
 from .core.parameters import DEFAULT_RATIO
 from .core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
 from .core.stats import target_reduction, tokens_to_go
+from .opening_row import Opening as Opening
 from .planning.usage import UsageTotals
 from .providers.types import Dialect, ThinkingStyle
 from .querysets import RunQuerySet

@@ -88,13 +88,13 @@ def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tup
             for target, block in zip(targets, entry.blocks, strict=True)
         ]
         weights = [0 if alone else block.tokens for alone, block in zip(own, entry.blocks, strict=True)]
-        shares = _shares(max(0, entry.tokens - sum(own)), weights)
+        shares = shares_of(max(0, entry.tokens - sum(own)), weights)
         for target, block, alone, share in zip(targets, entry.blocks, own, shares, strict=True):
             kind = kind_of_piece(entry.role, entry.tool_name, block.type)
             yield Piece(kind, alone + share, entry.is_protected), target
 
 
-def _shares(total: int, weights: Sequence[int]) -> Iterator[int]:
+def shares_of(total: int, weights: Sequence[int]) -> Iterator[int]:
     """Whole parts of a total in proportion to their weights; together they are the total, unless all weights are 0."""
     before, whole = 0, max(1, sum(weights))
     for weight in weights:

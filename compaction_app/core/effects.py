@@ -1,0 +1,238 @@
+"""PURE: what each unit of a review removes, in tokens that add up to the plan exactly.
+
+A unit is what is decided at once: a leading item of the review. Deciding it moves more than its own object: the other
+sides of its tool calls, and what its agent's rules join with it. Each block that a plan removes, or entry without
+blocks, is one part, and counts for one unit only:
+
+    named      a block or an entry that is an item counts for the item that leads it
+    answered   a call that is not an item counts for the unit of its first result that is one
+    joined     anything else counts for the unit of what it is joined with: the other side of its call, the rest of its
+               entry, or an entry that goes with it
+
+The approved parts add up to the approved plan; with the undecided ones they add up to the planned one. As in the
+plan's statistics, a block that goes without its entry has its own estimate, and the others share that of the entry,
+which is not the sum of its blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from sessions_app.sessionlog.entries import Block
+from sessions_app.sessionlog.targets import Target, blocks_by_entry
+
+from .review_fold import Review
+from .token_map import kind_of_piece, shares_of
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object, TranscriptEntry
+
+
+class Cell(NamedTuple):
+    """A block of the transcript, or an entry without blocks, with its tokens."""
+
+    target: Target
+    kind: str
+    """One of `token_map.KINDS`."""
+    tool: str
+    """The tool of a call or a result; empty for anything else, and for a call without a result."""
+    tokens: int
+
+
+class PlanPart(NamedTuple):
+    """What a cell adds to a plan, and the unit that it counts for."""
+
+    cell: Cell
+    leader: Target
+    is_approved: bool
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it belongs to the object that was decided, and does not merely go with it."""
+        return self.leader in (self.cell.target, Target(self.cell.target.entry_id))
+
+
+class KindSum(NamedTuple):
+    """The tokens of one kind of content, or of one tool: what is struck, and what stays."""
+
+    name: str
+    struck: int
+    stays: int
+
+    @property
+    def before(self) -> int:
+        return self.struck + self.stays
+
+
+def plan_parts(transcript: Transcript, review: Review) -> list[PlanPart]:
+    """The parts of the approved plan, then what the undecided proposals add to it."""
+    approved = list(_cells(transcript, review.goes))
+    added = list(_cells(transcript, review.would_go, review.goes))
+    leaders = _leaders(transcript, review, approved, {})
+    all_leaders = _leaders(transcript, review, added, leaders)
+    return [
+        *(PlanPart(cell, leaders[cell.target], True) for cell in approved),
+        *(PlanPart(cell, all_leaders[cell.target], False) for cell in added),
+    ]
+
+
+def unit_tokens(parts: Iterable[PlanPart]) -> Counter[Target]:
+    """The tokens of each unit, by the target that leads it."""
+    tokens: Counter[Target] = Counter()
+    for part in parts:
+        tokens[part.leader] += part.cell.tokens
+    return tokens
+
+
+def removable_tokens(transcript: Transcript, targets: Collection[Target]) -> int:
+    """The tokens of these objects, each counted once: what a rejected unit would have removed."""
+    return sum(cell.tokens for cell in _cells(transcript, targets))
+
+
+def sums_by_kind(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:
+    """The sums of a plan by kind, the most struck first; together they are the plan and the transcript."""
+    return _sums(transcript, plan, lambda cell: cell.kind)
+
+
+def sums_by_tool(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:
+    """The sums of a plan by tool; what belongs to no tool has an empty name."""
+    return _sums(transcript, plan, lambda cell: cell.tool)
+
+
+def _sums(transcript: Transcript, plan: Collection[Target], name: Callable[[Cell], str]) -> list[KindSum]:
+    struck: Counter[str] = Counter()
+    stays: Counter[str] = Counter()
+    for cell in _cells(transcript, plan):
+        struck[name(cell)] += cell.tokens
+    for cell in _cells(transcript, {Target(entry.entry_id) for entry in transcript.entries}, plan):
+        stays[name(cell)] += cell.tokens
+    names = sorted({*struck, *stays}, key=lambda name: (-struck[name], -stays[name], name))
+    return [KindSum(name, struck[name], stays[name]) for name in names]
+
+
+# ---- cells -------------------------------------------------------------------------------------------------
+
+
+def _cells(
+    transcript: Transcript, plan: Collection[Target], known: Collection[Target] = frozenset()
+) -> Iterator[Cell]:
+    """What a plan removes besides what is `known` to be removed, in the order of the transcript."""
+    gone, removed = blocks_by_entry(known), blocks_by_entry(plan)
+    for entry in transcript.entries:
+        if entry.entry_id not in removed or gone.get(entry.entry_id, ()) is None:
+            continue
+        indexes, before = removed[entry.entry_id], gone.get(entry.entry_id) or frozenset()
+        blocks = [block for block in entry.blocks if block.index not in before]
+        if indexes is not None:
+            for block in blocks:
+                if block.index in indexes:
+                    yield _cell(transcript, entry, block, block.tokens)
+            continue
+        left = entry.tokens - sum(block.tokens for block in entry.blocks if block.index in before)
+        if not blocks:
+            yield _cell(transcript, entry, None, left)
+        weights = [block.tokens for block in blocks]
+        if not any(weights):
+            weights = [1] * len(blocks)
+        for block, tokens in zip(blocks, shares_of(left, weights), strict=True):
+            yield _cell(transcript, entry, block, tokens)
+
+
+def _cell(transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int) -> Cell:
+    return Cell(
+        Target(entry.entry_id, block.index if block is not None else None),
+        kind_of_piece(entry.role, entry.tool_name, block.type if block is not None else ""),
+        _tool(transcript, entry, block),
+        tokens,
+    )
+
+
+def _tool(transcript: Transcript, entry: TranscriptEntry, block: Block | None) -> str:
+    """The tool of a call, as its results name it, or of a result."""
+    if block is None or block.call_id is None:
+        return entry.tool_name
+    call = transcript.pairs.call(block.call_id)
+    results = call.results if call is not None else ()
+    return next((transcript.entries[result.position].tool_name for result in results), "")
+
+
+# ---- units -------------------------------------------------------------------------------------------------
+
+
+def _leaders(
+    transcript: Transcript, review: Review, cells: Sequence[Cell], known: Mapping[Target, Target]
+) -> dict[Target, Target]:
+    """The unit of each cell, beside those that are known. What is joined with no unit is one itself."""
+    leaders: dict[Target, Target] = dict(known)
+    pending: list[Target] = []
+    for cell in cells:
+        leader = _named(transcript, review, cell.target)
+        if leader is not None:
+            leaders[cell.target] = leader
+        else:
+            pending.append(cell.target)
+    accompanied = _accompanied(transcript) if pending else {}
+    while pending:
+        joined = {target: _joined(transcript, target, leaders, accompanied) for target in pending}
+        found = {target: leader for target, leader in joined.items() if leader is not None}
+        leaders |= found or {target: target for target in pending}
+        pending = [target for target in pending if target not in leaders]
+    return leaders
+
+
+def _named(transcript: Transcript, review: Review, target: Target) -> Target | None:
+    """The unit of an item, of a call whose result is one, or of a block whose entry is one."""
+    entry = transcript.entry(target.entry_id)
+    slot = entry.slot(target.block_index) if entry is not None and target.block_index is not None else None
+    call = transcript.pairs.made_in(entry, slot) if entry is not None and slot is not None else None
+    results = [Target(transcript.entries[one.position].entry_id) for one in call.results] if call else []
+    for one in (target, *results, Target(target.entry_id)):
+        item = review.items.get(one)
+        if item is not None:
+            return item.leader or one
+    return None
+
+
+def _joined(
+    transcript: Transcript,
+    target: Target,
+    leaders: Mapping[Target, Target],
+    accompanied: Mapping[int, Sequence[int]],
+) -> Target | None:
+    """The unit of the first object that is joined with a target and has one."""
+    for found in _neighbours(transcript, target, accompanied):
+        entry = transcript.entries[found.position]
+        indexes: list[int | None] = [None, *(block.index for block in entry.blocks)]
+        if found.slot != WHOLE:
+            indexes = [entry.blocks[found.slot].index]
+        for index in indexes:
+            leader = leaders.get(Target(entry.entry_id, index))
+            if leader is not None:
+                return leader
+    return None
+
+
+def _neighbours(
+    transcript: Transcript, target: Target, accompanied: Mapping[int, Sequence[int]]
+) -> Iterator[Object]:
+    """The other sides of a target's call, the rest of its entry, and the entries that go with it."""
+    entry = transcript.entry(target.entry_id)
+    if entry is None:
+        return
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    call = transcript.pairs.of_block(entry, slot) if slot is not None else None
+    call = call or transcript.pairs.answered_by(entry)
+    yield from call.objects if call is not None else ()
+    yield Object(entry.position)
+    yield from map(Object, entry.companions)
+    yield from map(Object, accompanied.get(entry.position, ()))
+
+
+def _accompanied(transcript: Transcript) -> Mapping[int, Sequence[int]]:
+    """For each companion: the entries that it goes with."""
+    joined: defaultdict[int, list[int]] = defaultdict(list)
+    for entry in transcript.entries:
+        for position in entry.companions:
+            joined[position].append(entry.position)
+    return joined

@@ -1,0 +1,130 @@
+"""Promises of effects: what each unit of a review removes adds up to the plan, and nothing is counted twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+
+from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.effects import (
+    PlanPart,
+    plan_parts,
+    removable_tokens,
+    sums_by_kind,
+    sums_by_tool,
+    unit_tokens,
+)
+from compaction_app.core.review_fold import Review, Reviewer
+from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.core.strategies import often
+from tests.compaction_app.core.test_companions import transcript as transcript_with_companions
+from tests.compaction_app.core.test_review_fold import (
+    Decided,
+    approve,
+    part,
+    reject,
+    reviewer,
+    reviews,
+    transcript,
+    whole,
+)
+from tests.factories import assistant, text, transcript_of, user
+
+__all__ = ["reviewer", "transcript"]
+
+
+def removed(review: Review) -> tuple[int, int]:
+    """The tokens that the approved plan removes, and the planned one."""
+    return (
+        review.approved_stats.tokens_before - review.approved_stats.tokens_after,
+        review.planned_stats.tokens_before - review.planned_stats.tokens_after,
+    )
+
+
+def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
+    return [one for one in parts if one.is_approved]
+
+
+@often
+@given(reviews())
+def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> None:
+    review = given_.reviewer.review(given_.steps)
+    parts = plan_parts(given_.reviewer.transcript, review)
+    approved, planned = removed(review)
+    assert sum(unit_tokens(of_approved(parts)).values()) == approved
+    assert sum(unit_tokens(parts).values()) == planned
+
+
+@often
+@given(reviews())
+def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
+    review = given_.reviewer.review(given_.steps)
+    parts = plan_parts(given_.reviewer.transcript, review)
+    leads = {item.target for item in review.leads()}
+    assert {one.leader for one in parts} <= leads
+    assert not [cell for cell, count in Counter(one.cell.target for one in parts).items() if count > 1]
+
+
+@often
+@given(reviews())
+def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_: Decided) -> None:
+    found, review = given_.reviewer.transcript, given_.reviewer.review(given_.steps)
+    for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
+        assert sum(one.struck for one in sums) == removed(review)[0]
+        assert sum(one.before for one in sums) == found.tokens
+
+
+def test_a_result_counts_with_its_call(reviewer: Reviewer, transcript: Transcript) -> None:
+    review = reviewer.review([approve(whole(6))])
+    parts = of_approved(plan_parts(transcript, review))
+    assert unit_tokens(parts) == {whole(6): removed(review)[0]}
+    assert {one.cell.target for one in parts} == {part(5, 0), part(6, 0)}
+    assert [one.cell.target for one in parts if one.is_own] == [part(6, 0)]
+
+
+def test_the_calls_of_one_reply_count_for_their_own_results(
+    reviewer: Reviewer, transcript: Transcript
+) -> None:
+    parts = plan_parts(transcript, reviewer.review([approve(whole(3), whole(4))]))
+    by_leader = {(one.leader, one.cell.target) for one in of_approved(parts)}
+    assert {(whole(3), part(2, 1)), (whole(3), part(3, 0))} <= by_leader
+    assert {(whole(4), part(2, 2)), (whole(4), part(4, 0))} <= by_leader
+
+
+def test_what_is_rejected_removes_nothing_and_could_remove_its_objects(
+    reviewer: Reviewer, transcript: Transcript
+) -> None:
+    review = reviewer.review([reject(whole(6))])
+    assert whole(6) not in unit_tokens(plan_parts(transcript, review))
+    together = [whole(6), *review.followers[whole(6)]]
+    assert removable_tokens(transcript, together) == sum(
+        entry.tokens for entry in map(transcript.entry, ("e5", "e6")) if entry is not None
+    )
+
+
+def test_a_companion_that_was_not_proposed_counts_for_what_it_goes_with() -> None:
+    found = transcript_with_companions({"e2": ("e3",)}, preserve_recent=0)
+    review = Reviewer(found, []).review([Step(Kind.ADD, (whole(2),))])
+    parts = plan_parts(found, review)
+    assert {one.leader for one in parts} == {whole(2)}
+    assert {one.cell.target.entry_id for one in parts} == {"e2", "e3"}
+
+
+def test_an_entry_whose_blocks_weigh_nothing_is_still_counted() -> None:
+    found = transcript_of(user("look"), assistant({"type": "other", "x": "y"}, text("")), user("on"))
+    assert sum(row.before for row in sums_by_kind(found, ())) == found.tokens
+
+
+@pytest.mark.parametrize(("struck", "tools"), [(whole(3), {"read"}), (part(2, 0), {""})])
+def test_calls_and_results_belong_to_a_tool(transcript: Transcript, struck: Target, tools: set[str]) -> None:
+    plan = {struck, part(2, 1)} if struck == whole(3) else {struck}
+    assert {row.name for row in sums_by_tool(transcript, plan) if row.struck} == tools
+
+
+def test_the_most_struck_kind_comes_first(transcript: Transcript) -> None:
+    kinds = sums_by_kind(transcript, {whole(6), whole(5)})
+    assert [row.name for row in kinds if row.struck] == ["read", "call"]
+    assert kinds[0].before == kinds[0].struck + kinds[0].stays

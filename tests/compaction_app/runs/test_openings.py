@@ -1,0 +1,47 @@
+"""Promises of openings: an object of a review that was opened stays opened, since the first time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from compaction_app.models import Run
+from compaction_app.runs.openings import opened_targets, record_opened
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.targets import Target
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.runs import plan_session
+
+ENTRY, BLOCK = Target("e3"), Target("e4", 0)
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    path = place(known_root / "work.jsonl", session_bytes(working_session()))
+    return plan_session(index_file(path))
+
+
+def test_nothing_is_opened_before_somebody_opens_it(run: Run) -> None:
+    assert opened_targets(run) == frozenset()
+
+
+def test_entries_and_blocks_are_remembered(run: Run) -> None:
+    record_opened(run, [ENTRY, BLOCK], timezone.now())
+    assert opened_targets(run) == {ENTRY, BLOCK}
+
+
+def test_the_first_time_counts(run: Run) -> None:
+    first = timezone.now()
+    record_opened(run, [ENTRY, ENTRY], first)
+    record_opened(run, [ENTRY], first + timedelta(minutes=1))
+    assert [opening.at for opening in run.openings.all()] == [first]
+
+
+def test_what_was_opened_in_one_run_was_not_opened_in_another(run: Run) -> None:
+    record_opened(run, [ENTRY], timezone.now())
+    other = plan_session(run.session)
+    assert opened_targets(other) == frozenset()
