@@ -263,7 +263,10 @@ class Session(models.Model):
 
 
 class Entry(models.Model):
-    """The position of one entry in the file, and the data that the rules need. No content is copied."""
+    """The position of one entry in the file, and the data that the rules need. No content is copied.
+
+    The columns from `kind` on repeat what queries ask for; the digest has all of it.
+    """
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="entries", db_index=False)
     number = models.PositiveIntegerField()
@@ -274,6 +277,15 @@ class Entry(models.Model):
     parent_id = models.TextField(null=True)  # noqa: DJ001  # a root has no parent, which is not an empty id
     digest = models.BinaryField()
     """The other fields of a `sessionlog.entries.Entry`."""
+    kind = models.PositiveSmallIntegerField(default=0)
+    """A `sessionlog.entries.EntryKind`."""
+    role = models.TextField(blank=True, default="")
+    tool = models.TextField(blank=True, default="")
+    """The tool whose result it is; empty if it is not a result."""
+    tokens = models.BigIntegerField(default=0)
+    """The estimate of the whole entry as recorded."""
+    recorded_at = models.DateTimeField(null=True)
+    """The time that it records; null if it records none."""
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["session", "offset"], name="entry_by_offset")]

@@ -22,6 +22,7 @@ from sessions_app.index.indexer import IndexTotals, index_file, index_paths, ind
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
+from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session
 from tests.factories import (
@@ -46,7 +47,10 @@ COMPARED = (
     "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
     "damage_count context_tokens context_source overflow broken broken_at last_used missing fault schema"
 ).split()
-COLUMNS = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+COLUMNS = (
+    *("number", "offset", "length", "entry_id", "parent_id"),
+    *("kind", "role", "tool", "tokens", "recorded_at", "digest"),
+)
 
 
 def indexed(session: Session) -> dict[str, Any]:
@@ -238,6 +242,25 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
         for number in range(1, entries)
     ]
     return place(path, session_bytes(chain(user("Begin."), *results)))
+
+
+def test_entries_can_be_queried_by_what_they_are(redline: Installation, tmp_path: Path) -> None:
+    recorded = chain(
+        user("Fix the parser"),
+        assistant(text("Reading it."), call("c1", "read")),
+        result("c1", "12345678", name="read"),
+    )
+    recorded[2]["timestamp"] = "2026-01-05T11:00:00.5+01:00"
+    recorded[3]["timestamp"] = "yesterday"
+    session = index_file(place(tmp_path / "a.jsonl", session_bytes(recorded)))
+    half_past = datetime(2026, 1, 5, 10, 0, 0, 500_000, UTC)
+    rows = session.entries.filter(kind=EntryKind.MESSAGE).order_by("offset")
+    assert list(rows.values_list("role", "tool", "recorded_at"))[1:] == [
+        ("assistant", "", half_past),
+        ("toolResult", "read", None),
+    ]
+    assert rows.get(tool="read").parent_id == rows.get(recorded_at=half_past).entry_id
+    assert rows.filter(role="toolResult").get().tokens == 2
 
 
 def test_a_grown_session_costs_only_its_new_lines(redline: Installation, tmp_path: Path) -> None:
