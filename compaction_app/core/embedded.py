@@ -21,10 +21,13 @@ from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target, request_of
 
 from .errors import Code, Refusal
+from .file_touches import file_calls
 from .loop import PlannedCall, PlannerTurn, Report
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
+from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, Supersession, repeat_words
 from .references import references
 from .scoring import Unit, Worth
+from .standing_lines import FileHistory, StandingLater
 from .tools import SEARCH_MATCHES_LIMIT, ToolCall, ToolResult
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
@@ -65,6 +68,8 @@ class EmbeddedPlanner:
         """Most units of the next batch: fewer than usual after a refusal that named none of them."""
         self._is_split = False
         """Whether results that have to stay were cut into their blocks: the last resort."""
+        self._history: FileHistory | None = None
+        """The calls on files, once a reason needs them."""
         self._to_go = 0
         self._tokens = 0
 
@@ -213,8 +218,9 @@ class EmbeddedPlanner:
         waiting = set(self._chosen)
         gone = {found for index in self._out if index not in waiting for found in worth.units[index].objects}
         reasons: dict[Target, str] = {}
+        standing = self._standing_later(worth)
         for index in self._batch:
-            reason = self._reason(index, worth)
+            reason = self._reason(index, worth, standing)
             for target in self._targets(worth.units[index], gone):
                 reasons.setdefault(target, reason)
         return reasons
@@ -243,16 +249,25 @@ class EmbeddedPlanner:
             return Target(entry.entry_id)
         return Target(entry.entry_id, entry.blocks[found.slot].index)
 
-    def _reason(self, index: int, worth: Worth) -> str:
+    def _standing_later(self, worth: Worth) -> Mapping[int, StandingLater]:
+        """What of the files in a batch stands later, if all that is chosen goes; empty if no reason needs it."""
+        if all(worth.units[index].later is None for index in self._batch):
+            return {}
+        if self._history is None:
+            self._history = FileHistory(file_calls(self._transcript))
+        gone = {found for index in self._out for found in worth.units[index].objects}
+        return self._history.standing(lambda found: found not in gone and Object(found.position) not in gone)
+
+    def _reason(self, index: int, worth: Worth, standing: Mapping[int, StandingLater]) -> str:
         unit = worth.units[index]
         entries = self._transcript.entries
-        if unit.later is not None and unit.touch is not None:
-            later = worth.units[unit.later]
-            verb = later.touch.verb if later.touch is not None else "read"
-            return f"superseded by the {verb} of {unit.touch.path} in {entries[later.position].entry_id}"
+        found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
+        if found is not None and found.call is not None:
+            touch, entry_id = found.call.touch, entries[found.call.position].entry_id
+            return Supersession(touch.verb, touch.path, entry_id).words(found.standing)
         repeated_by = worth.repeated_by(index, self._out)
         if repeated_by is not None:
-            return f"a repeat of the output in {entries[worth.units[repeated_by].position].entry_id}"
+            return repeat_words(entries[worth.units[repeated_by].position].entry_id)
         if unit.kind == "output" and unit.output is None:
             return "an output that is empty"
         return (
@@ -305,9 +320,9 @@ def _description(unit: Unit) -> str:
 def _standing(index: int, worth: Worth) -> str:
     standing = worth.standing(index)
     if not standing.names:
-        return "it holds no names that later work could need"
+        return NO_NAMES
     if not standing.mentioned_later:
-        return "nothing later mentions a name in it"
+        return NOT_MENTIONED
     if not standing.only_here:
-        return "every name in it occurs elsewhere too"
-    return f"{standing.only_here} of the {standing.names} names in it occur only there"
+        return ELSEWHERE
+    return f"{standing.only_here} of the {standing.names} {ONLY_THERE}"

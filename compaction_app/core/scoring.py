@@ -25,7 +25,6 @@ References are numbered and kept in arrays, so a session of 120 MB takes tens of
 from __future__ import annotations
 
 import math
-import re
 from array import array
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +33,7 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.protection import Protection
 
+from .file_touches import Touch, touch_of
 from .pairing import ToolPair
 from .references import references
 from .transcript import Transcript
@@ -49,22 +49,6 @@ EXAMINED: Final = 200_000
 """Characters of an object's text that are examined. Longer texts are worth little per token anyway."""
 
 _WRITERS: Final = TASK_ROLES | {Role.ASSISTANT}
-_FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
-_PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
-_PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
-_ARGUMENTS: Final = 4_000
-"""Characters of a call's arguments that are searched for a path."""
-
-
-class Touch(NamedTuple):
-    """What a tool call did to a file: `read`, `part` (a read of some lines), `edit` or `write`."""
-
-    kind: str
-    path: str
-
-    @property
-    def verb(self) -> str:
-        return "read" if self.kind == "part" else self.kind
 
 
 @dataclass(slots=True)
@@ -78,6 +62,8 @@ class Unit:
     tokens: int
     may_go: bool
     touch: Touch | None = None
+    call: int | None = None
+    """The order of the tool call's pair."""
     output: int | None = None
     """The hash of the tool results; None if they are blank."""
     bonus: float = 0.0
@@ -177,7 +163,7 @@ class Worth:
             if _is_call(entry, found):
                 tool, _, arguments = text.partition(" ")
                 unit.tool = unit.tool or tool
-                unit.touch = unit.touch or _touch(tool, arguments)
+                unit.touch = unit.touch or touch_of(tool, arguments)
             elif unit.kind in ("call", "output"):
                 output = f"{output}\n{text}" if output else text
             weight = WRITTEN if entry.role in _WRITERS else SEEN
@@ -266,6 +252,7 @@ def _units(transcript: Transcript) -> Iterator[Unit]:
 
 def _call_unit(transcript: Transcript, call: ToolPair) -> Unit:
     unit = _unit(transcript, call.objects, "call")
+    unit.call = call.order
     answered = sum(transcript.entries[result.position].tokens for result in call.results)
     if call.results and answered * 2 >= unit.tokens:
         unit.kind = "output"
@@ -294,14 +281,3 @@ def _is_between_calls(entry: TranscriptEntry) -> bool:
 
 def _is_call(entry: TranscriptEntry, found: Object) -> bool:
     return found.slot != WHOLE and entry.blocks[found.slot].type == BlockType.TOOL_CALL
-
-
-def _touch(tool: str, arguments: str) -> Touch | None:
-    """What a call does to a file, by its tool's name and the path among its arguments."""
-    named = _FILE_TOOL.search(tool)
-    path = _PATH.search(arguments, 0, _ARGUMENTS) if named else None
-    if named is None or path is None:
-        return None
-    if named[1] or named[2]:
-        return Touch("edit" if named[1] else "write", path[1])
-    return Touch("part" if _PART.search(arguments, 0, _ARGUMENTS) else "read", path[1])

@@ -161,18 +161,70 @@ def work(session: Session, seed: int, steps: int) -> Session:
 # --- what goes first, and what stays ------------------------------------------------------------------------
 
 
-def test_a_superseded_read_is_deleted_before_another_read() -> None:
+@pytest.mark.parametrize(
+    ("kept", "reason"),
+    [
+        (20, "superseded by the read of src/a.py in {}"),
+        (16, "superseded by the read of src/a.py in {}"),
+        (15, "partly superseded by the read of src/a.py in {}: 15 of 20 lines still stand later"),
+        (0, "older than the read of src/a.py in {}: none of its lines stands later"),
+    ],
+    ids=["all", "four-fifths", "fewer", "none"],
+)
+def test_a_superseded_read_is_deleted_before_another_read(kept: int, reason: str) -> None:
     session = Session()
     session.user("go on")
-    unique = session.calls("read", names("unique"), path="src/other.py")
-    old = session.calls("read", names("older"), path="src/a.py")
-    new = session.calls("read", names("newer"), path="src/a.py")
+    unique = session.calls("read", names("unique", 30), path="src/other.py")
+    older = names("older_name").split()
+    old = session.calls("read", "\n".join(older), path="src/a.py")
+    new = session.calls("read", "\n".join([*older[:kept], *names("newer_name").split()]), path="src/a.py")
     session.says("fine", "done")
     session.says("end")
-    run = Run(session.prepare(compression_ratio=0.7))
+    run = Run(session.prepare(compression_ratio=0.8))
     assert old in run.gone
     assert not {unique, new} & run.gone
-    assert run.reason(old) == f"superseded by the read of src/a.py in {new}"
+    assert run.reason(old) == reason.format(new)
+
+
+@pytest.mark.parametrize(
+    ("new_text", "reason"),
+    [
+        ("", "older than the edit of src/a.py in {}: none of its lines stands later"),
+        (
+            "a_name_000\na_name_001",
+            "partly superseded by the edit of src/a.py in {}: 2 of 20 lines still stand later",
+        ),
+    ],
+    ids=["none", "some"],
+)
+def test_that_a_file_was_edited_does_not_supersede_the_lines_that_were_read(
+    new_text: str, reason: str
+) -> None:
+    session = Session()
+    session.user("go on")
+    lines = names("a_name").split()
+    old = session.calls("read", "\n".join(lines), path="src/a.py")
+    # Its result repeats the file, but results of edits are not counted.
+    edit = session.calls(
+        "edit", "\n".join(lines), path="src/a.py", newText=new_text, oldText="\n".join(lines)
+    )
+    session.says("end")
+    session.says("end")
+    run = Run(session.prepare(compression_ratio=0.9))
+    assert old in run.gone
+    assert run.reason(old) == reason.format(edit)
+
+
+def test_a_later_read_that_goes_too_supersedes_nothing() -> None:
+    session = Session()
+    session.user("go on")
+    text = "\n".join(names("a_name").split())
+    reads = [session.calls("read", text, path="src/a.py") for _ in range(3)]
+    session.says("end")
+    session.says("end")
+    run = Run(session.prepare(compression_ratio=0.3))
+    assert run.gone >= set(reads)
+    assert not any("superseded" in run.reason(one) for one in reads)
 
 
 def test_a_failed_edit_supersedes_nothing() -> None:

@@ -1,0 +1,150 @@
+"""PURE: which tool calls touched which file, and the lines of the file that each of them has in the transcript.
+
+| call        | its lines are                | because                                            |
+|-------------|------------------------------|----------------------------------------------------|
+| read, part  | those of its result          | the result is the file                             |
+| write, edit | those of its new text        | the result says that it was done, not what is there |
+
+Lines are compared without the numbers that a tool puts before them and without the spaces around them. Short lines are
+left out: a brace or a `return;` stands everywhere. A failed call has no lines.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from sessions_app.sessionlog.entries import BlockType
+from sessions_app.sessionlog.protection import Protection
+
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
+_FILE_TOOL: Final = re.compile(r"read|view|(edit|replace|patch)|(write|create)", re.IGNORECASE)
+_PATH: Final = re.compile(r'"(?:path|file_?path|filePath)":"((?:[^"\\]|\\.)+)"')
+_PART: Final = re.compile(r'"(?:offset|limit|view_range)":')
+_ARGUMENTS: Final = 4_000
+"""Characters of a call's arguments that are searched for a path."""
+_NEW_TEXT: Final = re.compile(r"(?!old).*(?:new|content|text)", re.IGNORECASE | re.DOTALL)
+"""Names of arguments that contain what a file has after the call."""
+_NUMBER: Final = re.compile(r"[ \t]*(\d{1,7})(→|\t|\| ?|: ?)", re.ASCII)
+"""A line's number as tools print it: `    12→`, `    12⇥`, `00012| `, `12: `."""
+LINE_LENGTH: Final = 9
+"""Characters that a line has to have to be compared."""
+
+
+class Touch(NamedTuple):
+    """What a tool call did to a file: `read`, `part` (a read of some lines), `edit` or `write`."""
+
+    kind: str
+    path: str
+
+    @property
+    def verb(self) -> str:
+        return "read" if self.kind == "part" else self.kind
+
+    @property
+    def reads(self) -> bool:
+        return self.kind in ("read", "part")
+
+
+class FileCall(NamedTuple):
+    """One tool call on a file that did not fail."""
+
+    order: int
+    """That of its pair."""
+    position: int
+    """The transcript position of its last object."""
+    touch: Touch
+    shown: Object
+    """The object that has its lines: a result, or the block of the call."""
+    lines: array[int]
+    """The hashes of its lines; see `comparable`."""
+
+
+def touch_of(tool: str, arguments: str) -> Touch | None:
+    """What a call does to a file, by its tool's name and the path among its arguments."""
+    named = _FILE_TOOL.search(tool)
+    path = _PATH.search(arguments, 0, _ARGUMENTS) if named else None
+    if named is None or path is None:
+        return None
+    if named[1] or named[2]:
+        return Touch("edit" if named[1] else "write", path[1])
+    return Touch("part" if _PART.search(arguments, 0, _ARGUMENTS) else "read", path[1])
+
+
+def file_calls(transcript: Transcript) -> Iterator[FileCall]:
+    """The calls on files of a transcript with texts, as far as they did not fail."""
+    entries = transcript.entries
+    for call in transcript.pairs.calls:
+        results = [entries[found.position] for found in call.results]
+        failed = any(result.protection is Protection.TOOL_ERROR for result in results)
+        if results and call.blocks and not failed and _FILE_TOOL.search(results[0].tool_name):
+            tool, arguments = _call_parts(transcript, call.blocks[0])
+            touch = touch_of(tool, arguments)
+            if touch is not None:
+                shown = call.results[0] if touch.reads else call.blocks[0]
+                lines = array("q", map(hash, comparable(text_shown(transcript, shown))))
+                yield FileCall(call.order, call.objects[-1].position, touch, shown, lines)
+
+
+def text_shown(transcript: Transcript, shown: Object) -> str:
+    """What an object has of a file: the text of a result, or the new text among the arguments of a call."""
+    if shown.slot == WHOLE:
+        return transcript.text(transcript.entries[shown.position])
+    return new_text(_call_parts(transcript, shown)[1])
+
+
+def _call_parts(transcript: Transcript, found: Object) -> tuple[str, str]:
+    """The tool of a call, and its arguments as JSON."""
+    entry = transcript.entries[found.position]
+    block = entry.blocks[found.slot]
+    text = transcript.block_text(entry, block)
+    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {block.call_id} ").partition(" ")
+    return tool, arguments
+
+
+def new_text(arguments: str) -> str:
+    """The text that a write or an edit puts into its file; empty if its arguments have none."""
+    try:
+        waiting: list[tuple[str, Any]] = [("", json.loads(arguments))]
+    except (ValueError, RecursionError):
+        return ""
+    found: list[str] = []
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting.extend(reversed(value.items()))
+        elif isinstance(value, list):
+            waiting.extend((name, one) for one in reversed(value))
+        elif isinstance(value, str) and _NEW_TEXT.match(name):
+            found.append(value)
+    return "\n".join(found)
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a text without the numbers that a tool put before them, and without the spaces around them.
+
+    Only numbers that count up from line to line are a tool's; before an arrow any number is.
+    """
+    lines = text.split("\n")
+    numbers = [_NUMBER.match(line) for line in lines]
+    found = []
+    for at, (line, number) in enumerate(zip(lines, numbers, strict=True)):
+        before, after = numbers[max(0, at - 1)], numbers[min(at + 1, len(lines) - 1)]
+        if number and (number[2] == "→" or _counts_up(before, number) or _counts_up(number, after)):
+            line = line[number.end() :]
+        found.append(line.strip())
+    return found
+
+
+def comparable(text: str) -> Iterable[str]:
+    """The lines of a text that are long enough to be compared."""
+    return (line for line in lines_of(text) if len(line) >= LINE_LENGTH)
+
+
+def _counts_up(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
+    return one is not None and other is not None and one[2] == other[2] and int(one[1]) + 1 == int(other[1])

@@ -1,0 +1,67 @@
+"""PURE: the reasons that the embedded planner gives and that can be checked: as sentences, and read from them again.
+
+| reason                                            | can be checked by                                        |
+|---------------------------------------------------|----------------------------------------------------------|
+| superseded by a later call on the same file       | its lines that still stand in what stays of later calls  |
+| a repeat of an output                             | the lines of that output                                 |
+| what it says about names                          | the places at which they occur, outside what is deleted  |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from .standing_lines import Standing
+
+NO_NAMES: Final = "it holds no names that later work could need"
+NOT_MENTIONED: Final = "nothing later mentions a name in it"
+ELSEWHERE: Final = "every name in it occurs elsewhere too"
+ONLY_THERE: Final = "names in it occur only there"
+
+_SUPERSESSION: Final = re.compile(
+    r"(?:(?:partly )?superseded by|older than) the (read|edit|write) of (.+) in (.+?)(?:: .* later)?",
+    re.DOTALL,
+)
+_REPEAT: Final = re.compile(r"a repeat of the output in (.+)", re.DOTALL)
+
+
+class Supersession(NamedTuple):
+    """A later call on the same file, and the entry that it is in."""
+
+    verb: str
+    path: str
+    entry_id: str
+
+    def words(self, standing: Standing) -> str:
+        """The reason in words, which claims no more than the lines show.
+
+        Without lines that could be compared, only a later text of the whole file supersedes.
+        """
+        call = f"the {self.verb} of {self.path} in {self.entry_id}"
+        if standing.is_enough and (standing.total or self.verb != "edit"):
+            return f"superseded by {call}"
+        if not standing.lines:
+            return f"older than {call}: none of its lines stands later"
+        return f"partly superseded by {call}: {standing} lines still stand later"
+
+
+def supersession_in(reason: str) -> Supersession | None:
+    """The supersession that a reason names; None if it names none."""
+    found = _SUPERSESSION.fullmatch(reason)
+    return Supersession(*found.groups()) if found is not None else None
+
+
+def repeat_words(entry_id: str) -> str:
+    return f"a repeat of the output in {entry_id}"
+
+
+def repeat_in(reason: str) -> str | None:
+    """The id of the entry whose output a reason says is repeated; None if it says nothing of that."""
+    found = _REPEAT.fullmatch(reason)
+    return found[1] if found is not None else None
+
+
+def is_about_names(reason: str) -> bool:
+    """Whether a reason says where the names in a text occur."""
+    return reason.endswith((NOT_MENTIONED, ELSEWHERE, ONLY_THERE))

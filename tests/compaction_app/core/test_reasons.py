@@ -1,0 +1,62 @@
+"""Reasons are read again as they were written, and claim no more than the lines show."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.core.embedded import ELSEWHERE
+from compaction_app.core.reasons import (
+    NOT_MENTIONED,
+    ONLY_THERE,
+    Supersession,
+    is_about_names,
+    repeat_in,
+    repeat_words,
+    supersession_in,
+)
+from compaction_app.core.standing_lines import Standing
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(lambda name: " in " not in name)
+IDS = st.text("0123456789abcdef-", min_size=1)
+VERBS = st.sampled_from(["read", "edit", "write"])
+COUNTS = st.integers(0, 5_000).flatmap(lambda total: st.tuples(st.integers(0, total), st.just(total)))
+
+
+@given(VERBS, NAMES, IDS, COUNTS)
+def test_a_supersession_is_read_from_its_words(
+    verb: str, path: str, entry_id: str, counts: tuple[int, int]
+) -> None:
+    found = Supersession(verb, path, entry_id)
+    words = found.words(Standing(*counts))
+    assert supersession_in(words) == found
+    assert words.startswith("superseded") is (
+        5 * counts[0] >= 4 * counts[1] and (counts[1] > 0 or verb != "edit")
+    )
+    assert words.startswith("partly superseded") is (0 < 5 * counts[0] < 4 * counts[1])
+
+
+@given(IDS)
+def test_a_repeat_is_read_from_its_words(entry_id: str) -> None:
+    assert repeat_in(repeat_words(entry_id)) == entry_id
+
+
+@given(st.text())
+def test_other_reasons_name_no_later_call(reason: str) -> None:
+    assert supersession_in(reason) is None
+    assert repeat_in(reason) is None
+
+
+def test_a_partly_superseded_read_says_how_much_still_stands() -> None:
+    words = Supersession("edit", "docs/theme.md", "000003ab").words(Standing(73, 367))
+    assert (
+        words
+        == "partly superseded by the edit of docs/theme.md in 000003ab: 73 of 367 lines still stand later"
+    )
+
+
+def test_reasons_about_names() -> None:
+    assert is_about_names(f"an old call of edit; {ELSEWHERE}")
+    assert is_about_names(f"old reasoning; {NOT_MENTIONED}")
+    assert is_about_names(f"a long old output of bash; 3 of the 9 {ONLY_THERE}")
+    assert not is_about_names("an output that is empty")
