@@ -20,7 +20,15 @@ from typing import Annotated, Any, Literal
 
 import platformdirs
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveInt,
+)
 from pydantic_core import PydanticCustomError
 
 from sessions_app.agents.registry import AGENTS, READERS
@@ -32,7 +40,7 @@ FILE_NAME = "redline.toml"
 SECRET_KEY_FILE = "secret_key"  # noqa: S105  # a file name
 DATABASE_FILE = "redline.sqlite3"
 PREFIX = "REDLINE_"
-IN_JSON = ("roots", "windows", "servers")
+IN_JSON = ("roots", "windows", "prices", "servers")
 """Fields whose environment variables contain JSON."""
 
 
@@ -72,6 +80,16 @@ class RootSetting(BaseModel):
         return whole
 
 
+class PriceSetting(BaseModel):
+    """Prices of a model's input in US dollars for a million tokens."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    input: NonNegativeFloat
+    cache_read: NonNegativeFloat | None = None
+    cache_write: NonNegativeFloat | None = None
+
+
 def default_roots() -> list[RootSetting]:
     """The agents' default session directories."""
     return [RootSetting(path=Path(path), agent=agent) for path, agent in agents_roots(os.environ)]
@@ -86,6 +104,9 @@ class Configuration(BaseModel):
     """Directories to index. In the environment: JSON."""
     windows: dict[str, PositiveInt] = Field(default_factory=dict)
     """Context windows in tokens by model id; they take precedence over those of the agents and of Redline's table."""
+    prices: dict[str, PriceSetting] = Field(default_factory=dict)
+    """Prices of models' input by model id, in US dollars for a million tokens: `input`, `cache_read` and `cache_write`.
+    They take precedence over those of the Models page and of the agents."""
     servers: dict[
         Annotated[str, _one_of([key for key, agent in AGENTS.items() if agent.has_server])],
         Annotated[str, AfterValidator(_loopback)],
@@ -290,6 +311,7 @@ def _defaults() -> Configuration:
     return Configuration.model_construct(
         roots=default_roots(),
         windows={},
+        prices={},
         servers={},
         thinking_guard="latest",
         live_minutes=5,

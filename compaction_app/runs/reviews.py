@@ -111,7 +111,7 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
     if not is_prepared(run):
         return [], []
     pins, hooked = review_of(run).pins, pinned_by_hooks(run)
-    steps = [row.step for row in _in_force(run) if row.seq > PINNED_SEQ]
+    steps = [row.step for row in decisions_in_force(run) if row.seq > PINNED_SEQ]
     named = {target for step in steps if step.kind is Kind.REJECT for target in step.targets}
     own = [pin for pin in pins if pin not in hooked or pin in named]
     return own, [pin for pin in hooked if pin not in pins]
@@ -120,7 +120,7 @@ def pins_of(run: Run) -> tuple[list[Target], list[Target]]:
 def _chosen_targets(run: Run) -> set[Target]:
     """The targets that a human's last decisions delete."""
     chosen: set[Target] = set()
-    for _, step, _ in _in_force(run):
+    for _, step, _ in decisions_in_force(run):
         if step.kind in (Kind.APPROVE, Kind.ADD, Kind.NARROW):
             chosen.update(step.targets)
         else:
@@ -223,7 +223,7 @@ def reviewed(run: Run, version: int | None = None) -> Reviewed:
             _cache.move_to_end(run.pk)
             return kept.reviewed
     reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
-    rows = _in_force(run, version)
+    rows = decisions_in_force(run, version)
     last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
     found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last)
     if version == latest:
@@ -250,7 +250,7 @@ def _reviewer(run: Run) -> Reviewer:
     return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
 
 
-def _in_force(run: Run, version: int | None = None) -> Sequence[Made]:
+def decisions_in_force(run: Run, version: int | None = None) -> Sequence[Made]:
     """The decisions up to a version that are not undone by then, in order."""
     rows = run.decisions.order_by("seq")
     if version is not None:

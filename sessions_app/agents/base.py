@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
@@ -298,6 +299,10 @@ class Agent(Protocol):
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
         """Context windows in tokens by model id, from the user's configuration of the agent."""
+        ...
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        """Prices by model id, from the user's configuration of the agent."""
         ...
 
 

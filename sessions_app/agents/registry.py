@@ -6,6 +6,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
@@ -68,6 +69,14 @@ def model_windows(home: Path) -> dict[str, int]:
     for agent in reversed(list(AGENTS.values())):
         windows |= agent.model_windows(home)
     return windows
+
+
+def model_prices(home: Path) -> dict[str, InputPrices]:
+    """Prices by model id, from the agents' configurations; the first of AGENTS takes precedence."""
+    prices: dict[str, InputPrices] = {}
+    for agent in reversed(list(AGENTS.values())):
+        prices |= agent.model_prices(home)
+    return prices
 
 
 def reader_named(name: str) -> Reader:

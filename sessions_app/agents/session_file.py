@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.certificate import LedgerResult
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.diagnosis import (
@@ -185,6 +186,10 @@ class SessionFileAgent(ABC):
 
     def refused_writers(self, state: ParserState) -> Mapping[str, str]:
         del state
+        return {}
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        del home
         return {}
 
     def model_windows(self, home: Path) -> Mapping[str, int]:

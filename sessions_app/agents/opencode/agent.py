@@ -16,6 +16,7 @@ from sessions_app.agents.base import Generation, OpenElsewhere
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
@@ -37,7 +38,7 @@ from .reader import OpenCodeReader
 from .rules import OpenCodeRules
 from .sent import message_json, sent_messages
 from .server import OpenCodeServer, is_same_row
-from .settings import model_windows, read_settings, user_settings
+from .settings import model_prices, model_windows, read_settings, user_settings
 from .store import SESSION_TABLES, database_of, opened_session, session_state, session_within
 from .writers import DeleteWriter, PruneWriter, RowForkWriter
 
@@ -195,6 +196,9 @@ class OpenCodeAgent(SessionFileAgent):
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
         return model_windows(home)
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        return model_prices(home)
 
 
 OPENCODE: Final = OpenCodeAgent()

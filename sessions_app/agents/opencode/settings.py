@@ -9,6 +9,7 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_commented_json_file
+from sessions_app.model_prices import InputPrices, configured_prices
 
 from .parts import mapping_of
 
@@ -52,13 +53,29 @@ def user_settings(home: Path) -> SettingsFile:
 def model_windows(home: Path) -> dict[str, int]:
     """Context windows in tokens by model id, of the models that the user has configured."""
     windows: dict[str, int] = {}
+    for name, model in _configured_models(home):
+        window = _count(mapping_of(model.get("limit")).get("context"))
+        if window:
+            windows.setdefault(name, window)
+    return windows
+
+
+def model_prices(home: Path) -> dict[str, InputPrices]:
+    """Prices by model id, of the models that the user has configured."""
+    prices: dict[str, InputPrices] = {}
+    for name, model in _configured_models(home):
+        configured = configured_prices(mapping_of(model.get("cost")), "cache_read", "cache_write")
+        if configured is not None:
+            prices.setdefault(name, configured)
+    return prices
+
+
+def _configured_models(home: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """The ids and values of the models in the user's files, of all providers."""
     for file in _existing(_user_directory(home), None):
         for provider in mapping_of(file.values.get("provider")).values():
             for name, model in mapping_of(mapping_of(provider).get("models")).items():
-                window = _count(mapping_of(mapping_of(model).get("limit")).get("context"))
-                if window:
-                    windows.setdefault(name, window)
-    return windows
+                yield name, mapping_of(model)
 
 
 def _files(cwd: str, home: Path) -> Iterator[JsonFile]:

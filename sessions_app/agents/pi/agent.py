@@ -11,6 +11,7 @@ from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -31,7 +32,7 @@ from .reader import OlderPiReader, PiReader
 from .records import KEY, UNDO
 from .repair import repair
 from .rules import ContextRules
-from .settings import model_windows, read_model_settings, user_settings
+from .settings import model_prices, model_windows, read_model_settings, user_settings
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()
@@ -120,6 +121,9 @@ class PiAgent(SessionFileAgent):
 
     def model_windows(self, home: Path) -> Mapping[str, int]:
         return model_windows(self.directory, home)
+
+    def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
+        return model_prices(self.directory, home)
 
 
 PI: Final = PiAgent()

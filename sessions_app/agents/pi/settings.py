@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.model_prices import InputPrices, configured_prices
 
 DIRECTORIES: Final = (".atomic", ".pi")
 """Atomic reads pi's files after its own. Redline does so for the sessions of both."""
@@ -110,6 +111,18 @@ def model_windows(directory: str, home: Path) -> dict[str, int]:
         if isinstance(name, str) and type(window) is int and window > 0:
             windows[name] = window
     return windows
+
+
+def model_prices(directory: str, home: Path) -> dict[str, InputPrices]:
+    """Prices by model id, from the user's models in one of the DIRECTORIES."""
+    found = read_json_file(home / directory / "agent" / "models.json")
+    prices: dict[str, InputPrices] = {}
+    for model in _models(found.values) if found is not None else ():
+        name, cost = model.get("id"), model.get("cost")
+        configured = configured_prices(cost, "cacheRead", "cacheWrite") if isinstance(cost, dict) else None
+        if isinstance(name, str) and configured is not None:
+            prices[name] = configured
+    return prices
 
 
 def _models(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

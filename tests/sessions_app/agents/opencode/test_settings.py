@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.opencode.settings import model_windows, read_settings
+from sessions_app.agents.opencode.settings import model_prices, model_windows, read_settings
 
 MODEL = ("ours", "big")
 
@@ -74,6 +74,13 @@ def test_the_settings_of_the_project_take_precedence(home: Path, project: Path) 
 def test_the_windows_of_configured_models_are_known(home: Path) -> None:
     write(home / ".config" / "opencode", provider=limited(context=77_000))
     assert model_windows(home) == {"big": 77_000}
+
+
+def test_the_prices_of_configured_models_are_known(home: Path) -> None:
+    cost = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
+    models = {"big": {"cost": cost}, "small": {"cost": "free"}}
+    write(home / ".config" / "opencode", provider={"ours": {"models": models}})
+    assert model_prices(home) == {"big": (3, 0.3, 3.75)}
 
 
 @pytest.mark.parametrize("values", [{"provider": 7}, {"provider": {"ours": []}}, {"compaction": "x"}, {}])

@@ -299,3 +299,23 @@ def test_overrides_of_another_shape_are_skipped(cwd: Path, home: Path, overrides
         {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}},
     )
     assert budget(cwd, home) == CompactionBudget(16_384, 3)
+
+
+# ---- prices -------------------------------------------------------------------------------------------------
+
+
+def test_the_prices_of_configured_models_are_known(home: Path) -> None:
+    models = [
+        {"id": "cached", "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}},
+        {"id": "plain", "cost": {"input": 2}},
+        {"id": "free", "cost": {"input": 0}},
+        *(
+            {"id": "wrong", "cost": cost}
+            for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})
+        ),
+    ]
+    put(home / ".pi" / "agent" / "models.json", {"providers": {"p": {"models": models}}})
+    prices = PI.model_prices(home)
+    assert prices == {"cached": (3, 0.3, 3.75), "plain": (2, None, None), "free": (0, None, None)}
+    assert (prices["cached"].read, prices["cached"].write) == (0.3, 3.75)
+    assert (prices["plain"].read, prices["plain"].write) == (2, 2)

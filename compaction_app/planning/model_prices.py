@@ -1,0 +1,45 @@
+"""The price of a session's model, and its source: the configuration, the Models page, or the agent's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from django.conf import settings
+
+from sessions_app.agents.registry import model_prices
+from sessions_app.model_prices import InputPrices
+from sessions_app.models import Session
+
+from .model_registry import models
+
+
+class KnownPrices(NamedTuple):
+    """What a model's input costs, and where that is configured."""
+
+    prices: InputPrices
+    source: str
+
+
+def prices_of_session(session: Session, home: Path) -> KnownPrices | None:
+    """The prices of the model that a session was last written with; None if nothing gives them."""
+    configured = settings.REDLINE.prices.get(session.model)
+    if configured is not None:
+        prices = InputPrices(configured.input, configured.cache_read, configured.cache_write)
+        return KnownPrices(prices, "your configuration")
+    entered = _entered(session)
+    if entered is not None:
+        return KnownPrices(entered, "the Models page")
+    of_agents = model_prices(home).get(session.model)
+    return KnownPrices(of_agents, "the agent's configuration") if of_agents is not None else None
+
+
+def _entered(session: Session) -> InputPrices | None:
+    """The prices of the Models page: those of the session's provider, else of the only other one with that model."""
+    named = [one for one in models() if one.name == session.model and one.prices.input is not None]
+    own = [one for one in named if one.provider.name == session.provider]
+    for model in own or (named if len(named) == 1 else []):
+        prices = model.prices
+        if prices.input is not None:
+            return InputPrices(prices.input, prices.cache_read, prices.cache_write)
+    return None
