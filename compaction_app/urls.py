@@ -11,6 +11,7 @@ from .audit import views as audit_views
 from .backups import views as backups_views
 from .commit import views as commit_views
 from .doctor import views as doctor_views
+from .evidence import views as evidence_views
 from .models_page import views as models_page_views
 from .review import views as review_pages
 from .runs import views as runs_views
@@ -57,6 +58,7 @@ urlpatterns = [
     path("runs/<int:run>/requests/<int:seq>", runs_views.words, name="words"),
     path("runs/<int:run>/review", review_pages.review, name="review"),
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
+    path("runs/<int:run>/evidence", evidence_views.evidence, name="evidence"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/handoff.md", commit_views.handoff, name="handoff"),

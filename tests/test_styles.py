@@ -29,7 +29,19 @@ DRAWN: Final = {
     "band--…": ("quiet",),
     "field--…": ("style",),
     "tie--…": ("first", "last", "mid", "none", "through"),
-    "is-…": ("approved", "faint", "kept", "open", "pair", "refused", "stays", "struck"),
+    "is-…": (
+        "approved",
+        "faint",
+        "kept",
+        "lost",
+        "new",
+        "none",
+        "open",
+        "pair",
+        "refused",
+        "stays",
+        "struck",
+    ),
     "kind--…": tuple(KINDS),
 }
 """Classes that a template completes with a variable, and the values used by pages."""

@@ -10,7 +10,8 @@ import secrets
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -177,33 +178,68 @@ class _TextsOnDemand(dict[str, Texts]):
         return self[entry_id]
 
 
-def read_snapshot_texts(
-    path: Path, prepared: Prepared, entries: Iterable[TranscriptEntry] | None = None
-) -> dict[str, Texts]:
-    """The texts of entries of a snapshot by id (of all, if none are named), read from the file by offset.
+class SnapshotTexts(Mapping[str, Texts]):
+    """The texts of a snapshot's entries by id, each read from the file by offset when it is needed.
+
+    Only the last one is kept: a caller may go through a session of any size. Raises Conflict `session_rewritten` if a
+    line is no longer the one that was prepared.
+    """
+
+    def __init__(self, agent: Agent, reader: SessionReader, prepared: Prepared) -> None:
+        self._agent, self._reader, self._prepared = agent, reader, prepared
+        self._entries = {entry.entry_id: entry for entry in prepared.entries}
+        self._last: tuple[str, Texts] | None = None
+
+    def __getitem__(self, entry_id: str) -> Texts:
+        if self._last is None or self._last[0] != entry_id:
+            self._last = entry_id, self._read(self._entries[entry_id])
+        return self._last[1]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _read(self, entry: TranscriptEntry) -> Texts:
+        number, offset, length = self._prepared.places[entry.position]
+        place = Entry(
+            *(number, offset, length, entry.entry_id, None, entry.entry_type),
+            role=entry.role,
+            result_for=entry.result_for,
+        )
+        again, found = read_place(self._agent, self._reader, place)
+        if not _is_same(entry, again):
+            raise Conflict(
+                "session_rewritten",
+                f"{self._reader.path}: line {number} has changed. Nothing was written. Plan again: decisions that are "
+                "still valid are kept.",
+            )
+        return texts_of_edit(found) if again.kind is EntryKind.EDIT else found
+
+
+@contextmanager
+def open_snapshot_texts(path: Path, prepared: Prepared) -> Iterator[SnapshotTexts]:
+    """The texts of a snapshot while its file is open.
 
     Raises Conflict `session_rewritten` if the file is no longer the one that was prepared.
     """
     agent = agent_at(path)
-    texts = {}
     with agent.open(path) as reader:
         _require_same(reader, prepared.fingerprint)
-        for entry in prepared.entries if entries is None else entries:
-            number, offset, length = prepared.places[entry.position]
-            place = Entry(
-                *(number, offset, length, entry.entry_id, None, entry.entry_type),
-                role=entry.role,
-                result_for=entry.result_for,
-            )
-            again, found = read_place(agent, reader, place)
-            if not _is_same(entry, again):
-                raise Conflict(
-                    "session_rewritten",
-                    f"{path}: line {number} has changed. Nothing was written. Plan again: decisions that are still "
-                    "valid are kept.",
-                )
-            texts[entry.entry_id] = texts_of_edit(found) if again.kind is EntryKind.EDIT else found
-    return texts
+        yield SnapshotTexts(agent, reader, prepared)
+
+
+def read_snapshot_texts(
+    path: Path, prepared: Prepared, entries: Iterable[TranscriptEntry] | None = None
+) -> dict[str, Texts]:
+    """The texts of entries of a snapshot by id (of all, if none are named).
+
+    Raises what `open_snapshot_texts` and `SnapshotTexts` raise.
+    """
+    wanted = prepared.entries if entries is None else entries
+    with open_snapshot_texts(path, prepared) as texts:
+        return {entry.entry_id: texts[entry.entry_id] for entry in wanted}
 
 
 def _is_same(entry: TranscriptEntry, again: Entry) -> bool:

@@ -1,0 +1,54 @@
+"""PURE: where the names in something that is deleted occur in what stays.
+
+Later entries are searched before earlier ones, the nearest first, until every name was found: what comes later is what
+the model is working with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from sessions_app.sessionlog.entries import Texts
+
+from .references import references
+from .standing_lines import Stays
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
+
+def name_places(
+    transcript: Transcript, texts: Mapping[str, Texts], objects: Collection[Object], stays: Stays
+) -> dict[str, Object | None]:
+    """The nearest place of each name in `objects`, in the order of the alphabet; None if it occurs nowhere else.
+
+    `texts` are read while they are needed.
+    """
+    own = {name for found in objects for name in references(_text(transcript, texts, found))}
+    places: dict[str, Object | None] = dict.fromkeys(sorted(own))
+    missing = set(own)
+    for found in _others(transcript, objects):
+        if not missing:
+            break
+        if stays(found):
+            here = missing & references(_text(transcript, texts, found))
+            places.update(dict.fromkeys(here, found))
+            missing -= here
+    return places
+
+
+def _others(transcript: Transcript, objects: Collection[Object]) -> Iterator[Object]:
+    """The other objects with texts: those after these from the nearest on, then those before them."""
+    last = max((found.position for found in objects), default=-1)
+    for position in [*range(last, len(transcript)), *range(last - 1, -1, -1)]:
+        blocks = transcript.entries[position].blocks
+        slots = range(len(blocks)) if blocks else [WHOLE]
+        for slot in slots:
+            found = Object(position, slot)
+            if found not in objects and Object(position) not in objects:
+                yield found
+
+
+def _text(transcript: Transcript, texts: Mapping[str, Texts], found: Object) -> str:
+    entry = transcript.entries[found.position]
+    known = texts[entry.entry_id]
+    return known.joined(entry.blocks) if found.slot == WHOLE else known.block(entry.blocks[found.slot].index)

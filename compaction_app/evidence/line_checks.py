@@ -1,0 +1,108 @@
+"""How many lines of each proposal still stand in what stays, for all proposals of a review at once.
+
+Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for
+the last few versions of a review: a page that is loaded again reads nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final
+
+from compaction_app.core.file_touches import file_calls
+from compaction_app.core.pairing import ToolPair
+from compaction_app.core.reasons import supersession_in
+from compaction_app.core.review_fold import Review, Reviewer
+from compaction_app.core.standing_lines import FileHistory, Standing, StandingLater
+from compaction_app.core.transcript import Transcript
+from compaction_app.core.transcript_entries import WHOLE, Object
+from compaction_app.models import Run
+from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
+from compaction_app.runs.reviews import Reviewed
+from sessions_app.sessionlog.targets import Target
+
+CACHED: Final = 4
+"""Preparations, and versions of reviews, that are cached."""
+
+_histories: OrderedDict[tuple[int, str], FileHistory] = OrderedDict()
+_standing: OrderedDict[tuple[int, str, int], Mapping[int, StandingLater]] = OrderedDict()
+_lock = threading.Lock()
+
+
+def line_checks(run: Run, reviewed: Reviewed) -> Mapping[Target, Standing]:
+    """How many lines of a proposal stand later in calls on the same file that stay, for those that have lines.
+
+    Raises what `open_snapshot_texts` raises.
+    """
+    reviewer, review = reviewed.reviewer, reviewed.review
+    standing = standing_later(run, reviewed)
+    found: dict[Target, Standing] = {}
+    for item in review.leads():
+        call = call_of(reviewer.transcript, item.target)
+        later = standing.get(call.order) if call is not None else None
+        if later is not None and later.standing.total:
+            found[item.target] = later.standing
+    return found
+
+
+def checked_reason(reason: str, standing: Standing | None) -> str:
+    """A planner's reason, which claims no more than the lines show as the review is now."""
+    superseded = supersession_in(reason) if standing is not None else None
+    return superseded.words(standing) if superseded is not None and standing is not None else reason
+
+
+def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
+    """The same by the order of tool calls, with the last later call that stays."""
+    key = run.pk, mark_of(run), reviewed.version
+    with _lock:
+        if key in _standing:
+            _standing.move_to_end(key)
+            return _standing[key]
+    found = file_history(run).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+    with _lock:
+        _standing[key] = found
+        while len(_standing) > CACHED:
+            _standing.popitem(last=False)
+    return found
+
+
+def file_history(run: Run) -> FileHistory:
+    """The calls on files of a run's transcript. Raises what `open_snapshot_texts` raises."""
+    key = run.pk, mark_of(run)
+    with _lock:
+        if key in _histories:
+            _histories.move_to_end(key)
+            return _histories[key]
+    prepared = snapshot_of(run).prepared
+    with open_snapshot_texts(run.session.real_path(), prepared) as texts:
+        found = FileHistory(file_calls(prepared.transcript(texts)))
+    with _lock:
+        _histories[key] = found
+        while len(_histories) > CACHED:
+            _histories.popitem(last=False)
+    return found
+
+
+def call_of(transcript: Transcript, target: Target) -> ToolPair | None:
+    """The tool call that a target deletes: the one that it answers, makes, or consists of."""
+    entry = transcript.entry(target.entry_id)
+    if entry is None:
+        return None
+    if target.block_index is not None:
+        slot = entry.slot(target.block_index)
+        return transcript.pairs.made_in(entry, slot) if slot is not None else None
+    if entry.result_for is not None:
+        return transcript.pairs.answered_by(entry)
+    return transcript.pairs.made_in(entry, 0) if len(entry.blocks) == 1 else None
+
+
+def stays(reviewer: Reviewer, review: Review, found: Object) -> bool:
+    """Whether an object stays if everything undecided is approved."""
+    entry = reviewer.transcript.entries[found.position]
+    if Target(entry.entry_id) in review.would_go:
+        return False
+    return (
+        found.slot == WHOLE or Target(entry.entry_id, entry.blocks[found.slot].index) not in review.would_go
+    )

@@ -1,0 +1,172 @@
+"""Promises of the evidence: what a reason says is shown beside what it is about, as the review is now."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.core.decisions import Kind
+from compaction_app.core.reasons import is_about_names, repeat_in, supersession_in
+from compaction_app.evidence.line_checks import checked_reason, line_checks
+from compaction_app.models import Proposal, Run
+from compaction_app.runs.reviews import decide, review_of, reviewed
+from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.review.review_page import HTMX, planned
+from tests.compaction_app.review.test_review_page import NOW
+from tests.factories import assistant, call, chain, result, text, user
+from tests.html import addresses, assert_inert, elements, text_of, texts
+
+OLD = [f"def function_{number}() -> None:" for number in range(20)]
+NEW = [line if number % 4 else f"def renamed_{number}() -> None:" for number, line in enumerate(OLD)]
+
+
+def read_twice(*, newer: list[str] = NEW, filler: str = "") -> list[dict[str, Any]]:
+    """A file is read in e3 and again, with other lines, in e5; then a command prints the same in e7 and e9."""
+    output = "\n".join(f"ok {number} tests/test_part_{number}.py" for number in range(60))
+    return chain(
+        user("Mend src/a.py"),
+        assistant(call("c1", path="src/a.py")),
+        result("c1", "\n".join(OLD)),
+        assistant(call("c2", path="src/a.py")),
+        result("c2", "\n".join(f"{number + 1:6}→{line}" for number, line in enumerate(newer))),
+        assistant(call("c3", "bash", command="make test")),
+        result("c3", output, name="bash"),
+        assistant(call("c4", "bash", command="make test")),
+        result("c4", output, name="bash"),
+        assistant(call("c5", "grep", pattern="part_7")),
+        result("c5", f"tests/test_part_7.py only_there_at_all {filler}", name="grep"),
+        assistant(text("It is mended.")),
+        user("Now the tests."),
+        assistant(text("Fine.")),
+    )
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    return planned(known_root, read_twice(), keep=0.6)
+
+
+def proposed(run: Run, entry_id: str, reason: str) -> Target:
+    """Give a run a proposal to delete this entry, for this reason."""
+    Proposal.objects.filter(run=run).delete()
+    Proposal.objects.create(
+        run=run, order=0, entry_id=entry_id, source="planner", call=1, tool="t", reason=reason
+    )
+    Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1)
+    run.refresh_from_db()
+    return Target(entry_id)
+
+
+def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
+    answer = browser.get(f"/runs/{run.pk}/evidence?of={entry_id}{query}")
+    assert answer.status_code == 200
+    return answer
+
+
+def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    page = shown(browser, run, "e3")
+    assert texts(page, "q") == [
+        "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later"
+    ]
+    assert texts(page, ".evidence__found b") == ["Only 15 of 20 lines"]
+    lost = [line for line in OLD if line not in NEW]
+    assert texts(page, ".is-lost .strike") == lost
+    assert [words.partition("→")[2] for words in texts(page, ".is-new")] == [
+        one for one in NEW if one not in OLD
+    ]
+    assert f"{run.session.get_absolute_url()}/entries/e5" in addresses(page)
+
+
+def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Client, run: Run) -> None:
+    target = proposed(run, "e3", "older than the read of src/a.py in e5: none of its lines stands later")
+    decide(run, Kind.ADD, [Target("e5")], NOW)
+    page = shown(browser, run, "e3")
+    assert "Every later call on this file goes too" in text_of(page)
+    assert texts(page, ".evidence__found b") == ["None of its 20 lines"]
+    decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
+    assert str(line_checks(run, reviewed(run))[target]) == "15 of 20"
+    assert "15 of 20" in text_of(shown(browser, run, "e3"))
+
+
+def test_every_line_is_shown_on_request(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    few, every = shown(browser, run, "e3"), shown(browser, run, "e3", "&all=1")
+    assert len(elements(few, ".side-by-side")) >= 1
+    assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
+    assert not [link for link in addresses(every) if "all=1" in link]
+
+
+def test_in_place_only_the_evidence_is_sent(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
+    assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
+    assert not elements(answer, "html, h1")
+
+
+def test_a_repeat_is_beside_the_output_that_it_repeats(browser: Client, run: Run) -> None:
+    proposed(run, "e7", "a repeat of the output in e9")
+    page = shown(browser, run, "e7")
+    assert texts(page, ".evidence__found b") == ["All 60 lines"]
+    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(page)
+    decide(run, Kind.ADD, [Target("e9")], NOW)
+    assert texts(shown(browser, run, "e7"), ".evidence__found b") == ["None of its 60 lines"]
+
+
+def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser: Client, run: Run) -> None:
+    proposed(run, "e11", "an old output of grep; every name in it occurs elsewhere too")
+    page = shown(browser, run, "e11")
+    assert texts(page, ".names__item.is-lost") == ["only_there_at_all", "part_7"]
+    assert "bash in turn 1" in texts(page, ".names__item a")
+    assert "2 of its" in text_of(page)
+    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(page)
+
+
+def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
+    target = proposed(run, "e7", "an old output of bash")
+    assert target not in line_checks(run, reviewed(run))
+    assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
+
+
+@pytest.mark.parametrize("of", ["", "e99", "e3:x", "e14"])
+def test_an_address_that_names_no_proposal_is_not_found(browser: Client, run: Run, of: str) -> None:
+    proposed(run, "e3", "")
+    assert browser.get(f"/runs/{run.pk}/evidence?of={of}").status_code == 404
+
+
+def test_a_session_that_was_rewritten_is_named(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    path = run.session.real_path()
+    path.write_bytes(path.read_bytes().replace(b"function_1", b"function_X"))
+    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3")
+    assert answer.status_code == 409
+    assert "Plan again" in text_of(answer)
+
+
+def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m\u202e evil_name"
+    run = planned(known_root, read_twice(newer=[*NEW, f"{hostile} other"], filler=hostile))
+    proposed(run, "e3", f"superseded by the read of {hostile} in e5")
+    decide(run, Kind.REJECT, [Target("e3")], NOW)
+    assert_inert(shown(browser, run, "e3"))
+    proposed(run, "e11", "an old call; every name in it occurs elsewhere too")
+    assert_inert(shown(browser, run, "e11"))
+
+
+def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client, run: Run) -> None:
+    checks = line_checks(run, reviewed(run))
+    for item in review_of(run).leads():
+        reason = item.origin.reason if item.origin is not None else ""
+        if item.target in checks:
+            assert str(checks[item.target]) in text_of(
+                shown(browser, run, item.target.entry_id, "&all=1")
+            ) or (checks[item.target].lines in (0, checks[item.target].total))
+        elif not is_about_names(reason) and repeat_in(reason) is None:
+            assert supersession_in(reason) is None
+
+
+def test_a_reason_without_lines_is_shown_as_it_was_given() -> None:
+    assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
