@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import configuration
+from .local_zone import local_zone
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 # In a checkout templates and static files are at the top; in a wheel they are in this package.
@@ -113,7 +114,7 @@ CHANNEL_LAYERS = {
     "default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}
 }
 USE_TZ = True
-TIME_ZONE = "UTC"
+TIME_ZONE = local_zone()
 LANGUAGE_CODE = "en"
 USE_I18N = False
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

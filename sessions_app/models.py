@@ -97,9 +97,9 @@ class Session(models.Model):
     broken_at = models.TextField(blank=True, default="")
     """The entry that causes this error."""
     last_used = models.DateTimeField(null=True)
-    """When the file was last written to."""
+    """The time of the last entry of the conversation; if none records one, when the file was last written to."""
     mtime_ns = models.BigIntegerField(null=True)
-    """The same in nanoseconds, as in the file system."""
+    """When the file was last written to, in nanoseconds, as in the file system."""
     indexed_at = models.DateTimeField(null=True)
     own_write_ns = models.BigIntegerField(null=True)
     """The file's mtime in nanoseconds after Redline last wrote to it."""
@@ -122,7 +122,10 @@ class Session(models.Model):
         constraints = [
             models.UniqueConstraint(fields=["root", "relative_path"], name="session_by_path"),
         ]
-        indexes = [models.Index(fields=["-mtime_ns"], name="session_mtime")]
+        indexes = [
+            models.Index(fields=["-mtime_ns"], name="session_mtime"),
+            models.Index(fields=["-last_used"], name="session_last_used"),
+        ]
 
     def __str__(self) -> str:
         return self.relative_path

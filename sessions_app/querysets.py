@@ -83,4 +83,4 @@ class SessionQuerySet(QuerySet["Session"]):
         return self.select_related("root").defer("state", "fingerprint", "damage")
 
     def latest_first(self) -> Self:
-        return self.order_by(F("mtime_ns").desc(nulls_last=True), "pk")
+        return self.order_by(F("last_used").desc(nulls_last=True), "pk")

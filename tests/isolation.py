@@ -9,6 +9,7 @@ from pathlib import Path
 TEMPORARY_DIRECTORIES = [tempfile.mkdtemp(prefix="redline-tests-"), tempfile.mkdtemp(prefix="redline-home-")]
 os.environ["REDLINE_DATA_DIR"], os.environ["HOME"] = TEMPORARY_DIRECTORIES
 os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings"
+os.environ["TZ"] = "UTC"
 # The agents' own directories are those of the temporary home.
 for _name in (
     "CLAUDE_CONFIG_DIR",

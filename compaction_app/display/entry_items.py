@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Final
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.protection import Protection
 
 from .authors import author_of
@@ -32,6 +34,9 @@ FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
 NO_SUBAGENTS: Final[Mapping[str, Session]] = {}
 NO_CALL: Final = "no call: the provider may refuse this"
+MENTIONED: Final = timedelta(seconds=1)
+BETWEEN: Final = frozenset({"note", "time"})
+"""The kinds of items that no bracket passes."""
 _RESTARTS: Final = frozenset({EntryKind.SUMMARY, EntryKind.BOUNDARY})
 """The entries from which a context is rebuilt without what they leave out."""
 
@@ -41,7 +46,8 @@ class EntryItem:
     """One block, or one entry without blocks, as the page shows it."""
 
     kind: str
-    """`user`, `text`, `thinking`, `call`, `out`; `note` for entries that are not messages; `damage`."""
+    """`user`, `text`, `thinking`, `call`, `out`; `note` for entries that are not messages; `damage`; `time` for a line
+    between entries that says how much time passed, in `who`."""
     who: str
     entry_id: str = ""
     block: int | None = None
@@ -50,6 +56,12 @@ class EntryItem:
     text: str = ""
     more: str = ""
     tokens: int = 0
+    at: datetime | None = None
+    """When the entry was written."""
+    day: datetime | None = None
+    """Of a `time`: the day that begins here."""
+    took: timedelta | None = None
+    """Of a result that took a second or longer: the time since its call."""
     protection: Protection | None = None
     marks: list[EntryNote] = field(default_factory=list)
     """Short notes, for the margin."""
@@ -118,6 +130,7 @@ def items_of(
         kind_of(entry, None),
         _author(entry),
         entry.id,
+        at=moment_of(entry.timestamp),
         protection=state.protections.get(entry.id),
         marks=[*_kind_of_context(entry), *_standing_marks(look), *_label(state, entry)],
         remarks=[*remarks, *_answer(look)],
@@ -133,6 +146,7 @@ def items_of(
                 more=more,
                 tokens=tokens,
                 standing=standing,
+                took=_took(look),
                 answers=entry.result_for or "",
             )
         )
@@ -143,7 +157,7 @@ def items_of(
         is_last = number == min(len(blocks), BLOCKS) - 1
         if is_last and len(blocks) > BLOCKS:
             item.remarks.append(EntryNote(f"{len(blocks) - BLOCKS:,} more blocks are not shown here"))
-        yield replace(item, answers=(entry.result_for or "") if is_last else "")
+        yield replace(item, took=_took(look), answers=entry.result_for or "") if is_last else item
 
 
 def _blocks(look: _Look) -> tuple[Block, ...]:
@@ -287,6 +301,15 @@ def _without_result(state: BranchState, entry: Entry) -> EntryNote:
     return EntryNote(FILLED) if sending.fills_unanswered_calls else EntryNote(NO_RESULT, icon="broken")
 
 
+def _took(look: _Look) -> timedelta | None:
+    """The time from the call to its result; None if it is not one, or was short, or the times are unknown."""
+    owner = _owner(look.state, look.entry.result_for or "", "all")
+    called = moment_of(owner.timestamp) if owner is not None else None
+    answered = moment_of(look.entry.timestamp)
+    took = answered - called if called is not None and answered is not None else timedelta()
+    return took if took >= MENTIONED else None
+
+
 def _answer(look: _Look) -> list[EntryNote]:
     """A link to the call of a result, or a note that there is none."""
     call_id = look.entry.result_for
@@ -317,7 +340,7 @@ def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
             if results[item.answers] == place:
                 open_calls.discard(item.answers)
             tie = "mid" if open_calls else "last"
-        elif open_calls and item.kind != "note":
+        elif open_calls and item.kind not in BETWEEN:
             tie = "through"
         remarks = [one for one in item.remarks if one.icon != "pair" or one.entry_id not in here]
         tied_items.append(replace(item, tie=tie, remarks=remarks))
@@ -339,6 +362,7 @@ def _note(
         text=text,
         more=more,
         tokens=message.tokens if message is not None else 0,
+        at=moment_of(entry.timestamp),
         marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
         remarks=remarks,
         standing="" if entry.rebuilds else "quiet",

@@ -134,11 +134,15 @@ def _dealt_with(session: Session, now: datetime) -> str:
         return "its current state was already planned"
     if last is None:
         return ""
-    if last.parameters is None and session.last_used is not None and session.last_used <= last.created_at:
+    if last.parameters is None and not _is_written_since(session, last.created_at):
         return "planning it failed, and it has not changed since"
     if last.reviewed_at is not None and now - last.reviewed_at < REST:
         return "its proposal was looked at a moment ago"
     return _resting(runs, last, now)
+
+
+def _is_written_since(session: Session, moment: datetime) -> bool:
+    return session.mtime_ns is None or session.mtime_ns > moment.timestamp() * 1e9
 
 
 def _halted(run: Run) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,6 +32,7 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
+from .time_lines import TimeSpan, pause_before, span_of, turn_line
 from .turn_sidebar import TurnSidebar, rail_of
 
 WINDOW: Final = 40
@@ -103,6 +103,8 @@ class SessionView:
     bypassed: list[Bypassed]
     broken: Breakage | None
     """Why the branch cannot be continued; None if it can."""
+    span: TimeSpan | None
+    """When it was written; None if its entries record no times."""
 
 
 def relatives_of(session: Session) -> Relatives:
@@ -164,6 +166,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
         broken=state.broken,
+        span=span_of(state.branch),
     )
 
 
@@ -221,6 +224,9 @@ def _items(
         position = start
         while position < end:
             entry = listed[position]
+            pause = pause_before(listed, position, state)
+            if pause is not None:
+                yield pause
             yield from _damaged(reader, between.get(position, ()))
             minor = _minor_run(state, listed[position:end], frozenset(place - position for place in between))
             if len(minor) > 1:
@@ -236,6 +242,9 @@ def _items(
                 project=session.cwd,
                 subagents=subagents,
             )
+            turn = turn_line(state, entry)
+            if turn is not None:
+                yield turn
             position += 1
         yield from _damaged(reader, between.get(end, ()))
 
@@ -350,9 +359,3 @@ def _bypassed(session: Session, tree: SessionTree) -> Iterator[Bypassed]:
         child = branch[next(place for place, one in enumerate(branch) if one.id == before) + 1]
         if child.number > tree.entry(entry_id).number and child.id not in undos:
             yield Bypassed(entry_id, child.id, run_id, urlsplit(base_url or "").netloc)
-
-
-def is_live(session: Session, now: datetime) -> bool:
-    """Whether an agent wrote to the session in the last minutes."""
-    state = session.agent.state(session.real_path())
-    return state is not None and session.is_live(now, state.mtime_ns)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -13,14 +14,16 @@ from compaction_app.display.branches import BranchState, Fork
 from compaction_app.display.entry_notes import WORDS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.noise import without_images
 from sessions_app.storage.files import Fingerprint
 from sessions_app.storage.session_loader import read_texts
 
+from .time_lines import day_of, turn_facts
+
 TURNS_SHOWN: Final = 60
 EVENTS_SHOWN: Final = 6
 """Branches, labels and compactions that are shown of one turn."""
-STOPPED: Final = frozenset({"error", "aborted"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,10 @@ class SidebarTurn:
     entry_id: str
     title: str
     tokens: int
+    at: datetime | None
+    """When it began."""
+    begins_day: bool
+    """Whether the shown turn before it began on another day."""
     current: bool
     troubled: bool
     events: list[SidebarEvent]
@@ -76,9 +83,18 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSid
     events: dict[int, list[SidebarEvent]] = {}
     for number, event in _events(state, first, last):
         events.setdefault(number, []).append(event)
+    days = [day_of(moment_of(entry.timestamp)) for _, entry in shown]
+    is_one_day = len(set(days)) < 2
     turns = [
-        _turn(state, number, titles[entry.id], current, events.get(number, []))
-        for number, (_, entry) in enumerate(shown, first + 1)
+        _turn(
+            state,
+            first + place + 1,
+            titles[entry.id],
+            current,
+            not is_one_day and (not place or days[place] != days[place - 1]),
+            events.get(first + place + 1, []),
+        )
+        for place, (_, entry) in enumerate(shown)
     ]
     return TurnSidebar(
         turns=turns,
@@ -91,23 +107,19 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSid
 
 
 def _turn(
-    state: BranchState, number: int, title: str, current: int, events: list[SidebarEvent]
+    state: BranchState, number: int, title: str, current: int, begins_day: bool, events: list[SidebarEvent]
 ) -> SidebarTurn:
-    begin, entry = state.turns[number - 1]
-    end = state.turns[number][0] if number < len(state.turns) else len(state.branch)
-    tokens = 0
-    troubled = False
-    for one in state.branch[begin:end]:
-        message = state.kept.get(one.id)
-        tokens += message.tokens if message is not None else 0
-        troubled = troubled or (one.role == Role.ASSISTANT and one.stop_reason in STOPPED)
+    entry = state.turns[number - 1][1]
+    facts = turn_facts(state, number)
     return SidebarTurn(
         number=number,
         entry_id=entry.id,
         title=title,
-        tokens=tokens,
+        tokens=facts.tokens,
+        at=moment_of(entry.timestamp),
+        begins_day=begins_day,
         current=number == current,
-        troubled=troubled,
+        troubled=facts.is_troubled,
         events=events[:EVENTS_SHOWN],
         more=max(0, len(events) - EVENTS_SHOWN),
     )

@@ -15,6 +15,7 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, leaf_below
 from compaction_app.lookups import known_session
+from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
@@ -25,7 +26,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .forms import ReaderForm
 from .reader_selection import reindex, select_reader
-from .session_presenter import is_live, relatives_of, row_compactions, view_session
+from .session_presenter import relatives_of, row_compactions, view_session
 from .whole_text import whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
@@ -49,7 +50,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         if entry and not leaf:
             leaf = leaf_below(found, entry)
         shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
-        live = is_live(found, timezone.now())
+        activity = activity_of(found, found.agent.state(found.real_path()), timezone.now())
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
@@ -63,7 +64,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "rail": shown.rail,
         "leaf": leaf,
         "selected": entry,
-        "live": live,
+        "activity": activity,
         "tabs": [
             (
                 name,

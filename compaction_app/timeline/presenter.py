@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from compaction_app.display.authors import author_of
@@ -16,6 +17,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import EntryKind, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
 WIDTH, HEIGHT = 1000, 200
@@ -56,7 +58,7 @@ class PointRow:
     """The entry at which the context was as before the change; empty if there is none."""
     x: float
     name: str
-    when: str
+    when: datetime | None
     edits: int
     tokens_before: int
     tokens_after: int
@@ -156,7 +158,7 @@ def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: f
         before=point.before_id,
         x=round(x, 1),
         name=_NAMES[point.kind],
-        when=point.last.timestamp[:19].replace("T", " "),
+        when=moment_of(point.last.timestamp),
         edits=point.edits,
         tokens_before=point.tokens_before,
         tokens_after=point.tokens_after,

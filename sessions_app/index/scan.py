@@ -24,6 +24,7 @@ from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.noise import is_noise, without_images
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.sessionlog.provider_rules import SentConversation
@@ -102,6 +103,9 @@ class Scan:
         self._compactions: int = kept["compactions"] if kept else 0
         self._torn_compactions = 0
         self._seen: set[str] = set()
+        self._used: str = kept.get("used", "")
+        """The last time that an entry of the conversation records, on a line with a newline."""
+        self._torn_used = ""
         self._titles: list[str] | None = None
         """First user message and name, if a line without a newline may have changed them."""
         if kept:
@@ -171,9 +175,18 @@ class Scan:
             self.pending.append(recorded.entry)
             self._carry(recorded.entry)
             self._complete += line.complete
+            self._note_time(recorded.entry, line)
             is_compaction = recorded.entry.is_compaction
             self._compactions += is_compaction and line.complete
             self._torn_compactions += is_compaction and not line.complete
+
+    def _note_time(self, entry: Entry, line: Line) -> None:
+        if entry.is_beside or moment_of(entry.timestamp) is None:
+            return
+        if line.complete:
+            self._used = entry.timestamp
+        else:
+            self._torn_used = entry.timestamp
 
     def _read_titles(self, recorded: Recorded) -> None:
         entry, session = recorded.entry, self.session
@@ -305,7 +318,8 @@ class Scan:
         """Update the fields that may change even if the file does not."""
         session = self.session
         seen = {
-            "last_used": datetime.fromtimestamp(self._found.st_mtime, UTC),
+            "last_used": moment_of(self._torn_used or self._used)
+            or datetime.fromtimestamp(self._found.st_mtime, UTC),
             "mtime_ns": self._found.st_mtime_ns,
             **self._lookup.fields(session),
             "missing": False,
@@ -362,6 +376,7 @@ class Scan:
             "asked": self._asked,
             "entries": self._complete,
             "compactions": self._compactions,
+            "used": self._used,
             "titles": self._titles or [session.first_user_message, session.name],
         }
 

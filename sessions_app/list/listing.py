@@ -31,15 +31,15 @@ def list_page(text: str, limit: int, after: int | None = None) -> SessionPage:
 
 def _used_before(key: int) -> Q:
     """The sessions that follow this one, most recently used first. Raises BadInput `no_such_session`."""
-    last = Session.objects.filter(pk=key).values_list("mtime_ns").first()
+    last = Session.objects.filter(pk=key).values_list("last_used").first()
     if last is None:
         raise BadInput(
             "no_such_session", f"There is no session {key}. Nothing was listed. Start from the beginning."
         )
     (used,) = last
     if used is None:
-        return Q(mtime_ns__isnull=True, pk__gt=key)
-    return Q(mtime_ns__lt=used) | Q(mtime_ns=used, pk__gt=key) | Q(mtime_ns__isnull=True)
+        return Q(last_used__isnull=True, pk__gt=key)
+    return Q(last_used__lt=used) | Q(last_used=used, pk__gt=key) | Q(last_used__isnull=True)
 
 
 def session_json(session: Session) -> dict[str, Any]:

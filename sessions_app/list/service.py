@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
@@ -28,7 +28,7 @@ CHOICES: Final = 200
 """The maximum number of projects, or models, to choose from."""
 SHOW: Final = ("all", "due", "live", "damaged", "compacted", "subagents")
 SORTS: Final[Mapping[str, tuple[str, ...]]] = {
-    "used": ("-mtime_ns", "pk"),
+    "used": ("-last_used", "pk"),
     "name": ("title", "pk"),
     "context": ("-context_tokens", "pk"),
     "entries": ("-entry_count", "pk"),
@@ -250,8 +250,7 @@ def _matching(
     if choice.model:
         found = found.filter(model=choice.model)
     if choice.age:
-        since = now.timestamp() - 86_400 * AGES[choice.age]
-        found = found.filter(mtime_ns__gte=int(since * 1e9))
+        found = found.filter(last_used__gte=now - timedelta(days=AGES[choice.age]))
     return found.for_display()
 
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from functools import cache
+from typing import Final
 
 from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
+from django.utils import timezone
+from django.utils.dateformat import format as format_date
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from sessions_app.models import Session
 
-from .formatting import escape_line, escape_text
+from .formatting import ago, escape_line, escape_text
 
 register = template.Library()
+
+MOMENT_FORMS: Final = {
+    "clock": "H:i",
+    "day": "j M",
+    "date": "l, j F Y",
+    "minute": "j M Y, H:i",
+    "second": "j M Y, H:i:s",
+}
 
 
 @register.simple_tag
@@ -53,6 +65,16 @@ def field(content: str, field: BoundField, unit: str = "", style: str = "") -> S
     """A form field with its label, its error and, as the content of the tag, its help text."""
     context = {"field": field, "unit": unit, "style": style, "help": content}
     return render_to_string("components/field.html", context)
+
+
+@register.simple_tag
+def moment(at: datetime | None, form: str) -> SafeString:
+    """A time in the zone of this computer, in one of MOMENT_FORMS or as "ago"; the exact one in UTC is its title."""
+    if at is None:
+        return SafeString()
+    exact = at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+    words = ago(at) if form == "ago" else format_date(timezone.localtime(at), MOMENT_FORMS[form])
+    return format_html('<time datetime="{}Z" title="{} UTC">{}</time>', exact, exact.replace("T", " "), words)
 
 
 @register.filter

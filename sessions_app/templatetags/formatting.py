@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ from django import template
 from django.utils import timezone
 
 from sessions_app.cli import printable
+from sessions_app.sessionlog.moments import duration_words
 
 register = template.Library()
 
@@ -62,16 +63,22 @@ def ago(moment: datetime | None) -> str:
     now = timezone.localtime()
     local = timezone.localtime(moment)
     seconds = (now - local).total_seconds()
-    if seconds < 60:
+    if -60 < seconds < 60:
         return "now"
-    if seconds < 3_600:
+    if 0 < seconds < 3_600:
         return f"{seconds // 60:.0f} min ago"
     days = (now.date() - local.date()).days
-    if days == 0:
+    if days == 0 and seconds > 0:
         return f"{seconds // 3_600:.0f} h ago"
     if days == 1:
         return "yesterday"
-    return f"{local:%A}" if days < 7 else f"{local.day} {local:%b %Y}"
+    return f"{local:%A}" if 0 < days < 7 else f"{local.day} {local:%b %Y}"
+
+
+@register.filter
+def duration(took: timedelta) -> str:
+    """A duration: 0.4 s, 14 min 43 s, 3 h 5 min."""
+    return duration_words(took)
 
 
 @register.filter

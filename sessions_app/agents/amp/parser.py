@@ -90,7 +90,8 @@ class AmpParser:
         if not all(map(_is_result, blocks)):
             place = _place(line, f"m{line.number}", parent)
             entry, texts = _described(blocks, msgspec.structs.replace(place, role=role))
-            yield Recorded(msgspec.structs.replace(entry, model=_model(data)), texts, data)
+            entry = msgspec.structs.replace(entry, model=_model(data), timestamp=_answered(data))
+            yield Recorded(entry, texts, data)
 
     def _report(self, kind: DamageKind, line: Line, detail: str) -> list[Recorded]:
         self.state.damaged += 1
@@ -191,6 +192,12 @@ def _model(data: Mapping[str, Any]) -> tuple[str, str] | None:
     usage = data.get("usage")
     model = usage.get("model") if isinstance(usage, dict) else None
     return ("amp", well_formed(model)) if isinstance(model, str) else None
+
+
+def _answered(data: Mapping[str, Any]) -> str:
+    """When the model's answer was complete: Amp records no time with other messages."""
+    usage = data.get("usage")
+    return well_formed(_text(usage.get("timestamp"))) if isinstance(usage, dict) else ""
 
 
 def _directory(data: Mapping[str, Any]) -> str:

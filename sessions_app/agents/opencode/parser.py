@@ -222,7 +222,7 @@ class OpenCodeParser:
             row_id,
             call_id,
             "tool",
-            **common,
+            **(common | {"timestamp": timestamp_of(_ended(part)) or common["timestamp"]}),
             result_for=row_id,
             tool_name=tool,
             failed=status_of(part) == "error",
@@ -381,6 +381,10 @@ def _is_finished(data: Mapping[str, Any]) -> bool:
 def _started(part: Mapping[str, Any]) -> object:
     time = part.get("time") or mapping_of(part.get("state")).get("time")
     return mapping_of(time).get("start")
+
+
+def _ended(part: Mapping[str, Any]) -> object:
+    return mapping_of(mapping_of(part.get("state")).get("time")).get("end")
 
 
 def _model(provider: object, model_id: object) -> tuple[str, str] | None:

@@ -3,6 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
+from django.utils import timezone
+
 from sessions_app.cli import RedlineCommand, one_line, printable
 from sessions_app.list.listing import session_json
 from sessions_app.models import Session
@@ -48,7 +50,7 @@ def _row(session: Session) -> list[str]:
         _megabytes(session.size),
         _gauge(session),
         DUE[session.due],
-        session.last_used.strftime("%Y-%m-%d %H:%M") if session.last_used else "?",
+        f"{timezone.localtime(session.last_used):%Y-%m-%d %H:%M}" if session.last_used else "?",
         str(session.damage_count) if session.damage_count else "-",
         printable(session.broken_at) if session.broken else "-",
         printable(str(session.path)) + _state(session),

@@ -103,8 +103,8 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
 
 def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
     named_sessions(known_root, *"abcdefg")
-    Session.objects.filter(title__endswith="e").update(mtime_ns=None)
-    Session.objects.filter(title__endswith="f").update(mtime_ns=None)
+    Session.objects.filter(title__endswith="e").update(last_used=None)
+    Session.objects.filter(title__endswith="f").update(last_used=None)
     address, pages = "/api/sessions?limit=3", []
     while address:
         answered = script.get(address).json()

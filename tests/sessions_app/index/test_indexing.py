@@ -123,7 +123,10 @@ class Writer:
         if self.ids and dice.random() < 0.04:
             entry_id = dice.choice(self.ids)
         self.ids.append(entry_id)
-        return {"id": entry_id, "parentId": parent, "timestamp": "t", **self.body()}
+        return {"id": entry_id, "parentId": parent, "timestamp": self.moment(), **self.body()}
+
+    def moment(self) -> str:
+        return self.dice.choice(["t", "", f"2026-02-03T04:05:{len(self.ids) % 60:02}.678Z"])
 
     def body(self) -> dict[str, Any]:
         dice = self.dice

@@ -164,14 +164,17 @@ def test_a_summary_that_no_compaction_asked_for_is_a_reply(store: OpenCodeStore)
     assert sent(path) == [said("Sum it up."), replied("So far."), replied("And on.")]
 
 
-def test_a_part_is_as_old_as_it_says_or_as_its_message(store: OpenCodeStore) -> None:
+def test_a_part_is_as_old_as_it_says_or_as_its_message_and_a_result_is_from_when_its_tool_ended(
+    store: OpenCodeStore,
+) -> None:
     path = store.session()
-    at = {"time": {"start": START + 60_000, "end": START + 61_000}}
+    at = {"time": {"start": START + 60_000, "end": START + 120_000}}
     store.assistant(reasoning("Hm.", **at), tool("c1", **at), text("Done."), time={"created": START})
     _, _, thought, *called, done = (entry.timestamp[14:19] for entry in load_session(path).log.entries)
-    minute = thought
-    assert called == [minute, minute]
-    assert int(minute[:2]) == (int(done[:2]) + 1) % 60
+    begun, ended = called
+    assert begun == thought
+    minutes = [int(moment[:2]) for moment in (done, begun, ended)]
+    assert minutes == [(minutes[0] + after) % 60 for after in range(3)]
 
 
 def test_a_file_is_named_and_its_content_is_not_shown(store: OpenCodeStore) -> None:
