@@ -15,6 +15,7 @@ from .evidence import views as evidence_views
 from .models_page import views as models_page_views
 from .review import views as review_pages
 from .runs import views as runs_views
+from .selection import views as selection_views
 from .session_page import views as session_pages
 from .timeline import views as timeline_views
 from .undo import views as undo_views
@@ -58,6 +59,7 @@ urlpatterns = [
     path("runs/<int:run>/requests/<int:seq>", runs_views.words, name="words"),
     path("runs/<int:run>/review", review_pages.review, name="review"),
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
+    path("runs/<int:run>/select", selection_views.select, name="select"),
     path("runs/<int:run>/evidence", evidence_views.evidence, name="evidence"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),

@@ -100,7 +100,7 @@ class Worth:
         self._occurrences = array("I")
         self._last_mention = array("I")
         numbers: dict[str, int] = {}
-        for unit in _units(transcript):
+        for unit in units_of(transcript):
             self._examine(unit, numbers)
             self._add_bonus(unit, found)
             self.units.append(unit)
@@ -225,7 +225,7 @@ class Worth:
         return text.split(" ", 2)[-1] if _is_call(entry, found) else text
 
 
-def _units(transcript: Transcript) -> Iterator[Unit]:
+def units_of(transcript: Transcript) -> Iterator[Unit]:
     """Every object of the transcript in one unit, in the order of the units' first objects.
 
     Blocks that share a call id go together, whichever entries they are in: no call is left without its answer. A

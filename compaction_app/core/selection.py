@@ -1,0 +1,140 @@
+"""PURE: what is selected by a pattern or by its meaning, as units: what is deleted together is selected together.
+
+| kind       | value                | selects                                                               |
+|------------|----------------------|-----------------------------------------------------------------------|
+| `pattern`  | text, or /a pattern/ | what contains it, as the planners' search finds it                    |
+| `tool`     | a tool               | its calls with their results                                          |
+| `file`     | a path               | every read of the file but the last                                   |
+| `older`    | an entry             | everything before it                                                  |
+| `thinking` |                      | thinking                                                              |
+| `repeated` |                      | outputs that a later call repeats word for word                       |
+
+Nothing is decided here: a selection is compared with a review, or becomes a plan of its own. What may not be deleted is
+selected too, so that it can be named with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from .errors import Code, Refusal
+from .file_touches import file_calls
+from .patterns import Pattern, compile_pattern
+from .scoring import Unit, units_of
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
+DELIMITER: Final = "/"
+"""Around a pattern that is a regular expression."""
+
+
+class SelectionKind(StrEnum):
+    """By what something is selected."""
+
+    PATTERN = "pattern"
+    TOOL = "tool"
+    FILE = "file"
+    OLDER = "older"
+    THINKING = "thinking"
+    REPEATED = "repeated"
+
+
+VALUED: Final = frozenset(
+    {SelectionKind.PATTERN, SelectionKind.TOOL, SelectionKind.FILE, SelectionKind.OLDER}
+)
+"""The kinds that need a value."""
+
+
+class Criterion(NamedTuple):
+    """By what something is selected, and the value that it needs, if any."""
+
+    kind: SelectionKind
+    value: str = ""
+
+    @property
+    def words(self) -> str:
+        """What it selects."""
+        return _WORDS[self.kind].format(self.value)
+
+
+_WORDS: Final = {
+    SelectionKind.PATTERN: "everything with {}",
+    SelectionKind.TOOL: "all results of {}",
+    SelectionKind.FILE: "all reads of {} but the last",
+    SelectionKind.OLDER: "everything older than {}",
+    SelectionKind.THINKING: "all thinking",
+    SelectionKind.REPEATED: "outputs that are repeated later",
+}
+
+
+def pattern_of(value: str) -> Pattern | Refusal:
+    """The pattern of a text, or of an expression between slashes, ready to search with. Case is ignored."""
+    regex = len(value) > 2 and value.startswith(DELIMITER) and value.endswith(DELIMITER)
+    return compile_pattern(value[1:-1] if regex else value, regex=regex, case_sensitive=False)
+
+
+def select(criterion: Criterion, transcript: Transcript) -> list[Unit] | Refusal:
+    """What a criterion selects of a transcript with texts, in order; a refusal if its value cannot be used."""
+    if criterion.kind in VALUED and not criterion.value:
+        return Refusal(Code.INVALID_ARGUMENTS, "Nothing was selected: say what to select.")
+    units = units_of(transcript)
+    match criterion.kind:
+        case SelectionKind.PATTERN:
+            pattern = pattern_of(criterion.value)
+            if isinstance(pattern, Refusal):
+                return pattern
+            return [unit for unit in units if any(map(pattern.found_in, _texts(transcript, unit.objects)))]
+        case SelectionKind.TOOL:
+            return [unit for unit in units if unit.call is not None and unit.tool == criterion.value]
+        case SelectionKind.FILE:
+            earlier = _reads_but_last(transcript, criterion.value)
+            return [unit for unit in units if unit.call in earlier]
+        case SelectionKind.OLDER:
+            return _older(units, transcript, criterion.value)
+        case SelectionKind.THINKING:
+            return [unit for unit in units if unit.kind == "reasoning"]
+        case SelectionKind.REPEATED:
+            return _repeated(list(units), transcript)
+
+
+def _older(units: Iterable[Unit], transcript: Transcript, entry_id: str) -> list[Unit] | Refusal:
+    entry = transcript.entry(entry_id)
+    if entry is None:
+        return Refusal(Code.UNKNOWN_ENTRY, f"Nothing was selected: the transcript has no entry {entry_id}.")
+    return [unit for unit in units if unit.position < entry.position]
+
+
+def _reads_but_last(transcript: Transcript, path: str) -> set[int]:
+    """The orders of the calls that read a file, without the last."""
+    reads = [call for call in file_calls(transcript) if call.touch.reads and call.touch.path == path]
+    reads.sort(key=lambda call: call.position)
+    return {call.order for call in reads[:-1]}
+
+
+def _repeated(units: list[Unit], transcript: Transcript) -> list[Unit]:
+    """The units whose results a later unit repeats."""
+    outputs = [_output(transcript, unit) if unit.call is not None else None for unit in units]
+    last = {output: number for number, output in enumerate(outputs) if output is not None}
+    return [
+        unit
+        for number, (unit, output) in enumerate(zip(units, outputs, strict=True))
+        if output is not None and last[output] != number
+    ]
+
+
+def _output(transcript: Transcript, unit: Unit) -> int | None:
+    """The hash of a call's results; None if they are blank."""
+    results = [found for found in unit.objects if found.slot == WHOLE]
+    text = "\n".join(_texts(transcript, results))
+    return hash(text) if text.strip() else None
+
+
+def _texts(transcript: Transcript, objects: Iterable[Object]) -> Iterator[str]:
+    for found in objects:
+        entry = transcript.entries[found.position]
+        if found.slot == WHOLE:
+            yield transcript.text(entry)
+        else:
+            yield transcript.block_text(entry, entry.blocks[found.slot])

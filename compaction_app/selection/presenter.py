@@ -1,0 +1,213 @@
+"""A selection before anything is decided about it: how much it is, the beginnings of it, and what may not go."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.core.decisions import Kind
+from compaction_app.core.effects import plan_parts, removable_tokens, unit_tokens
+from compaction_app.core.errors import Refusal
+from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.scoring import units_of
+from compaction_app.core.selected_units import ReviewSelection, review_selection
+from compaction_app.core.selection import Criterion, SelectionKind, select
+from compaction_app.display.links import entry_address
+from compaction_app.display.unit_words import named_object, unit_words
+from compaction_app.evidence.line_checks import file_history
+from compaction_app.models import Run
+from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
+from compaction_app.runs.reviews import Reviewed, reviewed
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.targets import Target
+
+ROWS: Final = 8
+REFUSED_SHOWN: Final = 3
+SUGGESTED: Final = 6
+PARTS_OF_PATH: Final = 2
+_STYLES: Final = {
+    ReviewStatus.APPROVED: "ok",
+    ReviewStatus.GOES_WITH_PAIR: "ok",
+    ReviewStatus.NARROWED: "ok",
+    ReviewStatus.REJECTED: "stet",
+    ReviewStatus.KEPT_WITH_PAIR: "stet",
+    ReviewStatus.REFUSED: "no",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRow:
+    """One unit of a selection."""
+
+    words: str
+    address: str
+    tokens: int
+    icon: str
+    """The icon before it; empty for what was not proposed."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectedRefusal:
+    """Something that was selected and may not go, and why."""
+
+    entry_id: str
+    address: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSuggestion:
+    """A selection that is worth offering, with the number of units in it."""
+
+    criterion: Criterion
+    words: str
+    count: int | None
+    """None: it would have to be searched for."""
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionPreview:
+    """What a selection contains, and what can be decided about it."""
+
+    criterion: Criterion
+    version: int
+    mark: str
+    proposed: int
+    turns: int
+    tokens: int
+    """Of what is undecided."""
+    undecided: int
+    approved: int
+    rejected: int
+    addable: int
+    addable_tokens: int
+    rows: Sequence[SelectedRow]
+    more: int
+    refused: int
+    refusals: Sequence[SelectedRefusal]
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.proposed or self.addable or self.refused)
+
+
+class SelectionMaker:
+    """Selections in the review of one run, at its latest version.
+
+    Raises BadInput `not_prepared` and `cannot_select`, and what `open_snapshot_texts` and its texts raise.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._session = run.session.get_absolute_url()
+        self.reviewed: Reviewed = reviewed(run)
+
+    def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
+        """What a decision about a selection is about: undecided proposals, or what was not proposed and may go."""
+        found = self._selection(criterion)
+        if kind is Kind.ADD:
+            return [one.target for one in found.addable]
+        return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
+
+    def preview(self, criterion: Criterion) -> SelectionPreview:
+        transcript = self.reviewed.reviewer.transcript
+        found = self._selection(criterion)
+        tokens = self._tokens(found)
+        counts = Counter(item.standing for item in found.proposed)
+        undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
+        starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+        turns = {bisect_right(starts, item.position) for item in found.proposed}
+        return SelectionPreview(
+            criterion=criterion,
+            version=self.reviewed.version,
+            mark=mark_of(self._run),
+            proposed=len(found.proposed),
+            turns=len(turns),
+            tokens=sum(tokens[item.target] for item in undecided),
+            undecided=len(undecided),
+            approved=counts[ReviewStatus.APPROVED]
+            + counts[ReviewStatus.GOES_WITH_PAIR]
+            + counts[ReviewStatus.NARROWED],
+            rejected=counts[ReviewStatus.REJECTED] + counts[ReviewStatus.KEPT_WITH_PAIR],
+            addable=len(found.addable),
+            addable_tokens=sum(one.unit.tokens for one in found.addable),
+            rows=self._rows(found, tokens),
+            more=max(0, len(found.proposed) + len(found.addable) - ROWS),
+            refused=len(found.refused),
+            refusals=[
+                SelectedRefusal(one.target.entry_id, self._address(one.target.entry_id), one.refusal.message)
+                for one in found.refused[:REFUSED_SHOWN]
+            ],
+        )
+
+    def suggestions(self) -> list[SelectionSuggestion]:
+        """Selections that are worth offering: by tool, by kind, and by file; each with the number of its units."""
+        units = list(units_of(self.reviewed.reviewer.transcript))
+        tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
+        calls = file_history(self._run).calls.values()
+        reads = Counter(call.touch.path for call in calls if call.touch.reads)
+        thinking = sum(unit.kind == "reasoning" for unit in units)
+        return [
+            *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
+            *([_suggestion(SelectionKind.THINKING, "", thinking)] if thinking else ()),
+            _suggestion(SelectionKind.REPEATED, "", None),
+            *(
+                _suggestion(SelectionKind.FILE, path, count - 1)
+                for path, count in reads.most_common(SUGGESTED)
+                if count > 1
+            ),
+        ]
+
+    # ---- pieces -----------------------------------------------------------------------------------------
+
+    def _selection(self, criterion: Criterion) -> ReviewSelection:
+        prepared = snapshot_of(self._run).prepared
+        with open_snapshot_texts(self._run.session.real_path(), prepared) as texts:
+            units = select(criterion, prepared.transcript(texts))
+        if isinstance(units, Refusal):
+            raise BadInput("cannot_select", units.message)
+        return review_selection(
+            units,
+            self.reviewed.reviewer.transcript,
+            self.reviewed.review,
+            self._run.thinking_guard,
+            in_part=criterion.kind is SelectionKind.PATTERN,
+        )
+
+    def _tokens(self, found: ReviewSelection) -> Counter[Target]:
+        """What deciding each proposal deletes, its pair included."""
+        transcript, review = self.reviewed.reviewer.transcript, self.reviewed.review
+        tokens = unit_tokens(plan_parts(transcript, review))
+        for item in found.proposed:
+            if item.target not in tokens:
+                tokens[item.target] = removable_tokens(
+                    transcript, {item.target, *review.followers.get(item.target, ())}
+                )
+        return tokens
+
+    def _rows(self, found: ReviewSelection, tokens: Mapping[Target, int]) -> list[SelectedRow]:
+        drawn: list[tuple[Target, int, str]] = [
+            (item.target, tokens[item.target], _STYLES.get(item.standing, "open")) for item in found.proposed
+        ]
+        drawn += [(one.target, one.unit.tokens, "") for one in found.addable]
+        transcript, session = self.reviewed.reviewer.transcript, self._run.session
+        rows = []
+        with open_snapshot_texts(session.real_path(), snapshot_of(self._run).prepared) as texts:
+            for target, size, icon in sorted(drawn, key=lambda row: -row[1])[:ROWS]:
+                named = named_object(transcript, target)
+                words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
+                rows.append(SelectedRow(words, self._address(target.entry_id), size, icon))
+        return rows
+
+    def _address(self, entry_id: str) -> str:
+        return entry_address(self._session, entry_id)
+
+
+def _suggestion(kind: SelectionKind, value: str, count: int | None) -> SelectionSuggestion:
+    """A suggestion; of a path, the last parts are shown."""
+    short = "/".join(value.split("/")[-PARTS_OF_PATH:]) if kind is SelectionKind.FILE else value
+    return SelectionSuggestion(Criterion(kind, value), Criterion(kind, short).words, count)

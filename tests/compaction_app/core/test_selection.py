@@ -1,0 +1,171 @@
+"""Selections by pattern and by meaning, and what they are in a review."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.errors import Code, Refusal
+from compaction_app.core.loop import Origin
+from compaction_app.core.review_fold import Proposed, Reviewer, ReviewStatus
+from compaction_app.core.scoring import Unit, units_of
+from compaction_app.core.selected_units import review_selection, targets_of
+from compaction_app.core.selection import Criterion, SelectionKind, pattern_of, select
+from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target
+from tests.factories import assistant, call, result, text, thinking, transcript_of, user
+
+WHY = Origin(1, "context_delete", "why", by_repair=False)
+
+
+@pytest.fixture
+def transcript() -> Transcript:
+    return transcript_of(
+        user("mend src/a.py"),
+        assistant(thinking("first idea"), text("I look."), call("c1", path="src/a.py")),
+        result("c1", "the old text"),
+        assistant(call("c2", path="src/a.py", offset=3)),
+        result("c2", "a part of the text"),
+        assistant(call("c3", "bash", command="make test")),
+        result("c3", "all 12 passed", name="bash"),
+        assistant(call("c4", "bash", command="make test")),
+        result("c4", "all 12 passed", name="bash"),
+        assistant(call("c5", path="src/a.py")),
+        result("c5", "no such file", error=True),
+        assistant(call("c6", path="src/a.py"), call("c7", path="src/b.py")),
+        result("c6", "the new text"),
+        result("c7", " "),
+        assistant(thinking("last idea"), text("It is mended.")),
+    )
+
+
+def selected(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[str]:
+    """What a criterion selects, by the first target of each unit."""
+    units = select(Criterion(kind, value), transcript)
+    assert not isinstance(units, Refusal), units.message
+    return [str(next(iter(targets_of(unit, transcript)))) for unit in units]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "found"),
+    [
+        (SelectionKind.PATTERN, "MAKE test", ["entry e7", "entry e9"]),
+        (SelectionKind.PATTERN, "12 passed", ["entry e7", "entry e9"]),
+        (SelectionKind.PATTERN, "/the (old|new) text/", ["entry e3", "entry e13"]),
+        (SelectionKind.PATTERN, "(old|new)", []),
+        (
+            SelectionKind.PATTERN,
+            "/",
+            ["entry e1", "entry e3", "entry e5", "entry e11", "entry e13", "entry e14"],
+        ),
+        (SelectionKind.PATTERN, "idea", ["block 0 of entry e2", "block 0 of entry e15"]),
+        (SelectionKind.TOOL, "bash", ["entry e7", "entry e9"]),
+        (SelectionKind.TOOL, "Bash", []),
+        (SelectionKind.FILE, "src/a.py", ["entry e3", "entry e5"]),
+        (SelectionKind.FILE, "src/b.py", []),
+        (SelectionKind.OLDER, "e4", ["entry e1", "block 0 of entry e2", "block 1 of entry e2", "entry e3"]),
+        (SelectionKind.OLDER, "e1", []),
+        (SelectionKind.THINKING, "", ["block 0 of entry e2", "block 0 of entry e15"]),
+        (SelectionKind.REPEATED, "", ["entry e7"]),
+    ],
+)
+def test_a_criterion_selects_units(
+    transcript: Transcript, kind: SelectionKind, value: str, found: list[str]
+) -> None:
+    assert selected(transcript, kind, value) == found
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "code"),
+    [
+        (SelectionKind.PATTERN, "", Code.INVALID_ARGUMENTS),
+        (SelectionKind.TOOL, "", Code.INVALID_ARGUMENTS),
+        (SelectionKind.PATTERN, "/(/", Code.INVALID_PATTERN),
+        (SelectionKind.PATTERN, "x" * 513, Code.PATTERN_TOO_LONG),
+        (SelectionKind.OLDER, "e99", Code.UNKNOWN_ENTRY),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(
+    transcript: Transcript, kind: SelectionKind, value: str, code: Code
+) -> None:
+    refused = select(Criterion(kind, value), transcript)
+    assert isinstance(refused, Refusal)
+    assert refused.code is code
+
+
+@given(
+    st.text(min_size=1, max_size=40).filter(lambda value: not (value.startswith("/") and value.endswith("/")))
+)
+def test_a_text_without_slashes_around_it_is_found_as_it_is(value: str) -> None:
+    pattern = pattern_of(value)
+    assert not isinstance(pattern, Refusal)
+    assert pattern.found_in(f"before {value} after")
+
+
+def reviewer(transcript: Transcript, *proposed: Target) -> Reviewer:
+    return Reviewer(transcript, [Proposed(target, "planner", WHY) for target in proposed])
+
+
+def units(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[Unit]:
+    found = select(Criterion(kind, value), transcript)
+    assert not isinstance(found, Refusal)
+    return found
+
+
+def test_a_selection_in_a_review_is_what_was_proposed_and_what_could_be_added(transcript: Transcript) -> None:
+    review = reviewer(transcript, Target("e7"), Target("e6")).review([])
+    found = review_selection(units(transcript, SelectionKind.TOOL, "bash"), transcript, review, "latest")
+    assert [item.target for item in found.proposed] == [Target("e7")]
+    assert [one.target for one in found.addable] == [Target("e9")]
+    assert not found.refused
+
+
+def test_what_may_not_go_is_named_with_its_reason(transcript: Transcript) -> None:
+    review = reviewer(transcript).review([Step(Kind.REJECT, (Target("e3"),))])
+    found = review_selection(units(transcript, SelectionKind.TOOL, "read"), transcript, review, "latest")
+    assert [item.target for item in found.proposed] == [Target("e3")]
+    assert found.proposed[0].standing is ReviewStatus.REJECTED
+    assert [(one.target, one.refusal.code) for one in found.refused] == [(Target("e11"), Code.PROTECTED)]
+    assert Target("e5") in [one.target for one in found.addable]
+
+
+def test_what_goes_already_is_left_out(transcript: Transcript) -> None:
+    review = reviewer(transcript, Target("e2")).review([])
+    assert Target("e3") in review.would_go
+    found = review_selection(
+        units(transcript, SelectionKind.PATTERN, "old text"), transcript, review, "latest"
+    )
+    assert not found.addable
+    assert not found.refused
+
+
+def test_an_entry_is_not_selected_with_its_thinking_alone(transcript: Transcript) -> None:
+    review = reviewer(transcript, Target("e2"), Target("e3")).review([])
+    thought = units(transcript, SelectionKind.THINKING)[:1]
+    assert not review_selection(thought, transcript, review, "latest").proposed
+    assert review_selection(thought, transcript, review, "latest", in_part=True).proposed
+
+
+@given(st.sets(st.integers(0, 14)))
+def test_each_unit_of_a_selection_has_one_fate(chosen: set[int]) -> None:
+    transcript = _short()
+    every = list(units_of(transcript))
+    some = [unit for number, unit in enumerate(every) if number in chosen]
+    review = reviewer(transcript, Target("e3")).review([])
+    found = review_selection(some, transcript, review, "latest")
+    assert len(found.proposed) + len(found.addable) + len(found.refused) <= len(some)
+    added = [one.target for one in found.addable]
+    after = reviewer(transcript, Target("e3")).review([Step(Kind.ADD, (target,)) for target in added[:1]])
+    assert all(target in after.goes for target in added[:1])
+
+
+def _short() -> Transcript:
+    return transcript_of(
+        user("go on"),
+        assistant(thinking("hm"), text("I look."), call("c1", path="a")),
+        result("c1", "text"),
+        assistant(text("one"), text("two")),
+        user("more"),
+    )

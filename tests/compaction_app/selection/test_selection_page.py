@@ -1,0 +1,182 @@
+"""Promises of selections: nothing is selected before it was shown, and a selection is one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.core.decisions import Kind
+from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.models import Run
+from compaction_app.runs.reviews import decide, review_of, undo
+from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.review.review_page import HTMX, planned, version
+from tests.compaction_app.review.test_review_page import NOW
+from tests.factories import assistant, call, chain, result, text, thinking, user
+from tests.html import assert_inert, element, elements, hidden_fields, text_of, texts
+
+
+def session(words: str = "npm run check") -> list[dict[str, Any]]:
+    """Ten commands, of which some say the words, each with an output of its own; then a failed one, and an ending."""
+    worked = [
+        recorded
+        for step in range(10)
+        for recorded in (
+            assistant(
+                thinking(f"idea {step}"),
+                text(f"Step {step}."),
+                call(f"c{step}", "bash", command=words if step % 3 else "ls"),
+            ),
+            result(f"c{step}", " ".join(f"out_{step}_{number}" for number in range(100)), name="bash"),
+        )
+    ]
+    failed = (assistant(call("f", "bash", command=words)), result("f", "no", name="bash", error=True))
+    return chain(
+        user("Mend it."), *worked, *failed, assistant(text("Done.")), user("Thanks."), assistant(text("Bye."))
+    )
+
+
+@pytest.fixture
+def run(known_root: Path) -> Run:
+    return planned(known_root, session(), keep=0.6)
+
+
+def shown(browser: Client, run: Run, query: str, **headers: str) -> Any:
+    answer = browser.get(f"/runs/{run.pk}/select?{query}", headers=headers)
+    assert answer.status_code == 200
+    return answer
+
+
+def press(browser: Client, run: Run, source: Any, do: str) -> Any:
+    """Press a button of a preview."""
+    fields = hidden_fields(element(source, ".selection form"))
+    return browser.post(f"/runs/{run.pk}/select", {**fields, "do": do})
+
+
+def standing(run: Run) -> dict[Target, ReviewStatus]:
+    """The status of each result that was proposed."""
+    leads = review_of(run).leads()
+    return {item.target: item.standing for item in leads if item.target.block_index is None}
+
+
+def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(
+    browser: Client, run: Run
+) -> None:
+    before = version(run)
+    page = shown(browser, run, "by=pattern&what=npm+run+check")
+    proposed = [one for one in standing(run) if (int(one.entry_id[1:]) - 3) // 2 % 3]
+    assert f"{len(proposed)} proposal" in text_of(element(page, ".selection__sum"))
+    assert [
+        f"Approve {len(proposed)}",
+        f"Reject {len(proposed)}",
+        f"Delete {6 - len(proposed)} more",
+    ] == texts(page, ".selection form button")
+    assert "1 more stays" in text_of(element(page, ".selection"))
+    assert "it contains a tool's error" in text_of(element(page, ".selection__refused"))
+    assert version(run) == before
+
+
+@pytest.mark.parametrize("do", ["approve", "reject"])
+def test_a_selection_is_one_step_and_one_undo(browser: Client, run: Run, do: str) -> None:
+    before, seen = standing(run), version(run)
+    wanted = {"approve": ReviewStatus.APPROVED, "reject": ReviewStatus.REJECTED}[do]
+    answer = press(browser, run, shown(browser, run, "by=tool&what=bash"), do)
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/review")
+    assert version(run) == seen + 1
+    changed = {target for target, status in standing(run).items() if status is wanted}
+    assert changed == before.keys()
+    assert len(changed) > 1
+    undo(run, NOW)
+    assert standing(run) == before
+
+
+def test_what_was_not_proposed_is_added_in_one_step(browser: Client, run: Run) -> None:
+    before = version(run)
+    page = shown(browser, run, "by=thinking")
+    press(browser, run, page, "add")
+    assert version(run) == before + 1
+    added = [item for item in review_of(run).leads() if item.added]
+    assert added
+    assert {item.target.block_index for item in added} == {0}
+    assert all(item.standing is ReviewStatus.APPROVED for item in added)
+
+
+def test_what_was_decided_before_is_not_decided_again(browser: Client, run: Run) -> None:
+    first, *others = standing(run)
+    decide(run, Kind.REJECT, [first], NOW)
+    page = shown(browser, run, "by=tool&what=bash")
+    assert "1 is kept" in text_of(element(page, ".selection__sum"))
+    press(browser, run, page, "approve")
+    assert standing(run)[first] is ReviewStatus.REJECTED
+    assert {standing(run)[one] for one in others} == {ReviewStatus.APPROVED}
+
+
+def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser: Client, run: Run) -> None:
+    page = shown(browser, run, "by=tool&what=bash")
+    decide(run, Kind.REJECT, [next(iter(standing(run)))], NOW)
+    before = standing(run)
+    answer = press(browser, run, page, "approve")
+    assert answer.status_code == 409
+    assert "Nothing was decided" in text_of(answer)
+    assert standing(run) == before
+
+
+def test_a_selection_in_an_earlier_preparation_is_refused(browser: Client, run: Run) -> None:
+    page = shown(browser, run, "by=tool&what=bash")
+    fields = {**hidden_fields(element(page, ".selection form")), "mark": "0" * 16, "do": "approve"}
+    answer: Any = browser.post(f"/runs/{run.pk}/select", fields)
+    assert answer.status_code == 409
+    assert "planned again" in text_of(answer)
+
+
+@pytest.mark.parametrize(
+    ("query", "words", "status"),
+    [
+        ("by=pattern&what=/(/", "The pattern cannot be used", 409),
+        ("by=pattern&what=", "say what to select", 409),
+        ("by=size&what=1", "Nothing was selected", 422),
+        ("by=older&what=e999", "no entry e999", 409),
+    ],
+)
+def test_a_criterion_that_cannot_be_used_is_explained(
+    browser: Client, run: Run, query: str, words: str, status: int
+) -> None:
+    answer: Any = browser.get(f"/runs/{run.pk}/select?{query}")
+    assert answer.status_code == status
+    assert words in text_of(element(shown(browser, run, query, **HTMX), ".selection"))
+    assert words in text_of(element(answer, ".selection"))
+
+
+def test_nothing_found_offers_nothing(browser: Client, run: Run) -> None:
+    page = shown(browser, run, "by=pattern&what=nothing+of+this")
+    assert "Nothing found" in text_of(page)
+    assert not elements(page, ".selection form")
+
+
+def test_the_page_offers_what_is_worth_selecting(browser: Client, run: Run) -> None:
+    page = shown(browser, run, "")
+    assert [" ".join(words.split()) for words in texts(page, ".selection__suggestions a")] == [
+        "all results of bash 11",
+        "all thinking 10",
+        "outputs that are repeated later",
+    ]
+
+
+def test_in_place_only_the_preview_is_sent(browser: Client, run: Run) -> None:
+    page = shown(browser, run, "by=tool&what=bash", **HTMX)
+    assert texts(page, ".selection form button")
+    assert not elements(page, "html, h1")
+
+
+def test_hostile_words_are_inert(browser: Client, known_root: Path) -> None:
+    hostile = "<script>alert(1)</script>\x1b[31m\u202e"
+    run = planned(known_root, session(hostile), keep=0.6)
+    assert_inert(shown(browser, run, "by=pattern&what=<script>"))
+    assert_inert(shown(browser, run, "by=tool&what=<b>%1b"))
+
+
+def test_a_run_that_was_not_planned_has_nothing_to_select(browser: Client, run: Run) -> None:
+    assert browser.get(f"/runs/{run.pk + 1}/select").status_code == 404
