@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from sessions_app.sessionlog.measure import Measure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import backups as files
 
@@ -52,6 +53,9 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     server: str = ""
     """The address of the agent's server that made the change, if one did."""
     certificate: dict[str, Any] | None = None
+    context: dict[str, Any] | None = None
+    """The size of the context before it."""
+    measure: Measure | None = None
 
     @property
     def targets(self) -> tuple[dict[str, Any], ...]:

@@ -22,6 +22,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -59,12 +60,19 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
         run = Run.objects.filter(pk=note.run).first() if note.run is not None else None
         Compaction.objects.get_or_create(
             backup=backup,
-            defaults={**msgspec.structs.asdict(note), "session": session, "backup": backup, "run": run},
+            defaults={**_columns(note), "session": session, "backup": backup, "run": run},
         )
         if run is not None:
             change_state(run.pk, RunState.COMMITTED, committing_since=None)
         audit.append(_commit_facts(path, note, audit.FileContent(size, sha256) if sha256 else None))
-    remember_own_write(Path(note.created) if note.created else path, size)
+    remember_own_write(Path(note.created) if note.created else path, size, note.measure)
+
+
+def _columns(note: CommitNote) -> dict[str, Any]:
+    """What the row of a compaction has of its note."""
+    columns = msgspec.structs.asdict(note)
+    del columns["measure"]
+    return columns
 
 
 def record_undo(note: UndoNote, size: int, sha256: str) -> None:

@@ -11,6 +11,7 @@ from django.urls import reverse
 
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
+from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.targets import Target
 
 from .audit_entry import AuditEntry as AuditEntry
@@ -107,6 +108,8 @@ class Run(models.Model):
     calls = models.PositiveIntegerField(default=0)
     stats: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What is planned so far, as `stats.Stats.to_json`."""
+    context: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """The size of the context that it was planned on, as a `sessionlog.measure.ContextSize`; null until then."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
 
@@ -176,6 +179,13 @@ class Run(models.Model):
     def plan_stats(self) -> Stats:
         """What is planned so far; all zero until it is prepared."""
         return msgspec.convert(self.stats or {}, Stats)
+
+    @property
+    def context_size(self) -> ContextSize:
+        """The size of the context that it was planned on."""
+        if self.context is None:
+            return ContextSize(self.plan_stats.tokens_before, Basis.ABOUT)
+        return msgspec.convert(self.context, ContextSize)
 
     @property
     def percent(self) -> float:
@@ -332,6 +342,8 @@ class Compaction(models.Model):
     written_at = models.DateTimeField()
     parameters: models.JSONField[Any, Any] = models.JSONField()
     stats: models.JSONField[Any, Any] = models.JSONField()
+    context: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """The size of the context before it, as `sessionlog.measure.ContextSize`; null for old ones."""
     origins: models.JSONField[Any, Any] = models.JSONField()
     """For each deleted target: which call proposed it, and why."""
 

@@ -21,6 +21,7 @@ from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
 from .querysets import SessionQuerySet, live_since
 from .sessionlog.context import why_due
 from .sessionlog.errors import BadInput
+from .sessionlog.measure import Basis, ContextSize, InheritedMeasure
 from .sessionlog.session import ParserState
 from .storage.files import real_path
 
@@ -86,7 +87,13 @@ class Session(models.Model):
     damage_count = models.PositiveIntegerField(default=0)
     compaction_count = models.PositiveIntegerField(default=0)
     context_tokens = models.BigIntegerField(null=True)
-    context_source = models.CharField(max_length=10, blank=True, default="")
+    context_basis = models.CharField(max_length=10, blank=True, default="")
+    context_ratio = models.FloatField(default=1.0)
+    """See `sessionlog.measure.ContextSize`."""
+    context_estimate = models.BigIntegerField(default=0)
+    """The context in characters / 4, as the agents estimate."""
+    inherited: models.JSONField[Any, Any] = models.JSONField(null=True)
+    """The measure of what Redline compacted, as `sessionlog.measure.InheritedMeasure`; null if it wrote nothing."""
     tokens_after_first = models.BigIntegerField(default=0)
     """The estimate of the context after its first message: see `sessionlog.context.ActiveContext.after_first`."""
     overflow = models.BigIntegerField(null=True)
@@ -166,6 +173,17 @@ class Session(models.Model):
         if mtime_ns is None and not self.missing:
             mtime_ns = self.mtime_ns
         return mtime_ns is not None and mtime_ns > live_since(now) and mtime_ns != self.own_write_ns
+
+    @property
+    def context_size(self) -> ContextSize | None:
+        """The size of its context; None while it is unknown."""
+        if self.context_tokens is None:
+            return None
+        return ContextSize(self.context_tokens, Basis(self.context_basis), self.context_ratio)
+
+    @property
+    def inherited_measure(self) -> InheritedMeasure | None:
+        return msgspec.convert(self.inherited, InheritedMeasure | None)
 
     @property
     def fill_percent(self) -> int | None:

@@ -42,6 +42,8 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.context import Tally
+from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.sqlite import failure_of
@@ -50,6 +52,7 @@ from sessions_app.storage.backups import back_up, delete_backup, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.rows import back_up_rows
 from sessions_app.storage.session_loader import continue_loading
+from sessions_app.storage.token_sample import tally_of
 
 from .change import MadeChange, file_fingerprint, make_change
 from .preflight import Approved, Confirmations, Preflight, check_plan, require_confirmations, require_writable
@@ -233,6 +236,7 @@ def _commit(
 ) -> Committed:
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
+    tally = _tally(preflight, session)
     content = hashlib.sha256()
     rows = plan_rows(preflight, now)
     if rows is not None:
@@ -241,7 +245,7 @@ def _commit(
         copy = back_up(locked, file_fingerprint(preflight.present), now, content)
 
     def note(made: MadeChange) -> CommitNote:
-        return _note(approved, preflight, copy, made, now)
+        return _note(approved, preflight, tally, copy, made, now)
 
     made: MadeChange | None = None
 
@@ -312,8 +316,26 @@ def drop_or_keep(copy: BackupFile, locked: LockedSession, failure: RedlineError)
         delete_backup(copy.path)
 
 
+def _tally(preflight: Preflight, session: Session) -> Tally:
+    """The totals of the context that a commit changes."""
+    present, rebuild = preflight.present, preflight.reading.reader.rebuild
+    branch = present.tree.branch(preflight.parent_id)
+    return tally_of(
+        rebuild(branch),
+        branch,
+        rebuild,
+        session.inherited_measure,
+        lambda entry: present.texts([entry]).get(entry.id, NO_TEXTS),
+    )
+
+
 def _note(
-    approved: Approved, preflight: Preflight, backup: BackupFile, made: MadeChange, now: datetime
+    approved: Approved,
+    preflight: Preflight,
+    tally: Tally,
+    backup: BackupFile,
+    made: MadeChange,
+    now: datetime,
 ) -> CommitNote:
     return CommitNote(
         backup=BackupNote.of(backup),
@@ -333,4 +355,6 @@ def _note(
             {**target.to_json(), "call": origin.call, "tool": origin.tool, "reason": origin.reason}
             for target, origin in approved.origins.items()
         ],
+        context=msgspec.to_builtins(tally.size),
+        measure=tally.measure,
     )

@@ -30,11 +30,13 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.measure import NOTHING_MEASURED, ContextSize, Measure
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import FileState, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import LoadedSession, TornLine, read_place, torn_line_of
+from sessions_app.storage.token_sample import tally_of
 
 CACHED_ENTRIES: Final = 60_000
 """Transcripts are cached up to so many entries in all, and the last one always."""
@@ -62,6 +64,14 @@ class Prepared(msgspec.Struct, frozen=True):
     window: int | None = None
     writer: str = ""
     """The writer for which it was prepared; empty for the best one."""
+    context_estimate: int = 0
+    """The whole context of the branch, as the agents estimate it."""
+    measure: Measure = NOTHING_MEASURED
+
+    @property
+    def context_size(self) -> ContextSize:
+        """The size of that context."""
+        return self.measure.size_of(self.context_estimate)
 
     def place_of(self, entry_id: str) -> tuple[int, int, int] | None:
         """The place of an entry; None if the transcript does not have it."""
@@ -115,7 +125,10 @@ def prepare_snapshot(
         branch = tree.branch(leaf)
         texts = _TextsOnDemand(session.agent, reader, {entry.id: entry for entry in branch if entry.has_text})
         reading = reading_of_session(session, path, entries, session.parser_state)
-        transcript = prepare(branch, texts, settings, reading.rules(writer), is_noise)
+        rebuild = reading.reader.rebuild
+        context = rebuild(branch)
+        transcript = prepare(branch, texts, settings, reading.rules(writer), is_noise, context)
+        tally = tally_of(context, branch, rebuild, session.inherited_measure, lambda entry: texts[entry.id])
         state = reader.state()
     if transcript is None:
         raise BadInput(
@@ -142,6 +155,8 @@ def prepare_snapshot(
         reader_reason=reading.reason,
         window=window,
         writer=writer,
+        context_estimate=tally.estimate,
+        measure=tally.measure,
     )
 
 

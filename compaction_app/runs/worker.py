@@ -185,6 +185,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
         run.writer,
     )
     save_snapshot(run, prepared)
+    Run.objects.filter(pk=run.pk).update(context=msgspec.to_builtins(prepared.context_size))
     transcript = prepared.transcript(read_snapshot_texts(session.real_path(), prepared))
     answers = before_compact(
         lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session

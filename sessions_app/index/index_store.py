@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import filelock
+import msgspec
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F, Func, IntegerField, Value
@@ -19,6 +20,7 @@ from sessions_app.models import Root, Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.measure import InheritedMeasure, Measure
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.packing import pack, unpack
 from sessions_app.storage.files import file_state, reported
@@ -34,7 +36,7 @@ LOCK_SECONDS: Final = 600
 SETTLED: Final = (
     "header_id version parent_path is_subagent cwd name first_user_message title leaf_id provider model read_as window "
     "window_source recorded_window reserve_tokens keep_recent_tokens size entry_count damage_count damage "
-    "compaction_count context_tokens context_source tokens_after_first overflow broken broken_at last_used mtime_ns "
+    "compaction_count context_tokens context_basis context_ratio context_estimate tokens_after_first overflow broken broken_at last_used mtime_ns "
     "indexed_at missing fault schema fingerprint state"
 ).split()
 """The fields that reading a file determines. All others are users' decisions, and may change meanwhile."""
@@ -127,8 +129,10 @@ def _move(path: Path, place: tuple[Root, str], roots: Iterable[Root]) -> None:
             return
 
 
-def remember_own_write(path: Path, size: int) -> None:
+def remember_own_write(path: Path, size: int, measure: Measure | None = None) -> None:
     """Record that the last write to a session was Redline's, so that it does not count as live.
+
+    `measure` is that of the context of which the write deleted something, if it did.
 
     `size` is the size of the session's file, or in a database of the session, after that write; if it differs now,
     others have written to it since.
@@ -136,7 +140,10 @@ def remember_own_write(path: Path, size: int) -> None:
     session = session_row(path)
     state = session.agent.state(path) if session.agent.database(path) is not None else file_state(path)
     own = state.mtime_ns if state is not None and state.size == size else None
-    Session.objects.filter(pk=session.pk).update(own_write_ns=own)
+    own_write: dict[str, Any] = {"own_write_ns": own}
+    if measure is not None:
+        own_write["inherited"] = msgspec.to_builtins(InheritedMeasure(size, measure))
+    Session.objects.filter(pk=session.pk).update(**own_write)
 
 
 def keep_fault(session: Session, fault: RedlineError) -> None:

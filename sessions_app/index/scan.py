@@ -21,7 +21,7 @@ from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, ch
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.moments import moment_of
@@ -30,7 +30,8 @@ from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import read_again
+from sessions_app.storage.session_loader import read_again, read_place
+from sessions_app.storage.token_sample import tally_of
 
 from .context_window_lookup import ContextWindowLookup
 from .index_store import BATCH, insert_entries, remove_entries
@@ -93,6 +94,8 @@ class Scan:
         """What the agent would send, without the entries in `_carried`; None before the first."""
         self._asked: list[Any] | None = kept.get("asked")
         """The agent whose installed version decided the reader, and this version; None if nothing was asked."""
+        self._inherited: object = kept.get("inherited", session.inherited)
+        """The measure that the totals are computed with: see `Session.inherited`."""
         self._signs: list[Entry] = []
         """Entries in the totals that only one agent writes."""
         self._carried: list[Entry] = []
@@ -130,6 +133,7 @@ class Scan:
             not session.read_as
             or self._chosen_reader not in ("", session.read_as)
             or self._is_agent_updated()
+            or self._inherited != session.inherited
         ):
             self._tally = None
         previous = self._previous
@@ -160,7 +164,7 @@ class Scan:
         fingerprint = self._reader.fingerprint(state.next_offset, previous)
         if not self._count:
             self._forget_branch()
-        elif self._tally is None:
+        elif self._tally is None or self._tally.wants_sample:
             self._recount()
         self._continue_conversation()
         self._conclude(fingerprint)
@@ -243,7 +247,7 @@ class Scan:
 
     def _forget_branch(self) -> None:
         session = self.session
-        session.leaf_id = session.provider = session.model = session.read_as = session.context_source = ""
+        session.leaf_id = session.provider = session.model = session.read_as = session.context_basis = ""
         session.broken = session.broken_at = ""
         session.context_tokens = session.overflow = None
         session.tokens_after_first = 0
@@ -264,9 +268,14 @@ class Scan:
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
         context = reading.reader.rebuild(branch)
-        self._tally = Tally.of(context, tree.leaf.id, branch)
+        self._tally = tally_of(
+            context, branch, reading.reader.rebuild, session.inherited_measure, self._texts_of
+        )
         self._conversation = SentConversation.of(context)
         self._carried.clear()
+
+    def _texts_of(self, entry: Entry) -> Texts:
+        return read_place(self.session.agent, self._reader, entry, self._parser.state.version)[1]
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
@@ -338,7 +347,9 @@ class Scan:
         header, tally = parser.state.header, self._tally
         if tally is not None and tally.leaf_id is not None:
             session.leaf_id = tally.leaf_id
-            session.context_tokens, session.context_source = tally.gauge.tokens, tally.gauge.source
+            size = tally.size
+            session.context_tokens, session.context_basis = size.tokens, size.basis
+            session.context_ratio, session.context_estimate = size.ratio, tally.estimate
             session.overflow = tally.overflow
             session.tokens_after_first = tally.after_first or 0
         broken = self._conversation.broken if self._conversation is not None else None
@@ -374,6 +385,7 @@ class Scan:
             if self._complete == self._count
             else None,
             "asked": self._asked,
+            "inherited": session.inherited,
             "entries": self._complete,
             "compactions": self._compactions,
             "used": self._used,

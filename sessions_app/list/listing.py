@@ -60,7 +60,7 @@ def session_json(session: Session) -> dict[str, Any]:
         "entries": session.entry_count,
         "size": session.size,
         "contextTokens": session.context_tokens,
-        "contextSource": session.context_source,
+        "contextBasis": session.context_basis,
         "contextWindow": session.window,
         "windowSource": session.window_source,
         "due": bool(session.due),

@@ -1,14 +1,13 @@
 """The active context: what a model receives of a branch, and how full its window is.
 
-A reader (see `agents`) selects the messages; the totals are computed in the same way for all readers. There are two
-numbers. `usage` is the agent's own: the context reported with the last valid assistant message plus an estimate of what
-follows. `gauge` is for pages and automatic planning: if that report is older than the branch's newest compaction, it
-describes an obsolete context, and the gauge is the estimate of the rebuilt context instead.
+A reader (see `agents`) selects the messages; the totals are computed in the same way for all readers. `usage` is the
+agent's own number: the context reported with the last valid assistant message plus an estimate of what follows. Pages,
+commands and automatic planning have another one, `Tally.size`, as `measure` explains.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
@@ -16,12 +15,15 @@ import msgspec
 
 from .controls import ThinkingLevelControl
 from .entries import Block, Entry, EntryKind, Role, Texts, tokens_of
+from .measure import NOTHING_MEASURED, ContextSize, InheritedMeasure, Measure, Measured
 from .overflow import ANY_WINDOW
 from .sending import NO_REPAIRS, Sending
 
 NEVER_FIRST: Final = frozenset({Role.SYSTEM, Role.TOOL_RESULT})
 """The roles of messages with which a kept part never begins: see `ActiveContext.after_first`."""
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
+SAMPLE: Final = 250_000
+"""Characters of a branch that are counted."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -71,14 +73,6 @@ class ContextUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class Gauge:
-    """Context tokens to show and to act on, and their source."""
-
-    tokens: int
-    source: Literal["usage", "estimate"]
-
-
-@dataclass(frozen=True, slots=True)
 class ActiveContext:
     """The rebuilt messages of a branch, in order, with the reader's name."""
 
@@ -117,14 +111,13 @@ class ActiveContext:
         trailing = 0
         for message in reversed(self.messages):
             entry = message.entry
-            if entry.usage and _reports(message.role, entry) and not message.as_text:
+            if entry.usage and message.role == Role.ASSISTANT and _reports(entry) and not message.as_text:
                 return ContextUsage(entry.usage + trailing, entry.usage, trailing, entry)
             trailing += message.tokens
         return ContextUsage(trailing, 0, trailing, None)
 
-    @property
-    def gauge(self) -> Gauge:
-        return Tally.of(self, "").gauge
+
+Rebuild = Callable[[Sequence[Entry]], ActiveContext]
 
 
 class Tally(msgspec.Struct):
@@ -133,14 +126,13 @@ class Tally(msgspec.Struct):
     leaf_id: str | None = None
     """The last counted entry; None before the first."""
     estimate: int = 0
-    reported: int | None = None
-    """The tokens that the last valid assistant message reported."""
     after_first: int | None = None
     """See `ActiveContext.after_first`."""
-    trailing: int = 0
-    """The estimate of what came after it; of everything, if there is no report."""
-    void: bool = False
-    """Whether the report is older than the newest compaction."""
+    measure: Measure = NOTHING_MEASURED
+    at_answer: int = 0
+    """The estimate of the context up to the last answer."""
+    sampled_at: str = ""
+    """The last entry of the branch when its beginning was counted."""
     open_ended: bool = False
     """Whether a later entry can change what was counted; if so, everything is counted again."""
     overflown: int | None = None
@@ -151,20 +143,35 @@ class Tally(msgspec.Struct):
     """The model in use."""
 
     @classmethod
-    def of(cls, context: ActiveContext, leaf_id: str, branch: Sequence[Entry] = ()) -> Tally:
-        """The totals of a context; with the branch it was rebuilt from, also what its last assistant reported."""
-        usage = context.usage
+    def of(
+        cls,
+        context: ActiveContext,
+        branch: Sequence[Entry],
+        rebuild: Rebuild,
+        inherited: InheritedMeasure | None = None,
+    ) -> Tally:
+        """The totals of the context that was rebuilt from a branch. `rebuild` does the same with its beginning."""
         newest = context.newest_compaction
-        reporter = usage.reported_by
-        last = next((entry for entry in reversed(branch) if _is_answer(entry)), None)
+        answers = [place for place, entry in enumerate(branch) if _is_answer(entry)]
+        last = branch[answers[-1]] if answers else None
         outdated = last is not None and newest is not None and last.number < newest.number
+        at_answer = rebuild(branch[: answers[-1] + 1]).estimate if answers else 0
+        since = inherited.size if inherited is not None else 0
+        reporter = next(
+            (at for at in reversed(answers) if _reports(branch[at]) and branch[at].offset >= since), None
+        )
+        measure = inherited.measure if inherited is not None else NOTHING_MEASURED
+        if reporter is not None:
+            is_last = reporter == answers[-1]
+            then = at_answer if is_last else rebuild(branch[: reporter + 1]).estimate
+            measure = Measure(Measured(branch[reporter].usage or 0, then))
         return cls(
-            leaf_id=leaf_id,
+            leaf_id=branch[-1].id if branch else "",
             estimate=context.estimate,
             after_first=context.after_first,
-            reported=usage.usage_tokens if reporter is not None else None,
-            trailing=usage.trailing_tokens,
-            void=reporter is not None and newest is not None and reporter.number < newest.number,
+            measure=measure,
+            sampled_at=branch[-1].id if measure.sample is not None else "",
+            at_answer=at_answer,
             open_ended=context.open_ended,
             overflown=last.overflown if last is not None and not outdated else None,
             answered_by=last.model if last is not None else None,
@@ -181,27 +188,43 @@ class Tally(msgspec.Struct):
         """Count an entry that `carries` accepted."""
         if entry.is_beside:
             if entry.usage:
-                self.reported, self.trailing, self.void = entry.usage, 0, False
+                self._report(entry.usage)
             return
         self.leaf_id = entry.id
         if entry.model is not None:
             self.model = entry.model
         if _is_answer(entry):
             self.overflown, self.answered_by = entry.overflown, entry.model
-        if not entry.is_message or entry.empty:
-            return
-        self.estimate += entry.tokens
-        self.after_first = _count_after_first(self.after_first, entry.role, entry.tokens)
-        if _reports(entry.role, entry):
-            self.reported, self.trailing, self.void = entry.usage, 0, False
-        else:
-            self.trailing += entry.tokens
+        if entry.is_message and not entry.empty:
+            self.estimate += entry.tokens
+            self.after_first = _count_after_first(self.after_first, entry.role, entry.tokens)
+        if _is_answer(entry):
+            self.at_answer = self.estimate
+            if _reports(entry):
+                self._report(entry.usage or 0)
+
+    def _report(self, tokens: int) -> None:
+        report = Measured(tokens, self.at_answer)
+        self.measure = msgspec.structs.replace(self.measure, report=report)
 
     @property
-    def gauge(self) -> Gauge:
-        if self.reported is None or self.void:
-            return Gauge(self.estimate, "estimate")
-        return Gauge(self.reported + self.trailing, "usage")
+    def size(self) -> ContextSize:
+        """The size of the context."""
+        return self.measure.size_of(self.estimate)
+
+    @property
+    def wants_sample(self) -> bool:
+        """Whether the beginning of the branch is to be counted, or counted again because it is longer now."""
+        if not self.measure.needs_sample:
+            return False
+        known = self.measure.sample
+        return known is None or (known.estimate < SAMPLE // 4 and self.sampled_at != self.leaf_id)
+
+    def take_sample(self, sample: Measured) -> None:
+        self.measure, self.sampled_at = (
+            msgspec.structs.replace(self.measure, sample=sample),
+            self.leaf_id or "",
+        )
 
     @property
     def overflow(self) -> int | None:
@@ -222,9 +245,9 @@ def _is_answer(entry: Entry) -> bool:
     return entry.is_message and entry.role == Role.ASSISTANT
 
 
-def _reports(role: str, entry: Entry) -> bool:
-    """Whether an assistant message tells the size of its context. Agents do not count a report of zero tokens."""
-    return role == Role.ASSISTANT and bool(entry.usage) and entry.stop_reason not in USAGE_IS_VOID
+def _reports(entry: Entry) -> bool:
+    """Whether an answer tells the size of its context. Agents do not count a report of zero tokens."""
+    return bool(entry.usage) and not entry.empty and entry.stop_reason not in USAGE_IS_VOID
 
 
 def keep(entry: Entry, hidden: frozenset[int] | None = None) -> Message | None:
@@ -257,9 +280,9 @@ def thinking_level_of(branch: Sequence[Entry]) -> str:
     return "off"
 
 
-def is_due(gauge: Gauge, window: int | None, reserve_tokens: int) -> bool:
+def is_due(tokens: int, window: int | None, reserve_tokens: int) -> bool:
     """Whether the context exceeds what the agent allows. An unknown window is never full."""
-    return window is not None and gauge.tokens > window - reserve_tokens
+    return window is not None and tokens > window - reserve_tokens
 
 
 def has_overflown(overflow: int | None, window: int | None) -> bool:
@@ -273,5 +296,5 @@ def why_due(
     """Why the agent would compact automatically, in its own terms; empty if it would not."""
     if has_overflown(overflow, window):
         return "overflow"
-    past = tokens is not None and is_due(Gauge(tokens, "usage"), window, reserve_tokens)
+    past = tokens is not None and is_due(tokens, window, reserve_tokens)
     return "threshold" if past else ""

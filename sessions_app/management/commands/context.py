@@ -13,6 +13,7 @@ from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_certificate import sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.token_sample import tally_of
 from sessions_app.terminal import Column
 
 BEGINNING: Final = 120
@@ -57,12 +58,19 @@ class Command(RedlineCommand):
         if options["entry"] is not None:
             self._show_entry(loaded, context, options["entry"])
             return None
-        gauge = context.gauge
+        size = tally_of(
+            context,
+            branch,
+            reading.reader.rebuild,
+            inherited_measure(loaded.path),
+            lambda entry: loaded.texts([entry])[entry.id],
+        ).size
         shown: dict[str, Any] = {
             "leafId": leaf_id,
             "reader": reading.reader.name,
             "kept": [message_json(message) for message in context.messages],
-            "tokens": gauge.tokens,
+            "tokens": size.tokens,
+            "basis": size.basis,
         }
         if context.refused is not None:
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
@@ -85,8 +93,7 @@ class Command(RedlineCommand):
                 for message in context.messages
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
-            origin = "reported by the model, then estimated" if gauge.source == "usage" else "estimated"
-            self.say(f"{len(context.messages)} messages, {gauge.tokens} tokens ({origin}).")
+            self.say(f"{len(context.messages)} messages, {size} tokens.")
             if context.refused is not None:
                 self.say(printable(context.refused.reason), "yellow")
         return None

@@ -1,0 +1,118 @@
+"""How large a context is: one number, in one measure, with its basis.
+
+| basis    | the number                                                                                  |
+|----------|---------------------------------------------------------------------------------------------|
+| reported | what the provider reported of exactly this context                                          |
+| about    | what was reported or counted, more or less what has come and gone since, in the same measure |
+| counted  | what a tokenizer counts in exactly this context, because the provider reported nothing of it  |
+
+Estimates are characters / 4, as the agents make them. A measure is the ratio of what was reported of a context to its
+estimate. Between LEAST and MOST it converts the estimates of what comes and goes. If it is larger, most of what was
+reported is not in the session (instructions, tools): what comes and goes is then converted by a count. If it is
+smaller, the report is not of the context that this reader rebuilds, and the context is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+LEAST: Final = 0.4
+MOST: Final = 2.5
+
+
+class Basis(StrEnum):
+    """Where a number of tokens comes from."""
+
+    REPORTED = "reported"
+    ABOUT = "about"
+    COUNTED = "counted"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The tokens of some content, as reported or counted, and the estimate of the same content."""
+
+    tokens: int
+    estimate: int
+
+    @property
+    def ratio(self) -> float:
+        return self.tokens / self.estimate if self.estimate else math.inf
+
+
+class ContextSize(msgspec.Struct, frozen=True):
+    """The size of a context in tokens. `ratio` converts estimates of its parts to the same measure."""
+
+    tokens: int
+    basis: Basis
+    ratio: float = 1.0
+
+    def of(self, estimate: int) -> int:
+        """A part of the context in this measure, to a whole token."""
+        return round(self.ratio * estimate)
+
+    def without(self, estimate: int) -> ContextSize:
+        """The size when a part is gone: never larger."""
+        if not estimate:
+            return self
+        return msgspec.structs.replace(
+            self, tokens=max(0, self.tokens - self.of(estimate)), basis=Basis.ABOUT
+        )
+
+    def shares(self, estimates: Sequence[int]) -> list[int]:
+        """Parts in this measure that together are exactly the whole of them: the largest remainders are rounded up."""
+        exact = [self.ratio * estimate for estimate in estimates]
+        found = [math.floor(part) for part in exact]
+        missing = self.of(sum(estimates)) - sum(found)
+        by_remainder = sorted(range(len(found)), key=lambda place: found[place] - exact[place])
+        for place in by_remainder[: max(0, missing)]:
+            found[place] += 1
+        return found
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """What is known of a branch's measure."""
+
+    report: Measured | None = None
+    """The last report of the provider, even if a compaction has come since: its estimate is that of the context then."""
+    sample: Measured | None = None
+    """What a tokenizer counts in the beginning of the branch; None if nothing was counted."""
+
+    @property
+    def is_of_another_context(self) -> bool:
+        """Whether the report is too small to be of the context that was estimated."""
+        return self.report is not None and self.report.ratio < LEAST
+
+    @property
+    def needs_sample(self) -> bool:
+        """Whether the report does not suffice to convert estimates."""
+        return self.report is None or not LEAST <= self.report.ratio <= MOST
+
+    def size_of(self, estimate: int) -> ContextSize:
+        """The size of a context with this estimate."""
+        report, sample = self.report, self.sample
+        by_count = sample.ratio if sample is not None and sample.estimate else 1.0
+        if report is None or self.is_of_another_context:
+            is_exact = sample is not None and sample.estimate == estimate
+            basis = Basis.COUNTED if is_exact else Basis.ABOUT
+            return ContextSize(round(by_count * estimate), basis, by_count)
+        ratio = report.ratio if report.ratio <= MOST else by_count
+        tokens = max(0, report.tokens + round(ratio * (estimate - report.estimate)))
+        return ContextSize(tokens, Basis.REPORTED if estimate == report.estimate else Basis.ABOUT, ratio)
+
+
+NOTHING_MEASURED: Final = Measure()
+
+
+class InheritedMeasure(msgspec.Struct, frozen=True):
+    """The measure of a context of which Redline then deleted a part.
+
+    What the session has of reports up to `size`, in bytes, is of contexts with more in them than the session now has.
+    """
+
+    size: int
+    measure: Measure
