@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Reading
-from sessions_app.index.scan import read_entries
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message

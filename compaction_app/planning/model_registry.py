@@ -22,7 +22,7 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.types import LEVELS as LEVELS
 from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
-from sessions_app.index.scan import read_entries
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError

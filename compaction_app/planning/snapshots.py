@@ -24,13 +24,13 @@ from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run, Snapshot
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import agent_at
-from sessions_app.index.scan import read_entries
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
-from sessions_app.sessionlog.measure import NOTHING_MEASURED, ContextSize, Measure
+from sessions_app.sessionlog.measure import UNKNOWN_SIZE, ContextSize
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.session import ParserState, SessionLog
 from sessions_app.sessionlog.targets import Target
@@ -64,14 +64,8 @@ class Prepared(msgspec.Struct, frozen=True):
     window: int | None = None
     writer: str = ""
     """The writer for which it was prepared; empty for the best one."""
-    context_estimate: int = 0
-    """The whole context of the branch, as the agents estimate it."""
-    measure: Measure = NOTHING_MEASURED
-
-    @property
-    def context_size(self) -> ContextSize:
-        """The size of that context."""
-        return self.measure.size_of(self.context_estimate)
+    context_size: ContextSize = UNKNOWN_SIZE
+    """That of the whole branch."""
 
     def place_of(self, entry_id: str) -> tuple[int, int, int] | None:
         """The place of an entry; None if the transcript does not have it."""
@@ -155,8 +149,7 @@ def prepare_snapshot(
         reader_reason=reading.reason,
         window=window,
         writer=writer,
-        context_estimate=tally.estimate,
-        measure=tally.measure,
+        context_size=tally.size,
     )
 
 

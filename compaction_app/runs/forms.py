@@ -75,7 +75,7 @@ class CompactForm(forms.Form):
         values = self.effective.values
         query = values.get("query")
         initial = {
-            "keep": f"{round(100 * normal.compression_ratio(values.get('compression_ratio')), 6):g}",
+            "keep": f"{round(100 * self.effective_ratio, 6):g}",
             "preserve_recent": str(normal.preserve_recent(values.get("preserve_recent"))),
             "query": query if isinstance(query, str) else "",
         }
@@ -104,6 +104,18 @@ class CompactForm(forms.Form):
             for name, parameter in PARAMETERS.items()
             if self.cleaned_data.get(name, "") != "" and self.data[name].strip() != self.initial[name]
         }
+
+    @property
+    def to_strike(self) -> int | None:
+        """About how many tokens the target deletes, in the measure of the session's context; None if it is unknown."""
+        size, keep = self.session.context_size, self.cleaned_data.get("keep") or self.effective_ratio
+        if size is None or self.leaf_id not in ("", self.session.leaf_id):
+            return None
+        return size.of(round((1 - keep) * self.session.context_estimate))
+
+    @property
+    def effective_ratio(self) -> float:
+        return normal.compression_ratio(self.effective.values.get("compression_ratio"))
 
     @property
     def leaf_id(self) -> str:

@@ -32,7 +32,7 @@ from .streaming import stream
 from .transcripts import transcript_lines
 
 PAGE_SIZE: Final = 60
-PARTS: Final = ("planning", "size")
+PARTS: Final = ("planning", "size", "target")
 """The parts of the form that htmx requests."""
 
 
@@ -85,7 +85,7 @@ def _show_form(request: HttpRequest, form: CompactForm, fault: RedlineError | No
         "session": form.session,
         "form": form,
         "page": compact_page(form.session, form),
-        "first": None if part == "planning" else form.first_request(),
+        "first": None if part in ("planning", "target") else form.first_request(),
         "part": part,
         "fault": fault,
         "here": "sessions",

@@ -6,7 +6,7 @@ from a last line without a newline, are removed before the next scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,15 +26,16 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.noise import is_noise, without_images
-from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.sessionlog.provider_rules import SentConversation
 from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
-from sessions_app.storage.session_loader import read_again, read_place
-from sessions_app.storage.token_sample import tally_of
+from sessions_app.storage.session_loader import read_place
+from sessions_app.storage.token_sample import sample_of
 
 from .context_window_lookup import ContextWindowLookup
 from .index_store import BATCH, insert_entries, remove_entries
+from .indexed_entries import read_entries
 
 
 class ReadSoFar(NamedTuple):
@@ -164,8 +165,10 @@ class Scan:
         fingerprint = self._reader.fingerprint(state.next_offset, previous)
         if not self._count:
             self._forget_branch()
-        elif self._tally is None or self._tally.wants_sample:
+        elif self._tally is None:
             self._recount()
+        if self._tally is not None and self._tally.wants_sample and self._count:
+            self._sample(self._tally)
         self._continue_conversation()
         self._conclude(fingerprint)
         self._update_metadata()
@@ -250,32 +253,39 @@ class Scan:
         session.leaf_id = session.provider = session.model = session.read_as = session.context_basis = ""
         session.broken = session.broken_at = ""
         session.context_tokens = session.overflow = None
-        session.tokens_after_first = 0
+        session.tokens_after_first = session.context_estimate = 0
+        session.context_ratio = 1.0
         self._tally, self._conversation = Tally(), None
         self._tree_damage, self._tree_damaged = [], 0
 
     def _recount(self) -> None:
         """Compute the totals of the leaf's branch from all entries of the session."""
         session = self.session
-        entries = self.pending
-        if len(entries) < self._count:
-            written = read_entries(session, self._reader, self._parser.state.version)
-            entries = [*written, *self.pending]
-        tree = session.agent.tree(entries)
+        tree = session.agent.tree(self._entries())
         branch = tree.branch(tree.leaf.id)
         reading = self._choose_reader(tree.entries, session.own_entries)
         self._tree_damage, self._tree_damaged = msgspec.to_builtins(tree.damage), tree.damaged
         session.read_as = reading.reader.name
         session.provider, session.model = model_of(branch) or ("", "")
         context = reading.reader.rebuild(branch)
-        self._tally = tally_of(
-            context, branch, reading.reader.rebuild, session.inherited_measure, self._texts_of
-        )
+        self._tally = Tally.of(context, branch, reading.reader.rebuild, session.inherited_measure)
         self._conversation = SentConversation.of(context)
         self._carried.clear()
 
-    def _texts_of(self, entry: Entry) -> Texts:
-        return read_place(self.session.agent, self._reader, entry, self._parser.state.version)[1]
+    def _entries(self) -> list[Entry]:
+        """All entries of the session."""
+        if len(self.pending) == self._count:
+            return self.pending
+        return [*read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
+
+    def _sample(self, tally: Tally) -> None:
+        """Count tokens in the beginning of the branch."""
+        agent, version = self.session.agent, self._parser.state.version
+
+        def read(entry: Entry) -> Texts:
+            return read_place(agent, self._reader, entry, version)[1]
+
+        tally.take_sample(sample_of(agent.tree(self._entries()).branch(tally.leaf_id or ""), read))
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
@@ -391,19 +401,6 @@ class Scan:
             "used": self._used,
             "titles": self._titles or [session.first_user_message, session.name],
         }
-
-
-def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
-    """The indexed entries of a session in file order; control entries are read from the file again."""
-    rows = session.entries.order_by("offset")
-    agent = session.agent
-    columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
-    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
-        entry = unpack(number, offset, length, entry_id, parent_id, packed)
-        if entry.has_control:
-            again, _ = read_again(agent, reader, entry, version)
-            entry = msgspec.structs.replace(entry, control=again.control)
-        yield entry
 
 
 def title_of(text: str) -> str:

@@ -22,8 +22,8 @@ from .sending import NO_REPAIRS, Sending
 NEVER_FIRST: Final = frozenset({Role.SYSTEM, Role.TOOL_RESULT})
 """The roles of messages with which a kept part never begins: see `ActiveContext.after_first`."""
 USAGE_IS_VOID: Final = frozenset({"error", "aborted"})
-SAMPLE: Final = 250_000
-"""Characters of a branch that are counted."""
+SAMPLE: Final = 60_000
+"""The estimate of the beginning of a branch that is counted."""
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
@@ -129,6 +129,8 @@ class Tally(msgspec.Struct):
     after_first: int | None = None
     """See `ActiveContext.after_first`."""
     measure: Measure = NOTHING_MEASURED
+    is_compacted: bool = False
+    """Whether the context was compacted after the last report."""
     at_answer: int = 0
     """The estimate of the context up to the last answer."""
     sampled_at: str = ""
@@ -170,6 +172,7 @@ class Tally(msgspec.Struct):
             estimate=context.estimate,
             after_first=context.after_first,
             measure=measure,
+            is_compacted=newest is not None and (reporter is None or branch[reporter].number < newest.number),
             sampled_at=branch[-1].id if measure.sample is not None else "",
             at_answer=at_answer,
             open_ended=context.open_ended,
@@ -205,12 +208,12 @@ class Tally(msgspec.Struct):
 
     def _report(self, tokens: int) -> None:
         report = Measured(tokens, self.at_answer)
-        self.measure = msgspec.structs.replace(self.measure, report=report)
+        self.measure, self.is_compacted = msgspec.structs.replace(self.measure, report=report), False
 
     @property
     def size(self) -> ContextSize:
         """The size of the context."""
-        return self.measure.size_of(self.estimate)
+        return self.measure.size_of(self.estimate, is_compacted=self.is_compacted)
 
     @property
     def wants_sample(self) -> bool:
@@ -218,7 +221,7 @@ class Tally(msgspec.Struct):
         if not self.measure.needs_sample:
             return False
         known = self.measure.sample
-        return known is None or (known.estimate < SAMPLE // 4 and self.sampled_at != self.leaf_id)
+        return known is None or (known.estimate < SAMPLE and self.sampled_at != self.leaf_id)
 
     def take_sample(self, sample: Measured) -> None:
         self.measure, self.sampled_at = (

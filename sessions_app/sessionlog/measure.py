@@ -33,6 +33,12 @@ class Basis(StrEnum):
     COUNTED = "counted"
 
 
+def significant(tokens: int) -> int:
+    """A number that is not exact, to three significant digits, halves up."""
+    unit = int(10 ** max(0, len(str(abs(tokens))) - 3))
+    return (2 * tokens + unit) // (2 * unit) * unit
+
+
 class Measured(msgspec.Struct, frozen=True):
     """The tokens of some content, as reported or counted, and the estimate of the same content."""
 
@@ -50,6 +56,21 @@ class ContextSize(msgspec.Struct, frozen=True):
     tokens: int
     basis: Basis
     ratio: float = 1.0
+
+    def __str__(self) -> str:
+        """Such as `about 178,000 tokens` or `177,657 tokens, reported`."""
+        if self.is_rounded:
+            return f"about {self.shown:,} tokens"
+        return f"{self.shown:,} tokens, {self.basis}"
+
+    @property
+    def is_rounded(self) -> bool:
+        return self.basis is Basis.ABOUT
+
+    @property
+    def shown(self) -> int:
+        """The number for people: to three significant digits unless it is exact."""
+        return significant(self.tokens) if self.is_rounded else self.tokens
 
     def of(self, estimate: int) -> int:
         """A part of the context in this measure, to a whole token."""
@@ -78,7 +99,7 @@ class Measure(msgspec.Struct, frozen=True):
     """What is known of a branch's measure."""
 
     report: Measured | None = None
-    """The last report of the provider, even if a compaction has come since: its estimate is that of the context then."""
+    """The last report of the provider, with the estimate of the context then, even if it was compacted since."""
     sample: Measured | None = None
     """What a tokenizer counts in the beginning of the branch; None if nothing was counted."""
 
@@ -92,20 +113,22 @@ class Measure(msgspec.Struct, frozen=True):
         """Whether the report does not suffice to convert estimates."""
         return self.report is None or not LEAST <= self.report.ratio <= MOST
 
-    def size_of(self, estimate: int) -> ContextSize:
-        """The size of a context with this estimate."""
+    def size_of(self, estimate: int, *, is_compacted: bool = False) -> ContextSize:
+        """The size of a context with this estimate; `is_compacted` if a part of it was replaced or deleted since."""
         report, sample = self.report, self.sample
         by_count = sample.ratio if sample is not None and sample.estimate else 1.0
         if report is None or self.is_of_another_context:
-            is_exact = sample is not None and sample.estimate == estimate
+            is_exact = sample is not None and sample.estimate == estimate and not is_compacted
             basis = Basis.COUNTED if is_exact else Basis.ABOUT
             return ContextSize(round(by_count * estimate), basis, by_count)
         ratio = report.ratio if report.ratio <= MOST else by_count
         tokens = max(0, report.tokens + round(ratio * (estimate - report.estimate)))
-        return ContextSize(tokens, Basis.REPORTED if estimate == report.estimate else Basis.ABOUT, ratio)
+        is_current = estimate == report.estimate and not is_compacted
+        return ContextSize(tokens, Basis.REPORTED if is_current else Basis.ABOUT, ratio)
 
 
 NOTHING_MEASURED: Final = Measure()
+UNKNOWN_SIZE: Final = ContextSize(0, Basis.ABOUT)
 
 
 class InheritedMeasure(msgspec.Struct, frozen=True):

@@ -40,15 +40,14 @@ def tally_of(
 
 
 def sample_of(branch: Sequence[Entry], read: Callable[[Entry], Texts]) -> Measured:
-    """What is counted in the first messages of a branch, about SAMPLE characters."""
-    counted = estimate = characters = 0
+    """What is counted in the first messages of a branch, about SAMPLE tokens by their estimate."""
+    counted = estimate = 0
     for entry in branch:
         if entry.is_message and not entry.empty:
             text, images = _content(entry, read(entry))
             counted += _count(text) + images
             estimate += entry.tokens
-            characters += len(text)
-        if characters >= SAMPLE:
+        if estimate >= SAMPLE:
             break
     return Measured(round(factor_of(model_of(branch)) * counted), estimate)
 

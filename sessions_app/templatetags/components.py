@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from sessions_app.models import Session
+from sessions_app.sessionlog.measure import Basis, ContextSize
 
 from .formatting import ago, escape_line, escape_text
 
@@ -58,6 +59,21 @@ def session_link(session: Session) -> SafeString:
     """A link to a session's page, with its title."""
     title = escape_line(session.title or session.relative_path)
     return format_html('<a href="{}">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
+
+
+_BASIS: Final = {
+    Basis.REPORTED: "The provider reported it with the last answer.",
+    Basis.ABOUT: "The last report or count, more or less what has come and gone since, in the same measure.",
+    Basis.COUNTED: "Counted by a tokenizer, because the provider reported nothing of this context.",
+}
+
+
+@register.simple_tag
+def context_size(size: ContextSize, short: bool = False) -> SafeString:
+    """The size of a context: about 178,000 tokens; 177,657 tokens, reported; or ≈ 178,000, if it has to be short."""
+    sign = "≈\u202f" if size.is_rounded else ""
+    shown = f"{sign}{size.shown:,}" if short else str(size)
+    return format_html('<span class="tabular" title="{}">{}</span>', _BASIS[size.basis], shown)
 
 
 @register.simple_block_tag

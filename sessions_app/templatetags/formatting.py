@@ -11,6 +11,7 @@ from django import template
 from django.utils import timezone
 
 from sessions_app.cli import printable
+from sessions_app.sessionlog import measure
 from sessions_app.sessionlog.moments import duration_words
 
 register = template.Library()
@@ -98,6 +99,12 @@ def escape_line(text: str | None) -> str:
 def tokens(number: int) -> str:
     """A short number of tokens: 94, 1.5k, 33.8k."""
     return str(number) if number < 1_000 else f"{number / 1000:,.1f}k"
+
+
+@register.filter
+def significant(number: int) -> int:
+    """A number that is not exact, to three significant digits: 71,922 is 71,900."""
+    return measure.significant(number)
 
 
 @register.filter

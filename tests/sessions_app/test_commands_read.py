@@ -78,7 +78,7 @@ KEYS = {
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
     "completion": {"script"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
-    "context": {"leafId", "reader", "kept", "tokens"},
+    "context": {"leafId", "reader", "kept", "tokens", "basis"},
     "timeline": {"leafId", "reader", "points", "tokens"},
     "certify": {
         *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
@@ -391,7 +391,8 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
         "leafId": "b1",
         "reader": "atomic-0.8",
         "kept": [{"entryId": "e1"}, {"entryId": "b1"}],
-        "tokens": 6,
+        "tokens": 5,
+        "basis": "counted",
     }
     other = redline.call("context", path, "--leaf", "c1", "--json").json
     assert other["kept"] == [

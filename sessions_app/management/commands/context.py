@@ -62,7 +62,7 @@ class Command(RedlineCommand):
             context,
             branch,
             reading.reader.rebuild,
-            inherited_measure(loaded.path),
+            None,
             lambda entry: loaded.texts([entry])[entry.id],
         ).size
         shown: dict[str, Any] = {
@@ -93,7 +93,7 @@ class Command(RedlineCommand):
                 for message in context.messages
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
-            self.say(f"{len(context.messages)} messages, {size} tokens.")
+            self.say(f"{len(context.messages)} messages, {size}.")
             if context.refused is not None:
                 self.say(printable(context.refused.reason), "yellow")
         return None

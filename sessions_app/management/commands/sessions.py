@@ -64,9 +64,10 @@ def _state(session: Session) -> str:
 
 
 def _gauge(session: Session) -> str:
-    if session.context_tokens is None:
+    if session.context_size is None:
         return "?"
-    used = f"{session.context_tokens / 1000:.1f}k"
+    size = session.context_size
+    used = f"{'about ' * size.is_rounded}{size.shown / 1000:.1f}k"
     window = "unknown" if session.window is None else f"{session.window / 1000:.0f}k"
     return f"{used} / {window}"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.indexer import index_file
-from sessions_app.index.scan import read_entries
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from tests.files import backdate, place

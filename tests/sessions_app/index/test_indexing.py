@@ -24,7 +24,8 @@ from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.storage.session_loader import load_session
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.storage.token_sample import tally_of
 from tests.factories import (
     HEADER,
     assistant,
@@ -45,12 +46,20 @@ from tests.processes import become_nobody, give_to_nobody, in_child
 
 COMPARED = (
     "header_id version cwd name first_user_message leaf_id provider model read_as size entry_count "
-    "damage_count context_tokens context_source overflow broken broken_at last_used missing fault schema"
+    "damage_count context_tokens context_basis context_ratio context_estimate "
+    "overflow broken broken_at last_used missing fault schema"
 ).split()
 COLUMNS = (
     *("number", "offset", "length", "entry_id", "parent_id"),
     *("kind", "role", "tool", "tokens", "recorded_at", "digest"),
 )
+
+
+def tally_of_file(loaded: LoadedSession) -> Tally:
+    """The totals of the context of a file, without the index."""
+    rebuild = reading_of(loaded.path, loaded.log.entries, loaded.log.state).reader.rebuild
+    branch = loaded.tree.branch(loaded.leaf_id)
+    return tally_of(rebuild(branch), branch, rebuild, None, lambda entry: loaded.texts([entry])[entry.id])
 
 
 def indexed(session: Session) -> dict[str, Any]:
@@ -203,12 +212,11 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
         )
         assert followed["entry_count"] == len(loaded.log.entries)
         if loaded.log.entries:
-            branch = loaded.tree.branch(loaded.leaf_id)
-            gauge = reading_of(path, loaded.log.entries, loaded.log.state).reader.rebuild(branch).gauge
-            assert (followed["context_tokens"], followed["context_source"]) == (gauge.tokens, gauge.source)
+            tally = tally_of_file(loaded)
+            size = tally.size
+            assert (followed["context_tokens"], followed["context_basis"]) == (size.tokens, size.basis)
             assert followed["leaf_id"] == loaded.leaf_id
-            context = reading_of(path, loaded.log.entries, loaded.log.state).reader.rebuild(branch)
-            assert followed["overflow"] == Tally.of(context, loaded.leaf_id, branch).overflow
+            assert followed["overflow"] == tally.overflow
         assert differences(followed, indexed_from_scratch(path)) == {}, f"after {cut} bytes"
 
 
@@ -224,11 +232,10 @@ def test_the_index_of_real_sessions_matches_their_files(redline: Installation, t
         assert differences(followed, indexed_from_scratch(path)) == {}, source.name
 
         loaded = load_session(path)
-        branch = loaded.tree.branch(loaded.leaf_id)
         reading = reading_of(path, loaded.log.entries, loaded.log.state)
-        gauge = reading.reader.rebuild(branch).gauge
-        assert followed["context_tokens"] == gauge.tokens > 0, source.name
-        assert followed["context_source"] == gauge.source
+        size = tally_of_file(loaded).size
+        assert followed["context_tokens"] == size.tokens > 0, source.name
+        assert followed["context_basis"] == size.basis
         assert followed["read_as"] == reading.reader.name
         assert followed["leaf_id"] == loaded.leaf_id
         assert len(followed["entries"]) == len(loaded.log.entries) == followed["entry_count"]

@@ -121,6 +121,7 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
             window=200_000,
             reserve_tokens=16_384,
             context_tokens=n * 37 % 220_000,
+            context_basis="reported",
             entry_count=n,
             size=n * 1_000,
             version=3,

@@ -1,4 +1,4 @@
-"""The gauge: the agent's own count, and never one that describes an obsolete context."""
+"""The totals of a context: the agent's own count, and the size that pages show."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.context import Gauge, Tally, is_due, model_of, thinking_level_of
+from sessions_app.sessionlog.context import SAMPLE, Tally, is_due, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.measure import Basis, InheritedMeasure, Measure, Measured
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     assistant,
@@ -47,8 +48,10 @@ def usage(*messages: dict[str, Any], reader: Reader = ATOMIC) -> tuple[int, int,
     return found.tokens, found.usage_tokens, found.trailing_tokens
 
 
-def gauge(*messages: dict[str, Any], reader: Reader = ATOMIC) -> Gauge:
-    return reader.rebuild(branch_of(chain(*messages))).gauge
+def size(*messages: dict[str, Any], reader: Reader = ATOMIC) -> tuple[int, Basis]:
+    branch = branch_of(chain(*messages))
+    found = Tally.of(reader.rebuild(branch), branch, reader.rebuild).size
+    return found.tokens, found.basis
 
 
 # ---- the agent's count --------------------------------------------------------------------------------------
@@ -56,8 +59,8 @@ def gauge(*messages: dict[str, Any], reader: Reader = ATOMIC) -> Gauge:
 
 def test_without_a_report_everything_is_estimated() -> None:
     assert usage(user(FOUR), said(), result("c", FOUR)) == (12, 0, 12)
-    assert gauge(user(FOUR), said()) == Gauge(8, "estimate")
-    assert ATOMIC.rebuild(()).gauge == PI.rebuild(()).gauge == Gauge(0, "estimate")
+    assert size(user(FOUR), said()) == (8, Basis.ABOUT)
+    assert Tally.of(PI.rebuild(()), (), PI.rebuild).size.tokens == 0
 
 
 def test_the_last_report_counts_with_an_estimate_of_what_follows_it() -> None:
@@ -70,7 +73,6 @@ def test_the_last_report_counts_with_an_estimate_of_what_follows_it() -> None:
         bash("", FOUR),
     )
     assert usage(*talk) == (508, 500, 8)
-    assert gauge(*talk) == Gauge(508, "usage")
 
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
@@ -93,7 +95,7 @@ def test_an_assistant_without_a_report_is_skipped() -> None:
 def test_a_report_of_zero_tokens_is_none_as_in_a_fork() -> None:
     assert usage(user(FOUR), said({}), user(FOUR)) == (12, 0, 12)
     assert usage(user(FOUR), said({"totalTokens": 100}), said({})) == (104, 100, 4)
-    assert gauge(user(FOUR), said({}), user(FOUR)) == Gauge(12, "estimate")
+    assert size(user(FOUR), said({}), user(FOUR)) == (12, Basis.ABOUT)
 
 
 def test_a_report_of_a_deleted_assistant_does_not_count() -> None:
@@ -105,39 +107,78 @@ def test_entries_that_are_not_sent_still_count_as_in_the_agent() -> None:
     assert usage(said({"totalTokens": 100}), bash("", FOUR, excludeFromContext=True)) == (104, 100, 4)
 
 
-# ---- the gauge ----------------------------------------------------------------------------------------------
+# ---- the size -----------------------------------------------------------------------------------------------
 
 
-def test_a_report_older_than_the_newest_compaction_is_replaced_by_the_estimate() -> None:
-    talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR))
-    assert gauge(*talk, compaction(whole("e1"))) == Gauge(8, "estimate")
-    assert usage(*talk, compaction(whole("e1"))) == (104, 100, 4), "the agent's own count is not changed"
-    assert gauge(*talk, summary_compaction("x" * 4, "e3"), reader=PI) == Gauge(5, "estimate")
-    assert gauge(*talk, context_edit("e1", None), reader=PI) == Gauge(8, "estimate")
+def test_a_report_of_exactly_this_context_is_its_size() -> None:
+    assert size(user(FOUR), said({"totalTokens": 12})) == (12, Basis.REPORTED)
+    assert size(user(FOUR), said({"totalTokens": 12}), user(FOUR)) == (18, Basis.ABOUT)
 
 
-def test_a_report_after_the_newest_compaction_counts_again() -> None:
-    talk = (
-        user(FOUR),
-        said({"totalTokens": 100}),
-        compaction(whole("e1")),
-        said({"totalTokens": 60}),
-        user(FOUR),
+TALK = (user(FOUR), said({"totalTokens": 16}), user(FOUR))
+
+
+@pytest.mark.parametrize(
+    ("reader", "compact", "tokens"),
+    [
+        (ATOMIC, compaction(whole("e1")), 16),
+        (PI, context_edit("e1", None), 16),
+        (PI, summary_compaction("x" * 4, "e3"), 10),
+    ],
+)
+def test_a_compaction_takes_what_it_removes_from_the_last_report(
+    reader: Reader, compact: dict[str, Any], tokens: int
+) -> None:
+    assert size(*TALK, reader=reader) == (24, Basis.ABOUT)
+    assert size(*TALK, compact, reader=reader) == (tokens, Basis.ABOUT)
+    assert usage(*TALK, compaction(whole("e1"))) == (20, 16, 4), "the agent's own count is not changed"
+
+
+def test_a_report_of_a_message_that_was_struck_still_gives_the_measure() -> None:
+    assert size(user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3"))) == (
+        16,
+        Basis.ABOUT,
     )
-    assert gauge(*talk) == Gauge(64, "usage")
 
 
-def test_a_compaction_that_the_reader_ignores_voids_no_report() -> None:
-    talk = (user(FOUR), said({"totalTokens": 100}))
-    assert gauge(*talk, compaction(whole("e1")), reader=PI) == Gauge(100, "usage")
-    assert gauge(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == Gauge(100, "usage")
+def test_a_report_after_a_compaction_counts_again() -> None:
+    talk = (user(FOUR), said({"totalTokens": 16}), compaction(whole("e1")), said({"totalTokens": 12}))
+    assert size(*talk) == (12, Basis.REPORTED)
+    assert size(*talk, user(FOUR)) == (18, Basis.ABOUT)
 
 
-def test_the_newest_compaction_voids_the_report() -> None:
-    talk = (user(FOUR), compaction(whole("e1")), said({"totalTokens": 60}), compaction())
-    assert gauge(*talk) == Gauge(4, "estimate")
-    either = (user(FOUR), summary_compaction("", "e1"), said({"totalTokens": 60}), context_edit("e1", None))
-    assert gauge(*either, reader=PI) == Gauge(4, "estimate")
+def test_a_compaction_that_the_reader_ignores_changes_nothing() -> None:
+    talk = (user(FOUR), said({"totalTokens": 16}))
+    assert size(*talk, compaction(whole("e1")), reader=PI) == (16, Basis.REPORTED)
+    assert size(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == (16, Basis.REPORTED)
+
+
+def test_what_redline_wrote_has_the_measure_of_what_it_compacted() -> None:
+    """The reports in a new session are of contexts with more in them."""
+    branch = branch_of(chain(*TALK))
+    inherited = InheritedMeasure(branch[2].offset, Measure(Measured(1_000, 800)))
+
+    def totals(inherited: InheritedMeasure | None) -> Tally:
+        return Tally.of(PI.rebuild(branch), branch, PI.rebuild, inherited)
+
+    assert totals(inherited).size.tokens == 15
+    assert totals(msgspec.structs.replace(inherited, size=0)).size.tokens == 24, "the report came later"
+    assert totals(None).size.tokens == 24
+
+
+def test_a_count_is_wanted_until_enough_of_the_branch_is_counted() -> None:
+    entries = session_log(chain(user(FOUR), said({"totalTokens": 1}), user(FOUR))).entries
+    tally = Tally()
+    for entry in entries[:2]:
+        tally.add(entry)
+    assert tally.wants_sample, "the report is of another context"
+    tally.take_sample(Measured(10, 8))
+    assert not tally.wants_sample
+    tally.add(entries[2])
+    assert tally.wants_sample
+    tally.take_sample(Measured(80_000, SAMPLE))
+    tally.leaf_id = "later"
+    assert not tally.wants_sample
 
 
 @pytest.mark.parametrize(
@@ -147,7 +188,7 @@ def test_the_newest_compaction_voids_the_report() -> None:
 def test_compaction_is_due_above_the_window_less_the_reserve_and_never_in_an_unknown_one(
     tokens: int, window: int | None, due: bool
 ) -> None:
-    assert is_due(Gauge(tokens, "usage"), window, reserve_tokens=16) is due
+    assert is_due(tokens, window, reserve_tokens=16) is due
 
 
 def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep() -> None:
@@ -219,7 +260,8 @@ starts = st.lists(plain_entries | rebuilding_entries, max_size=6)
 
 def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
     tree = SessionTree(entries)
-    return Tally.of(reader.rebuild(tree.branch(tree.leaf.id)), tree.leaf.id)
+    branch = tree.branch(tree.leaf.id)
+    return Tally.of(reader.rebuild(branch), branch, reader.rebuild)
 
 
 @given(st.sampled_from([ATOMIC, PI]), starts, st.lists(plain_entries, min_size=1, max_size=6))
@@ -241,7 +283,7 @@ def test_incremental_totals_equal_those_of_the_whole_branch(
             return
         tally.add(entries[end])
         whole_branch = rebuilt_tally(reader, entries[: end + 1])
-        assert (tally.gauge, tally.after_first) == (whole_branch.gauge, whole_branch.after_first)
+        assert (tally.size, tally.after_first) == (whole_branch.size, whole_branch.after_first)
         assert tally.leaf_id == entries[end].id
         # As an index stores it between two readings.
         tally = msgspec.convert(msgspec.to_builtins(tally), Tally)
@@ -257,7 +299,7 @@ def test_a_session_without_compactions_is_totalled_while_it_is_read(
         assert tally.carries(entry), "else the whole branch would be read again for every line"
         tally.add(entry)
     if entries:
-        assert tally.gauge == rebuilt_tally(reader, entries).gauge
+        assert tally.size == rebuilt_tally(reader, entries).size
 
 
 def test_totals_are_not_continued_past_a_fork_or_a_compaction() -> None:
@@ -270,12 +312,12 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction() -> None:
         assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
 
 
-def test_a_new_report_counts_after_a_void_one() -> None:
-    talk = (user(FOUR), said({"totalTokens": 100}), summary_compaction("x" * 4, "e2"))
-    entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 60}))).entries
+def test_totals_continue_after_a_compaction_in_the_same_measure() -> None:
+    talk = (user(FOUR), said({"totalTokens": 16}), summary_compaction("x" * 4, "e2"))
+    entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 12}))).entries
     tally = rebuilt_tally(PI, entries[:3])
-    assert tally.gauge == Gauge(5, "estimate")
+    assert tally.size.tokens == 10
     tally.add(entries[3])
-    assert tally.gauge == Gauge(9, "estimate")
+    assert tally.size.tokens == 18
     tally.add(entries[4])
-    assert tally.gauge == Gauge(60, "usage")
+    assert (tally.size.tokens, tally.size.basis) == (12, Basis.REPORTED)

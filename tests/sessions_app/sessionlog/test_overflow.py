@@ -215,7 +215,8 @@ SWITCH_BACK = {"type": "model_change", "provider": "p", "modelId": "small"}
 def tally_of(entries: list[Entry], reader: str = "atomic-0.8") -> Tally:
     tree = SessionTree(entries)
     branch = tree.branch(tree.leaf.id)
-    return Tally.of(READERS[reader].rebuild(branch), tree.leaf.id, branch)
+    rebuild = READERS[reader].rebuild
+    return Tally.of(rebuild(branch), branch, rebuild)
 
 
 def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | None:

@@ -14,7 +14,7 @@ from sessions_app.agents.claude_code.settings import (
     read_settings,
     user_settings,
 )
-from sessions_app.sessionlog.context import Gauge, is_due
+from sessions_app.sessionlog.context import is_due
 
 MODEL = ("anthropic", "claude-opus-5-5")
 
@@ -43,8 +43,8 @@ def put(path: Path, **settings: Any) -> Path:
 def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
     """The least number of tokens at which the client compacts."""
     reserve = read_settings(str(cwd), home, MODEL).budget.reserve_tokens
-    found = next(n for n in range(1_000, window, 250) if is_due(Gauge(n, "usage"), window, reserve))
-    assert not is_due(Gauge(found - 1, "usage"), window, reserve)
+    found = next(n for n in range(1_000, window, 250) if is_due(n, window, reserve))
+    assert not is_due(found - 1, window, reserve)
     return found
 
 

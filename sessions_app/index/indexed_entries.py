@@ -1,0 +1,26 @@
+"""The entries of a session as the index has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.packing import unpack
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.session_loader import read_again
+
+
+def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
+    """The indexed entries of a session in file order; control entries are read from the file again."""
+    rows = session.entries.order_by("offset")
+    agent = session.agent
+    columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
+    for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
+        entry = unpack(number, offset, length, entry_id, parent_id, packed)
+        if entry.has_control:
+            again, _ = read_again(agent, reader, entry, version)
+            entry = msgspec.structs.replace(entry, control=again.control)
+        yield entry
