@@ -18,6 +18,7 @@ from .runs import views as runs_views
 from .selection import views as selection_views
 from .session_page import views as session_pages
 from .timeline import views as timeline_views
+from .tree_page import views as tree_page_views
 from .undo import views as undo_views
 
 app_name = "compaction"
@@ -32,6 +33,8 @@ urlpatterns = [
     re_path(_SESSION + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
+    re_path(_SESSION + "/tree$", tree_page_views.tree, name="tree"),
+    re_path(_SESSION + "/tree/compare$", tree_page_views.comparison, name="compare_branches"),
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),

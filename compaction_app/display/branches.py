@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,6 +33,7 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.files import FileState
 
 VIEWS: Final = ("sees", "all", "removed")
@@ -57,7 +59,7 @@ class EntryRemoval:
     blocks: frozenset[int] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BranchState:
     """Everything that is known of a branch without its texts."""
 
@@ -92,6 +94,11 @@ class BranchState:
     """Where other branches leave this one, by position in the branch."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of the user's messages that a page has shown."""
+
+    @cached_property
+    def rows(self) -> TreeRows:
+        """The whole tree in rows."""
+        return TreeRows(self.tree)
 
 
 # ---- the cache -------------------------------------------------------------------------------------------

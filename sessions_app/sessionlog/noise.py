@@ -14,6 +14,9 @@ _MARKUP: Final = re.compile(
 )
 _INTERRUPTION: Final = re.compile(r"\[Request interrupted by user[^\[\]\n]*\]")
 _SLASH_COMMAND: Final = re.compile(r"/[A-Za-z][\w:.-]*(?:[ \t][^\n]*)?")
+_COMMAND: Final = re.compile(r"<command-name>([^<>]*)</command-name>")
+_ARGUMENTS: Final = re.compile(r"<command-args>([^<>]*)</command-args>")
+_TAG: Final = re.compile(r"</?(?:local-command|command|bash)-[a-z]+>")
 _IMAGE: Final = re.compile(r"<image\b[^<>\n]{0,1000}>\s*(?:\[image\]\s*)?</image>\s*")
 
 
@@ -26,6 +29,15 @@ def is_noise(text: str) -> bool:
         not _INTERRUPTION.sub("", _MARKUP.sub("", words)).strip()
         or _SLASH_COMMAND.fullmatch(words) is not None
     )
+
+
+def noise_words(text: str) -> str:
+    """What such a record says, without its tags: the command and its arguments, or what they enclose."""
+    command = _COMMAND.search(text)
+    if command is None:
+        return " ".join(_TAG.sub(" ", text).split())
+    arguments = _ARGUMENTS.search(text)
+    return " ".join(f"{command[1]} {arguments[1] if arguments else ''}".split())
 
 
 def without_images(text: str) -> str:

@@ -117,6 +117,12 @@ class Stage:
             "doctor-healthy": f"{forked}/doctor",
             "session-forked": f"{forked}?view=all",
             "timeline": f"{real}/timeline",
+            "tree": f"{forked}/tree",
+            "tree-selected": f"{forked}/tree?at=e4",
+            "tree-found": f"{forked}/tree?q=way",
+            "tree-real": f"{real}/tree",
+            "compare-branches": f"{forked}/tree/compare?a=e4",
+            "compare-branch-with-itself": f"{forked}/tree/compare",
             "entry": f"{forked}/entries/e3",
             "text": f"{forked}/entries/e3/text",
             "text-block": f"{forked}/entries/e2/text?block=1",
@@ -269,6 +275,9 @@ class Stage:
             "session-opencode": opencode,
             "session-amp": self.at("thread"),
             "timeline-claude": f"{claude}/timeline",
+            "tree-claude": f"{claude}/tree",
+            "tree-codex": f"{codex}/tree",
+            "tree-opencode": f"{opencode}/tree",
             "timeline-codex": f"{codex}/timeline",
             "session-archived": self.at("codex-archived"),
             "timeline-archived": f"{self.at('codex-archived')}/timeline",
@@ -306,7 +315,12 @@ class Stage:
         gone = self.at("gone")
         (self.server.root / "gone.jsonl").unlink()
         empty = self.server.session("empty.jsonl")
-        self.pages |= {"session-gone": gone, "session-empty": empty, "nothing-here": "/nothing/here"}
+        self.pages |= {
+            "session-gone": gone,
+            "session-empty": empty,
+            "tree-empty": f"{empty}/tree",
+            "nothing-here": "/nothing/here",
+        }
 
     def end(self) -> None:
         for one in self.workers:

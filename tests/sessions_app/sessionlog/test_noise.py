@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions_app.sessionlog.noise import is_noise, without_images
+from sessions_app.sessionlog.noise import is_noise, noise_words, without_images
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,22 @@ def test_a_long_text_of_unclosed_marks_is_classified_quickly() -> None:
 )
 def test_the_tags_of_an_image_before_a_message_are_left_out(text: str, title: str) -> None:
     assert without_images(text) == title
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            "<command-name>/model</command-name>\n<command-message>model</command-message>\n"
+            "<command-args>opus</command-args>",
+            "/model opus",
+        ),
+        ("<command-message>review</command-message>\n<command-name>/review</command-name>", "/review"),
+        ("<local-command-stdout>Set to\n opus</local-command-stdout>", "Set to opus"),
+        ("<bash-stdout>1 < 2</bash-stdout><bash-stderr></bash-stderr>", "1 < 2"),
+        ("[Request interrupted by user]", "[Request interrupted by user]"),
+        ("/compact now", "/compact now"),
+    ],
+)
+def test_a_record_is_told_without_its_tags(text: str, words: str) -> None:
+    assert noise_words(text) == words

@@ -1,0 +1,95 @@
+"""What stretches of a branch say: the beginning of the message that each begins with, or what happened there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from sessions_app.models import Session
+from sessions_app.sessionlog.controls import BoundaryControl
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
+from sessions_app.sessionlog.noise import is_noise, noise_words, without_images
+from sessions_app.sessionlog.tree_rows import RowKind, Stretch
+
+from .authors import author_of
+from .branches import BranchState
+from .entry_notes import meaning_of, name_of
+from .entry_texts import texts_of
+from .tool_call_text import joined_in_short
+
+TITLE: Final = 160
+"""Characters of a text that a row shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowText:
+    """The words of a stretch: what a person wrote, or what the product says of it."""
+
+    words: str
+    is_said: bool = False
+    """Whether the user wrote them."""
+    author: str = ""
+
+
+NO_TEXT: Final = RowText("")
+
+
+def texts_of_stretches(
+    session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
+) -> dict[int, RowText]:
+    """The words of stretches, by the position that each begins with. Raises Conflict if the file was rewritten."""
+    told = {stretch.start: (stretch.kind, _told(state, stretch)) for stretch in stretches}
+    texts = texts_of(session, [entry for _, entry in told.values() if entry.has_text])
+    agent = session.agent_label or "the agent"
+    own = session.own_entries if any(kind is RowKind.COMPACTION for kind, _ in told.values()) else {}
+    return {
+        start: (
+            _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
+            if kind is RowKind.COMPACTION
+            else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
+        )
+        for start, (kind, entry) in told.items()
+    }
+
+
+def _told(state: BranchState, stretch: Stretch) -> Entry:
+    """The entry whose text stands for a stretch: of the rest of a turn, its first message."""
+    entries = state.tree.entries
+    start = entries[stretch.start]
+    if stretch.kind is not RowKind.REST:
+        return start
+    return next((entries[one] for one in stretch.positions if entries[one].is_message), start)
+
+
+def _message(state: BranchState, kind: RowKind, entry: Entry, texts: Texts, length: int) -> RowText:
+    text = joined_in_short(texts, entry.blocks)
+    if kind is RowKind.TURN:
+        text = without_images(text[: 4 * length]).strip()
+        if is_noise(text):
+            return RowText(_beginning(noise_words(text), length), author="command")
+        return RowText(_beginning(text, length), is_said=True)
+    if kind is RowKind.SUMMARY:
+        return RowText(_beginning(text, length), author="branch summary")
+    if entry.is_message:
+        author = author_of(entry.role, entry.tool_name, otherwise=entry.type)
+        return RowText(_beginning(text, length), author=author)
+    if entry.control is None:
+        return RowText(name_of(entry))
+    note = meaning_of(entry, state.reading.reader, state.tree)
+    return RowText(f"{note.words} {note.quoted}".strip(), author=name_of(entry))
+
+
+def _compaction(state: BranchState, entry: Entry, by: str, texts: Texts) -> RowText:
+    reader = state.reading.reader
+    if isinstance(entry.control, BoundaryControl) and entry.control.turns is not None:
+        turns = entry.control.turns
+        return RowText(f"{turns:,} turn{'' if turns == 1 else 's'} taken back")
+    note = meaning_of(entry, reader, state.tree)
+    meaning = f"a summary of {len(texts.whole):,} characters" if texts.whole else note.words
+    return RowText(f"Compaction by {by}: {meaning}{note.tail}")
+
+
+def _beginning(text: str, length: int) -> str:
+    words = " ".join(text[: 4 * length].split())
+    return words if len(words) <= length and len(text) <= 4 * length else f"{words[:length]}…"

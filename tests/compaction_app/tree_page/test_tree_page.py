@@ -1,0 +1,359 @@
+"""Promises of the page of a tree: every branch and what can be done with it, for every agent, and nothing acts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.display.branches import forget_branches
+from redline.configuration import RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import configured_roots
+from sessions_app.models import Session
+from tests.factories import (
+    assistant,
+    branch_summary,
+    call,
+    chain,
+    message,
+    result,
+    summary_compaction,
+    text,
+    user,
+)
+from tests.html import HOSTILE_TEXTS, addresses, assert_inert, elements, links, text_of, texts
+from tests.opencode_stores import OpenCodeStore
+from tests.sessions import add_session
+from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
+from tests.sessions_app.agents.codex.rollouts import user as prompt
+
+
+def at_time(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "timestamp": f"2026-01-12T10:{place:02}:00.000Z"} for place, one in enumerate(recorded)]
+
+
+def label(entry_id: str, parent: str, target: str, words: str) -> dict[str, Any]:
+    return {
+        "type": "label",
+        "id": entry_id,
+        "parentId": parent,
+        "timestamp": "t",
+        "targetId": target,
+        "label": words,
+    }
+
+
+def forked() -> list[dict[str, Any]]:
+    """A turn, two ways to go on of which the second is labelled, and a compaction on it.
+
+    e1 user, e2 answer ─┬─ e3 user, e4 answer
+                        └─ e5 user, e6 answer, e7 label, e8 compaction, e9 user, e10 answer
+    """
+    trunk = chain(
+        user("Mend the parser."),
+        assistant(text("I looked."), call("c1")),
+        user("The first way."),
+        assistant(text("Done so.")),
+        user("The second way."),
+        assistant(text("Done otherwise."), usage={"input": 900, "output": 100, "totalTokens": 1_000}),
+    )
+    trunk[5]["parentId"] = "e2"
+    trunk += [
+        label("e7", "e6", "e5", "better"),
+        {"id": "e8", "parentId": "e7", "timestamp": "t", **summary_compaction("All of it, in short.", "e5")},
+        message("e9", "e8", user("And now?")),
+        message("e10", "e9", assistant(text("Now rest."))),
+    ]
+    return at_time(trunk)
+
+
+def long_talk(turns: int) -> list[dict[str, Any]]:
+    return chain(*(said for at in range(turns) for said in (user(f"Part {at}."), assistant(text("Done.")))))
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    forget_branches()
+
+
+@pytest.fixture
+def address(idle_root: Path) -> str:
+    url = add_session(idle_root, "a.jsonl", forked())
+    Session.objects.update(reader="pi")
+    return f"{url}/tree"
+
+
+def page(browser: Client, address: str, **data: str) -> Any:
+    answered = browser.get(address, data)
+    assert answered.status_code == 200
+    return answered
+
+
+def rows(source: Any) -> list[str]:
+    return texts(source, ".knot__text")
+
+
+# ---- the tree ------------------------------------------------------------------------------------------------
+
+
+def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser: Client, address: str) -> None:
+    shown = page(browser, address)
+    assert rows(shown) == [
+        "Mend the parser.",
+        "The first way.",
+        "The second way.",
+        "Compaction by Atomic: a summary of 20 characters",
+        "And now?",
+    ]
+    knots = texts(shown, ".knot")
+    assert "1 fork" in knots[0]
+    assert "turn 2, other branch, ends" in knots[1]
+    assert "better" in knots[2]
+    assert "turn 3 active leaf" in knots[4]
+    words = text_of(shown)
+    assert "2 branches, 1 compaction" in words
+    assert "10 entries, 4 turns" in words
+
+
+def test_the_tokens_of_the_rows_add_up_to_the_headline(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", long_talk(30))
+    shown = page(browser, f"{url}/tree")
+    total = sum(int(found or 0) for found in texts(shown, ".knot__tokens"))
+    assert f"{total:,} tokens in all" in text_of(shown)
+
+
+def test_an_entry_is_selected_with_what_can_be_done_there(browser: Client, address: str) -> None:
+    shown = page(browser, address, at="e3")
+    selected = elements(shown, "[aria-current=true].knot__text")
+    assert [text_of(one) for one in selected] == ["The first way."]
+    session = address.removesuffix("/tree")
+    found = links(elements(shown, "aside")[0])
+    assert ("Open in the session", f"{session}/entries/e3") in found
+    assert ("Compare with the active branch", f"{address}/compare?a=e4&b=e10") in found
+    assert "Below it nothing" in text_of(shown)
+
+
+def test_the_selected_entry_tells_what_the_provider_reported(browser: Client, address: str) -> None:
+    words = text_of(page(browser, address, at="e5"))
+    assert "Model saw then 1,000 tokens, reported" in words
+    assert "Below it 1 branch, 3 entries" in words
+
+
+def test_a_fork_is_made_of_what_the_row_ends_with(browser: Client, address: str, idle_root: Path) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    shown = page(browser, address, at="e3")
+    assert "Fork from here" in text_of(shown)
+    answered = browser.post(f"{address.removesuffix('/tree')}/fork", {"entry": "e4"}, follow=True)
+    fork = Session.objects.exclude(relative_path="a.jsonl").get()
+    assert answered.redirect_chain[-1][0] == fork.get_absolute_url()
+    assert (idle_root / "a.jsonl").read_bytes() == before
+    again = page(browser, address)
+    assert (fork.heading, fork.get_absolute_url()) in links(again)
+
+
+def test_what_cannot_be_forked_is_not_offered_to_be(browser: Client, address: str) -> None:
+    Session.objects.update(version=2)
+    assert "Fork from here" not in text_of(page(browser, address, at="e3"))
+
+
+def test_an_entry_that_does_not_exist_is_not_found(browser: Client, address: str) -> None:
+    for data in ({"at": "gone"}, {"from": "gone"}, {"open": "gone"}):
+        assert browser.get(address, data).status_code == 404
+    for data in ({"a": "gone"}, {"b": "gone"}):
+        assert browser.get(f"{address}/compare", data).status_code == 404
+
+
+def test_a_session_without_entries_says_so(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", chain())
+    assert "No branches yet" in text_of(page(browser, f"{url}/tree"))
+    assert "no entries yet" in text_of(page(browser, f"{url}/tree/compare"))
+
+
+def test_the_session_page_links_to_its_tree(browser: Client, address: str) -> None:
+    session = address.removesuffix("/tree")
+    assert address in addresses(browser.get(session))
+    assert f"{address}?at=e4" in addresses(browser.get(session, {"leaf": "e4"}))
+
+
+# ---- folds and pages -----------------------------------------------------------------------------------------
+
+
+def test_turns_without_a_fork_are_folded_and_open_in_place(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", long_talk(8))
+    shown = page(browser, f"{url}/tree")
+    assert rows(shown) == ["Part 0.", "6 turns without a fork, 12 entries", "Part 7."]
+    fold = dict(links(shown))["6 turns without a fork, 12 entries"]
+    part = browser.get(fold, headers={"HX-Request": "true"})
+    assert rows(part) == [f"Part {number}." for number in range(8)]
+    assert elements(part, "header") == []
+    # Selecting another row leaves it open.
+    select = dict(links(part))["Part 4."]
+    assert rows(browser.get(select)) == rows(part)
+
+
+def test_a_fold_opens_around_the_selected_row(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", long_talk(8))
+    assert rows(page(browser, f"{url}/tree", at="e9")) == [
+        "Part 0.",
+        "3 turns without a fork, 6 entries",
+        "Part 4.",
+        "2 turns without a fork, 4 entries",
+        "Part 7.",
+    ]
+
+
+def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser: Client, idle_root: Path) -> None:
+    """Each turn is followed by a branch that was left."""
+    talk = chain(user("Turn 0."))
+    trunk = "e1"
+    for number in range(1, 251):
+        talk.append(message(f"s{number}", trunk, user(f"Aside {number}.")))
+        talk.append(message(f"t{number}", trunk, user(f"Turn {number}.")))
+        trunk = f"t{number}"
+    url = add_session(idle_root, "a.jsonl", talk)
+    shown = page(browser, f"{url}/tree")
+    assert len(rows(shown)) == 200
+    assert rows(shown)[-1] == "Turn 250."
+    assert "501 rows" in text_of(shown)
+    seen = rows(shown)
+    while "Earlier rows" in dict(links(shown)):
+        shown = page(browser, dict(links(shown))["Earlier rows"])
+        seen = [*(row for row in rows(shown) if row not in seen), *seen]
+    assert seen == [
+        "Turn 0.",
+        *(f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")),
+    ]
+    assert "Later rows" in dict(links(shown))
+
+
+def test_labels_and_texts_are_found(browser: Client, address: str) -> None:
+    assert rows(page(browser, address, q="WAY.")) == ["The first way.", "The second way."]
+    assert rows(page(browser, address, q="bett")) == ["The second way."]
+    nothing = page(browser, address, q="nowhere")
+    assert rows(nothing) == []
+    assert "0 rows with “nowhere”" in text_of(nothing)
+
+
+# ---- comparison ----------------------------------------------------------------------------------------------
+
+
+def test_two_branches_are_compared_turn_by_turn(browser: Client, address: str) -> None:
+    shown = page(browser, f"{address}/compare", a="e4", b="e10")
+    words = text_of(shown)
+    assert "In common: 1 turn, 2 entries" in words
+    assert "Only A: 1 turn, 2 entries" in words
+    assert "Only B: 2 turns, 6 entries" in words
+    assert [[text_of(cell) for cell in elements(row, "a")] for row in elements(shown, "tbody tr")] == [
+        ["The first way.", "The second way."],
+        ["Compaction by Atomic: a summary of 20 characters"],
+        ["And now?"],
+    ]
+    numbers = [texts(row, ".numeric") for row in elements(shown, "tbody tr")]
+    totals = texts(shown, ".versus__total .numeric")
+    assert int(totals[0]) == int(numbers[0][0])
+    assert int(totals[1]) == int(numbers[0][1]) + sum(int(row[-1]) for row in numbers[1:])
+
+
+def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser: Client, address: str) -> None:
+    shown = page(browser, f"{address}/compare", a="e4")
+    assert "B, the active branch" in text_of(shown)
+    assert text_of(page(browser, dict(links(shown))["Exchange the sides"])).count("A, the active branch") == 1
+    same = page(browser, f"{address}/compare")
+    assert "Both are the same branch" in text_of(same)
+
+
+def test_a_long_comparison_is_shown_in_pages(browser: Client, idle_root: Path) -> None:
+    talk = long_talk(130)
+    talk.append(message("x", "e2", user("Aside.")))
+    url = add_session(idle_root, "a.jsonl", talk)
+    shown = page(browser, f"{url}/tree/compare", a="e260", b="x")
+    assert len(elements(shown, "tbody tr")) == 100
+    later = page(browser, dict(links(shown))["Later turns"])
+    assert len(elements(later, "tbody tr")) == 29
+    assert "turn 102," in text_of(later)
+
+
+# ---- agents --------------------------------------------------------------------------------------------------
+
+
+def served(root: Path, settings: Any, agent: str) -> None:
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [RootSetting(path=root, agent=agent)]})
+    configured_roots()
+
+
+def test_what_codex_took_back_is_a_branch_that_ends(browser: Client, known_root: Path, settings: Any) -> None:
+    served(known_root, settings, "codex")
+    Rollout(
+        meta(), prompt("One."), answer("1"), prompt("Two."), answer("2"), rolled_back(1), prompt("Three.")
+    ).save(known_root)
+    index_roots()
+    shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
+    assert rows(shown) == ["One.", "Two.", "1 turn taken back", "Three."]
+    assert "other branch, ends" in texts(shown, ".knot")[1]
+    assert "2 branches" in texts(shown, "h1")[0]
+    assert "compaction" not in texts(shown, "h1")[0]
+
+
+def test_what_opencode_reverted_is_a_branch_that_ends(
+    browser: Client, known_root: Path, settings: Any
+) -> None:
+    served(known_root, settings, "opencode")
+    store = OpenCodeStore(known_root)
+    store.session()
+    store.user("One.")
+    store.assistant({"type": "text", "text": "Done."})
+    second = store.user("Two.")
+    store.run("UPDATE session SET revert = ?", json.dumps({"messageID": second}))
+    index_roots()
+    shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
+    assert "2 branches" in texts(shown, "h1")[0]
+    two = next(knot for knot in texts(shown, ".knot") if "Two." in knot)
+    assert "other branch, ends" in two
+
+
+def test_a_branch_summary_says_what_was_left(browser: Client, idle_root: Path) -> None:
+    talk = [
+        *long_talk(1),
+        {"id": "s", "parentId": "e2", "timestamp": "t", **branch_summary("A lock was tried.")},
+    ]
+    url = add_session(idle_root, "a.jsonl", talk)
+    assert rows(page(browser, f"{url}/tree")) == ["Part 0.", "branch summary A lock was tried."]
+
+
+def test_a_command_is_shown_without_its_tags(browser: Client, idle_root: Path) -> None:
+    command = "<command-name>/exit</command-name>\n<command-args>now</command-args>"
+    said = "<local-command-stdout>Bye</local-command-stdout>"
+    url = add_session(idle_root, "a.jsonl", chain(user(command), user(said)))
+    assert rows(page(browser, f"{url}/tree")) == ["command /exit now", "command Bye"]
+
+
+# ---- hostile sessions ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+    talk = chain(user(hostile), assistant(text(hostile)), result("c1", hostile, name=hostile))
+    talk += [
+        message(hostile, "e3", user(hostile)),
+        message("side", "e1", user(hostile)),
+        label("l", hostile, "e1", hostile),
+        {"id": "z", "parentId": "l", "timestamp": hostile, **summary_compaction(hostile, "e1")},
+    ]
+    url = add_session(idle_root, "a.jsonl", talk)
+    for shown in (
+        page(browser, f"{url}/tree"),
+        page(browser, f"{url}/tree", q=hostile.encode("utf-8", "replace").decode()),
+        page(browser, f"{url}/tree/compare", a="side"),
+    ):
+        assert_inert(shown)
+
+
+def test_a_file_that_is_gone_is_reported(browser: Client, address: str, idle_root: Path) -> None:
+    (idle_root / "a.jsonl").unlink()
+    answered = browser.get(address)
+    assert answered.status_code == 409
+    assert "does not exist" in text_of(answered)
