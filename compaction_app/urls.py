@@ -37,6 +37,7 @@ urlpatterns = [
     re_path(_SESSION + "/tree/compare$", tree_page_views.comparison, name="compare_branches"),
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
+    re_path(_SESSION + "/place$", session_pages.place, name="place"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),

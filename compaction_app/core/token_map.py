@@ -124,6 +124,12 @@ class TokenMap:
     tokens: int
     tokens_a_line: int
 
+    def tokens_at(self, x: int, y: int) -> int:
+        """How many tokens precede the middle of the cell at a point; outside of the map it is the nearest one."""
+        line, cell = y // (LINE + GAP), x // CELL
+        cells = min(max(line, 0), LINES - 1) * CELLS + min(max(cell, 0), CELLS - 1)
+        return (2 * cells + 1) * self.tokens // (2 * LINES * CELLS)
+
     def frame(self, before: int, tokens: int) -> tuple[int, int]:
         """Top and height of the lines that `tokens` tokens occupy after `before` others."""
         if not self.tokens:

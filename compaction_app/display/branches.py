@@ -70,6 +70,8 @@ class BranchState:
     context: ActiveContext
     kept: dict[str, Message]
     """What the model sees, by entry."""
+    places: dict[str, int]
+    """The position of each entry in what the model sees."""
     listed: Mapping[str, list[Entry]]
     """The entries of each of VIEWS."""
     removals: dict[str, EntryRemoval]
@@ -219,6 +221,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         reading=reading,
         context=context,
         kept=kept,
+        places={entry_id: place for place, entry_id in enumerate(kept)},
         listed={
             "sees": [message.entry for message in kept.values()],
             "all": branch,

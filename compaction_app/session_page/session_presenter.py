@@ -96,6 +96,8 @@ class SessionView:
     here: str
     """The first entry of this page."""
     counts: dict[str, int]
+    seen_before: int
+    """How many entries of the context precede this page."""
     frame: tuple[int, int] | None
     """Top and height of this page on the token map."""
     damaged_at: str
@@ -162,6 +164,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
         last=listed[_start_before(listed, len(listed))].id if listed else "",
         here=here.id if here is not None else "",
         counts={name: len(state.listed[name]) for name in VIEWS},
+        seen_before=_seen_before(state, listed[start:]),
         frame=_frame(state, start, end) if view == "sees" and shown else None,
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
@@ -266,6 +269,10 @@ def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[
             break
         run.append(entry)
     return run
+
+
+def _seen_before(state: BranchState, entries: Sequence[Entry]) -> int:
+    return next((state.places[entry.id] for entry in entries if entry.id in state.places), len(state.places))
 
 
 def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:

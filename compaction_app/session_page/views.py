@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from typing import Final
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from compaction_app.display.branches import VIEWS, leaf_below
+from compaction_app.display.branches import VIEWS, branch_state, leaf_below
 from compaction_app.lookups import known_session
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import readers_of
@@ -24,7 +25,8 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
-from .forms import ReaderForm
+from .forms import PlaceForm, ReaderForm
+from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .session_presenter import relatives_of, row_compactions, view_session
 from .whole_text import whole_text
@@ -79,6 +81,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "at": _address(found, view, leaf) + "&at=",
         "all_at": _address(found, "all", leaf) + "&at=",
         "branch": _address(found, view) + "&leaf=",
+        "place": place_of(found, shown.state, shown.seen_before + 1),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
         "relatives": relatives_of(found),
@@ -87,6 +90,31 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "here": "sessions",
     }
     return render(request, part, context)
+
+
+@require_safe
+def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """Go to a place on the token map: an entry by its number in the context, or what is drawn at a point.
+
+    A script gets the place as JSON.
+    """
+    found = known_session(root, path)
+    view = request.GET.get("view", "")
+    leaf = request.GET.get("leaf", "")
+    form = PlaceForm(request.GET)
+    try:
+        require_valid(form)
+        state = branch_state(found, leaf)
+        point, number = form.point, form.cleaned_data["number"]
+        named = place_at_point(found, state, *point) if point else place_of(found, state, number or 1)
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
+    address = _address(found, view if view in VIEWS else "sees", leaf, named.entry_id if named else "")
+    if request.accepts("text/html") or named is None:
+        return redirect(address)
+    return JsonResponse({**asdict(named), "address": address})
 
 
 def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:

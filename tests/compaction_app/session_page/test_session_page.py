@@ -196,7 +196,7 @@ def test_what_a_compaction_removed_is_struck_and_names_it(browser: Client, idle_
     assert "1 entry and 1 block of what is above deleted, 41.5% of the tokens" in text_of(
         entry_of(page, "e5")
     )
-    removed = words_of(browser, address, view="removed")
+    removed = " ".join(texts(page_of(browser, address, view="removed"), "article"))
     assert "half of it" in removed
     assert "the other half" not in removed
 

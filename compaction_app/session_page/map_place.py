@@ -1,0 +1,100 @@
+"""A place on the token map: the entry of the context that stands there, named, with the way to it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from compaction_app.display.authors import author_of
+from compaction_app.display.branches import BranchState
+from compaction_app.display.entry_texts import texts_of
+from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Block, Entry, Role
+from sessions_app.sessionlog.noise import without_images
+from sessions_app.templatetags.formatting import escape_line
+
+WORDS: Final = 60
+"""Characters of an entry's text in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class MapPlace:
+    """One entry of the context, by its position on the map."""
+
+    number: int
+    """Counted from 1."""
+    total: int
+    entry_id: str
+    name: str
+    top: int
+    height: int
+    """Where the map draws it."""
+    previous_turn: int
+    """The numbers of the entries that begin this turn, or the one before it, and the next one: where page keys go."""
+    next_turn: int
+
+
+def place_at_point(session: Session, state: BranchState, x: int, y: int) -> MapPlace | None:
+    """The place that the map draws at a point; None if the context is empty."""
+    tokens = state.token_map.tokens_at(x, y)
+    return place_of(session, state, bisect_right(state.tokens_before, tokens))
+
+
+def place_of(session: Session, state: BranchState, number: int) -> MapPlace | None:
+    """The entry of the context with this number, or the nearest one; None if the context is empty."""
+    seen = state.listed["sees"]
+    if not seen:
+        return None
+    number = min(max(number, 1), len(seen))
+    entry, before = seen[number - 1], state.tokens_before
+    tokens = before[number] - before[number - 1]
+    top, height = state.token_map.frame(before[number - 1], tokens)
+    turn = bisect_right(state.turns, entry.number, key=lambda one: one[1].number)
+    where = f"turn {turn:,}" if turn else "before the first turn"
+    begun = _beginning(state, turn, 1)
+    return MapPlace(
+        number=number,
+        total=len(seen),
+        entry_id=entry.id,
+        name=f"{where}, {_name(session, state, entry)}, {tokens:,} tokens",
+        top=top,
+        height=height,
+        previous_turn=begun if begun < number else _beginning(state, turn - 1, 1),
+        next_turn=_beginning(state, turn + 1, len(seen)),
+    )
+
+
+def _beginning(state: BranchState, turn: int, otherwise: int) -> int:
+    """The number in the context of the first entry of a turn that the model sees."""
+    if not 1 <= turn <= len(state.turns):
+        return otherwise
+    begin = state.turns[turn - 1][0]
+    seen = (
+        state.places[entry.id] + 1 for entry in islice(state.branch, begin, None) if entry.id in state.places
+    )
+    return next(seen, otherwise)
+
+
+def _name(session: Session, state: BranchState, entry: Entry) -> str:
+    """Whose entry it is and how it begins; of a result, the tool and what it was called with."""
+    if entry.role == Role.TOOL_RESULT:
+        maker = next(iter(state.makers.get(entry.result_for or "", ())), None)
+        calls = [
+            block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for
+        ]
+        words = _beginning_of(session, maker, tuple(calls[:1])) if maker is not None and calls else ""
+        return " ".join(filter(None, (author_of(entry.role, entry.tool_name), words.partition(" ")[2])))
+    message = state.kept[entry.id]
+    kind = message.blocks[0].type if message.blocks else ""
+    words = _beginning_of(session, message.source, message.blocks)
+    return ": ".join(filter(None, (author_of(entry.role, "", kind, entry.type), words)))
+
+
+def _beginning_of(session: Session, entry: Entry, blocks: tuple[Block, ...] | None) -> str:
+    text = without_images(joined_in_short(texts_of(session, [entry])[entry.id], blocks)[:4_000])
+    if session.cwd.strip("/"):
+        text = text.replace(f"{session.cwd.rstrip('/')}/", "")
+    return escape_line(beginning_of(" ".join(text.split()), WORDS))
