@@ -67,6 +67,7 @@ TEMPLATES = [
             ],
             "builtins": [
                 "compaction_app.templatetags.addresses",
+                "compaction_app.templatetags.rendered",
                 "sessions_app.templatetags.components",
                 "sessions_app.templatetags.formatting",
             ],

@@ -30,6 +30,7 @@ from django.db import DatabaseError
 from .checks import CONFIGURATION
 from .sessionlog.errors import BadInput, RedlineError, SystemFailure
 from .sessionlog.jsjson import well_formed
+from .sessionlog.printable import printable as printable
 from .sqlite import failure_of
 from .terminal import Screen
 
@@ -37,21 +38,6 @@ DONE: Final = 0
 CHECK_FAILED: Final = 1
 INTERRUPTED: Final = 130
 PORTS: Final = 65_536
-
-
-def printable(text: object) -> str:
-    """The text, with characters that a terminal could act on replaced by escapes such as \\x1b or \\u202e."""
-    shown = str(text)
-    return shown if shown.isprintable() else "".join(map(_escape, shown))
-
-
-def _escape(character: str) -> str:
-    if character.isprintable():
-        return character
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shell_quoted(text: str) -> str:

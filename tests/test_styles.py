@@ -11,6 +11,7 @@ from django.template.base import Lexer, TokenType
 from django.test import Client
 
 from compaction_app.core.token_map import KINDS
+from compaction_app.rendering.markup import CLASSES
 from sessions_app.web.stylesheet import Stylesheet
 from tests.html import elements
 from tests.paths import PROJECT
@@ -79,7 +80,10 @@ def drawn_classes() -> set[str]:
     added = set(re.findall(r'(?:classList\.add\(|class=)"([\w-]+)"', code))
     forms = "".join(path.read_text(encoding="utf-8") for path in FORMS)
     added |= set(" ".join(re.findall(r'"class": "([^"]+)"', forms)).split())
-    return written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
+    rendered = set().union(*CLASSES.values())
+    return (
+        rendered | written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
+    )
 
 
 def test_every_style_is_used() -> None:

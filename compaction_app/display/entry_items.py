@@ -21,10 +21,9 @@ from sessions_app.sessionlog.protection import Protection
 from .authors import author_of
 from .branches import BranchState
 from .entry_notes import WORDS, EntryNote, meaning_of, name_of
-from .tool_call_text import call_words
+from .shown_text import NO_TEXT, ShownText, TextSource, beginning
+from .tool_call_text import call_parts, call_words
 
-CLAMP_LINES: Final = 5
-CLAMP_CHARACTERS: Final = 900
 BLOCKS: Final = 60
 """Blocks of one entry that are shown."""
 PAIRED: Final = 4
@@ -33,6 +32,7 @@ NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
 NO_SUBAGENTS: Final[Mapping[str, Session]] = {}
+NO_LANGUAGES: Final[Mapping[str, str]] = {}
 NO_CALL: Final = "no call: the provider may refuse this"
 MENTIONED: Final = timedelta(seconds=1)
 BETWEEN: Final = frozenset({"note", "time"})
@@ -53,8 +53,7 @@ class EntryItem:
     block: int | None = None
     first: bool = True
     """Whether it is the first shown item of its entry."""
-    text: str = ""
-    more: str = ""
+    shown: ShownText = NO_TEXT
     tokens: int = 0
     at: datetime | None = None
     """When the entry was written."""
@@ -95,6 +94,8 @@ class _Look:
     """The blocks that the model sees, by index."""
     project: str
     subagents: Mapping[str, Session]
+    languages: Mapping[str, str]
+    as_recorded: bool
 
 
 def source_of(state: BranchState, entry: Entry, view: str) -> Entry:
@@ -112,19 +113,21 @@ def items_of(
     faults: Sequence[str] = (),
     project: str = "",
     subagents: Mapping[str, Session] = NO_SUBAGENTS,
+    languages: Mapping[str, str] = NO_LANGUAGES,
+    as_recorded: bool = False,
 ) -> Iterator[EntryItem]:
     """The items of an entry. `texts` are those of `source_of`, `faults` are the problems of its place in the tree.
 
     `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
-    calls started, by `Entry.subagent`.
+    calls started, by `Entry.subagent`; `languages` are those of the files that calls read, by call id.
     """
     message = state.kept.get(entry.id)
     remarks = [EntryNote(words, icon="broken") for words in faults]
     if not entry.is_message:
-        yield _note(state, entry, texts, message, remarks)
+        yield _note(state, entry, texts, message, remarks, as_recorded)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
-    look = _Look(state, entry, view, message, seen, project, subagents)
+    look = _Look(state, entry, view, message, seen, project, subagents, languages, as_recorded)
     blocks = _blocks(look)
     first = EntryItem(
         kind_of(entry, None),
@@ -136,14 +139,13 @@ def items_of(
         remarks=[*remarks, *_answer(look)],
     )
     if not blocks:
-        text, more = clamp(texts.whole or "")
+        source, _ = source_of_text(entry, None, texts.whole or "", project, languages)
         tokens = message.tokens if message is not None and view == "sees" else entry.tokens
         standing = "" if look.message is not None and not _is_replaced(look) else _lost(look)
         yield _with_struck(
             replace(
                 first,
-                text=text,
-                more=more,
+                shown=beginning(source, as_recorded=as_recorded),
                 tokens=tokens,
                 standing=standing,
                 took=_took(look),
@@ -170,12 +172,13 @@ def _blocks(look: _Look) -> tuple[Block, ...]:
 
 
 def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
-    shown, more = clamp(text)
+    kind = kind_of(look.entry, block)
     marks, remarks = list(base.marks), list(base.remarks)
     is_seen = look.message is not None and not _is_replaced(look) and block.index in look.seen
     standing = "" if is_seen else _lost(look)
     if standing == "struck" and look.message is not None:
         marks.append(EntryNote("removed by", look.state.removals[look.entry.id].compaction_id))
+    source, call = source_of_text(look.entry, block, text, look.project, look.languages)
     owner = None
     if block.call_id is not None:
         owner = _owner(look.state, block.call_id, look.view)
@@ -183,15 +186,14 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
     return _with_struck(
         replace(
             base,
-            kind=kind_of(look.entry, block),
+            kind=kind,
             who=_author(look.entry, block),
             block=block.index,
-            text=shown,
-            more=more,
+            shown=beginning(source, as_recorded=look.as_recorded),
             tokens=block.tokens,
             marks=marks,
             remarks=remarks,
-            call=_call(text, block, look.project) if block.type == BlockType.TOOL_CALL else None,
+            call=call,
             standing=standing,
             makes=block.call_id or "" if owner is look.entry else "",
         )
@@ -201,7 +203,7 @@ def _block(look: _Look, block: Block, text: str, base: EntryItem) -> EntryItem:
 def _with_struck(item: EntryItem) -> EntryItem:
     if item.standing != "struck":
         return item
-    return replace(item, struck=" ".join(item.call) if item.call is not None else item.text)
+    return replace(item, struck=" ".join(item.call) if item.call is not None else item.shown.text)
 
 
 # ---- whether the model sees it ---------------------------------------------------------------------------
@@ -351,16 +353,20 @@ def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
 
 
 def _note(
-    state: BranchState, entry: Entry, texts: Texts, message: Message | None, remarks: list[EntryNote]
+    state: BranchState,
+    entry: Entry,
+    texts: Texts,
+    message: Message | None,
+    remarks: list[EntryNote],
+    as_recorded: bool,
 ) -> EntryItem:
     """An entry that is not a message: a line across the page, with the summary of a compaction below it."""
-    text, more = clamp((texts.whole or "") if entry.kind is EntryKind.SUMMARY else "")
+    text = (texts.whole or "") if entry.kind is EntryKind.SUMMARY else ""
     return EntryItem(
         "note",
         name_of(entry),
         entry.id,
-        text=text,
-        more=more,
+        shown=beginning(TextSource("text", text), as_recorded=as_recorded) if text else NO_TEXT,
         tokens=message.tokens if message is not None else 0,
         at=moment_of(entry.timestamp),
         marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
@@ -398,17 +404,14 @@ def _author(entry: Entry, block: Block | None = None) -> str:
     return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
 
 
-def _call(text: str, block: Block, project: str) -> tuple[str, str]:
+def source_of_text(
+    entry: Entry, block: Block | None, text: str, project: str, languages: Mapping[str, str]
+) -> tuple[TextSource, tuple[str, str] | None]:
+    """A text with what tells how it is rendered; and of a call, its tool and its arguments in short."""
+    if block is None or block.type != BlockType.TOOL_CALL:
+        # A subagent reports in the words of a model.
+        kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
+        return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
+    tool, arguments = call_parts(text, block.call_id or "")
     name, words = call_words(text, block.call_id or "", project)
-    return name[:WORDS], words
-
-
-def clamp(text: str) -> tuple[str, str]:
-    """The beginning of a text, and the label of the link to the rest; empty if nothing was cut."""
-    lines = text.count("\n") + 1
-    if lines <= CLAMP_LINES and len(text) <= CLAMP_CHARACTERS:
-        return text, ""
-    cut = "\n".join(text[:CLAMP_CHARACTERS].split("\n")[:CLAMP_LINES])
-    if lines > CLAMP_LINES:
-        return cut, f"Show all {lines:,} lines"
-    return cut, f"Show all {len(text):,} characters"
+    return TextSource("call", arguments, tool), (name[:WORDS], words)

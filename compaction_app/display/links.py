@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,199}")
 
@@ -20,13 +20,19 @@ def entry_address(session: str, entry_id: str) -> str:
     return f"{session}?entry={quote(entry_id, safe='')}"
 
 
-def text_address(session: str, entry_id: str, block: int | None = None) -> str:
-    """The address of the whole text of an entry, or of one block of it, below the address of its session."""
-    if _is_plain(entry_id):
-        query = "" if block is None else f"?block={block}"
-        return f"{session}/entries/{entry_id}/text{query}"
-    query = "" if block is None else f"&block={block}"
-    return f"{session}/text?entry={quote(entry_id, safe='')}{query}"
+def text_address(session: str, entry_id: str, block: int | None = None, **more: str) -> str:
+    """The address of the whole text of an entry, or of one block of it, below the address of its session.
+
+    `more` says which `form` of the text, and which `part`.
+    """
+    named = {
+        "entry": "" if _is_plain(entry_id) else entry_id,
+        "block": "" if block is None else str(block),
+        **more,
+    }
+    query = urlencode({name: value for name, value in named.items() if value}, quote_via=quote, safe="")
+    path = f"{session}/entries/{entry_id}/text" if _is_plain(entry_id) else f"{session}/text"
+    return f"{path}?{query}" if query else path
 
 
 def _is_plain(entry_id: str) -> bool:

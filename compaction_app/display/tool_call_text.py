@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -11,6 +12,17 @@ from sessions_app.sessionlog.entries import Block, BlockType, Texts
 ARGUMENT_CHARACTERS: Final = 240
 PATHS: Final = frozenset({"path", "file_path", "filePath"})
 """The names that agents give the argument with the file of a tool."""
+ARGUMENTS_READ: Final = 20_000
+"""Arguments that are longer are not read, in characters."""
+READS: Final = frozenset({"read", "read_file", "view"})
+"""Tools whose result is the text of a file."""
+COMMANDS: Final = ("command", "cmd")
+"""The names that agents give the argument with a command."""
+_PRINTED: Final = re.compile(
+    r"(?:cat(?: -n)?|nl -ba|(?:head|tail)(?: -n)?(?: -?\d+)?|sed -n ['\"]?\d+(?:,\d+)?p['\"]?)"
+    r" ['\"]?([\w@%+=:,./~-]+)['\"]?"
+)
+"""A command that prints a file, or a part of it."""
 
 
 def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
@@ -18,10 +30,26 @@ def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
 
     Paths below `project`, the session's directory, are shown relative to it.
     """
-    rest = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ")
-    name, _, arguments = rest.partition(" ")
+    name, arguments = call_parts(text, call_id)
     words = _argument_words(arguments)[:ARGUMENT_CHARACTERS]
     return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
+
+
+def call_parts(text: str, call_id: str) -> tuple[str, str]:
+    """A call block's text in parts: the tool, and its arguments as recorded."""
+    name, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+    return name, arguments
+
+
+def path_read(tool: str, arguments: str) -> str:
+    """The file whose text a call asks for, by a tool or by a command that prints it; empty if there is none."""
+    values = _object_of(arguments)
+    if tool.lower() in READS:
+        return next((value for name in PATHS if isinstance(value := values.get(name), str)), "")
+    commands = (values[name] for name in COMMANDS if name in values)
+    words = (command[-1] if isinstance(command, list) and command else command for command in commands)
+    found = (_PRINTED.fullmatch(command.strip()) for command in words if isinstance(command, str))
+    return next((one[1] for one in found if one), "")
 
 
 def joined_in_short(texts: Texts, blocks: tuple[Block, ...] | None) -> str:
@@ -44,15 +72,19 @@ def beginning_of(text: str, length: int) -> str:
 
 
 def _argument_words(arguments: str) -> str:
-    if len(arguments) > 20_000:
-        return arguments
+    values = _object_of(arguments)
+    return " ".join(filter(None, _values(values))) if values else arguments
+
+
+def _object_of(arguments: str) -> Mapping[str, object]:
+    """The arguments by name; empty if they are no object, or too long to be read."""
+    if len(arguments) > ARGUMENTS_READ:
+        return {}
     try:
         values = json.loads(arguments)
     except (ValueError, RecursionError):
-        return arguments
-    if not isinstance(values, dict) or not values:
-        return arguments
-    return " ".join(filter(None, _values(values)))
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def _values(values: Mapping[str, object]) -> Iterable[str]:

@@ -12,8 +12,9 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.authors import author_of
-from compaction_app.display.entry_items import BLOCKS, clamp
+from compaction_app.display.entry_items import BLOCKS
 from compaction_app.display.links import entry_address, text_address
+from compaction_app.display.shown_text import clamp
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
 from compaction_app.planning.hook_runner import pinned_by_hooks

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from compaction_app.display.entry_items import (
     EntryItem,
-    clamp,
     is_minor,
     items_of,
     minor_item,
@@ -23,6 +22,8 @@ from compaction_app.display.entry_items import (
 )
 from compaction_app.display.entry_notes import EntryNote
 from compaction_app.display.entry_texts import texts_of
+from compaction_app.display.read_files import calls_of, languages_of
+from compaction_app.display.shown_text import ShownText, clamp
 from compaction_app.models import Compaction
 from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
@@ -142,7 +143,9 @@ def row_compactions(session: Session) -> list[Compaction]:
     return list(session.compactions.filter(created="").exclude(undos__is_whole=True).order_by("pk"))
 
 
-def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "") -> SessionView:
+def view_session(
+    session: Session, *, leaf_id: str = "", view: str = "sees", at: str = "", as_recorded: bool = False
+) -> SessionView:
     """The page of a view that begins at an entry, or with the branch.
 
     Raises what `branch_state` raises, and BadInput `unknown_entry` for an `at` that the session does not have.
@@ -157,7 +160,7 @@ def view_session(session: Session, *, leaf_id: str = "", view: str = "sees", at:
     return SessionView(
         state=state,
         view=view,
-        items=tied(list(_items(session, state, view, listed, start, end, damage))),
+        items=tied(list(_items(session, state, view, listed, start, end, damage, as_recorded))),
         rail=rail_of(session, state, here),
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",
@@ -217,10 +220,13 @@ def _items(
     start: int,
     end: int,
     damage: _Damage,
+    as_recorded: bool,
 ) -> Iterator[EntryItem]:
     shown = listed[start:end]
     sources = [source_of(state, entry, view) for entry in shown]
-    texts = texts_of(session, sources)
+    calls = calls_of(state, shown)
+    texts = texts_of(session, [*sources, *calls])
+    languages = languages_of(calls, texts)
     subagents = _subagents_of(session, state, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
     with session.agent.open(session.real_path()) as reader:
@@ -244,6 +250,8 @@ def _items(
                 faults=damage.faults.get(entry.number, ()),
                 project=session.cwd,
                 subagents=subagents,
+                languages=languages,
+                as_recorded=as_recorded,
             )
             turn = turn_line(state, entry)
             if turn is not None:
@@ -335,8 +343,10 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         yield EntryItem(
             "damage",
             f"line {fault['number']:,}",
-            text=clamp(raw.decode("utf-8", "backslashreplace"))[0],
-            more=f"{fault['length']:,} bytes in all" if left else "",
+            shown=ShownText(
+                clamp(raw.decode("utf-8", "backslashreplace"))[0],
+                f"{fault['length']:,} bytes in all" if left else "",
+            ),
             remarks=[EntryNote(fault["detail"], icon="broken")],
         )
     if len(lines) > DAMAGED_SHOWN:

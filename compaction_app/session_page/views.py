@@ -29,9 +29,12 @@ from .forms import PlaceForm, ReaderForm
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .session_presenter import relatives_of, row_compactions, view_session
+from .text_form import OTHER, RECORDED, form_of, keep_form
 from .whole_text import whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+TEXTS: Final = "texts"
+"""The parameter by which a browser says how it shows the texts of all pages."""
 UNREADABLE: Final = {
     "no_such_file": "The file is not there any more",
     "not_indexed": "This session was not read yet",
@@ -48,10 +51,17 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     view = request.GET.get("view", "all" if entry else "sees")
     view = view if view in VIEWS else "sees"
     leaf = request.GET.get("leaf", "")
+    form = form_of(request, TEXTS)
     try:
         if entry and not leaf:
             leaf = leaf_below(found, entry)
-        shown = view_session(found, leaf_id=leaf, view=view, at=entry or request.GET.get("at", ""))
+        shown = view_session(
+            found,
+            leaf_id=leaf,
+            view=view,
+            at=entry or request.GET.get("at", ""),
+            as_recorded=form == RECORDED,
+        )
         activity = activity_of(found, found.agent.state(found.real_path()), timezone.now())
     except BadInput as fault:
         if fault.code == "unknown_entry":
@@ -67,6 +77,8 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "leaf": leaf,
         "selected": entry,
         "activity": activity,
+        "form": form,
+        "other_form": OTHER[form],
         "tabs": [
             (
                 name,
@@ -77,6 +89,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
             for name, words in TABS.items()
         ],
         "begin": _address(found, view, leaf),
+        "other_texts": f"{_address(found, view, leaf, shown.here if shown.earlier else '')}&{TEXTS}={OTHER[form]}",
         # What follows these in a path is an entry's id.
         "at": _address(found, view, leaf) + "&at=",
         "all_at": _address(found, "all", leaf) + "&at=",
@@ -89,7 +102,10 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "is_headless": not found.has_header,
         "here": "sessions",
     }
-    return render(request, part, context)
+    response = render(request, part, context)
+    if request.GET.get(TEXTS) in OTHER:
+        keep_form(response, form)
+    return response
 
 
 @require_safe
@@ -129,14 +145,22 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     found = known_session(root, path)
     entry = entry or request.GET.get("entry", "")
     block = request.GET.get("block", "")
+    form = form_of(request, "form")
     try:
-        whole = whole_text(found, entry, int(block) if block.isascii() and block.isdigit() else None)
+        whole = whole_text(
+            found,
+            entry,
+            int(block) if block.isascii() and block.isdigit() else None,
+            as_recorded=form == RECORDED,
+            is_beginning=request.GET.get("part") == "beginning",
+        )
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
     part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
-    return render(request, part, {"session": found, "whole": whole, "here": "sessions"})
+    context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "here": "sessions"}
+    return render(request, part, context)
 
 
 def _page(root: int, path: str) -> str:

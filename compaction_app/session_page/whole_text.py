@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from compaction_app.display.branches import branch_state
-from compaction_app.display.entry_items import kind_of
+from compaction_app.display.entry_items import kind_of, source_of_text
 from compaction_app.display.entry_texts import texts_of
+from compaction_app.display.read_files import calls_of, languages_of
+from compaction_app.display.shown_text import ShownText, beginning, whole
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.files import opened, pread
@@ -25,26 +27,52 @@ class WholeText:
     entry_id: str
     block: int | None
     kind: str
-    text: str
+    shown: ShownText
     left_out: int
+    call: tuple[str, str] | None = None
+    """A tool's name and its arguments in short."""
     companion: str = ""
     """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
 
 
-def whole_text(session: Session, entry_id: str, block: int | None) -> WholeText:
-    """The text of an entry or a block. Raises BadInput `unknown_entry` and `unknown_block`."""
-    entry = branch_state(session).tree.entry(entry_id)
-    texts = texts_of(session, [entry])[entry_id]
-    if block is not None and block >= len(texts.blocks):
+def whole_text(
+    session: Session,
+    entry_id: str,
+    block: int | None,
+    *,
+    as_recorded: bool = False,
+    is_beginning: bool = False,
+) -> WholeText:
+    """The text of an entry or a block, or its beginning as on the page of its session.
+
+    Raises BadInput `unknown_entry` and `unknown_block`.
+    """
+    state = branch_state(session)
+    entry = state.tree.entry(entry_id)
+    calls = calls_of(state, [entry])
+    texts = texts_of(session, [entry, *calls])
+    own = texts[entry_id]
+    if block is not None and block >= len(own.blocks):
         raise BadInput("unknown_block", f"Entry {entry_id} has no block {block}.")
-    text = texts.block(block) if block is not None else texts.joined(entry.blocks)
-    kind = kind_of(entry, next((one for one in entry.blocks or () if one.index == block), None))
+    text = own.block(block) if block is not None else own.joined(entry.blocks)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    kind = kind_of(entry, found)
     companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
     if companion is not None:
         text = _text_of_file(companion)
-    left_out = max(0, len(text) - WHOLE_CHARACTERS)
-    name = companion.name if companion is not None else ""
-    return WholeText(entry_id, block, kind, text[:WHOLE_CHARACTERS], left_out, name)
+    source, call = source_of_text(
+        entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts)
+    )
+    show = beginning if is_beginning else whole
+    return WholeText(
+        entry_id,
+        block,
+        kind,
+        show(source, as_recorded=as_recorded),
+        0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
+        call,
+        companion.name if companion is not None else "",
+    )
 
 
 def _text_of_file(path: Path) -> str:

@@ -10,9 +10,9 @@ from typing import Final
 from django import template
 from django.utils import timezone
 
-from sessions_app.cli import printable
 from sessions_app.sessionlog import measure
 from sessions_app.sessionlog.moments import duration_words
+from sessions_app.sessionlog.printable import printable, printable_lines
 
 register = template.Library()
 
@@ -21,7 +21,6 @@ SHOWN_ID: Final = 14
 _RANDOM_UUID: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE
 )
-_BETWEEN_BREAKS: Final = re.compile(r"[^\n\t]+")
 
 
 @register.filter
@@ -110,4 +109,4 @@ def significant(number: int) -> int:
 @register.filter
 def escape_text(text: str) -> str:
     """A text with its line breaks and tabs; every other control and direction character is escaped."""
-    return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)
+    return printable_lines(text)

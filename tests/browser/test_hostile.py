@@ -156,7 +156,7 @@ def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address
     is_inert(page)
     if view != "removed":
         is_shown(page)
-        unfold(page, "a.more", 20)
+        unfold(page, "a.more:has-text('Show a')", 20)
         is_shown(page)
 
 

@@ -174,7 +174,7 @@ def test_another_database_with_the_same_session_has_other_backups(
 
 def test_the_words_of_the_assistant_are_prose(path: Path) -> None:
     history = page(index_file(path).get_absolute_url(), view="all")
-    prose = "".join(texts(history, ".prose"))
+    prose = "".join(texts(history, ".rich"))
     assert "I will do 0." in prose
     assert "output 0 a" not in prose
 

@@ -1,0 +1,18 @@
+"""The only place that declares a text of a session safe."""
+
+from __future__ import annotations
+
+from django import template
+from django.utils.safestring import SafeString, mark_safe
+
+from compaction_app.rendering.markup import Markup
+
+register = template.Library()
+
+
+@register.filter
+def rendered(markup: Markup) -> SafeString:
+    """Rendered text as it is, since it was sanitized; anything else is refused."""
+    if not isinstance(markup, Markup):
+        raise TypeError("Only sanitized markup is shown as it is.")
+    return mark_safe(markup)  # noqa: S308

@@ -1,0 +1,234 @@
+"""Programs, terminal output, diffs, and what keeps rendered texts in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.rendering.ansi import coloured, without_styles
+from compaction_app.rendering.code import (
+    LANGUAGES,
+    LIMIT,
+    LINE_LIMIT,
+    highlighted,
+    highlighted_file,
+    language_of,
+    pretty_json,
+)
+from compaction_app.rendering.diffs import (
+    COMPARED_LINES,
+    DiffLine,
+    TextChange,
+    counts,
+    diff_markup,
+    diff_of,
+    diff_of_patch,
+)
+from compaction_app.rendering.markup import sanitized
+from compaction_app.rendering.memory import ENTRY_CHARACTERS, RenderedTexts
+from tests.html import active_markup, elements, texts
+
+# ---- programs ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "language"),
+    [
+        ("src/parse.py", "python"),
+        ("C:\\src\\App.TSX", "typescript"),
+        ("Makefile", "make"),
+        ("a/Dockerfile", "docker"),
+        (".gitignore", ""),
+        ("README", ""),
+        ("notes.unknown", ""),
+        ("", ""),
+    ],
+)
+def test_the_name_of_a_file_tells_its_language(path: str, language: str) -> None:
+    assert language_of(path) == language
+
+
+@pytest.mark.parametrize("language", sorted(set(LANGUAGES.values())))
+def test_each_language_is_drawn_without_a_change_of_its_text(language: str) -> None:
+    code = '\n\ndef f(a, b):  # <b> & \'c\'\n\treturn "x" + `y`; /* z */\n<p class="q">1.5</p> $v = @w\n\n'
+    drawn = sanitized(highlighted(code, language) or "")
+    assert "".join(one.text() for one in elements(f"<pre><i></i>{drawn}</pre>", "pre")) == code
+
+
+def test_words_texts_names_and_notes_have_a_class() -> None:
+    drawn = sanitized(highlighted('class A:\n    def f(self):  # go\n        return "x"', "py") or "")
+    assert texts(drawn, ".code__word") == ["class", "def", "return"]
+    assert texts(drawn, ".code__name") == ["A", "f"]
+    assert texts(drawn, ".code__note") == ["# go"]
+    assert texts(drawn, ".code__string") == ['"x"']
+
+
+@pytest.mark.parametrize("text", ["x" * (LIMIT + 1), "x" * (LINE_LIMIT + 1)], ids=["long", "long line"])
+def test_a_long_text_is_not_highlighted(text: str) -> None:
+    assert highlighted(text, "python") is None
+    assert highlighted_file(text, "python") is None
+
+
+def test_an_unknown_language_is_not_highlighted() -> None:
+    assert highlighted("x", "brainfuck") is None
+    assert highlighted("x", "") is None
+
+
+@pytest.mark.parametrize(
+    "numbers", [("     1→", "     2→"), ("1\t", "2\t"), ("00001| ", "00002| "), ("1: ", "2: ")], ids=repr
+)
+def test_the_numbers_of_lines_are_not_part_of_the_program(numbers: tuple[str, str]) -> None:
+    text = f'<file>\n{numbers[0]}"""A text\n{numbers[1]}of two lines."""\n</file>'
+    drawn = sanitized(highlighted_file(text, "python") or "")
+    assert texts(drawn, ".code__string") == ['"""A text', 'of two lines."""']
+    assert texts(drawn, ".code__note") == [number.strip() for number in numbers]
+    assert "".join(one.text() for one in elements(f"<pre><i></i>{drawn}</pre>", "pre")) == text
+
+
+def test_a_program_with_few_lines_that_begin_with_numbers_is_one_program() -> None:
+    drawn = sanitized(highlighted_file('"""\n1: a\n"""\n\n', "python") or "")
+    assert texts(drawn, ".code__string") == ['""" 1: a """']
+
+
+@pytest.mark.parametrize(
+    ("text", "pretty"),
+    [
+        ('{"a": [1, {"ü": null}]}', '{\n  "a": [\n    1,\n    {\n      "ü": null\n    }\n  ]\n}'),
+        (" [] ", "[]"),
+        ("17", None),
+        ('"a"', None),
+        ("{a}", None),
+        ('{"a": 1, "a": 2}', None),
+        ("[" * 100_000, None),
+        ('["' + "x" * 200_000 + '"]', None),
+    ],
+    ids=["object", "array", "number", "text", "no JSON", "twice", "deep", "long"],
+)
+def test_json_is_shown_with_one_value_on_each_line(text: str, pretty: str | None) -> None:
+    assert pretty_json(text) == pretty
+
+
+# ---- terminals ---------------------------------------------------------------------------------------------
+
+
+def spans_of(text: str) -> list[tuple[str, str]]:
+    drawn = sanitized(coloured(text) or "")
+    return [(str(one.attributes["class"]), one.text()) for one in elements(drawn, "span")]
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("\x1b[32mok\x1b[0m", [("ansi__green", "ok")]),
+        ("\x1b[1;31mno\x1b[m", [("ansi__red ansi__strong", "no")]),
+        ("\x1b[91mno\x1b[39m so", [("ansi__red", "no")]),
+        ("\x1b[38;5;12mblue\x1b[38;5;200mplain", [("ansi__blue", "blue")]),
+        ("\x1b[38;2;31;32;33mplain\x1b[35mviolet", [("ansi__violet", "violet")]),
+        ("\x1b[48;5;1mplain\x1b[36mcyan", [("ansi__cyan", "cyan")]),
+        ("\x1b[2;3;4mx\x1b[22;23;24my", [("ansi__faint ansi__slanted ansi__underlined", "x")]),
+        ("\x1b[33m<b>&\x1b[K\n2\x1b[0m", [("ansi__yellow", "<b>&\n2")]),
+        ("\x1b[30ma\x1b[37mb\x1b[97mc", []),
+        ("\x1b[38mx\x1b[38;5my\x1b[38;2;1mz", []),
+    ],
+)
+def test_colours_and_styles_are_classes(text: str, spans: list[tuple[str, str]]) -> None:
+    assert spans_of(text) == spans
+
+
+def test_what_could_hide_or_move_text_is_shown() -> None:
+    drawn = sanitized(coloured("\x1b[32mok\x1b[0m\x1b[8mx \x1b]0;t\x07 \x1b[2J\rover\x1b[1A") or "")
+    assert drawn == '<span class="ansi__green">ok</span>x \\x1b]0;t\\x07 \\x1b[2J\\x0dover\\x1b[1A'
+
+
+def test_an_output_without_colours_has_none() -> None:
+    assert coloured("ok [32m") is None
+    assert coloured("\x1b]0;t\x07") is None
+
+
+def test_the_words_of_an_output_are_those_without_its_colours() -> None:
+    assert without_styles("a \x1b[1;32mok\x1b[0m\x1b[K \x1b[2J") == "a ok \x1b[2J"
+
+
+# ---- diffs -------------------------------------------------------------------------------------------------
+
+
+def diff(old: str, new: str) -> str:
+    return "|".join(sign + text for sign, text in diff_of([TextChange(old, new)]))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "lines"),
+    [
+        ("a\nb\nc\n", "a\nB\nc\n", " a|-b|+B| c"),
+        ("", "a\nb\n", "+a|+b"),
+        ("a\n", "", "-a"),
+        ("1\n2\n3\n4\n5\nx", "1\n2\n3\n4\n5\ny", " 3| 4| 5|-x|+y"),
+        ("x\n1\n2\n3\n4\n5\n6\n7\nx", "y\n1\n2\n3\n4\n5\n6\n7\ny", "-x|+y| 1| 2| 3|@⋯| 5| 6| 7|-x|+y"),
+        ("a", "a", ""),
+    ],
+)
+def test_a_change_is_shown_with_the_lines_around_it(old: str, new: str, lines: str) -> None:
+    assert diff(old, new) == lines
+
+
+def test_long_texts_are_compared_at_their_ends() -> None:
+    start, end = "s\n" * COMPARED_LINES, "e\n" * COMPARED_LINES
+    assert diff(f"{start}a\nb\n{end}", f"{start}a2\nb2\nc2\n{end}") == (" s| s| s|-a|-b|+a2|+b2|+c2| e| e| e")
+    assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
+
+
+def test_places_are_apart() -> None:
+    lines = list(diff_of([TextChange("a", "b"), TextChange("c", "d")]))
+    assert lines == [("-", "a"), ("+", "b"), ("@", "⋯"), ("-", "c"), ("+", "d")]
+    assert counts(lines) == (2, 2)
+
+
+def test_a_patch_has_its_signs_already() -> None:
+    patch = ["*** Update File: a.py", "@@ def f():", " x", "-y", "+z", ""]
+    assert list(diff_of_patch(patch)) == [
+        *(("@", "*** Update File: a.py"), ("@", "@@ def f():")),
+        *((" ", "x"), ("-", "y"), ("+", "z"), (" ", "")),
+    ]
+
+
+def test_a_diff_is_text_with_signs() -> None:
+    lines = [DiffLine("+", "<script>alert(1)</script>\x1b[2J"), DiffLine("-", ""), DiffLine("@", "⋯")]
+    drawn = sanitized(diff_markup(lines))
+    assert not active_markup(drawn)
+    assert [one.text() for one in elements(drawn, "span")] == [
+        *("+<script>alert(1)</script>\\x1b[2J\n", "-\n", "⋯\n")
+    ]
+    assert [one.attributes["class"] for one in elements(drawn, "span")] == [
+        *("diff__added", "diff__removed", "diff__gap")
+    ]
+
+
+# ---- memory ------------------------------------------------------------------------------------------------
+
+
+def test_a_text_is_rendered_once_for_each_style() -> None:
+    kept = RenderedTexts()
+    made = []
+
+    def render() -> str:
+        made.append(1)
+        return "<p>x</p><script>y</script>"
+
+    assert {kept.get(style, "x", render) for style in ("a", "b", "a", "b")} == {"<p>x</p>"}
+    assert len(made) == 2
+    assert kept.get("a", "other", lambda: None) is None
+
+
+def test_the_texts_used_last_are_kept() -> None:
+    kept = RenderedTexts(limit=3 * (ENTRY_CHARACTERS + 1))
+    made: list[str] = []
+
+    def ask(text: str) -> None:
+        def render() -> str:
+            made.append(text)
+            return "x"
+
+        kept.get("a", text, render)
+
+    for text in ("1", "2", "3", "1", "4", "1", "2"):
+        ask(text)
+    assert made == ["1", "2", "3", "4", "2"]
