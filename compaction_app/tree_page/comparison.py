@@ -12,8 +12,11 @@ from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import RowText, texts_of_stretches
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.tree_rows import Stretch, compare
+
+from .figures import measure_of
 
 WINDOW: Final = 100
 """Turns on one page."""
@@ -47,9 +50,9 @@ class ComparedSide:
     turns: int
     entries: int
     tokens: int
-    """The estimate of its messages; the sum of its rows."""
-    context: int
-    """The context of the model at its end, estimated."""
+    """In the measure of the session's context; the sum of its rows."""
+    context: ContextSize
+    """The context of the model at its end."""
     began: datetime | None
     ended: datetime | None
 
@@ -80,10 +83,7 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
     ends = (a or state.leaf_id, b or state.leaf_id)
     found = compare(state.rows, *ends)
     entries = state.tree.entries
-    first, second = (
-        _turns(session, state, only[start : start + WINDOW], found.turns_before + _turns_in(only[:start]))
-        for only in found.only
-    )
+    first, second = (_turns(session, state, only, start, found.turns_before) for only in found.only)
     common = [entries[position] for position in found.common]
     longest = max(map(len, found.only))
     before = state.rows.rows[state.rows.row_of(common[-1].id)].stretch if common else None
@@ -101,7 +101,7 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
         else RowText(""),
         common_turns=found.turns_before,
         common_entries=len(common),
-        common_tokens=sum(entry.tokens for entry in common if entry.is_message),
+        common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
     )
 
 
@@ -111,7 +111,7 @@ def _side(
     entries = state.tree.entries
     last = state.rows.rows[state.rows.row_of(end_id)].stretch
     is_active = end_id == state.leaf_id
-    context = state.context if is_active else state.reading.reader.rebuild(state.tree.branch(end_id))
+    measure = measure_of(session)
     return ComparedSide(
         letter=letter,
         end_id=end_id,
@@ -119,17 +119,29 @@ def _side(
         is_active=is_active,
         turns=_turns_in(only),
         entries=sum(len(stretch.positions) for stretch in only),
-        tokens=sum(stretch.tokens for stretch in only),
-        context=context.estimate,
+        tokens=measure.of(sum(stretch.tokens for stretch in only)),
+        context=measure if is_active else _context_at(state, end_id, measure),
         began=moment_of(entries[only[0].positions[0]].timestamp) if only else None,
         ended=moment_of(entries[only[-1].positions[-1]].timestamp) if only else None,
     )
 
 
+def _context_at(state: BranchState, end_id: str, now: ContextSize) -> ContextSize:
+    """The context at the end of another branch: that of the active one, and what the other has more or less."""
+    context = state.reading.reader.rebuild(state.tree.branch(end_id))
+    tokens = now.tokens + now.of(context.estimate - state.context.estimate)
+    return ContextSize(max(0, tokens), Basis.ABOUT, now.ratio)
+
+
 def _turns(
-    session: Session, state: BranchState, stretches: Sequence[Stretch], before: int
+    session: Session, state: BranchState, only: Sequence[Stretch], start: int, before: int
 ) -> list[ComparedTurn]:
+    """A page of what only one branch has. `before`: the turns that both have."""
+    stretches = only[start : start + WINDOW]
     texts = texts_of_stretches(session, state, stretches)
+    measure = measure_of(session)
+    above = sum(stretch.tokens for stretch in only[:start])
+    before += _turns_in(only[:start])
     turns = []
     for stretch in stretches:
         before += stretch.turns
@@ -140,11 +152,12 @@ def _turns(
                 number=before if stretch.turns else 0,
                 text=texts[stretch.start],
                 entries=len(stretch.positions),
-                tokens=stretch.tokens,
+                tokens=measure.of(above + stretch.tokens) - measure.of(above),
                 tools=_tools(state, stretch),
                 began=moment_of(entry.timestamp),
             )
         )
+        above += stretch.tokens
     return turns
 
 

@@ -15,6 +15,7 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.tree_rows import Below, FoldedRows, RowKind, TreeRow, TreeRows, folded
 
+from .figures import in_measure, measure_of
 from .lanes import LANES, LaneDrawing, Lanes
 
 WINDOW: Final = 200
@@ -36,6 +37,7 @@ class KnotRow:
     entry_id: str
     """The entry that is selected with it."""
     drawing: LaneDrawing
+    tokens: int
     began: datetime | None
     is_apart: bool = False
     """Whether a tree of its own begins here, after the first one."""
@@ -75,6 +77,7 @@ class SelectedEntry:
     """The last entry of its row: its branch ends with the turn."""
     name: str
     text: RowText
+    tokens: int
     at: datetime | None
     below: Below
     reported: int | None
@@ -114,7 +117,7 @@ class TreeView:
     turns: int
     entries: int
     tokens: int
-    """The estimate of all messages of the tree; the sum of all rows."""
+    """All messages of the tree, in the measure of the session's context; the sum of all rows."""
     began: datetime | None
     ended: datetime | None
     leaf_id: str
@@ -152,7 +155,7 @@ def view_tree(
         compactions=sum(_is_compaction(entries[position]) for position in placed),
         turns=sum(row.stretch.turns for row in tree.rows),
         entries=len(placed),
-        tokens=sum(row.stretch.tokens for row in tree.rows),
+        tokens=measure_of(session).of(tree.tokens),
         began=moment_of(entries[placed[0]].timestamp),
         ended=moment_of(entries[max(placed)].timestamp),
         leaf_id=state.leaf_id,
@@ -226,13 +229,15 @@ def _knots(
         if isinstance(one, FoldedRows):
             first, last = one.first.stretch, one.last.stretch
             began, ended = (moment_of(entries[at].timestamp) for at in (first.start, last.positions[-1]))
-            yield KnotRow(one, entries[first.start].id, lanes.fold(one), began, ended=ended)
+            drawing = lanes.fold(one)
+            yield KnotRow(one, entries[first.start].id, drawing, in_measure(session, one), began, ended=ended)
             continue
         start = one.stretch.start
         yield KnotRow(
             one,
             entries[start].id,
             lanes.dot(one) if are_apart else lanes.row(one),
+            in_measure(session, one),
             moment_of(entries[start].timestamp),
             is_apart=one.is_start and one.lane == 0 and one is not state.rows.rows[0],
             is_selected=one is selected,
@@ -283,6 +288,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         if row.turn
         else "Before the first turn",
         text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
+        tokens=in_measure(session, row),
         at=moment_of(entry.timestamp),
         below=state.rows.below(last),
         reported=reported,

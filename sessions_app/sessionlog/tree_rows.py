@@ -81,6 +81,8 @@ class TreeRow:
     """Whether the agent continues from its last entry."""
     beside_active: bool
     """Whether that branch passes it on its left."""
+    tokens_above: int
+    """The tokens of all rows above it."""
 
     @property
     def turns(self) -> int:
@@ -108,6 +110,10 @@ class FoldedRows:
     @property
     def last(self) -> TreeRow:
         return self.rows[-1]
+
+    @property
+    def tokens_above(self) -> int:
+        return self.first.tokens_above
 
     @property
     def turns(self) -> int:
@@ -152,6 +158,8 @@ class TreeRows:
         self._active = frozenset(self._path(self._leaf))
         self._latest = self._latest_below()
         self.rows: list[TreeRow] = []
+        self.tokens = 0
+        """The estimate of all messages of the tree: the sum of its rows."""
         self._row_of = array("I", [NO_ROW]) * len(tree.entries)
         self._draw()
 
@@ -261,8 +269,10 @@ class TreeRows:
                     is_active=run.is_active,
                     is_leaf=is_last and positions[-1] == self._leaf,
                     beside_active=run.beside_active,
+                    tokens_above=self.tokens,
                 )
             )
+            self.tokens += stretch.tokens
         return turn
 
 

@@ -126,6 +126,18 @@ def test_the_tokens_of_the_rows_add_up_to_the_headline(browser: Client, idle_roo
     assert f"{total:,} tokens in all" in text_of(shown)
 
 
+def test_figures_are_in_the_measure_of_the_context(browser: Client, address: str) -> None:
+    Session.objects.update(context_tokens=5_000, context_basis="about", context_ratio=1.0)
+    as_estimated = texts(page(browser, address), ".knot__tokens")
+    Session.objects.update(context_ratio=2.0)
+    doubled = texts(page(browser, address), ".knot__tokens")
+    assert [int(one or 0) for one in doubled] == [2 * int(one or 0) for one in as_estimated]
+    compared = page(browser, f"{address}/compare", a="e4")
+    assert texts(compared, "tbody .numeric")[0] == doubled[1]
+    # A larger context by what the other branch has more, in the same measure.
+    assert "Context at its end: about 5,000 tokens" in text_of(compared)
+
+
 def test_an_entry_is_selected_with_what_can_be_done_there(browser: Client, address: str) -> None:
     shown = page(browser, address, at="e3")
     selected = elements(shown, "[aria-current=true].knot__text")

@@ -65,6 +65,8 @@ def test_every_entry_of_the_tree_is_in_exactly_one_row(links: list[tuple[str, st
         for position in row.stretch.positions:
             assert rows.row_of(rows.tree.entries[position].id) == index
         assert row.stretch.start in row.stretch.positions
+        assert row.tokens_above == sum(above.tokens for above in rows.rows[:index])
+    assert rows.tokens == sum(row.tokens for row in rows.rows)
 
 
 @given(trees)
