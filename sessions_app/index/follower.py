@@ -12,7 +12,7 @@ from __future__ import annotations
 import stat
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -129,9 +129,15 @@ class Announcer:
 
 
 class Follower:
-    """Follows the configured roots. It may be killed at any point without damage to the index."""
+    """Follows the configured roots. It may be killed at any point without damage to the index.
 
-    def __init__(self) -> None:
+    `background` is called whenever nothing is to be indexed: it does one step of other work, and returns whether there
+    is more of it now.
+    """
+
+    def __init__(self, background: Callable[[], bool] = bool) -> None:
+        self._background = background
+        self._has_background = False
         self._watcher = Watcher()
         self._announcer = Announcer()
         self._total = IndexTotals()
@@ -161,7 +167,8 @@ class Follower:
         """Do one thing: scan everything, index changes or part of the backlog, or wait a moment."""
         if not self._waiting and time.monotonic() >= self._next_scan:
             self._scan_roots()
-        changes = self._watcher.take(0 if self._waiting else self._idle_seconds())
+        is_busy = self._waiting or self._has_background
+        changes = self._watcher.take(0 if is_busy else self._idle_seconds())
         self._unlisted |= {root for root in changes.databases if databases_in(root) != self._listed.get(root)}
         if changes.files or changes.directories:
             self._follow(changes)
@@ -171,6 +178,8 @@ class Follower:
             self._index_next()
         elif _identities(self._roots) != self._there:
             self._next_scan = 0.0
+        else:
+            self._has_background = self._background()
 
     def stop(self) -> None:
         self._watcher.stop()

@@ -12,6 +12,7 @@ from sessions_app.cli import RedlineCommand, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.index.scan import ReadSoFar
+from sessions_app.search.text_index import TextIndexer
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.web.broadcast import relay_through
 
@@ -77,5 +78,5 @@ class Command(RedlineCommand):
         # The server reads events from standard output, so nothing else may be printed there.
         relay_through(sys.stdout)
         sys.stdout = sys.stderr
-        Follower().run()
+        Follower(background=TextIndexer().step).run()
         return None

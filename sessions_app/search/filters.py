@@ -1,0 +1,135 @@
+"""What a search is narrowed by, as in the address of its page, in its query, and on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+from sessions_app.agents.registry import AGENTS
+
+from .passages import PassageKind
+from .query import MAX_LENGTH, SearchQuery, day_of
+from .states import PassageState
+
+SORTS: Final[Mapping[str, str]] = {"best": "Best first", "newest": "Newest first"}
+KINDS: Final[Mapping[PassageKind, str]] = {
+    PassageKind.SAID: "What people said",
+    PassageKind.REPLY: "Assistant text",
+    PassageKind.SUMMARY: "Summaries",
+    PassageKind.THINKING: "Thinking",
+    PassageKind.CALL: "Calls",
+    PassageKind.RESULT: "Results",
+    PassageKind.ADDED: "Added context",
+}
+STATES: Final[Mapping[PassageState, str]] = {
+    PassageState.SEEN: "The model still sees it",
+    PassageState.STRUCK: "Struck",
+    PassageState.SUMMARISED: "Before a compaction",
+    PassageState.ELSEWHERE: "On another branch",
+}
+_KIND_NAMES: Final[Mapping[str, frozenset[PassageKind]]] = {
+    **{kind.name.lower(): frozenset({kind}) for kind in PassageKind},
+    "user": frozenset({PassageKind.SAID}),
+    "assistant": frozenset({PassageKind.REPLY, PassageKind.THINKING, PassageKind.CALL}),
+    "text": frozenset({PassageKind.REPLY}),
+    "tool": frozenset({PassageKind.RESULT}),
+}
+_STATE_NAMES: Final[Mapping[str, frozenset[PassageState]]] = {
+    **{state.name.lower(): frozenset({state}) for state in PassageState},
+    "removed": frozenset({PassageState.STRUCK, PassageState.SUMMARISED}),
+}
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilters:
+    """The query and what narrows it. The default of every other field means no restriction.
+
+    `text` is what was typed; filters in it are joined with those that are given beside it.
+    """
+
+    text: str = ""
+    query: SearchQuery = field(default_factory=SearchQuery)
+    agents: frozenset[str] = frozenset()
+    kinds: frozenset[PassageKind] = frozenset()
+    states: frozenset[PassageState] = frozenset()
+    tools: frozenset[str] = frozenset()
+    projects: frozenset[str] = frozenset()
+    since: datetime | None = None
+    until: datetime | None = None
+    session: int | None = None
+    sort: str = "best"
+    page: int = 1
+    given: tuple[tuple[str, str], ...] = ()
+    """The filters that were given beside the query, as names and values."""
+    ignored: tuple[str, ...] = ()
+    """The filters of which the value is not known, as in "is:gone"."""
+
+    @classmethod
+    def of(cls, text: str, given: Iterable[tuple[str, str]] = (), **other: object) -> SearchFilters:
+        """The filters for a query; those with a value that is not known are only named in `ignored`."""
+        text = text.strip()[:MAX_LENGTH]
+        query = SearchQuery.of(text)
+        beside = tuple((name, value) for name, value in given if value)
+        values: dict[str, list[str]] = {}
+        for name, value in (*query.filters, *beside):
+            values.setdefault(name, []).append(value)
+        return cls(
+            text=text,
+            query=query,
+            agents=frozenset(key for value in values.get("agent", ()) for key in _agents_named(value)),
+            kinds=_named(values.get("in", ()), _KIND_NAMES),
+            states=_named(values.get("is", ()), _STATE_NAMES),
+            tools=frozenset(values.get("tool", ())),
+            projects=frozenset(values.get("project", ())),
+            since=max(_days(values, "since", "after"), default=None),
+            until=min(_days(values, "before", "until"), default=None),
+            given=beside,
+            ignored=tuple(
+                f"{name}:{one}" for name in values for one in values[name] if not _is_known(name, one)
+            ),
+            **other,  # type: ignore[arg-type]  # the fields of this class
+        )
+
+    @property
+    def period(self) -> list[datetime]:
+        """The limits that are set, `since` first."""
+        return [moment for moment in (self.since, self.until) if moment is not None]
+
+    def in_project(self, cwd: str) -> bool:
+        """Whether a project is one of those that were named, by its path or the end of its path."""
+        return any(cwd == name or cwd.endswith(f"/{name.strip('/')}") for name in self.projects)
+
+    def address(self, **other: object) -> str:
+        """The query of the page's address, with some of its parts changed."""
+        parts = {"sort": self.sort, "page": 1, **other}
+        usual = {"sort": "best", "page": 1}
+        changed = [(name, str(value)) for name, value in parts.items() if value and value != usual.get(name)]
+        return "?" + urlencode([("q", self.text), *self.given, *changed])
+
+
+def _days(values: Mapping[str, list[str]], at_start: str, at_end: str) -> list[datetime]:
+    """The moments that two filters give: of one the start of its day, month or year, of the other the end."""
+    starts = [day_of(one) for one in values.get(at_start, ())]
+    ends = [day_of(one, end=True) for one in values.get(at_end, ())]
+    return [moment for moment in (*starts, *ends) if moment is not None]
+
+
+def _is_known(name: str, value: str) -> bool:
+    if name in ("in", "is"):
+        return value.casefold() in (_KIND_NAMES if name == "in" else _STATE_NAMES)
+    return name not in ("since", "after", "before", "until") or day_of(value) is not None
+
+
+def _agents_named(name: str) -> list[str]:
+    """The keys of agents by their key or the beginning of their name: `claude` is Claude Code."""
+    wanted = name.casefold().replace(" ", "-")
+    found = [key for key in AGENTS if key == wanted] or [key for key in AGENTS if key.startswith(wanted)]
+    return found or [name]
+
+
+def _named(names: Iterable[str], known: Mapping[str, frozenset[_T]]) -> frozenset[_T]:
+    return frozenset(one for name in names for one in known.get(name.casefold(), ()))

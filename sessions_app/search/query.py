@@ -1,0 +1,154 @@
+"""PURE: what a person types into a search field, as an expression of the full-text index and as marks in a text.
+
+    race condition        both words, in any order; a word of three letters or more also finds longer ones
+    "race condition"      exactly these words in a row
+    -flaky                without this word
+    tool:bash is:removed  only results of a tool, only what the model does not see any more
+
+Everything else is a word: no input is an error of the index. What only looks like a filter is a word, too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Final, NamedTuple
+
+from sessions_app.sessionlog.jsjson import well_formed
+
+from .passages import CJK
+
+MAX_LENGTH: Final = 400
+"""Characters of a query; the rest is ignored."""
+MAX_TERMS: Final = 16
+PREFIX_LENGTH: Final = 3
+"""Shorter words find only themselves."""
+FILTERS: Final = ("agent", "project", "in", "tool", "is", "since", "until", "after", "before")
+_ALSO: Final = {"role": "in"}
+"""Other names of filters."""
+_PART: Final = re.compile(r'(-?)(?:([a-z]+):)?(?:"([^"]*)"?|(\S+))')
+_WORD: Final = re.compile(r"[^\W_]+")
+_DATE: Final = re.compile(r"(\d{4})(?:-(\d\d?))?(?:-(\d\d?))?")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchTerm:
+    """A word or a phrase. If it is exact, it does not find longer words."""
+
+    text: str
+    exact: bool = False
+    excluded: bool = False
+
+    @property
+    def words(self) -> str:
+        """The text whose tokens the index has for it. Chinese and kana are in the index as pairs of neighbours."""
+        return CJK.sub(_pairs, self.text.replace("\0", " "))
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """A regular expression that finds the term in a text as it was recorded."""
+        words = _WORD.findall(self.text)
+        before = "" if CJK.match(words[0]) else r"(?<![^\W_])"
+        after = r"[^\W_]{0,60}" if self.is_prefix(words[-1]) else r"(?![^\W_])"
+        if CJK.match(words[-1][-1]):
+            after = ""
+        return re.compile(before + r"[\W_]+".join(map(re.escape, words)) + after, re.IGNORECASE)
+
+    def is_prefix(self, last: str) -> bool:
+        """Whether longer words count as the last one of the term."""
+        if CJK.fullmatch(last):
+            return len(last) == 1
+        return not self.exact and len(last) >= PREFIX_LENGTH
+
+
+def _pairs(run: re.Match[str]) -> str:
+    text = run[0]
+    return f" {' '.join(text[at : at + 2] for at in range(max(1, len(text) - 1)))} "
+
+
+class IndexQuery(NamedTuple):
+    """What the index is asked. It knows which words a passage has, not their order."""
+
+    expression: str
+    """An FTS5 expression; empty if the query names no word to find."""
+    compared: tuple[re.Pattern[str], ...]
+    """What the text of a passage must contain besides: terms of several words."""
+    refused: tuple[re.Pattern[str], ...]
+    """What it must not contain."""
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """The terms of a query, and the filters that are written in it."""
+
+    terms: tuple[SearchTerm, ...] = ()
+    filters: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, text: str) -> SearchQuery:
+        terms, filters = [], []
+        for minus, name, quoted, plain in _PART.findall(well_formed(text)[:MAX_LENGTH]):
+            value, known = quoted or plain, _ALSO.get(name, name)
+            if known in FILTERS and value and not minus:
+                filters.append((known, value))
+                continue
+            words = f"{name}:{value}" if name else value
+            if _WORD.search(words):
+                terms.append(SearchTerm(words, exact=bool(quoted), excluded=bool(minus)))
+        return cls(tuple(terms[:MAX_TERMS]), tuple(filters))
+
+    @property
+    def finds(self) -> bool:
+        """Whether it names a word to find."""
+        return any(not term.excluded for term in self.terms)
+
+    @property
+    def patterns(self) -> list[re.Pattern[str]]:
+        """What to mark in a text, one pattern for each term."""
+        return [term.pattern for term in self.terms if not term.excluded]
+
+    def for_index(self, tokens_of: Callable[[str], Sequence[str]]) -> IndexQuery:
+        """The same for the index, whose tokenizer divides texts into tokens; none of it is syntax of the index."""
+        wanted, unwanted, compared, refused = [], [], [], []
+        for term in self.terms:
+            tokens = tokens_of(term.words)
+            if not term.excluded:
+                wanted += [_quoted(token) for token in tokens[:-1]]
+                wanted += [_quoted(token) + " *" * term.is_prefix(token) for token in tokens[-1:]]
+                compared += [term.pattern] * (len(tokens) > 1)
+            elif len(tokens) > 1:
+                refused.append(term.pattern)
+            else:
+                unwanted += [_quoted(token) + " *" * term.is_prefix(token) for token in tokens]
+        found = " AND ".join(wanted)
+        if found and unwanted:
+            found = f"({found}) NOT ({' OR '.join(unwanted)})"
+        return IndexQuery(found, tuple(compared), tuple(refused))
+
+
+def _quoted(token: str) -> str:
+    return '"' + token.replace('"', '""') + '"'
+
+
+def day_of(text: str, *, end: bool = False) -> datetime | None:
+    """The first moment of a year, a month or a day, as in 2026, 2026-01 and 2026-01-31; with `end` the first moment
+    after it. In UTC; None if it is none of these."""
+    found = _DATE.fullmatch(text.strip())
+    if found is None:
+        return None
+    year, month, day = (int(part) if part else None for part in found.groups())
+    try:
+        first = date(year or 0, month or 1, day or 1)
+        if not end:
+            after = first
+        elif day is not None:
+            after = first + timedelta(days=1)
+        elif month is not None:
+            after = (first + timedelta(days=31)).replace(day=1)
+        else:
+            after = date(first.year + 1, 1, 1)
+    except (ValueError, OverflowError):
+        return None
+    return datetime(after.year, after.month, after.day, tzinfo=UTC)

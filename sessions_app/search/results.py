@@ -1,0 +1,317 @@
+"""The results of a search: which sessions, how many places, by what they can be narrowed, and snippets of some.
+
+    words ─match─▶ counts by session, kind, tool, state ─filters─▶ sessions in order ─▶ places ─files─▶ snippets
+
+All counts are exact. Only the texts of the places that are shown are read, from the session files.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from django.conf import settings
+
+from sessions_app.agents.registry import AGENTS, key_of_reader
+from sessions_app.models import Entry as EntryRow
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+
+from .filters import KINDS, STATES, SearchFilters
+from .matches import Matches, MatchGroup, MatchPlace, passage_text
+from .passages import PassageKind
+from .query import SearchQuery
+from .snippet import SnippetPart, snippet
+from .states import PassageState
+from .store import READ_ALL, TextStore
+from .text_index import TextProgress, text_progress
+
+SESSIONS_ON_PAGE: Final = 10
+PLACES_OF_SESSION: Final = 3
+"""Places that are shown of each session."""
+FACETS: Final = ("agent", "in", "is", "tool", "project")
+"""The names of the filters by which results can be narrowed."""
+CHOICES: Final = 12
+"""The tools and projects that are offered to narrow a search, those with most places."""
+
+
+@dataclass(frozen=True, slots=True)
+class FacetChoice:
+    """A value by which a search can be narrowed, with the number of places that it would leave."""
+
+    value: str
+    label: str
+    places: int
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Facet:
+    """What a search can be narrowed by. `name` is that of the filter."""
+
+    name: str
+    label: str
+    choices: list[FacetChoice]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchHit:
+    """One place: an entry, and the part of its text around what was found."""
+
+    entry_id: str
+    number: int
+    kind: PassageKind
+    tool: str
+    state: PassageState
+    recorded_at: datetime | None
+    snippet: list[SnippetPart]
+    fault: str = ""
+    """Why its text could not be read; empty if it could."""
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.snippet)
+
+    @property
+    def who(self) -> str:
+        """Who or what said it, in a word or two."""
+        if self.kind is PassageKind.RESULT:
+            return self.tool or "command"
+        return _WHO[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionHits:
+    """The places in one session: the number of all, and the first ones."""
+
+    session: Session
+    places: int
+    hits: list[SearchHit]
+
+    @property
+    def more(self) -> int:
+        return self.places - len(self.hits)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResults:
+    """One page of the results."""
+
+    query: SearchQuery
+    filters: SearchFilters
+    progress: TextProgress
+    places: int = 0
+    sessions: int = 0
+    """How many of each there are on all pages."""
+    found: list[SessionHits] = field(default_factory=list)
+    facets: list[Facet] = field(default_factory=list)
+    page: int = 1
+    pages: int = 1
+    passages: int = 0
+    milliseconds: int = 0
+    left_out: int = 0
+    """Passages with all the words that were not compared with the query, because there are too many."""
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether some sessions cannot be searched yet."""
+        return self.progress.searchable < self.progress.sessions
+
+
+_WHO: Final = {
+    PassageKind.SAID: "user",
+    PassageKind.REPLY: "assistant",
+    PassageKind.SUMMARY: "summary",
+    PassageKind.THINKING: "thinking",
+    PassageKind.CALL: "call",
+    PassageKind.ADDED: "context",
+}
+
+
+def search(
+    filters: SearchFilters, *, shown_only: bool = True, places: int = PLACES_OF_SESSION
+) -> SearchResults:
+    """The page of results for a query and filters, with some places of each session.
+
+    `shown_only` leaves out sessions that no page shows. Raises SystemFailure `search_failed`.
+    """
+    started = time.perf_counter()
+    with TextStore(settings.REDLINE_DATA_DIR) as store:
+        empty = SearchResults(filters.query, filters, text_progress(store), passages=store.passages())
+        if not filters.query.finds:
+            return empty
+        matches = Matches(store, filters)
+        groups = matches.groups
+        known = _Sessions(groups, shown_only)
+        groups = [group for group in groups if group.session in known.agents]
+        tests = known.tests(filters)
+        matching = [group for group in groups if all(test(group) for test in tests.values())]
+        order = _order(matching, known, filters.sort)
+        pages = max(1, -(-len(order) // SESSIONS_ON_PAGE))
+        page = min(filters.page, pages)
+        keys = order[(page - 1) * SESSIONS_ON_PAGE : page * SESSIONS_ON_PAGE]
+        found = _session_hits(matches, filters, matching, keys, places)
+    return SearchResults(
+        filters.query,
+        filters,
+        empty.progress,
+        sum(group.places for group in matching),
+        len(order),
+        found,
+        _facets(groups, tests, known, filters),
+        page,
+        pages,
+        empty.passages,
+        round(1000 * (time.perf_counter() - started)),
+        matches.left_out,
+    )
+
+
+class _Sessions:
+    """What the filters, facets and the order need to know of the sessions with places."""
+
+    def __init__(self, groups: Iterable[MatchGroup], shown_only: bool) -> None:
+        keys = {group.session for group in groups}
+        found = Session.objects.shown() if shown_only else Session.objects.all()
+        rows = found.filter(pk__in=keys) if len(keys) <= READ_ALL else found
+        self.agents: dict[int, str] = {}
+        self.projects: dict[int, str] = {}
+        self.used: dict[int, int] = {}
+        columns = rows.values_list("pk", "read_as", "root__agent", "cwd", "mtime_ns")
+        for key, read_as, agent, cwd, mtime_ns in columns:
+            self.agents[key] = key_of_reader(read_as) or agent
+            self.projects[key] = cwd
+            self.used[key] = mtime_ns or 0
+
+    def tests(self, filters: SearchFilters) -> dict[str, Callable[[MatchGroup], bool]]:
+        """The filters that are set, by name."""
+        tests: dict[str, Callable[[MatchGroup], bool]] = {}
+        if filters.agents:
+            tests["agent"] = lambda group: self.agents[group.session] in filters.agents
+        if filters.kinds:
+            tests["in"] = lambda group: group.kind in filters.kinds
+        if filters.states:
+            tests["is"] = lambda group: group.state in filters.states
+        if filters.tools:
+            tests["tool"] = lambda group: group.tool in filters.tools
+        if filters.projects:
+            tests["project"] = lambda group: filters.in_project(self.projects[group.session])
+        return tests
+
+
+def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[int]:
+    """The keys of the sessions in order: the latest first, or before that those with the most telling kind."""
+    kinds: dict[int, int] = {}
+    for group in groups:
+        kinds[group.session] = min(group.kind, kinds.get(group.session, group.kind))
+    if sort != "best":
+        return sorted(kinds, key=lambda key: (-known.used[key], key))
+    return sorted(kinds, key=lambda key: (kinds[key], -known.used[key], key))
+
+
+def _facets(
+    groups: Sequence[MatchGroup],
+    tests: Mapping[str, Callable[[MatchGroup], bool]],
+    known: _Sessions,
+    filters: SearchFilters,
+) -> list[Facet]:
+    """What the search can be narrowed by; each with the counts under all other filters."""
+    counts: dict[str, Counter[Any]] = {name: Counter() for name in FACETS}
+    for group in groups:
+        values = (
+            *(known.agents[group.session], group.kind, group.state, group.tool),
+            known.projects[group.session],
+        )
+        failed = [name for name, test in tests.items() if not test(group)] if tests else ()
+        if len(failed) > 1:
+            continue
+        for name, value in zip(FACETS, values, strict=True):
+            if not failed or name == failed[0]:
+                counts[name][value] += group.places
+    chosen_projects = {one for one in counts["project"] if filters.projects and filters.in_project(one)}
+    return [
+        _facet("agent", "Agent", {key: agent.label for key, agent in AGENTS.items()}, counts, filters.agents),
+        _facet("in", "Where", KINDS, counts, filters.kinds),
+        _facet("is", "State", STATES, counts, filters.states),
+        _facet("tool", "Tool", None, counts, filters.tools),
+        _facet("project", "Project", None, counts, chosen_projects),
+    ]
+
+
+def _facet(
+    name: str,
+    label: str,
+    labels: Mapping[Any, str] | None,
+    counts: Mapping[str, Counter[Any]],
+    chosen: Iterable[Any],
+) -> Facet:
+    counted = counts[name]
+    chosen = frozenset(chosen)
+    if labels is None:
+        most = [value for value, _ in counted.most_common() if value]
+        labels = {value: value for value in [*sorted(chosen), *most][: max(CHOICES, len(chosen))]}
+    choices = [
+        FacetChoice(_value_of(value), words, counted[value], value in chosen)
+        for value, words in labels.items()
+        if counted[value] or value in chosen
+    ]
+    return Facet(name, label, choices)
+
+
+def _value_of(value: Any) -> str:
+    return value.name.lower() if isinstance(value, PassageKind | PassageState) else str(value)
+
+
+# ---- the places that are shown -----------------------------------------------------------------------------
+
+
+def _session_hits(
+    matches: Matches,
+    filters: SearchFilters,
+    groups: Sequence[MatchGroup],
+    keys: Sequence[int],
+    places: int,
+) -> list[SessionHits]:
+    sessions = {one.pk: one for one in Session.objects.for_display().filter(pk__in=keys)}
+    by_session: dict[int, list[MatchGroup]] = {}
+    for group in groups:
+        if group.session in sessions:
+            by_session.setdefault(group.session, []).append(group)
+    chosen = matches.places([group for found in by_session.values() for group in found], places)
+    rows = EntryRow.objects.in_bulk([place.entry for found in chosen.values() for place in found])
+    return [
+        SessionHits(
+            sessions[key],
+            sum(group.places for group in by_session[key]),
+            _hits(sessions[key], [place for place in found if place.entry in rows], rows, filters.query),
+        )
+        for key in keys
+        if (found := chosen.get(key)) is not None
+    ]
+
+
+def _hits(
+    session: Session, places: Sequence[MatchPlace], rows: Mapping[int, EntryRow], query: SearchQuery
+) -> list[SearchHit]:
+    """The places with their snippets, read from the file of the session."""
+    patterns = query.patterns
+    hits: list[SearchHit] = []
+    try:
+        with session.agent.open(session.real_path()) as reader:
+            for place in places:
+                row = rows[place.entry]
+                text = passage_text(session, reader, row, place.kind)
+                hits.append(_hit(place, row, snippet(text, patterns)))
+    except RedlineError as fault:
+        hits += [_hit(place, rows[place.entry], [], fault.message) for place in places[len(hits) :]]
+    return hits
+
+
+def _hit(place: MatchPlace, row: EntryRow, parts: list[SnippetPart], fault: str = "") -> SearchHit:
+    kind, state = place.kind, PassageState(place.state)
+    recorded = row.recorded_at.astimezone(UTC) if row.recorded_at is not None else None
+    return SearchHit(row.entry_id, row.number, kind, place.tool, state, recorded, parts, fault)

@@ -1,0 +1,274 @@
+"""Adds the texts of indexed sessions to the full-text index, after the list is complete, and in small steps.
+
+A session that has grown costs only its new entries: keys of entries are never used twice, so an entry with a larger key
+than the last one is new, and a passage whose entry has no row any more is removed. Every step leaves the index usable,
+and the next process continues where a killed one ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import filelock
+from django.conf import settings
+
+from sessions_app.agents.registry import READERS
+from sessions_app.index.scan import read_entries
+from sessions_app.models import Entry as EntryRow
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import Tally
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.sessionlog.packing import SCHEMA, unpack
+from sessions_app.storage.files import SessionReader, reported
+from sessions_app.storage.session_loader import read_again
+
+from .passages import index_text, passages
+from .states import PassageState, states_of
+from .store import KIND_BITS, Alike, IndexedPassage, SearchableSession, TextStore, passage_id
+
+CHARACTERS_AT_ONCE: Final = 300_000
+"""Characters in one transaction: some 30 ms."""
+ROWS_AT_ONCE: Final = 500
+MERGED_GROWTH: Final = 1.2
+"""The index is made compact after a pass by which it has grown by this factor."""
+LOCK_SECONDS: Final = 600
+PAUSE_SECONDS: Final = 5
+"""Between two passes of the server; longer if a pass itself takes long."""
+PURGE_SECONDS: Final = 60
+"""The same for the removal of words."""
+
+_log = logging.getLogger("redline")
+
+
+class TextProgress(NamedTuple):
+    """How many sessions are searchable, of how many."""
+
+    searchable: int
+    sessions: int
+
+    def __str__(self) -> str:
+        return f"searchable: {self.searchable:,} of {self.sessions:,} sessions"
+
+
+def text_progress(store: TextStore) -> TextProgress:
+    return TextProgress(store.searchable(), Session.objects.present().count())
+
+
+@contextmanager
+def only_text_indexer(seconds: float) -> Iterator[TextStore]:
+    """The index, opened for writing by one process at a time.
+
+    Raises Conflict `being_indexed` if another one takes longer, and SystemFailure.
+    """
+    locks = settings.REDLINE_DATA_DIR / "locks"
+    lock = filelock.FileLock(locks / "search.lock", thread_local=False)
+    with reported(locks, "No texts were indexed."):
+        locks.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            lock.acquire(timeout=seconds, poll_interval=0.02)
+        except filelock.Timeout as busy:
+            message = "Another Redline process is indexing texts. Nothing was done. Try again soon."
+            raise Conflict("being_indexed", message) from busy
+    try:
+        with TextStore(settings.REDLINE_DATA_DIR) as store:
+            yield store
+    finally:
+        lock.release()
+
+
+def index_texts(store: TextStore) -> Iterator[TextProgress]:
+    """Bring the index up to date with the rows of sessions and entries, in steps of some 50 ms."""
+    present = Session.objects.present()
+    known = store.sessions()
+    for key in known.keys() - set(present.values_list("pk", flat=True)):
+        store.remove_session(key)
+        yield text_progress(store)
+    read = present.filter(schema=SCHEMA, state__isnull=False, indexed_at__isnull=False).latest_first()
+    stale = [
+        session.pk
+        for session in read.only("indexed_at")
+        if session.pk not in known or known[session.pk].indexed_at != _text_of(session.indexed_at)
+    ]
+    total = present.count()
+    done = total - len(stale)
+    before = store.passages()
+    for key in stale:
+        session = present.select_related("root").filter(pk=key).first()
+        if session is not None:
+            for _ in _SessionTexts(store, session, known.get(key)).add():
+                yield TextProgress(done, total)
+        done += 1
+        yield TextProgress(done, total)
+    if store.passages() > MERGED_GROWTH * before:
+        for _ in store.merge():
+            yield TextProgress(done, total)
+
+
+class _SessionTexts:
+    """The texts of one session, which are added to the index."""
+
+    def __init__(self, store: TextStore, session: Session, known: SearchableSession | None) -> None:
+        self._store = store
+        self._session = session
+        self._row = (known or SearchableSession(session.pk))._replace(indexed_at="")
+        self._pending: list[IndexedPassage] = []
+        self._characters = 0
+        """Of the pending passages."""
+
+    def add(self) -> Iterator[None]:
+        """Remove what is not in the session any more, and add what is new."""
+        session = self._session
+        indexed_at = _text_of(session.indexed_at)
+        self._remove_lost()
+        is_same = self._row.reader == session.read_as
+        tally = Tally(leaf_id=self._row.leaf, open_ended=bool(self._row.open_ended))
+        try:
+            with session.agent.open(session.real_path()) as reader:
+                while rows := self._next_rows():
+                    for row in rows:
+                        entry = _entry(row)
+                        is_same = is_same and tally.carries(entry)
+                        if is_same:
+                            tally.add(entry)
+                        if self._collect(row, entry, reader):
+                            self._write(row.pk)
+                            yield
+                    self._write(rows[-1].pk)
+                    yield
+                leaf, open_ended = tally.leaf_id, tally.open_ended
+                changed: dict[int, Alike] = {}
+                if self._row.entries and not is_same:
+                    leaf, open_ended, changed = self._states(reader)
+        except RedlineError as fault:
+            # The follower or the next indexing reports the file; it is read again when its row has changed.
+            _log.info("The texts of a session were not indexed: %s", fault.code)
+            self._store.update(self._row._replace(indexed_at=indexed_at, reader=""), {})
+            return
+        self._row = self._row._replace(
+            indexed_at=indexed_at, reader=session.read_as, leaf=leaf, open_ended=open_ended
+        )
+        self._store.update(self._row, changed)
+
+    def _remove_lost(self) -> None:
+        """Remove the passages whose entries were removed from the session, or replaced."""
+        entries = self._session.entries
+        left = entries.filter(pk__lte=self._row.last_entry).count()
+        if left == self._row.entries:
+            if not left:
+                self._row = self._row._replace(reader=self._session.read_as)
+            return
+        keys = set(entries.values_list("pk", flat=True))
+        passages_now = self._store.passages_of(self._session.pk)
+        lost = [one for one in passages_now if one >> KIND_BITS not in keys]
+        self._row = SearchableSession(
+            self._session.pk,
+            last_entry=self._row.last_entry,
+            entries=left,
+            reader="" if left else self._session.read_as,
+        )
+        self._store.remove(lost, self._row)
+
+    def _next_rows(self) -> Sequence[EntryRow]:
+        # No query stays open while other work is done: it would keep an old state of the database.
+        found = self._session.entries.filter(pk__gt=self._row.last_entry).order_by("pk")
+        return list(found[:ROWS_AT_ONCE])
+
+    def _collect(self, row: EntryRow, entry: Entry, reader: SessionReader) -> bool:
+        """Read the passages of an entry; returns whether they are enough for a transaction."""
+        if not entry.has_text:
+            return False
+        _, texts = read_again(self._session.agent, reader, entry, self._session.version)
+        moment = int(row.recorded_at.timestamp()) if row.recorded_at is not None else None
+        for kind, text in passages(entry, texts):
+            alike = Alike(self._session.pk, kind, entry.tool_name, PassageState.SEEN)
+            self._pending.append(IndexedPassage(passage_id(row.pk, kind), alike, moment, index_text(text)))
+            self._characters += len(text)
+        return self._characters >= CHARACTERS_AT_ONCE
+
+    def _write(self, last_entry: int) -> None:
+        """Write what was collected of the entries up to one."""
+        added = self._session.entries.filter(pk__gt=self._row.last_entry, pk__lte=last_entry).count()
+        self._row = self._row._replace(last_entry=last_entry, entries=self._row.entries + added)
+        self._store.add(self._row, self._pending)
+        self._pending.clear()
+        self._characters = 0
+
+    def _states(self, reader: SessionReader) -> tuple[str, bool, dict[int, Alike]]:
+        """The leaf, whether its context is open-ended, and the passages whose states have changed."""
+        session = self._session
+        tree = session.agent.tree(list(read_entries(session, reader, session.version)))
+        branch = tree.branch(tree.leaf.id)
+        context = READERS[session.read_as].rebuild(branch)
+        states = states_of(tree, branch, context)
+        ids = dict(session.entries.values_list("pk", "entry_id"))
+        changed = {}
+        for number, alike in self._store.passages_of(session.pk).items():
+            state = states.get(ids.get(number >> KIND_BITS, ""), PassageState.ELSEWHERE)
+            if state != alike.state:
+                changed[number] = alike._replace(state=state)
+        return tree.leaf.id, context.open_ended, changed
+
+
+def _text_of(moment: datetime | None) -> str:
+    return moment.isoformat() if moment is not None else ""
+
+
+def _entry(row: EntryRow) -> Entry:
+    return unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
+
+
+def update_texts() -> Iterator[TextProgress]:
+    """All of it at once, for a command: waits for another process that is doing the same.
+
+    Raises the errors of `only_text_indexer`.
+    """
+    with only_text_indexer(LOCK_SECONDS) as store:
+        yield from index_texts(store)
+        for _ in store.purge():
+            yield text_progress(store)
+
+
+class TextIndexer:
+    """Keeps the full-text index up to date while the server runs, whenever there is nothing else to do."""
+
+    def __init__(self) -> None:
+        self._pass: Iterator[None] | None = None
+        self._next_pass = self._next_purge = 0.0
+
+    def step(self) -> bool:
+        """Do the next step of a pass; returns whether the pass has more of them now."""
+        if self._pass is None:
+            if time.monotonic() < self._next_pass:
+                return False
+            self._pass = self._run()
+        try:
+            next(self._pass)
+        except StopIteration:
+            self._pass = None
+            return False
+        return True
+
+    def _run(self) -> Iterator[None]:
+        started = time.monotonic()
+        try:
+            with only_text_indexer(0) as store:
+                for _ in index_texts(store):
+                    yield
+                if time.monotonic() >= self._next_purge:
+                    began = time.monotonic()
+                    yield from store.purge()
+                    took = time.monotonic() - began
+                    self._next_purge = time.monotonic() + max(PURGE_SECONDS, 20 * took)
+        except Conflict:
+            pass  # a command is doing it
+        except (SystemFailure, sqlite3.DatabaseError) as fault:
+            _log.error("Texts could not be indexed: %s", fault)
+        took = time.monotonic() - started
+        self._next_pass = time.monotonic() + max(PAUSE_SECONDS, took)

@@ -1,0 +1,136 @@
+"""What is typed into a search field finds words, and is never an error of the index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.search.filters import SearchFilters
+from sessions_app.search.passages import PassageKind, index_text
+from sessions_app.search.query import SearchQuery, day_of
+from sessions_app.search.snippet import snippet
+from sessions_app.search.states import PassageState
+from sessions_app.search.store import Alike, IndexedPassage, SearchableSession, TextStore
+
+TEXTS = (
+    "A race condition in wingman.go:323 flags the session.",
+    "The condition of the race was flaky; race_condition_test fails.",
+    "競合状態を検出するテスト。日本語の全文検索。",
+    "naïve café über",
+    "nothing else",
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TextStore]:
+    with TextStore(tmp_path) as opened:
+        found = [
+            IndexedPassage(number, Alike(1, 1, "", 1), None, index_text(text))
+            for number, text in enumerate(TEXTS)
+        ]
+        opened.add(SearchableSession(1), found)
+        yield opened
+
+
+def found_by(store: TextStore, typed: str) -> list[int]:
+    """The numbers of the texts that a query finds."""
+    query = SearchQuery.of(typed).for_index(store.tokens_of)
+    if not query.expression:
+        return []
+    rows = store.connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (query.expression,))
+    return [
+        number
+        for (number,) in rows
+        if all(pattern.search(TEXTS[number]) for pattern in query.compared)
+        and not any(pattern.search(TEXTS[number]) for pattern in query.refused)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("race condition", [0, 1]),
+        ("condition RACE", [0, 1]),
+        ('"race condition"', [0, 1]),
+        ('"the race"', [1]),
+        ('"condition of the race', [1]),
+        ("race -flaky", [0]),
+        ('race -"race condition in"', [1]),
+        ("flag", [0]),
+        ('"flag"', []),
+        ("co", []),
+        ("wingman.go:323", [0]),
+        ("wingman:go", [0]),
+        ("go.wingman", []),
+        ("race_condition", [0, 1]),
+        ("日本語", [2]),
+        ("日語", []),
+        ("索", [2]),
+        ("検出する", [2]),
+        ("café", [3]),
+        ("cafe", []),
+        ("-race", []),
+        ("NOT OR AND NEAR(", []),
+        ('"', []),
+        ("*", []),
+        ("words:race", []),
+        ("^race race*", [0, 1]),
+    ],
+)
+def test_words_and_phrases_are_found(store: TextStore, typed: str, expected: list[int]) -> None:
+    assert found_by(store, typed) == expected
+
+
+@given(typed=st.text(max_size=60) | st.text(alphabet='"*-:(){}^+\\ aé語\0\ud800', max_size=30))
+def test_nothing_that_is_typed_is_an_error(tmp_path_factory: pytest.TempPathFactory, typed: str) -> None:
+    with TextStore(tmp_path_factory.mktemp("search")) as store:
+        found_by(store, typed)
+    snippet(typed, SearchQuery.of(typed).patterns)
+
+
+def test_filters_are_read_from_the_query() -> None:
+    filters = SearchFilters.of(
+        'tool:bash agent:claude in:user is:removed project:"a b" before:2026-02 role:x race'
+    )
+    assert filters.tools == {"bash"}
+    assert filters.agents == {"claude-code"}
+    assert filters.kinds == {PassageKind.SAID}
+    assert filters.states == {PassageState.STRUCK, PassageState.SUMMARISED}
+    assert filters.in_project("/home/a b")
+    assert not filters.in_project("/home/xa b")
+    assert filters.until == datetime(2026, 2, 1, tzinfo=UTC)
+    assert filters.ignored == ("in:x",)
+    assert [term.text for term in filters.query.terms] == ["race"]
+
+
+def test_what_only_looks_like_a_filter_is_a_word() -> None:
+    query = SearchQuery.of("http://example.org -is:seen tool:")
+    assert [(term.text, term.excluded) for term in query.terms] == [
+        ("http://example.org", False),
+        ("is:seen", True),
+        ("tool:", False),
+    ]
+    assert not query.filters
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "after"),
+    [
+        ("2026", "2026-01-01", "2027-01-01"),
+        ("2026-12", "2026-12-01", "2027-01-01"),
+        ("2026-1-31", "2026-01-31", "2026-02-01"),
+    ],
+)
+def test_a_day_a_month_and_a_year_have_a_start_and_an_end(text: str, first: str, after: str) -> None:
+    assert day_of(text) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+    assert day_of(text, end=True) == datetime.fromisoformat(after).replace(tzinfo=UTC)
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13", "2026-02-30", "9999-12-31", "26-01-01"])
+def test_other_texts_are_no_day(text: str) -> None:
+    assert day_of(text, end=True) is None

@@ -1,0 +1,272 @@
+"""The full-text index follows the sessions: growth costs what is new, and what is gone leaves no words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.index.follower import Follower
+from sessions_app.index.indexer import index_paths
+from sessions_app.models import Entry, Session
+from sessions_app.search import text_index
+from sessions_app.search.filters import SearchFilters
+from sessions_app.search.results import SearchHit, search
+from sessions_app.search.states import PassageState
+from sessions_app.search.store import FILE, SCHEMA, TextStore
+from sessions_app.search.text_index import TextIndexer, index_texts, only_text_indexer, update_texts
+from sessions_app.sessionlog.errors import Conflict, SystemFailure
+from tests.factories import (
+    assistant,
+    call,
+    chain,
+    compaction,
+    message,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    whole,
+)
+from tests.files import append_as_agent
+from tests.installation import Installation
+from tests.paths import corpus_sessions
+
+
+def write(path: Path, recorded: list[Any]) -> None:
+    path.write_bytes(session_bytes(recorded))
+
+
+def bring_up_to_date(root: Path) -> None:
+    index_paths([root])
+    for _ in update_texts():
+        pass
+
+
+def words_in(installation: Installation) -> set[str]:
+    """Every word that is anywhere in the index."""
+    with TextStore(installation.data) as store:
+        store.connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, words, row)")
+        return {term for (term,) in store.connection.execute("SELECT term FROM temp.vocabulary")}
+
+
+def hits(typed: str) -> list[SearchHit]:
+    found = search(SearchFilters.of(typed), shown_only=False, places=100).found
+    return [hit for session in found for hit in session.hits]
+
+
+def states(typed: str) -> list[PassageState]:
+    return [hit.state for hit in hits(typed)]
+
+
+def test_growth_adds_only_new_entries(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.jsonl"
+    recorded = chain(user("alpha"), assistant(text("bravo")), user("charlie"))
+    write(path, recorded[:3])
+    bring_up_to_date(path)
+    read: list[str] = []
+    usual = text_index.read_again
+
+    def noted(agent: Any, reader: Any, entry: Any, version: int) -> Any:
+        read.append(entry.id)
+        return usual(agent, reader, entry, version)
+
+    monkeypatch.setattr(text_index, "read_again", noted)
+    append_as_agent(path, session_bytes(recorded[3:]))
+    bring_up_to_date(path)
+    assert read == [recorded[3]["id"]]
+    assert words_in(redline) == {"alpha", "bravo", "charlie"}
+    assert [hit.entry_id for hit in hits("charlie")] == [recorded[3]["id"]]
+
+
+def test_a_rewritten_session_leaves_no_words(redline: Installation, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, chain(user("alpha shared"), assistant(text("bravo"))))
+    bring_up_to_date(path)
+    write(path, chain(user("shared delta"), assistant(text("echo"))))
+    bring_up_to_date(path)
+    assert words_in(redline) == {"shared", "delta", "echo"}
+    assert not hits("alpha")
+    assert len(hits("shared")) == 1
+
+
+@pytest.mark.parametrize("other", [True, False], ids=["with-another", "alone"])
+def test_a_removed_session_leaves_no_words(redline: Installation, tmp_path: Path, other: bool) -> None:
+    path = tmp_path / "a.jsonl"
+    write(
+        path, chain(user("alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ İstanbul"), assistant(text("bravo")))
+    )
+    if other:
+        write(tmp_path / "b.jsonl", chain(user("charlie")))
+    bring_up_to_date(tmp_path)
+    path.unlink()
+    bring_up_to_date(tmp_path)
+    assert words_in(redline) == ({"charlie"} if other else set())
+    with TextStore(redline.data) as store:
+        assert store.gone() == 0
+        assert store.connection.execute("PRAGMA freelist_count").fetchone() == (0,)
+
+
+def test_the_words_are_not_in_the_file_either(redline: Installation, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, chain(user("xylophone")))
+    write(tmp_path / "b.jsonl", chain(user("charlie")))
+    bring_up_to_date(tmp_path)
+    path.unlink()
+    bring_up_to_date(tmp_path)
+    with TextStore(redline.data) as store:
+        store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        rows = store.connection.execute("SELECT block FROM words_data").fetchall()
+    assert b"harlie" in b"".join(block for (block,) in rows)
+    assert b"ylophone" not in b"".join(block for (block,) in rows)
+
+
+def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(
+    redline: Installation, tmp_path: Path
+) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    for path in corpus_sessions(tmp_path)[:4]:
+        (root / path.name).write_bytes(path.read_bytes())
+    bring_up_to_date(root)
+    before = words_in(redline)
+    index_paths([root], rebuild=True)
+    for _ in update_texts():
+        pass
+    assert words_in(redline) == before
+    with TextStore(redline.data) as store:
+        (entries,) = store.connection.execute("SELECT count(DISTINCT id >> 3) FROM passage").fetchone()
+    assert 0 < entries <= Entry.objects.count()
+
+
+def test_states_follow_compactions_and_branches(redline: Installation, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    recorded = chain(
+        user("first needle"),
+        assistant(text("second needle")),
+        user("third needle"),
+        assistant(text("fourth needle")),
+    )
+    write(path, recorded)
+    bring_up_to_date(path)
+    assert states("needle") == [PassageState.SEEN] * 4
+    ids = [entry["id"] for entry in recorded[1:]]
+    cut = {"id": "cut", "parentId": ids[3], **summary_compaction("summary of a needle", ids[2])}
+    append_as_agent(path, session_bytes([cut]))
+    bring_up_to_date(path)
+    assert {hit.text.split()[0]: hit.state.name for hit in hits("needle")} == {
+        "first": "SUMMARISED",
+        "second": "SUMMARISED",
+        "summary": "SEEN",
+        "third": "SEEN",
+        "fourth": "SEEN",
+    }
+    append_as_agent(path, session_bytes([message("other", ids[0], user("fifth needle"))]))
+    bring_up_to_date(path)
+    assert {hit.text.split()[0]: hit.state.name for hit in hits("needle")} == {
+        "first": "SEEN",
+        "second": "ELSEWHERE",
+        "summary": "ELSEWHERE",
+        "third": "ELSEWHERE",
+        "fourth": "ELSEWHERE",
+        "fifth": "SEEN",
+    }
+
+
+def test_what_a_deletion_removed_is_struck(redline: Installation) -> None:
+    recorded = chain(
+        user("go needle"),
+        assistant(call("c1")),
+        result("c1", "a needle"),
+        assistant(text("needle")),
+        user("on"),
+    )
+    ids = [entry["id"] for entry in recorded[1:]]
+    deletion = {"id": "cut", "parentId": ids[-1], **compaction(whole(ids[1]), whole(ids[2]))}
+    path = redline.sessions / "a.jsonl"
+    path.parent.mkdir(parents=True)
+    write(path, [*recorded, deletion])
+    bring_up_to_date(path)
+    assert states("a needle in:result") == [PassageState.STRUCK]
+    assert states("needle is:seen") == [PassageState.SEEN] * 2
+
+
+def test_a_killed_pass_is_continued(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text_index, "ROWS_AT_ONCE", 2)
+    path = tmp_path / "a.jsonl"
+    write(path, chain(*(user(f"word{number}") for number in range(7))))
+    index_paths([path])
+    with only_text_indexer(0) as store:
+        work = index_texts(store)
+        next(work)
+        work.close()
+        assert (store.passages(), store.searchable()) == (2, 0)
+    assert str(list(update_texts())[-1]) == "searchable: 1 of 1 sessions"
+    assert words_in(redline) == {f"word{number}" for number in range(7)}
+
+
+def test_only_one_process_writes(redline: Installation) -> None:
+    with only_text_indexer(0), pytest.raises(Conflict, match="Another Redline process"), only_text_indexer(0):
+        pass
+
+
+def test_an_index_of_another_version_is_built_again(redline: Installation, tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, chain(user("alpha")))
+    bring_up_to_date(path)
+    with TextStore(redline.data) as store:
+        store.connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    assert not hits("alpha")
+    bring_up_to_date(path)
+    assert len(hits("alpha")) == 1
+
+
+def test_a_damaged_index_is_reported(redline: Installation) -> None:
+    (redline.data / FILE).write_bytes(b"not a database" * 100)
+    with pytest.raises(SystemFailure, match="Delete it"):
+        hits("alpha")
+
+
+def test_a_file_that_changes_meanwhile_stops_no_other(redline: Installation, tmp_path: Path) -> None:
+    write(tmp_path / "a.jsonl", chain(user("alpha"), user("bravo")))
+    write(tmp_path / "b.jsonl", chain(user("charlie")))
+    index_paths([tmp_path])
+    (tmp_path / "a.jsonl").write_bytes(b"x\n")
+    for _ in update_texts():
+        pass
+    assert "charlie" in words_in(redline)
+    assert Session.objects.count() == 2
+    write(tmp_path / "a.jsonl", chain(user("delta")))
+    bring_up_to_date(tmp_path)
+    assert words_in(redline) == {"charlie", "delta"}
+
+
+def test_the_follower_makes_sessions_searchable(known_root: Path) -> None:
+    write(known_root / "a.jsonl", chain(user("alpha")))
+    texts = TextIndexer()
+    follower = Follower(background=texts.step)
+    try:
+        for _ in range(1_000):
+            follower.step()
+            if hits("alpha"):
+                break
+    finally:
+        follower.stop()
+    assert [hit.text for hit in hits("alpha")] == ["alpha"]
+
+
+def test_hostile_text_is_found_as_it_is(redline: Installation, tmp_path: Path) -> None:
+    hostile = "needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"
+    path = tmp_path / "a.jsonl"
+    recorded = chain(user("x"))
+    recorded[1]["message"]["content"] = hostile
+    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in recorded))
+    bring_up_to_date(path)
+    assert hits("needle script")[0].text.startswith("needle <script>")
