@@ -19,7 +19,7 @@ import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
-from sessions_app.index.scan import read_entries
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally
