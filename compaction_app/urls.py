@@ -43,6 +43,7 @@ urlpatterns = [
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
     re_path(_SESSION + "/doctor$", doctor_views.doctor, name="doctor"),
     re_path(_SESSION + "/compact$", runs_views.compact, name="compact"),
+    re_path(_SESSION + "/select$", selection_views.select_for_plan, name="select_for_plan"),
     re_path(_SESSION + "/backups$", backups_views.backups, name="backups"),
     re_path(_SESSION + _BACKUP + "/restore$", backups_views.restore, name="restore"),
     re_path(_SESSION + _BACKUP + "/verify$", backups_views.verify, name="verify_backup"),

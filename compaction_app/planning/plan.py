@@ -86,11 +86,11 @@ class Plan:
         """Set the origins of the targets that the store contains before the first call."""
         self.loop = Loop(self.workbench, origins)
 
-    def complete(self, make_planner: Callable[[], Planner], listener: PlanListener) -> None:
+    def complete(self, make_planner: Callable[[], Planner | None], listener: PlanListener) -> None:
         """Let a planner work until the target is met, it is done, or it is stopped.
 
-        If a hook supplied the plan, no planner is made. Raises ProviderError, and BadInput `hook_refused`; what was
-        validated by then stays chosen.
+        If a hook supplied the plan, no planner is made. Without a planner, what is chosen already is the plan. Raises
+        ProviderError, and BadInput `hook_refused`; what was validated by then stays chosen.
         """
         listener.begin(self)
         supplied, planner = self.answers.supplied, None

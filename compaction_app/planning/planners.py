@@ -1,4 +1,4 @@
-"""The planners: the embedded one, and the LLM planners that the user configured."""
+"""The planners: the embedded one, and the LLM planners that the user configured; or none, if a human selected."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from .plan import Plan, PlanListener
 from .usage import UsageTotals
 
 EMBEDDED: Final = "embedded"
+BY_HAND: Final = "hand"
+"""In place of a planner: the run has the proposals that a human selected, and no others."""
 PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {EMBEDDED: EmbeddedPlanner}
 """Planners that need nothing but the transcript, by name. The others are LLM planners: see `model_registry`."""
 
 
 def is_llm(planner: str) -> bool:
     """Whether a planner is an LLM planner, which mostly waits for its provider."""
-    return planner not in PLANNERS
+    return planner not in PLANNERS and planner != BY_HAND
 
 
 def require_planner(planner: str, thinking: str = "") -> str:
     """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
-    if planner in PLANNERS:
+    if not is_llm(planner):
         if thinking:
             raise BadInput(
                 "bad_thinking", f"The planner {planner} has no thinking levels. Nothing was planned."
@@ -66,8 +68,11 @@ def model_of_run(run: Run) -> ResolvedModel | None:
     return model
 
 
-def planner_of_run(run: Run, plan: Plan, listener: PlanListener) -> Planner:
-    """The planner of a run, ready for its first turn. Raises what `model_of_run` and `planner_named` raise."""
+def planner_of_run(run: Run, plan: Plan, listener: PlanListener) -> Planner | None:
+    """The planner of a run, ready for its first turn; None if a human selected. Raises what `model_of_run` and
+    `planner_named` raise."""
+    if run.planner == BY_HAND:
+        return None
     model = model_of_run(run)
     return planner_named(run.planner, run.thinking, plan, listener, run.usage, model)
 

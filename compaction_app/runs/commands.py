@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from compaction_app.core.states import REVIEWABLE, WRITTEN, RunState
-from compaction_app.models import Run
+from compaction_app.models import Proposal, Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.planners import is_llm, model_of_run, require_planner
@@ -19,6 +19,8 @@ from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
 from .lease import change_state, require_state, wrong_state
@@ -60,10 +62,13 @@ def start_run(
     reason: str = "manual",
     automatic: bool = False,
     replaces: Run | None = None,
+    selected: Iterable[Target] = (),
+    why: str = "",
 ) -> Run:
     """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
 
-    `planner` is `embedded` or a model as `provider/name`; `thinking` one of the levels that the model takes.
+    `planner` is `embedded`, a model as `provider/name`, or `hand` with what a human `selected`, and `why`; `thinking`
+    one of the levels that the model takes.
     Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer` and what `require_writable`
     raises, and Conflict `run_in_flight` if one is under way for this session.
     """
@@ -76,6 +81,21 @@ def start_run(
     with transaction.atomic():
         _require_no_active_run(session)
         run.save()
+        Proposal.objects.bulk_create(
+            [
+                Proposal(
+                    run=run,
+                    order=order,
+                    entry_id=target.entry_id,
+                    block_index=target.block_index,
+                    source=Proposal.Source.HUMAN,
+                    tool=Proposal.Source.HUMAN,
+                    reason=well_formed(why),
+                    call=0,
+                )
+                for order, target in enumerate(selected)
+            ]
+        )
         transaction.on_commit(wake_workers)
     return run
 

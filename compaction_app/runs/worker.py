@@ -42,7 +42,7 @@ from compaction_app.planning.hook_runner import (
     save_pins,
 )
 from compaction_app.planning.plan import Plan, PlanListener
-from compaction_app.planning.planners import planner_of_run
+from compaction_app.planning.planners import BY_HAND, planner_of_run
 from compaction_app.planning.snapshots import (
     is_prepared,
     is_unchanged,
@@ -165,6 +165,8 @@ def _plan(recorder: Recorder) -> Plan:
         recorder.record(EventKind.HOOKED, message._asdict())
     require_not_cancelled(plan.answers)
     plan.start_with(_carry_over(run, carried, plan.store, recorder))
+    if run.planner == BY_HAND and run.replaces is not None:
+        plan.start_with({**plan.origins, **_selected_before(run, run.replaces, plan.store)})
     # An earlier attempt has made calls of this run too.
     plan.workbench.call_count = run.calls
     plan.complete(lambda: planner_of_run(run, plan, recorder), recorder)
@@ -254,6 +256,21 @@ def _carry_over(run: Run, carried: Carried, store: DeletionStore, recorder: Reco
             stats=store.stats.to_json(),
         )
     return origins
+
+
+def _selected_before(run: Run, replaced: Run, store: DeletionStore) -> dict[Target, Origin]:
+    """Choose again what was selected for the run that this one replaces, and is undecided; returns the new origins."""
+    before, after = snapshot_of(replaced).prepared, snapshot_of(run).prepared
+    known = set(store.targets)
+    wanted = {one.target: one.origin for one in replaced.proposals.order_by("order")}
+    for target in wanted:
+        if is_unchanged(target, before, after):
+            store.delete(request_of([target]))
+    return {
+        target: wanted.get(target, Origin(0, "", "", by_repair=True))
+        for target in store.targets
+        if target not in known
+    }
 
 
 def _supersede(run: Run) -> None:

@@ -4,6 +4,7 @@ by = pattern | tool | file | older | thinking | repeated      what is selected, 
 what = VALUE                                                  the pattern, the tool, the path, or the entry's id
 do = approve | reject | add                                   the decision about what is selected
 seen, mark = …                                                the version of the review, and the preparation of the run
+leaf = ID                                                     without a run: the branch, see `BranchSelectionForm`
 undecided, addable = NUMBER                                   how much the page offered to decide, and to add
 """
 
@@ -29,6 +30,13 @@ class SelectionForm(forms.Form):
     @property
     def criterion(self) -> Criterion:
         return Criterion(SelectionKind(self.cleaned_data["by"]), self.cleaned_data["what"])
+
+
+class BranchSelectionForm(SelectionForm):
+    """A selection of a branch that is to be planned; an empty `leaf` is the file's last entry."""
+
+    leaf = forms.CharField(required=False, strip=False)
+    addable = forms.IntegerField(min_value=1, max_value=999_999_999)
 
 
 class SelectionDecisionForm(SelectionForm):

@@ -6,21 +6,35 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
+
+from django.conf import settings
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.effects import plan_parts, removable_tokens, unit_tokens
 from compaction_app.core.errors import Refusal
-from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.file_touches import FileCall, file_calls
+from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
 from compaction_app.core.scoring import units_of
 from compaction_app.core.selected_units import ReviewSelection, review_selection
 from compaction_app.core.selection import Criterion, SelectionKind, select
+from compaction_app.core.transcript import Transcript
 from compaction_app.display.links import entry_address
 from compaction_app.display.unit_words import named_object, unit_words
 from compaction_app.evidence.line_checks import file_history
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
-from compaction_app.runs.reviews import Reviewed, reviewed
+from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.snapshots import (
+    Prepared,
+    mark_of,
+    open_snapshot_texts,
+    prepare_snapshot,
+    snapshot_of,
+)
+from compaction_app.runs.reviews import reviewed
+from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
@@ -29,7 +43,7 @@ ROWS: Final = 8
 REFUSED_SHOWN: Final = 3
 SUGGESTED: Final = 6
 PARTS_OF_PATH: Final = 2
-_STYLES: Final = {
+_FATES: Final = {
     ReviewStatus.APPROVED: "ok",
     ReviewStatus.GOES_WITH_PAIR: "ok",
     ReviewStatus.NARROWED: "ok",
@@ -68,6 +82,11 @@ class SelectionSuggestion:
     count: int | None
     """None: it would have to be searched for."""
 
+    @property
+    def query(self) -> str:
+        """The query of its address."""
+        return urlencode({"by": self.criterion.kind, "what": self.criterion.value})
+
 
 @dataclass(frozen=True, slots=True)
 class SelectionPreview:
@@ -95,16 +114,57 @@ class SelectionPreview:
         return not (self.proposed or self.addable or self.refused)
 
 
-class SelectionMaker:
-    """Selections in the review of one run, at its latest version.
+@dataclass(frozen=True, slots=True)
+class SelectionScope:
+    """What is selected from: the transcript of a run, or that of a branch without a run."""
 
-    Raises BadInput `not_prepared` and `cannot_select`, and what `open_snapshot_texts` and its texts raise.
+    session: Session
+    prepared: Prepared
+    transcript: Transcript
+    review: Review
+    thinking_guard: str
+    calls: Sequence[FileCall]
+    """The calls on files, for suggestions."""
+    version: int = 0
+    mark: str = ""
+
+
+def scope_of_run(run: Run) -> SelectionScope:
+    """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and what reading raises."""
+    found = reviewed(run)
+    return SelectionScope(
+        run.session,
+        snapshot_of(run).prepared,
+        found.reviewer.transcript,
+        found.review,
+        run.thinking_guard,
+        list(file_history(run).calls.values()),
+        found.version,
+        mark_of(run),
+    )
+
+
+def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
+    """The scope of a branch as it would be planned on now. Raises what `prepare_snapshot` and reading raise."""
+    own = effective_parameters(session.agent.settings(session.cwd, Path.home()), {})
+    prepared = prepare_snapshot(session, leaf_id, own.values)
+    with open_snapshot_texts(session.real_path(), prepared) as texts:
+        transcript = prepared.transcript(texts)
+        calls = list(file_calls(transcript))
+    guard = settings.REDLINE.thinking_guard
+    review = Reviewer(transcript, [], guard).review([])
+    return SelectionScope(session, prepared, transcript, review, guard, calls)
+
+
+class SelectionMaker:
+    """Selections in one scope.
+
+    Raises BadInput `cannot_select`, and what `open_snapshot_texts` and its texts raise.
     """
 
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._session = run.session.get_absolute_url()
-        self.reviewed: Reviewed = reviewed(run)
+    def __init__(self, scope: SelectionScope) -> None:
+        self._scope = scope
+        self._session = scope.session.get_absolute_url()
 
     def targets(self, criterion: Criterion, kind: Kind) -> list[Target]:
         """What a decision about a selection is about: undecided proposals, or what was not proposed and may go."""
@@ -114,25 +174,23 @@ class SelectionMaker:
         return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
 
     def preview(self, criterion: Criterion) -> SelectionPreview:
-        transcript = self.reviewed.reviewer.transcript
+        transcript = self._scope.transcript
         found = self._selection(criterion)
         tokens = self._tokens(found)
-        counts = Counter(item.standing for item in found.proposed)
+        counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
         undecided = [item for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
         starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
         turns = {bisect_right(starts, item.position) for item in found.proposed}
         return SelectionPreview(
             criterion=criterion,
-            version=self.reviewed.version,
-            mark=mark_of(self._run),
+            version=self._scope.version,
+            mark=self._scope.mark,
             proposed=len(found.proposed),
             turns=len(turns),
             tokens=sum(tokens[item.target] for item in undecided),
             undecided=len(undecided),
-            approved=counts[ReviewStatus.APPROVED]
-            + counts[ReviewStatus.GOES_WITH_PAIR]
-            + counts[ReviewStatus.NARROWED],
-            rejected=counts[ReviewStatus.REJECTED] + counts[ReviewStatus.KEPT_WITH_PAIR],
+            approved=counts["ok"],
+            rejected=counts["stet"],
             addable=len(found.addable),
             addable_tokens=sum(one.unit.tokens for one in found.addable),
             rows=self._rows(found, tokens),
@@ -146,10 +204,9 @@ class SelectionMaker:
 
     def suggestions(self) -> list[SelectionSuggestion]:
         """Selections that are worth offering: by tool, by kind, and by file; each with the number of its units."""
-        units = list(units_of(self.reviewed.reviewer.transcript))
+        units = list(units_of(self._scope.transcript))
         tools = Counter(unit.tool for unit in units if unit.call is not None and unit.tool)
-        calls = file_history(self._run).calls.values()
-        reads = Counter(call.touch.path for call in calls if call.touch.reads)
+        reads = Counter(call.touch.path for call in self._scope.calls if call.touch.reads)
         thinking = sum(unit.kind == "reasoning" for unit in units)
         return [
             *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
@@ -165,38 +222,32 @@ class SelectionMaker:
     # ---- pieces -----------------------------------------------------------------------------------------
 
     def _selection(self, criterion: Criterion) -> ReviewSelection:
-        prepared = snapshot_of(self._run).prepared
-        with open_snapshot_texts(self._run.session.real_path(), prepared) as texts:
-            units = select(criterion, prepared.transcript(texts))
+        scope = self._scope
+        with open_snapshot_texts(scope.session.real_path(), scope.prepared) as texts:
+            units = select(criterion, scope.prepared.transcript(texts))
         if isinstance(units, Refusal):
             raise BadInput("cannot_select", units.message)
-        return review_selection(
-            units,
-            self.reviewed.reviewer.transcript,
-            self.reviewed.review,
-            self._run.thinking_guard,
-            in_part=criterion.kind is SelectionKind.PATTERN,
-        )
+        in_part = criterion.kind is SelectionKind.PATTERN
+        return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
 
     def _tokens(self, found: ReviewSelection) -> Counter[Target]:
         """What deciding each proposal deletes, its pair included."""
-        transcript, review = self.reviewed.reviewer.transcript, self.reviewed.review
+        transcript, review = self._scope.transcript, self._scope.review
         tokens = unit_tokens(plan_parts(transcript, review))
         for item in found.proposed:
             if item.target not in tokens:
-                tokens[item.target] = removable_tokens(
-                    transcript, {item.target, *review.followers.get(item.target, ())}
-                )
+                together = {item.target, *review.followers.get(item.target, ())}
+                tokens[item.target] = removable_tokens(transcript, together)
         return tokens
 
     def _rows(self, found: ReviewSelection, tokens: Mapping[Target, int]) -> list[SelectedRow]:
         drawn: list[tuple[Target, int, str]] = [
-            (item.target, tokens[item.target], _STYLES.get(item.standing, "open")) for item in found.proposed
+            (item.target, tokens[item.target], _FATES.get(item.standing, "open")) for item in found.proposed
         ]
         drawn += [(one.target, one.unit.tokens, "") for one in found.addable]
-        transcript, session = self.reviewed.reviewer.transcript, self._run.session
+        transcript, session = self._scope.transcript, self._scope.session
         rows = []
-        with open_snapshot_texts(session.real_path(), snapshot_of(self._run).prepared) as texts:
+        with open_snapshot_texts(session.real_path(), self._scope.prepared) as texts:
             for target, size, icon in sorted(drawn, key=lambda row: -row[1])[:ROWS]:
                 named = named_object(transcript, target)
                 words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""

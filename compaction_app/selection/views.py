@@ -1,8 +1,8 @@
-"""Selections: shown before anything is selected, and decided in one step."""
+"""Selections: shown before anything is selected, and decided in one step, or made the proposals of a run."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -12,18 +12,21 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from compaction_app.core.decisions import Kind
-from compaction_app.lookups import known_run
+from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
+from compaction_app.planning.planners import BY_HAND
 from compaction_app.planning.snapshots import mark_of
+from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide
 from compaction_app.runs.unseen_proposals import mark_seen
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import redirect, wants_fragment
 
-from .forms import NOT_SELECTED, SelectionDecisionForm, SelectionForm
-from .presenter import SelectionMaker
+from .forms import NOT_SELECTED, BranchSelectionForm, SelectionDecisionForm, SelectionForm
+from .presenter import SelectionMaker, SelectionScope, scope_of_branch, scope_of_run
 
 DONE: Final = {Kind.APPROVE: "Approved", Kind.REJECT: "Rejected", Kind.ADD: "Added"}
 
@@ -32,23 +35,46 @@ DONE: Final = {Kind.APPROVE: "Approved", Kind.REJECT: "Rejected", Kind.ADD: "Add
 def select(request: HttpRequest, run: int) -> HttpResponse:
     """What a criterion selects in a review; a POST decides about it, in one step."""
     found = known_run(run)
+    context = {"run": found, "session": found.session, "here": "runs"}
     try:
         if request.method == "POST":
             return _decide(request, found)
-        maker = SelectionMaker(found)
-        context: dict[str, object] = {"preview": None, "suggestions": maker.suggestions()}
-        if "by" in request.GET:
-            form = SelectionForm(request.GET)
-            require_valid(form, NOT_SELECTED)
-            context["preview"] = maker.preview(form.criterion)
+        context |= _preview(request, scope_of_run(found))
     except RedlineError as fault:
-        return _render(request, found, {"fault": fault}, status_of(fault))
-    return _render(request, found, context)
+        return _render(request, {**context, "fault": fault}, status_of(fault))
+    return _render(request, context)
 
 
-def _render(request: HttpRequest, run: Run, context: dict[str, object], status: int = 200) -> HttpResponse:
+@require_http_methods(["GET", "HEAD", "POST"])
+def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """What a criterion selects of a branch; a POST starts a run that proposes it."""
+    session = known_session(root, path)
+    leaf = (request.POST if request.method == "POST" else request.GET).get("leaf", "")
+    context = {"session": session, "leaf": leaf, "here": "sessions"}
+    try:
+        require_writable(session)
+        if request.method == "POST":
+            return _start(request, session)
+        context |= _preview(request, scope_of_branch(session, leaf))
+    except RedlineError as fault:
+        return _render(request, {**context, "fault": fault}, status_of(fault))
+    return _render(request, context)
+
+
+def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
+    """What an address selects, if it names a criterion. Raises FormInvalid and what SelectionMaker raises."""
+    maker = SelectionMaker(scope)
+    if "by" not in request.GET:
+        return {"suggestions": maker.suggestions()}
+    form = SelectionForm(request.GET)
+    require_valid(form, NOT_SELECTED)
+    preview = maker.preview(form.criterion)
+    return {"preview": preview, "suggestions": () if wants_fragment(request) else maker.suggestions()}
+
+
+def _render(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
     asked = {"by": request.GET.get("by", "pattern"), "what": request.GET.get("what", "")}
-    context = {"run": run, "asked": asked, "here": "runs", **context}
+    context = {"asked": asked, "address": request.path, **context}
     if wants_fragment(request):
         # What cannot be used is an answer too: in place it has to replace the last preview.
         return render(request, "selection/selection.html#preview", context)
@@ -64,13 +90,8 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
             "planned_anew",
             f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
         )
-    targets = SelectionMaker(run).targets(form.criterion, kind)
-    if len(targets) != form.offered:
-        raise Conflict(
-            "selection_changed",
-            f"The selection has changed since this page was loaded: it offered {form.offered:,}, and there are "
-            f"{len(targets):,} now. Nothing was decided. Reload the page.",
-        )
+    targets = SelectionMaker(scope_of_run(run)).targets(form.criterion, kind)
+    _require_as_offered(form.offered, len(targets), "Nothing was decided.")
     review = decide(run, kind, targets, timezone.now(), seen=values["seen"], scope=targets)
     mark_seen(run)
     refused = sum(review.items[target].refusal is not None for target in targets if target in review.items)
@@ -79,3 +100,26 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
         request, f"{DONE[kind]} {len(targets):,}: {form.criterion.words}.{more} One undo takes it back."
     )
     return redirect(reverse("compaction:review", args=[run.pk]))
+
+
+def _start(request: HttpRequest, session: Session) -> HttpResponse:
+    form = BranchSelectionForm(request.POST)
+    require_valid(form, "Nothing was planned. Load the page again.")
+    leaf = form.cleaned_data["leaf"]
+    targets = SelectionMaker(scope_of_branch(session, leaf)).targets(form.criterion, Kind.ADD)
+    _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
+    why = f"selected: {form.criterion.words}"
+    run = start_run(
+        session, planner=BY_HAND, requested_parameters={}, leaf_id=leaf, selected=targets, why=why
+    )
+    return redirect(run)
+
+
+def _require_as_offered(offered: int, found: int, not_done: str) -> None:
+    """Raise Conflict `selection_changed` if a page offered something else than there is now."""
+    if offered != found:
+        raise Conflict(
+            "selection_changed",
+            f"The selection has changed since this page was loaded: it offered {offered:,}, and there are {found:,} "
+            f"now. {not_done} Load the page again.",
+        )

@@ -10,12 +10,18 @@ from django.test import Client
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.states import RunState
 from compaction_app.models import Run
+from compaction_app.runs.commands import plan_again
 from compaction_app.runs.reviews import decide, review_of, undo
+from compaction_app.runs.worker import work
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
-from tests.factories import assistant, call, chain, result, text, thinking, user
+from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
+from tests.files import backdate
 from tests.html import assert_inert, element, elements, hidden_fields, text_of, texts
 
 
@@ -180,3 +186,66 @@ def test_hostile_words_are_inert(browser: Client, known_root: Path) -> None:
 
 def test_a_run_that_was_not_planned_has_nothing_to_select(browser: Client, run: Run) -> None:
     assert browser.get(f"/runs/{run.pk + 1}/select").status_code == 404
+
+
+# --- a plan from a selection ---------------------------------------------------------------------------------
+
+
+def start(browser: Client, found: Session, query: str) -> Run:
+    """Start a plan from a selection of a session, and let a worker work on it."""
+    address = f"{found.get_absolute_url()}/select"
+    page: Any = browser.get(f"{address}?{query}")
+    answer: Any = browser.post(address, hidden_fields(element(page, ".selection form")))
+    assert answer.status_code == 303
+    run = Run.objects.latest("pk")
+    assert answer["Location"] == run.get_absolute_url()
+    work(run.pk, "w")
+    run.refresh_from_db()
+    return run
+
+
+def test_a_plan_from_a_selection_proposes_it_and_nothing_else(browser: Client, run: Run) -> None:
+    made = start(browser, run.session, "by=tool&what=bash")
+    assert (made.planner, made.state) == ("hand", RunState.TARGET_MET)
+    chosen = list(review_of(made).leads())
+    assert {item.target.entry_id for item in chosen} == {f"e{number}" for number in range(3, 22, 2)}
+    assert {(item.source, item.standing) for item in chosen} == {("human", ReviewStatus.UNDECIDED)}
+    assert {item.origin.reason for item in chosen if item.origin} == {"selected: all results of bash"}
+
+
+def test_a_plan_below_the_target_stays_as_it_was_selected(browser: Client, run: Run) -> None:
+    made = start(browser, run.session, "by=thinking&what=")
+    assert made.state == RunState.BELOW_TARGET
+    assert {item.target.block_index for item in review_of(made).leads()} == {0}
+
+
+def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser: Client, run: Run) -> None:
+    made = start(browser, run.session, "by=tool&what=bash")
+    first, second, *others = [item.target for item in review_of(made).leads()]
+    decide(made, Kind.APPROVE, [first], NOW)
+    decide(made, Kind.REJECT, [second], NOW)
+    again = plan_again(made)
+    work(again.pk, "w")
+    now = standing(again)
+    assert now.pop(first) is ReviewStatus.APPROVED
+    assert now.pop(second) is ReviewStatus.REJECTED
+    assert now == dict.fromkeys(others, ReviewStatus.UNDECIDED)
+
+
+def test_a_selection_that_has_changed_starts_nothing(browser: Client, run: Run) -> None:
+    address = f"{run.session.get_absolute_url()}/select"
+    page: Any = browser.get(f"{address}?by=tool&what=bash")
+    fields = {**hidden_fields(element(page, ".selection form")), "addable": "3"}
+    answer: Any = browser.post(address, fields)
+    assert answer.status_code == 409
+    assert "Nothing was planned" in text_of(answer)
+    assert Run.objects.count() == 1
+
+
+def test_a_session_that_cannot_be_written_has_nothing_to_select(browser: Client, known_root: Path) -> None:
+    path = known_root / "headless.jsonl"
+    path.write_bytes(session_bytes(session()[1:]))
+    found = index_file(backdate(path))
+    answer: Any = browser.get(f"{found.get_absolute_url()}/select")
+    assert answer.status_code == 409
+    assert "no session header" in text_of(answer)
