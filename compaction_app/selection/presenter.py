@@ -37,6 +37,7 @@ from compaction_app.runs.reviews import reviewed
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
 
 ROWS: Final = 8
@@ -104,6 +105,8 @@ class SelectionPreview:
     rejected: int
     addable: int
     addable_tokens: int
+    is_rounded: bool
+    """Whether the numbers of tokens are about right, and not reported or counted."""
     rows: Sequence[SelectedRow]
     more: int
     refused: int
@@ -174,7 +177,7 @@ class SelectionMaker:
         return [item.target for item in found.proposed if item.standing is ReviewStatus.UNDECIDED]
 
     def preview(self, criterion: Criterion) -> SelectionPreview:
-        transcript = self._scope.transcript
+        scope, transcript = self._scope, self._scope.transcript
         found = self._selection(criterion)
         tokens = self._tokens(found)
         counts = Counter(_FATES.get(item.standing, "") for item in found.proposed)
@@ -183,16 +186,17 @@ class SelectionMaker:
         turns = {bisect_right(starts, item.position) for item in found.proposed}
         return SelectionPreview(
             criterion=criterion,
-            version=self._scope.version,
-            mark=self._scope.mark,
+            version=scope.version,
+            mark=scope.mark,
             proposed=len(found.proposed),
             turns=len(turns),
-            tokens=sum(tokens[item.target] for item in undecided),
+            tokens=self._shown(sum(tokens[item.target] for item in undecided)),
             undecided=len(undecided),
             approved=counts["ok"],
             rejected=counts["stet"],
             addable=len(found.addable),
-            addable_tokens=sum(one.unit.tokens for one in found.addable),
+            addable_tokens=self._shown(sum(one.unit.tokens for one in found.addable)),
+            is_rounded=scope.prepared.context_size.is_rounded,
             rows=self._rows(found, tokens),
             more=max(0, len(found.proposed) + len(found.addable) - ROWS),
             refused=len(found.refused),
@@ -251,8 +255,13 @@ class SelectionMaker:
             for target, size, icon in sorted(drawn, key=lambda row: -row[1])[:ROWS]:
                 named = named_object(transcript, target)
                 words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
-                rows.append(SelectedRow(words, self._address(target.entry_id), size, icon))
+                rows.append(SelectedRow(words, self._address(target.entry_id), self._shown(size), icon))
         return rows
+
+    def _shown(self, estimate: int) -> int:
+        """An estimate in the measure of the session's context."""
+        size = self._scope.prepared.context_size
+        return significant(size.of(estimate)) if size.is_rounded else size.of(estimate)
 
     def _address(self, entry_id: str) -> str:
         return entry_address(self._session, entry_id)
