@@ -64,6 +64,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.unseen_proposals.badge",
+                "sessions_app.web.theme.theme",
             ],
             "builtins": [
                 "compaction_app.templatetags.addresses",

@@ -5,7 +5,7 @@ from django.urls import path
 from .imports import views as imports_views
 from .list import views as list_views
 from .settings_page import views as settings_page
-from .web import logout
+from .web import logout, theme
 
 app_name = "sessions"
 urlpatterns = [
@@ -13,5 +13,6 @@ urlpatterns = [
     path("import", imports_views.imported, name="import"),
     path("import/<str:name>/remove", imports_views.remove, name="remove"),
     path("log-out", logout.log_out, name="log_out"),
+    path("theme", theme.choose_theme, name="theme"),
     path("settings", settings_page.settings, name="settings"),
 ]

@@ -45,6 +45,13 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 
 
 @register.simple_tag
+def key(names: str, words: str) -> SafeString:
+    """A row of a page's list of keys: names of keys, with blanks between them, and what they do."""
+    keys = format_html_join(" ", "<kbd>{}</kbd>", ((name,) for name in names.split()))
+    return format_html("<dt>{}</dt><dd>{}</dd>", keys, words)
+
+
+@register.simple_tag
 def swatch(kind: str) -> SafeString:
     """The pattern of a kind of content, as a legend shows it."""
     return format_html(
@@ -56,9 +63,11 @@ def swatch(kind: str) -> SafeString:
 
 @register.simple_tag
 def session_link(session: Session) -> SafeString:
-    """A link to a session's page, with its title."""
+    """A link to a session's page, with its title; the keys g and s follow it."""
     title = escape_line(session.title or session.relative_path)
-    return format_html('<a href="{}">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
+    return format_html(
+        '<a href="{}" data-go="s">{}</a>', session.get_absolute_url(), Truncator(title).chars(90)
+    )
 
 
 _BASIS: Final = {

@@ -1,0 +1,79 @@
+"""What every page has at its top: the list of its keys, the keys that lead elsewhere, and the theme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Watched
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+from tests.server import Server, start_server
+
+GROUND = "getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(251, 250, 246)", "rgb(23, 22, 20)"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("frame")
+    place(base / "sessions" / "one.jsonl", session_bytes(chain(user("Mend it."))))
+    with start_server(base) as running:
+        yield running
+
+
+def help_of(page: Page) -> str:
+    page.keyboard.press("?")
+    shown = page.get_by_role("region", name="Keys")
+    expect(shown).to_be_visible()
+    words = shown.inner_text()
+    page.keyboard.press("Escape")
+    expect(shown).to_be_hidden()
+    return words
+
+
+@pytest.mark.parametrize("path", ["/", "/runs/", "/models", "/settings", "/import", "/audit"])
+def test_a_question_mark_shows_the_keys_of_every_page(
+    server: Server, browse: Callable[..., Watched], path: str
+) -> None:
+    assert "to the list of sessions" in help_of(browse(server).open(path))
+
+
+def test_keys_lead_from_page_to_page(server: Server, browse: Callable[..., Watched]) -> None:
+    session = server.session("Mend it.")
+    page = browse(server).open(session)
+    for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gr", "/runs/"), ("gl", "/")):
+        for key in keys:
+            page.keyboard.press(key)
+        expect(page).to_have_url(f"{server.base}{path}")
+
+
+def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    page = browse(server).open(f"{server.session('Mend it.')}/tree")
+    page.keyboard.press("l")
+    page.get_by_label("Label or text").fill("")
+    page.keyboard.type("gl?")
+    expect(page.get_by_label("Label or text")).to_have_value("gl?")
+    expect(page).to_have_url(f"{server.base}{server.session('Mend it.')}/tree")
+    expect(page.get_by_role("region", name="Keys")).to_be_hidden()
+
+
+@pytest.mark.parametrize("script", [True, False], ids=["with a script", "without one"])
+def test_a_theme_is_chosen_and_drawn_at_once(
+    server: Server, browse: Callable[..., Watched], script: bool
+) -> None:
+    page = browse(server, color_scheme="light", java_script_enabled=script).open("/settings")
+    page.get_by_role("button", name="Theme").click()
+    page.get_by_role("button", name="Dark").click()
+    expect(page).to_have_url(f"{server.base}/settings")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    if script:
+        assert page.evaluate(GROUND) == DARK
+        page.get_by_role("button", name="Theme").click()
+        page.get_by_role("button", name="As the system").click()
+        expect(page.locator("html:not([data-theme])")).to_be_attached()
+        assert page.evaluate(GROUND) == LIGHT

@@ -1,0 +1,70 @@
+"""The theme: chosen by a form, kept in a cookie, and part of the page itself."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.test import Client
+
+from sessions_app.web.theme import COOKIE
+from tests.html import element, elements
+from tests.paths import PROJECT
+
+TOKENS = (PROJECT / "static/redline/css/tokens.css").read_text(encoding="utf-8")
+
+
+def drawn_in(browser: Client, address: str = "/") -> str | None:
+    return element(browser.get(address), "html").attributes.get("data-theme")
+
+
+def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser: Client) -> None:
+    assert drawn_in(browser) is None
+    chosen = elements(browser.get("/"), "#themes [aria-current]")
+    assert [one.text() for one in chosen] == ["As the system"]
+
+
+@pytest.mark.parametrize("name", ["light", "dark"])
+def test_a_chosen_theme_is_on_every_page_and_leads_back(browser: Client, name: str) -> None:
+    answer = browser.post("/theme", {"theme": name, "next": "/settings?x=1"})
+    assert (answer.status_code, answer["Location"]) == (303, "/settings?x=1")
+    cookie = answer.cookies[COOKIE]
+    assert (cookie["samesite"], bool(cookie["httponly"]), cookie["path"]) == ("Strict", True, "/")
+    for address in ("/", "/settings", "/nothing/here"):
+        assert drawn_in(browser, address) == name
+
+
+def test_the_theme_of_the_system_can_be_chosen_again(browser: Client) -> None:
+    browser.post("/theme", {"theme": "dark", "next": "/"})
+    browser.post("/theme", {"theme": "", "next": "/"})
+    assert drawn_in(browser) is None
+
+
+def test_a_theme_that_does_not_exist_is_that_of_the_system(browser: Client) -> None:
+    browser.post("/theme", {"theme": "dark", "next": "/"})
+    browser.post("/theme", {"theme": '"><script>', "next": "/"})
+    assert drawn_in(browser) is None
+    browser.cookies[COOKIE] = "sepia"
+    assert drawn_in(browser) is None
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    ["", "//evil.example", "https://evil.example/", "javascript:alert(1)", "/\\evil.example", "settings"],
+)
+def test_a_form_never_leads_elsewhere(browser: Client, elsewhere: str) -> None:
+    answer = browser.post("/theme", {"theme": "dark", "next": elsewhere})
+    assert answer["Location"] == "/"
+
+
+def test_the_form_knows_the_page_that_it_is_on(browser: Client) -> None:
+    found = element(browser.get("/?q=a+b"), "#themes input[name=next]")
+    assert found.attributes["value"] == "/?q=a+b"
+
+
+def test_every_colour_is_written_once_for_both_themes() -> None:
+    """A second copy of the dark colours could differ from the first one."""
+    colours = [line for line in TOKENS.splitlines() if "#" in line]
+    assert colours
+    for line in colours:
+        assert re.fullmatch(r"\s*--[\w-]+: light-dark\(#[0-9a-f]{6}, #[0-9a-f]{6}\);", line), line
