@@ -12,6 +12,7 @@ from .backups import views as backups_views
 from .commit import views as commit_views
 from .doctor import views as doctor_views
 from .evidence import views as evidence_views
+from .losses import views as losses_views
 from .models_page import views as models_page_views
 from .review import views as review_pages
 from .runs import views as runs_views
@@ -36,6 +37,8 @@ urlpatterns = [
     re_path(_SESSION + "/tree$", tree_page_views.tree, name="tree"),
     re_path(_SESSION + "/tree/compare$", tree_page_views.comparison, name="compare_branches"),
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
+    re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
+    re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
     re_path(_SESSION + "/place$", session_pages.place, name="place"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),

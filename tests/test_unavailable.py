@@ -205,6 +205,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
             name: f"{at}/{name}"
             for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "fork", "doctor")
         },
+        "lost": f"{at}/lost",
+        "lost_report": f"{at}/lost/report",
         "read_anew": f"{at}/read-anew",
         "restore": f"{backup}/restore",
         "verify_backup": f"{backup}/verify",

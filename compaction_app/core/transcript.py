@@ -6,6 +6,7 @@ up when a tool needs them.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -61,6 +62,12 @@ class Transcript:
     def pairs(self) -> Pairs:
         """Which entries make and answer which calls; worked out on first use."""
         return Pairs(self.entries)
+
+    def with_ratio(self, compression_ratio: float) -> Transcript:
+        """The same transcript, of which another fraction of the tokens is to be kept."""
+        same = copy.copy(self)
+        same.parameters = msgspec.structs.replace(self.parameters, compression_ratio=compression_ratio)
+        return same
 
     def thoughts_with(self, entry: TranscriptEntry) -> Sequence[TranscriptEntry]:
         """The entries that bear the thinking of an assistant's message, or of the reply of which it is a part."""

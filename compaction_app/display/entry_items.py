@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from compaction_app.core.summary_loss import is_summary
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
@@ -77,6 +78,8 @@ class EntryItem:
     """The call id of a call block whose entry owns the call."""
     answers: str = ""
     """The call id that a result's last block answers."""
+    is_summary: bool = False
+    """Whether a page tells what it lost."""
     tie: str = ""
     """How the bracket from a call to its results passes: `first`, `mid`, `last`, `through`, `none`."""
 
@@ -137,6 +140,7 @@ def items_of(
         protection=state.protections.get(entry.id),
         marks=[*_kind_of_context(entry), *_standing_marks(look), *_label(state, entry)],
         remarks=[*remarks, *_answer(look)],
+        is_summary=is_summary(entry),
     )
     if not blocks:
         source, _ = source_of_text(entry, None, texts.whole or "", project, languages)
@@ -372,6 +376,7 @@ def _note(
         marks=[meaning_of(entry, state.reading.reader, state.tree), *_label(state, entry)],
         remarks=remarks,
         standing="" if entry.rebuilds else "quiet",
+        is_summary=is_summary(entry) and not state.reading.reader.ignores(entry),
     )
 
 

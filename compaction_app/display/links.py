@@ -35,5 +35,10 @@ def text_address(session: str, entry_id: str, block: int | None = None, **more: 
     return f"{path}?{query}" if query else path
 
 
+def lost_address(session: str, entry_id: str) -> str:
+    """The address of what a summary lost, below the address of its session."""
+    return f"{session}/lost?entry={quote(entry_id, safe='')}"
+
+
 def _is_plain(entry_id: str) -> bool:
     return _PLAIN.fullmatch(entry_id) is not None and not entry_id.endswith(".jsonl")

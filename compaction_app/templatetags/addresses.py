@@ -17,6 +17,12 @@ def entry_address(session: Session, entry_id: str) -> str:
 
 
 @register.simple_tag
+def lost_address(session: Session, entry_id: str) -> str:
+    """The address of what a summary of a session lost."""
+    return links.lost_address(session.get_absolute_url(), entry_id)
+
+
+@register.simple_tag
 def text_address(session: Session, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it."""
     return links.text_address(session.get_absolute_url(), entry_id, block, **more)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from compaction_app.core.summary_loss import summary_of
 from compaction_app.display.authors import author_of
 from compaction_app.display.branches import branch_state
 from compaction_app.display.entry_texts import texts_of
@@ -66,6 +67,8 @@ class PointRow:
     returned: int
     by_run: int | None
     """The run that Redline wrote it for, if it did."""
+    summary: str
+    """The entry with the summary that replaced something; empty if there is none."""
     recorded: BoundaryControl | None
     """What the agent's compaction says of itself, if it does."""
     is_selected: bool
@@ -152,6 +155,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
 
 def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str) -> PointRow:
     compaction, control = written.get(point.last.id), point.first.control
+    summary = summary_of(point) if point.removed else None
     return PointRow(
         number=number,
         at=point.last.id,
@@ -165,6 +169,7 @@ def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: f
         removed=len(point.removed),
         returned=point.returned,
         by_run=compaction.run_id if compaction is not None else None,
+        summary=summary.entry.id if summary is not None else "",
         recorded=control if compaction is None and isinstance(control, BoundaryControl) else None,
         is_selected=point.last.id == at,
     )

@@ -215,4 +215,6 @@ class Texts(msgspec.Struct, frozen=True, gc=False):
         return "\n".join(self.blocks[block.index] for block in blocks)
 
 
+ENCRYPTED: Final = "[encrypted]"
+"""The text of a summary that only its provider can read."""
 NO_TEXTS: Final = Texts(whole="", blocks=())

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from .context import ActiveContext, Message
 from .controls import BoundaryControl
 from .entries import Entry, EntryKind, Role
+
+_UNSPOKEN: Final = frozenset({Role.INJECTED, Role.SYSTEM})
 
 
 class ContextReader(Protocol):
@@ -58,6 +60,25 @@ class TimelinePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class ContextChange:
+    """A point with the contexts before and after it."""
+
+    point: TimelinePoint
+    before: ActiveContext
+    after: ActiveContext
+
+    @property
+    def kept(self) -> tuple[Message, ...]:
+        """The messages after it that it did not add, without what the agent adds to every context."""
+        added = {(message.entry.id, message.role) for message in self.point.added}
+        return tuple(
+            message
+            for message in self.after.messages
+            if (message.entry.id, message.role) not in added and message.role not in _UNSPOKEN
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
     """The points of a branch, and one size for each of its entries."""
 
@@ -72,8 +93,8 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     size = 0
     for start, end in _steps(branch):
         entry = branch[start]
-        if entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry)):
-            point = _point(branch, start, end, reader)
+        if _may_change(entry, reader):
+            point = _change(branch, start, end, reader).point
             points += [point] if _has_effect(point) else []
             sizes += [size] * (end - start - 1)
             size = point.tokens_after
@@ -83,6 +104,18 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
             size += grown.tokens if grown.is_message and not grown.empty else 0
             sizes.append(size)
     return Timeline(tuple(points), tuple(sizes))
+
+
+def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> ContextChange | None:
+    """The change of a branch, given root first, that an entry is a part of; None if it is part of none."""
+    for start, end in _steps(branch):
+        if any(entry.id == entry_id for entry in branch[start:end]):
+            return _change(branch, start, end, reader) if _may_change(branch[start], reader) else None
+    return None
+
+
+def _may_change(entry: Entry, reader: ContextReader) -> bool:
+    return entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry))
 
 
 def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
@@ -123,13 +156,13 @@ def _has_effect(point: TimelinePoint) -> bool:
     return point.kind is not EntryKind.EDIT or not is_same
 
 
-def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> TimelinePoint:
+def _change(branch: Sequence[Entry], start: int, end: int, reader: ContextReader) -> ContextChange:
     began = _began(branch, start)
     before, after = reader.rebuild(branch[:began]), reader.rebuild(branch[:end])
     left = {(message.entry.id, message.role): message for message in after.messages}
     here = {(message.entry.id, message.role) for message in before.messages}
     own = {entry.id for entry in branch[start:end]}
-    return TimelinePoint(
+    point = TimelinePoint(
         first=branch[start],
         last=branch[end - 1],
         before_id=branch[began - 1].id if began else "",
@@ -143,11 +176,10 @@ def _point(branch: Sequence[Entry], start: int, end: int, reader: ContextReader)
         ),
         returned=sum(key not in here and key[0] not in own for key in left),
         added=tuple(
-            message
-            for message in after.messages
-            if message.entry.id in own and message.role not in (Role.INJECTED, Role.SYSTEM)
+            message for message in after.messages if message.entry.id in own and message.role not in _UNSPOKEN
         ),
     )
+    return ContextChange(point, before, after)
 
 
 def _began(branch: Sequence[Entry], start: int) -> int:

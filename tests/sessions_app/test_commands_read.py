@@ -35,6 +35,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "tree": ["tree", "PATH"],
     "context": ["context", "PATH"],
     "timeline": ["timeline", "PATH"],
+    "lost": ["lost", "PATH"],
     "certify": ["certify", "PATH"],
     "doctor": ["doctor", "PATH"],
     "audit": ["audit"],
@@ -56,6 +57,7 @@ WRONG = {
     "tree": ["tree"],
     "context": ["context", "a", "b"],
     "timeline": ["timeline"],
+    "lost": ["lost"],
     "certify": ["certify"],
     "doctor": ["doctor"],
     "audit": ["audit", "unexpected"],
@@ -80,6 +82,7 @@ KEYS = {
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
     "context": {"leafId", "reader", "kept", "tokens", "basis"},
     "timeline": {"leafId", "reader", "points", "tokens"},
+    "lost": {"reader", "summaries"},
     "certify": {
         *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
         *("versions", "difference", "package", "client", "ledger", "holds"),

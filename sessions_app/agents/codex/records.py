@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.controls import ModelControl
 from sessions_app.sessionlog.entries import (
+    ENCRYPTED,
     NO_TEXTS,
     Block,
     BlockType,
@@ -269,7 +270,7 @@ def _step(item: Mapping[str, Any]) -> _Content:
 def _opaque(item: Mapping[str, Any]) -> _Content:
     """A compaction that only its provider can read."""
     units = len(item["encrypted_content"]) * 3 // 4
-    return _Content(Role.COMPACTION_SUMMARY, None, Texts(whole="[encrypted]", blocks=()), units)
+    return _Content(Role.COMPACTION_SUMMARY, None, Texts(whole=ENCRYPTED, blocks=()), units)
 
 
 def _agent_message(item: Mapping[str, Any]) -> _Content:

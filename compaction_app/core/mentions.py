@@ -1,0 +1,267 @@
+"""What a conversation says that a later text can still mention: four measures, counted and not judged.
+
+| measure  | what is counted                                            | it is mentioned where                        |
+|----------|------------------------------------------------------------|----------------------------------------------|
+| paths    | files that tool calls name                                 | a path ends with its shortest ending that no |
+|          |                                                            | other of them has: at least the file's name  |
+| names    | identifiers in FREQUENT passages or more: those with a     | it stands as a whole word                    |
+|          | capital or an underscore inside, but not options           |                                              |
+| errors   | lines of failed results that begin with the word error or  | it stands word for word                      |
+|          | with an exception, after their place in a file             |                                              |
+| messages | what the user said                                         | it stands word for word                      |
+
+A passage is one block of a message, or a message without blocks; of a tool call, the values of its arguments.
+Blanks and line breaks count alike.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple
+
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import BlockType, Role, Texts
+from sessions_app.sessionlog.noise import is_noise
+
+FREQUENT: Final = 5
+NAME_LENGTH: Final = 80
+"""Longer words are data."""
+PATH_LENGTH: Final = 1_000
+ERROR_LENGTH: Final = 300
+"""Characters of an error's text that are compared."""
+EXIT_CODE_WITHIN: Final = 400
+"""Characters at the beginning and at the end of a result that are searched for the exit code of a command."""
+
+PLACES: Final = 1_000
+"""Places at which the words of a message are compared with what is around them."""
+
+_OUTPUTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
+_UNSPOKEN: Final = frozenset({Role.SYSTEM, Role.INJECTED})
+_PATH_ARGUMENTS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
+_PATCHED: Final = re.compile(
+    r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE
+)
+_WORD: Final = re.compile(r"(?<![\w-])[A-Za-z_]\w*", re.ASCII)
+_NAME: Final = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]", re.ASCII)
+_PATH: Final = re.compile(r"[\w.@~+%#$/-]+")
+_EXIT_CODE: Final = re.compile(r"exit(?:ed with)?[ _]code\W{0,4}[1-9]", re.IGNORECASE)
+_ERROR: Final = re.compile(
+    r"^[ \t]*(?:E[ \t]+)?(?:[^\s:()]+(?:\(\d+,\d+\)|(?::\d+){1,2}):?[ ]?(?:-[ ])?)?"
+    r"((?:[\w.]*(?:Error|Exception)|error(?:\[\w+\]|[ ]\w{1,12})?|fatal(?:[ ]error)?|panic)(?:[ ]\[\w+\])?:[ ]*\S.*)$",
+    re.MULTILINE,
+)
+
+
+class Passage(NamedTuple):
+    """A text of the conversation, and what is known of it."""
+
+    entry_id: str
+    role: str
+    text: str
+    failed: bool = False
+    tool: str = ""
+    """The tool, if it is a call."""
+    paths: tuple[str, ...] = ()
+    """The files that a call names."""
+
+
+class Subject(NamedTuple):
+    """Something that a conversation mentions: where it does so first, and how often."""
+
+    words: str
+    entry_id: str
+    uses: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """The subjects of a conversation, those with the most uses first; messages in their order."""
+
+    paths: tuple[Subject, ...] = ()
+    names: tuple[Subject, ...] = ()
+    errors: tuple[Subject, ...] = ()
+    messages: tuple[Subject, ...] = ()
+
+    def only(self, wanted: Callable[[str, Subject], bool]) -> Subjects:
+        """Those that are wanted, judged by the name of their measure and themselves."""
+        return Subjects(
+            **{
+                name: tuple(found for found in getattr(self, name) if wanted(name, found))
+                for name in MEASURES
+            }
+        )
+
+
+MEASURES: Final = tuple(measure.name for measure in fields(Subjects))
+
+
+def passages_of(
+    messages: Iterable[Message], texts: Mapping[str, Texts], project: str = ""
+) -> Iterator[Passage]:
+    """The passages of messages, without what the agent itself adds. `texts` are by the id of each message's source.
+
+    A path is read from `project`, the session's directory, if it is relative.
+    """
+    for message in messages:
+        if message.role in _UNSPOKEN:
+            continue
+        entry, found = message.entry, texts[message.source.id]
+        if message.blocks is None or found.whole is not None:
+            yield Passage(entry.id, message.role, message.text(found), entry.failed)
+            continue
+        for block in message.blocks:
+            text = found.block(block.index)
+            if block.type == BlockType.TOOL_CALL:
+                yield _call(entry.id, text, block.call_id or "", project)
+            elif block.type != BlockType.IMAGE:
+                yield Passage(entry.id, message.role, text, entry.failed)
+
+
+def subjects_of(passages: Iterable[Passage]) -> Subjects:
+    """What the passages mention."""
+    paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
+    for passage in passages:
+        paths.add(passage.paths, passage.entry_id)
+        names.add(_names(passage.text), passage.entry_id)
+        if passage.role == Role.USER and not is_noise(passage.text):
+            messages.add(filter(None, [_flat(passage.text)]), passage.entry_id)
+        if passage.role in _OUTPUTS and _has_failed(passage):
+            errors.add(
+                (_flat(line)[:ERROR_LENGTH] for line in _ERROR.findall(passage.text)), passage.entry_id
+            )
+    return Subjects(paths.ranked(1), names.ranked(FREQUENT), errors.ranked(1), messages.in_order())
+
+
+class Mentions:
+    """What passages mention of the subjects of others."""
+
+    def __init__(self, passages: Iterable[Passage]) -> None:
+        found = list(passages)
+        self._words = {word for passage in found for word in _WORD.findall(passage.text)}
+        self._paths: dict[str, set[str]] = {}
+        """Every path, by the name of its file."""
+        for passage in found:
+            named = {path.rstrip(".") for path in _PATH.findall(passage.text)}
+            for path in named.union(passage.paths):
+                self._paths.setdefault(posixpath.basename(path), set()).add(path)
+        self._text = "\n" + "\n".join(_flat(passage.text) for passage in found)
+
+    def of(self, subjects: Subjects) -> Subjects:
+        """Those of the subjects that are mentioned."""
+        endings = _endings([path.words for path in subjects.paths])
+        return Subjects(
+            tuple(path for path in subjects.paths if self._has_path(endings[path.words])),
+            tuple(name for name in subjects.names if name.words in self._words),
+            tuple(error for error in subjects.errors if self._has(error.words)),
+            tuple(message for message in subjects.messages if self._has(message.words)),
+        )
+
+    def _has(self, words: str) -> bool:
+        """Whether the words stand in the text, not as a part of longer ones."""
+        end = 0
+        for _ in range(PLACES):
+            start = self._text.find(words, end)
+            if start < 0:
+                return False
+            end = start + len(words)
+            if not (self._text[start - 1].isalnum() or self._text[end : end + 1].isalnum()):
+                return True
+        return False
+
+    def _has_path(self, ending: str) -> bool:
+        known = self._paths.get(posixpath.basename(ending), ())
+        return any(path == ending or path.endswith(f"/{ending}") for path in known)
+
+
+class _Register:
+    """Subjects as they are met, with their uses."""
+
+    def __init__(self) -> None:
+        self._uses: Counter[str] = Counter()
+        self._first: dict[str, str] = {}
+
+    def add(self, words: Iterable[str], entry_id: str) -> None:
+        for one in words:
+            self._uses[one] += 1
+            self._first.setdefault(one, entry_id)
+
+    def in_order(self) -> tuple[Subject, ...]:
+        return tuple(Subject(words, entry_id, self._uses[words]) for words, entry_id in self._first.items())
+
+    def ranked(self, least: int) -> tuple[Subject, ...]:
+        """Those with at least so many uses."""
+        used = (subject for subject in self.in_order() if subject.uses >= least)
+        return tuple(sorted(used, key=lambda subject: (-subject.uses, subject.words)))
+
+
+def _names(text: str) -> set[str]:
+    """The names in a text, each once."""
+    return {word for word in set(_WORD.findall(text)) if len(word) <= NAME_LENGTH and _NAME.search(word)}
+
+
+def _has_failed(passage: Passage) -> bool:
+    ends = passage.text[:EXIT_CODE_WITHIN], passage.text[-EXIT_CODE_WITHIN:]
+    return passage.failed or any(_EXIT_CODE.search(end) for end in ends)
+
+
+def _flat(text: str) -> str:
+    """The text with one blank wherever it has several, or a line break."""
+    return " ".join(text.split())
+
+
+def _endings(paths: list[str]) -> dict[str, str]:
+    """For each path its shortest ending that no other path has."""
+    ends = {path: list(_ends(path)) for path in paths}
+    shared = Counter(end for found in ends.values() for end in found)
+    return {path: next((end for end in found if shared[end] == 1), path) for path, found in ends.items()}
+
+
+def _ends(path: str) -> Iterator[str]:
+    """The endings of a path in whole components, from the file's name on."""
+    parts = path.strip("/").split("/")
+    for start in range(len(parts) - 1, -1, -1):
+        yield "/".join(parts[start:])
+
+
+def _call(entry_id: str, text: str, call_id: str, project: str) -> Passage:
+    """A call: the values of its arguments, and the files that it names."""
+    tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+    try:
+        values = json.loads(arguments)
+    except (ValueError, RecursionError):
+        values = arguments
+    said = "\n".join(_strings(values))
+    named = [
+        value
+        for name, value in (values.items() if isinstance(values, dict) else ())
+        if name in _PATH_ARGUMENTS and isinstance(value, str)
+    ]
+    named += [added or moved for added, moved in _PATCHED.findall(said)]
+    paths = dict.fromkeys(filter(None, (_path(one, project) for one in named)))
+    return Passage(entry_id, Role.ASSISTANT, said, tool=tool, paths=tuple(paths))
+
+
+def _path(recorded: str, project: str) -> str:
+    """A path without detours; empty if it names no file."""
+    if not recorded.strip() or len(recorded) > PATH_LENGTH or "\n" in recorded:
+        return ""
+    path = posixpath.normpath(posixpath.join(project, recorded.strip()))
+    return "" if path in (".", "/", posixpath.normpath(project or "/")) else path
+
+
+def _strings(value: object) -> Iterator[str]:
+    """The texts in a decoded value, without the names of its fields."""
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, dict):
+            pending.extend(reversed(one.values()))
+        elif isinstance(one, list):
+            pending.extend(reversed(one))

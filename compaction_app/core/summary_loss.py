@@ -1,0 +1,293 @@
+"""What a summary lost: what an agent replaced by it, what of that is still mentioned, and what a verbatim plan that
+leaves as much would have kept.
+
+branch ─change_at─▶ replaced ─passages─▶ subjects ◀─mentions─ the summary, and what stayed beside it
+   └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from sessions_app.agents.contexts import PlanRules, Reader
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import ENCRYPTED, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.noise import is_noise
+from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.timeline import ContextReader, TimelinePoint, change_at, timeline_of
+from sessions_app.sessionlog.tree import SessionTree
+
+from .embedded import EmbeddedPlanner
+from .gates import NO_RESTRAINTS, Restraints
+from .loop import drive
+from .mentions import MEASURES, Mentions, Subjects, passages_of, subjects_of
+from .replaced_turns import ReplacedTurn, turn_numbers, turns_of
+from .store import DeletionStore
+from .tools import Workbench
+from .transcript import prepare
+
+SUMMARIES: Final = frozenset({Role.COMPACTION_SUMMARY, Role.BRANCH_SUMMARY})
+_LEAST_RATIO: Final = 0.001
+_SHARES: Final = (1.0, 0.95, 0.9, 0.85)
+"""The shares of the tokens that a plan may leave, one tried after the other: near its target a planner may have to take
+something large, and leave much less."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A summary and what it replaced. Sizes in estimated tokens."""
+
+    summary: Message
+    before_id: str
+    """The entry at which the context was as before."""
+    before: ActiveContext
+    replaced: tuple[Message, ...]
+    """The messages, as they were, without what the agent adds to every context."""
+    kept: tuple[Message, ...]
+    """The messages that stayed beside the summary, word for word."""
+    entries: int
+    """The entries of the branch among which the replaced messages are: the messages, and notes between them."""
+    tokens_after: int
+
+    @property
+    def tokens_before(self) -> int:
+        return self.before.estimate
+
+    @property
+    def tokens_replaced(self) -> int:
+        return sum(message.tokens for message in self.replaced)
+
+    @property
+    def is_of_branch(self) -> bool:
+        """Whether it summarises a branch that was left, not the beginning of its own."""
+        return self.summary.role == Role.BRANCH_SUMMARY
+
+    @property
+    def sources(self) -> list[Entry]:
+        """The entries whose texts are needed."""
+        return [message.source for message in (*self.before.messages, *self.kept, self.summary)]
+
+
+@dataclass(frozen=True, slots=True)
+class VerbatimPlan:
+    """What the embedded planner would leave of the context before, if it left as much as the summary did."""
+
+    tokens_after: int
+    still: Subjects
+    """What the rest of the replaced messages mentions."""
+    in_context: Subjects
+    """What everything that is left mentions."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLoss:
+    """What the replaced messages mention, and which of it is still mentioned."""
+
+    replacement: Replacement
+    turn_numbers: Mapping[str, int]
+    """By entry: see `replaced_turns`."""
+    turns: tuple[ReplacedTurn, ...]
+    text: str
+    subjects: Subjects
+    still: Subjects
+    """What the summary mentions."""
+    in_context: Subjects
+    """What the summary or the messages beside it mention."""
+    plan: VerbatimPlan | None
+    """None if too little was there to plan anything."""
+
+    @property
+    def lost(self) -> Subjects:
+        """What is mentioned no longer."""
+        found = {name: {*getattr(self.in_context, name)} for name in MEASURES}
+        return self.subjects.only(lambda name, subject: subject not in found[name])
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self.text == ENCRYPTED
+
+
+def is_summary(entry: Entry) -> bool:
+    """Whether an entry is a summary by which an agent replaced something."""
+    return not entry.empty and (entry.kind is EntryKind.SUMMARY or entry.role in SUMMARIES)
+
+
+def summary_of(point: TimelinePoint) -> Message | None:
+    """The summary that a change of the context added; None if it added none."""
+    return next((message for message in point.added if message.role in SUMMARIES), None)
+
+
+def summaries_on(branch: Sequence[Entry], reader: ContextReader) -> list[Entry]:
+    """The summaries of a branch, given root first, that its reader honours."""
+    points = timeline_of(branch, reader).points
+    found = {
+        summary.entry.id for point in points if point.removed and (summary := summary_of(point)) is not None
+    }
+    return [entry for entry in branch if entry.id in found or _is_branch_summary(entry)]
+
+
+def replacement_by(
+    tree: SessionTree, branch: Sequence[Entry], entry_id: str, reader: Reader
+) -> Replacement | None:
+    """What a summary on a branch, given root first, replaced; None if that entry is part of no such change."""
+    place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
+    if place is None:
+        return None
+    if _is_branch_summary(branch[place]):
+        return _left_branch(tree, branch[: place + 1], reader)
+    change = change_at(branch, entry_id, reader)
+    summary = summary_of(change.point) if change is not None else None
+    if change is None or summary is None:
+        return None
+    replaced = _said(change.point.removed)
+    if not replaced:
+        return None
+    return Replacement(
+        summary,
+        change.point.before_id,
+        change.before,
+        replaced,
+        change.kept,
+        _entries_among(branch, replaced, change.kept),
+        change.after.estimate,
+    )
+
+
+def loss_of(
+    replacement: Replacement,
+    before: Sequence[Entry],
+    texts: Mapping[str, Texts],
+    rules: PlanRules,
+    restraints: Restraints = NO_RESTRAINTS,
+    project: str = "",
+) -> SummaryLoss:
+    """What a summary lost. `before` is the branch of `before_id`, root first; `texts` are those of `sources`."""
+    passages = list(passages_of(replacement.replaced, texts, project))
+    subjects = subjects_of(passages)
+    numbers = turn_numbers(before)
+    summary = replacement.summary
+    text = summary.text(texts[summary.source.id])
+    said = () if text == ENCRYPTED else (summary,)
+    still = Mentions(passages_of(said, texts, project)).of(subjects)
+    beside = Mentions(passages_of(replacement.kept, texts, project)).of(subjects)
+    plan = _plan(replacement, before, texts, rules, restraints)
+    return SummaryLoss(
+        replacement,
+        numbers,
+        turns_of(numbers, replacement.replaced, passages, texts),
+        text,
+        subjects,
+        still,
+        _either(subjects, still, beside),
+        None if plan is None else _judged(plan, replacement, subjects, texts, project),
+    )
+
+
+# ---- what was replaced -----------------------------------------------------------------------------------
+
+
+def _is_branch_summary(entry: Entry) -> bool:
+    return entry.role == Role.BRANCH_SUMMARY and not entry.empty
+
+
+def _said(messages: Iterable[Message]) -> tuple[Message, ...]:
+    return tuple(message for message in messages if message.role not in (Role.SYSTEM, Role.INJECTED))
+
+
+def _entries_among(branch: Sequence[Entry], replaced: Sequence[Message], kept: Sequence[Message]) -> int:
+    gone, left = ({message.entry.id for message in one} for one in (replaced, kept))
+    places = [place for place, entry in enumerate(branch) if entry.id in gone]
+    return sum(entry.id not in left for entry in branch[places[0] : places[-1] + 1]) if places else 0
+
+
+def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> Replacement | None:
+    """What a summary at the end of a branch says of the branch that was left: the one written to before it."""
+    summary = branch[-1]
+    written = tree.entries[: tree.position(summary.id)]
+    last = next((entry for entry in reversed(written) if not entry.is_beside), None)
+    after = reader.rebuild(branch)
+    message = next((message for message in after.messages if message.entry is summary), None)
+    if last is None or message is None:
+        return None
+    here = {entry.id for entry in branch}
+    left = tree.branch(last.id)
+    before = reader.rebuild(left)
+    replaced = _said(message for message in before.messages if message.entry.id not in here)
+    if not replaced:
+        return None
+    kept = _said(one for one in after.messages if one.entry is not summary)
+    return Replacement(
+        message, last.id, before, replaced, kept, _entries_among(left, replaced, kept), after.estimate
+    )
+
+
+# ---- the plan --------------------------------------------------------------------------------------------
+
+
+def _plan(
+    replacement: Replacement,
+    before: Sequence[Entry],
+    texts: Mapping[str, Texts],
+    rules: PlanRules,
+    restraints: Restraints,
+) -> DeletionStore | None:
+    """The plan that leaves as many tokens as the summary did, as far as the rules allow it."""
+    whole = prepare(before, texts, {}, rules, is_noise, replacement.before)
+    if whole is None or not whole.tokens:
+        return None
+    left = replacement.tokens_after - (replacement.tokens_before - whole.tokens)
+    if left >= whole.tokens:
+        return DeletionStore(whole, restraints)
+    best: DeletionStore | None = None
+    for share in _SHARES:
+        transcript = whole.with_ratio(max(_LEAST_RATIO, left * share / whole.tokens))
+        store = DeletionStore(transcript, restraints)
+        deque(drive(EmbeddedPlanner(transcript), Workbench(store)), maxlen=0)
+        if best is None or store.stats.tokens_after > best.stats.tokens_after:
+            best = store
+        if best.stats.tokens_after >= left * _SHARES[-1]:
+            break
+    return best
+
+
+def _judged(
+    plan: DeletionStore,
+    replacement: Replacement,
+    subjects: Subjects,
+    texts: Mapping[str, Texts],
+    project: str,
+) -> VerbatimPlan:
+    survivors = _survivors(replacement.before.messages, plan.targets)
+    gone = {message.entry.id for message in replacement.replaced}
+    rest = [message for message in survivors if message.entry.id in gone]
+    others = [message for message in survivors if message.entry.id not in gone]
+    still = Mentions(passages_of(rest, texts, project)).of(subjects)
+    elsewhere = Mentions(passages_of(others, texts, project)).of(subjects)
+    tokens = replacement.tokens_before - plan.stats.tokens_before + plan.stats.tokens_after
+    return VerbatimPlan(tokens, still, _either(subjects, still, elsewhere))
+
+
+def _survivors(messages: Iterable[Message], targets: Iterable[Target]) -> list[Message]:
+    hidden: dict[str, set[int | None]] = {}
+    for target in targets:
+        hidden.setdefault(target.entry_id, set()).add(target.block_index)
+    survivors = []
+    for message in messages:
+        gone = hidden.get(message.entry.id)
+        if gone is None:
+            survivors.append(message)
+        elif None not in gone:
+            blocks = tuple(block for block in message.blocks or () if block.index not in gone)
+            survivors.append(msgspec.structs.replace(message, blocks=blocks))
+    return survivors
+
+
+def _either(subjects: Subjects, one: Subjects, other: Subjects) -> Subjects:
+    """Those of the subjects that one of two has."""
+    both = {name: {*getattr(one, name), *getattr(other, name)} for name in MEASURES}
+    return subjects.only(lambda name, subject: subject in both[name])

@@ -1,0 +1,273 @@
+"""What a summary lost, on its page and in its report: bars, what is no longer mentioned, and turns beside the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import zip_longest
+from typing import Final
+
+from compaction_app.core.mentions import FREQUENT, MEASURES, Subject, Subjects
+from compaction_app.core.replaced_turns import FileTouch, ReplacedTurn
+from compaction_app.core.summary_loss import Replacement, SummaryLoss
+from compaction_app.display.shown_text import ShownText, TextSource, whole
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import tokens_of
+from sessions_app.sessionlog.jsjson import utf16_length
+from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.moments import moment_of
+
+from .service import loss_at
+
+SHOWN: Final = 22
+"""Names and paths that are shown at once."""
+LISTED: Final = 300
+"""Names and paths that are shown at most."""
+ERRORS_SHOWN: Final = 30
+MESSAGES_SHOWN: Final = 60
+TURNS_SHOWN: Final = 200
+FILES_SHOWN: Final = 4
+WORDS: Final = 160
+"""Characters of a lost message that are shown."""
+SUMMARY_SHOWN: Final = 60_000
+"""Characters of the summary that are shown."""
+_LABELS: Final = {
+    "paths": "Paths",
+    "names": f"Names, {FREQUENT} uses up",
+    "errors": "Error texts",
+    "messages": "Messages, verbatim",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBar:
+    """One measure as a bar: of all subjects, those that are still mentioned, and those only mentioned beside."""
+
+    label: str
+    total: int
+    still: int
+    beside: int
+
+    @property
+    def still_width(self) -> float:
+        return self._width(self.still)
+
+    @property
+    def width(self) -> float:
+        return self._width(self.still + self.beside)
+
+    def _width(self, part: int) -> float:
+        return round(100 * part / self.total, 1) if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LostItem:
+    """A subject that is no longer mentioned, with its place in the session."""
+
+    words: str
+    entry_id: str
+    uses: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostList:
+    """What is no longer mentioned of one measure: the first items, then those that are folded away."""
+
+    first: Sequence[LostItem]
+    rest: Sequence[LostItem]
+    total: int
+
+    @property
+    def items(self) -> list[LostItem]:
+        return [*self.first, *self.rest]
+
+    @property
+    def unlisted(self) -> int:
+        return self.total - len(self.first) - len(self.rest)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRow:
+    """A replaced turn: what the user said, and the files that were touched, with paths below the project's."""
+
+    turn: ReplacedTurn
+    tokens: int
+    when: datetime | None
+    files: str
+    more_files: int
+
+
+@dataclass(frozen=True, slots=True)
+class LossView:
+    """Everything that the page of a summary shows. Token counts are in the measure of `before`."""
+
+    entry_id: str
+    leaf_id: str
+    before_id: str
+    is_of_branch: bool
+    is_encrypted: bool
+    when: datetime | None
+    went_on: timedelta | None
+    """How long the session went on after it; None if that is not recorded, or it did not."""
+    model: str
+    window_percent: int | None
+    entries: int
+    before: ContextSize
+    """The size of the context before."""
+    after: ContextSize
+    tokens_replaced: int
+    bars: Sequence[HeldBar]
+    plan_bars: Sequence[HeldBar]
+    plan_tokens: int | None
+    plan_keep: float
+    """What the plan keeps, in percent of the tokens before."""
+    is_plan_larger: bool
+    """Whether what a plan must keep is more than the summary left."""
+    paths: LostList
+    names: LostList
+    errors: LostList
+    messages: LostList
+    turns: Sequence[TurnRow]
+    more_turns: int
+    kept: int
+    kept_from: str
+    """The first message that stayed beside the summary; empty if none did."""
+    text: str
+    shown: ShownText
+    """The text, rendered."""
+    left_out: int
+    characters: int
+    tokens: int
+    earlier: str
+    later: str
+
+    @property
+    def rows(self) -> list[tuple[HeldBar, HeldBar | None]]:
+        """Each measure with that of the plan, if there is one."""
+        return list(zip_longest(self.bars, self.plan_bars))
+
+    @property
+    def lost(self) -> list[tuple[str, LostList]]:
+        return [
+            ("Paths", self.paths),
+            ("Names", self.names),
+            ("Errors", self.errors),
+            ("Messages", self.messages),
+        ]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing that is counted was lost."""
+        return not any((self.paths.total, self.names.total, self.errors.total, self.messages.total))
+
+
+def view_loss(session: Session, entry_id: str = "") -> LossView:
+    """What a summary lost. Raises what `loss_at` raises."""
+    found = loss_at(session, entry_id)
+    loss, replacement = found.loss, found.loss.replacement
+    plan, summary, before = loss.plan, replacement.summary, found.before
+    when, ended = moment_of(summary.entry.timestamp), moment_of(found.last.timestamp)
+    text = loss.text[:SUMMARY_SHOWN]
+    lost = {measure: _lost(loss, measure, session.cwd) for measure in MEASURES}
+    return LossView(
+        entry_id=summary.entry.id,
+        leaf_id=found.leaf_id,
+        before_id=replacement.before_id,
+        is_of_branch=replacement.is_of_branch,
+        is_encrypted=loss.is_encrypted,
+        when=when,
+        went_on=ended - when if when is not None and ended is not None and ended > when else None,
+        model=found.model,
+        window_percent=round(100 * before.tokens / session.window) if session.window else None,
+        entries=replacement.entries,
+        before=before,
+        after=before.without(replacement.tokens_before - replacement.tokens_after),
+        tokens_replaced=before.of(replacement.tokens_replaced),
+        bars=_bars(loss.subjects, loss.still, loss.in_context),
+        plan_bars=_bars(loss.subjects, plan.still, plan.in_context) if plan is not None else (),
+        plan_tokens=before.of(plan.tokens_after) if plan is not None else None,
+        plan_keep=_keep(replacement),
+        is_plan_larger=plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
+        paths=lost["paths"],
+        names=lost["names"],
+        errors=lost["errors"],
+        messages=lost["messages"],
+        turns=_turn_rows(loss, before, session.cwd)[:TURNS_SHOWN],
+        more_turns=max(0, len(loss.turns) - TURNS_SHOWN),
+        kept=len(replacement.kept),
+        kept_from=replacement.kept[0].entry.id if replacement.kept else "",
+        text=text,
+        shown=whole(TextSource("text", text)),
+        left_out=max(0, len(loss.text) - SUMMARY_SHOWN),
+        characters=len(loss.text),
+        tokens=before.of(tokens_of(utf16_length(loss.text))),
+        earlier=found.earlier,
+        later=found.later,
+    )
+
+
+def _keep(replacement: Replacement) -> float:
+    share = replacement.tokens_after / max(1, replacement.tokens_before)
+    return min(99.9, max(0.1, round(100 * share, 1)))
+
+
+def _bars(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[HeldBar]:
+    return [
+        HeldBar(
+            _LABELS[measure],
+            len(getattr(subjects, measure)),
+            len(getattr(still, measure)),
+            len(getattr(in_context, measure)) - len(getattr(still, measure)),
+        )
+        for measure in MEASURES
+    ]
+
+
+_AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "messages": MESSAGES_SHOWN}
+
+
+def _lost(loss: SummaryLoss, measure: str, project: str) -> LostList:
+    gone = getattr(loss.lost, measure)
+    at_once = _AT_ONCE[measure]
+    shown = project if measure == "paths" else ""
+    items = [_item(subject, loss, shown) for subject in gone[: max(LISTED, at_once)]]
+    return LostList(items[:at_once], items[at_once:], len(gone))
+
+
+def _item(subject: Subject, loss: SummaryLoss, project: str) -> LostItem:
+    words = _short(subject.words, project)
+    words = words if len(words) <= WORDS else f"{words[:WORDS]}…"
+    return LostItem(words, subject.entry_id, subject.uses, loss.turn_numbers.get(subject.entry_id, 0))
+
+
+def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[TurnRow]:
+    shares = before.shares([turn.tokens for turn in loss.turns])
+    return [
+        TurnRow(
+            turn,
+            tokens,
+            moment_of(turn.timestamp),
+            _files(turn.files[:FILES_SHOWN], project),
+            max(0, len(turn.files) - FILES_SHOWN),
+        )
+        for turn, tokens in zip(loss.turns, shares, strict=True)
+    ]
+
+
+def _short(path: str, project: str) -> str:
+    """A path, below the session's directory without it."""
+    return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
+
+
+def _files(files: Iterable[FileTouch], project: str) -> str:
+    """The files with what was done to them: `edit src/a.py ×3, src/b.py`."""
+    words = []
+    tool = ""
+    for file in files:
+        path = _short(file.path, project)
+        named = path if file.tool == tool else f"{file.tool} {path}"
+        words.append(f"{named} ×{file.times}" if file.times > 1 else named)
+        tool = file.tool
+    return ", ".join(words)

@@ -1,0 +1,137 @@
+"""What a summary of an indexed session lost: computed once, and cached for the last few until the file changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from django.conf import settings
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.summary_loss import Replacement, SummaryLoss, loss_of, replacement_by, summaries_on
+from compaction_app.display.branches import BranchState, branch_state, leaf_below
+from compaction_app.display.entry_texts import texts_of
+from sessions_app.models import Session
+from sessions_app.sessionlog.context import Tally, model_of
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import Basis, ContextSize
+from sessions_app.storage.files import FileState
+
+CACHED: Final = 8
+
+
+class BranchSummary(NamedTuple):
+    """A summary of a branch with what it lost, and the summaries around it."""
+
+    loss: SummaryLoss
+    leaf_id: str
+    """Empty for the branch from which the agent continues."""
+    before: ContextSize
+    """The size of the context before it."""
+    model: str
+    """The model in use when it was written; empty if that is not recorded."""
+    last: Entry
+    """The last entry of the branch."""
+    earlier: str
+    """The summary before it on the branch; empty if there is none."""
+    later: str
+
+
+class _Key(NamedTuple):
+    """What must be unchanged for a cached result to be valid."""
+
+    session: int
+    file: FileState | None
+    reader: str
+    indexed_at: datetime | None
+    guard: str
+    entry_id: str
+
+
+_kept: dict[_Key, BranchSummary] = {}
+"""In order of use, the last used last."""
+_keeping = threading.Lock()
+
+
+def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
+    """What the summary with this id lost; without an id, the newest one of the branch that the agent continues.
+
+    Raises BadInput `unknown_entry` and `not_a_summary`, and what reading the session raises.
+    """
+    key = _Key(
+        session.pk,
+        session.agent.state(session.real_path()),
+        session.reader_choice,
+        session.indexed_at,
+        settings.REDLINE.thinking_guard,
+        entry_id,
+    )
+    with _keeping:
+        found = _kept.pop(key, None)
+    if found is None:
+        found = _work_out(session, entry_id)
+    with _keeping:
+        _kept[key] = found
+        while len(_kept) > CACHED:
+            del _kept[next(iter(_kept))]
+    return found
+
+
+def forget_losses() -> None:
+    """Empty the cache."""
+    with _keeping:
+        _kept.clear()
+
+
+def _work_out(session: Session, entry_id: str) -> BranchSummary:
+    leaf_id = leaf_below(session, entry_id) if entry_id else ""
+    state = branch_state(session, leaf_id)
+    summaries = [entry.id for entry in summaries_on(state.branch, state.reading.reader)]
+    if not entry_id and not summaries:
+        raise BadInput("not_a_summary", "No summary has replaced anything on this branch.")
+    entry_id = entry_id or summaries[-1]
+    loss = _loss(session, state, entry_id)
+    summary = loss.replacement.summary.entry
+    place = summaries.index(summary.id) if summary.id in summaries else 0
+    before = state.tree.branch(loss.replacement.before_id)
+    model = summary.model or model_of(before)
+    return BranchSummary(
+        loss,
+        leaf_id,
+        _size(session, state, loss.replacement, before),
+        model[1] if model is not None else "",
+        state.branch[-1],
+        summaries[place - 1] if place else "",
+        summaries[place + 1] if place + 1 < len(summaries) else "",
+    )
+
+
+def _size(
+    session: Session, state: BranchState, replacement: Replacement, before: Sequence[Entry]
+) -> ContextSize:
+    """The size of the context before; without a report of it, in the measure of the session's context."""
+    tally = Tally.of(replacement.before, before, state.reading.reader.rebuild, session.inherited_measure)
+    now = session.context_size
+    if tally.wants_sample and now is not None:
+        return ContextSize(now.of(replacement.tokens_before), Basis.ABOUT, now.ratio)
+    return tally.size
+
+
+def _loss(session: Session, state: BranchState, entry_id: str) -> SummaryLoss:
+    replacement = replacement_by(state.tree, state.branch, entry_id, state.reading.reader)
+    if replacement is None:
+        raise BadInput(
+            "not_a_summary",
+            f"Entry {entry_id} is not a summary that replaced something as this session is read.",
+        )
+    return loss_of(
+        replacement,
+        state.tree.branch(replacement.before_id),
+        texts_of(session, replacement.sources),
+        state.reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        session.cwd,
+    )

@@ -1,0 +1,46 @@
+"""The page of what a summary lost, and the same as a report that needs nothing else."""
+
+from __future__ import annotations
+
+import re
+
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from compaction_app.lookups import known_session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.web.error_handlers import status_of
+
+from .presenter import view_loss
+
+
+@require_safe
+def lost(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """What a summary replaced, beside it, and what of that is still mentioned; by default the newest summary."""
+    return _show(request, root, path, "losses/lost.html")
+
+
+@require_safe
+def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """The same as a file: one page without scripts, pictures or anything else from elsewhere."""
+    answer = _show(request, root, path, "losses/report.html")
+    if answer.status_code == 200:
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{path.rsplit('/', 1)[-1]}-lost")[:120]
+        answer["Content-Disposition"] = f'attachment; filename="{name}.html"'
+    return answer
+
+
+def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResponse:
+    session = known_session(root, path)
+    view, fault = None, None
+    try:
+        view = view_loss(session, request.GET.get("entry", ""))
+    except RedlineError as failure:
+        if isinstance(failure, BadInput) and failure.code == "unknown_entry":
+            raise Http404(failure.message) from failure
+        fault = failure
+    context = {"session": session, "view": view, "fault": fault, "here": "sessions"}
+    if view is None:
+        return render(request, "losses/lost.html", context, status=status_of(fault))
+    return render(request, template, context)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.mentions import MEASURES, Subjects
+from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
+from sessions_app.agents.base import Reading
+from sessions_app.cli import RedlineCommand, one_line, plural, printable
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("SUMMARY"),
+    Column("WHEN"),
+    Column("KEPT BY", style="cyan"),
+    Column("TOKENS", right=True),
+    *(Column(measure.upper(), right=True) for measure in MEASURES),
+)
+WIDTH: Final = 110
+"""Characters of something lost that are shown."""
+
+
+class Command(RedlineCommand):
+    help = (
+        "Show what the summaries of a branch lost: how many paths, frequent names, error texts and user messages of "
+        "what each replaced it still mentions, and how many a verbatim plan of its size would have kept."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--entry", default="", metavar="ID", help="one summary, with everything that it lost"
+        )
+        parser.add_argument(
+            "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
+        )
+        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
+        branch = loaded.tree.branch(options["leaf"] or loaded.leaf_id)
+        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        summaries = summaries_on(branch, reading.reader)
+        if options["entry"]:
+            summaries = [summary for summary in summaries if summary.id == options["entry"]]
+            if not summaries:
+                raise BadInput(
+                    "not_a_summary",
+                    f"Entry {options['entry']} is not a summary that replaced something on this branch, as it is read. "
+                    "Without --entry, all of them are listed.",
+                )
+        losses = [
+            loss for summary in summaries if (loss := _loss(loaded, branch, reading, summary.id)) is not None
+        ]
+        self.show_json({"reader": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]})
+        if losses:
+            self.say_all(self.screen.table(COLUMNS, [row for loss in losses for row in _rows(loss)]))
+        if options["entry"]:
+            self.say_all(line for loss in losses for line in _lost_lines(loss))
+        else:
+            self.say(f"{len(losses)} {'summary' if len(losses) == 1 else 'summaries'} on this branch.")
+        return None
+
+
+def _loss(loaded: LoadedSession, branch: list[Entry], reading: Reading, entry_id: str) -> SummaryLoss | None:
+    replacement = replacement_by(loaded.tree, branch, entry_id, reading.reader)
+    if replacement is None:
+        return None
+    return loss_of(
+        replacement,
+        loaded.tree.branch(replacement.before_id),
+        loaded.texts(replacement.sources),
+        reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        loaded.log.cwd,
+    )
+
+
+def _rows(loss: SummaryLoss) -> Iterator[list[str]]:
+    replacement = loss.replacement
+    entry = replacement.summary.entry
+    first = [printable(entry.id), printable(entry.timestamp)]
+    yield [*first, "summary", str(replacement.tokens_after), *_held(loss, loss.still)]
+    yield ["", "", "and what stayed beside it", "", *_held(loss, loss.in_context)]
+    if loss.plan is not None:
+        yield ["", "", "a verbatim plan", str(loss.plan.tokens_after), *_held(loss, loss.plan.still)]
+
+
+def _held(loss: SummaryLoss, held: Subjects) -> list[str]:
+    numbers = ((len(getattr(held, name)), len(getattr(loss.subjects, name))) for name in MEASURES)
+    return [f"{still} of {total}" for still, total in numbers]
+
+
+def _lost_lines(loss: SummaryLoss) -> Iterator[str]:
+    for measure in MEASURES:
+        subjects = getattr(loss.lost, measure)
+        yield ""
+        yield f"{plural(len(subjects), measure.removesuffix('s'))} no longer mentioned:"
+        for subject in subjects:
+            yield f"  {one_line(subject.words, WIDTH)}  ({subject.uses}, {printable(subject.entry_id)})"
+
+
+def _loss_json(loss: SummaryLoss) -> dict[str, Any]:
+    replacement, plan = loss.replacement, loss.plan
+    return {
+        "entryId": replacement.summary.entry.id,
+        "timestamp": replacement.summary.entry.timestamp,
+        "beforeId": replacement.before_id,
+        "entries": replacement.entries,
+        "tokensBefore": replacement.tokens_before,
+        "tokensAfter": replacement.tokens_after,
+        "isEncrypted": loss.is_encrypted,
+        "total": _counts(loss.subjects),
+        "summary": _counts(loss.still),
+        "withWhatStayed": _counts(loss.in_context),
+        "verbatimPlan": (
+            {"tokensAfter": plan.tokens_after, **_counts(plan.still)} if plan is not None else None
+        ),
+        "lost": {
+            measure: [
+                {"text": subject.words, "entryId": subject.entry_id, "uses": subject.uses}
+                for subject in getattr(loss.lost, measure)
+            ]
+            for measure in MEASURES
+        },
+    }
+
+
+def _counts(subjects: Subjects) -> dict[str, int]:
+    return {measure: len(getattr(subjects, measure)) for measure in MEASURES}

@@ -1,0 +1,291 @@
+"""What passages mention, and what of it others still mention: each rule, and what holds for all passages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.core.mentions import (
+    ERROR_LENGTH,
+    FREQUENT,
+    MEASURES,
+    Mentions,
+    Passage,
+    Subjects,
+    passages_of,
+    subjects_of,
+)
+from sessions_app.sessionlog.context import keep
+from sessions_app.sessionlog.entries import Role
+from tests.factories import (
+    assistant,
+    bash,
+    branch_and_texts,
+    call,
+    chain,
+    image,
+    session_bytes,
+    text,
+    thinking,
+    user,
+)
+
+
+def recorded(*messages: dict[str, object], project: str = "") -> list[Passage]:
+    """The passages of a session with these messages."""
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)))
+    found = [message for message in map(keep, branch) if message is not None]
+    return list(passages_of(found, texts, project))
+
+
+def said(*words: str, role: str = Role.ASSISTANT, failed: bool = False) -> list[Passage]:
+    return [Passage(f"e{number}", role, one, failed) for number, one in enumerate(words, 1)]
+
+
+def words_of(subjects: Subjects, measure: str) -> list[str]:
+    return [subject.words for subject in getattr(subjects, measure)]
+
+
+def names_in(*texts: str) -> list[str]:
+    """The names in a text that stands in enough passages."""
+    return words_of(subjects_of(said(*texts) * FREQUENT), "names")
+
+
+def errors_in(output: str, *, failed: bool = True) -> list[str]:
+    return words_of(subjects_of(said(output, role=Role.TOOL_RESULT, failed=failed)), "errors")
+
+
+def touched(*calls: dict[str, object]) -> Subjects:
+    return subjects_of(recorded(assistant(*calls)))
+
+
+# ---- passages --------------------------------------------------------------------------------------------
+
+
+def test_each_block_is_a_passage_of_its_entry() -> None:
+    found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
+    assert [(one.entry_id, one.role, one.text) for one in found] == [
+        ("e1", Role.USER, "go"),
+        ("e2", Role.ASSISTANT, "hm"),
+        ("e2", Role.ASSISTANT, "done"),
+        ("e3", Role.COMMAND, "Ran ls\na.py"),
+    ]
+
+
+def test_a_call_says_the_values_of_its_arguments_and_not_their_names() -> None:
+    (found,) = recorded(assistant(call("c1", "edit", oldText="a\tb", edits=[{"newText": "c"}], limit=7)))
+    assert (found.text, found.tool) == ("a\tb\nc", "edit")
+
+
+def test_what_an_agent_adds_by_itself_is_no_passage() -> None:
+    found = recorded({"role": "system", "content": "You are."}, user("go"))
+    assert found == [Passage("e2", Role.USER, "go")]
+
+
+# ---- paths -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("argument", ["path", "file_path", "filePath", "notebook_path"])
+def test_the_file_that_a_call_names_is_a_path(argument: str) -> None:
+    assert words_of(touched(call("c1", "read", **{argument: "/src/a.py"})), "paths") == ["/src/a.py"]
+
+
+def test_the_files_of_a_patch_are_paths() -> None:
+    patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n*** Add File: c.py\n*** Delete File: d.py\n"
+    assert words_of(touched(call("c1", "apply_patch", input=patch)), "paths") == [
+        "a.py",
+        "b.py",
+        "c.py",
+        "d.py",
+    ]
+
+
+def test_one_file_is_one_path_however_it_is_written() -> None:
+    blocks = [call(f"c{number}", path=path) for number, path in enumerate(["/p/a.py", "a.py", "./x/../a.py"])]
+    (found,) = subjects_of(recorded(assistant(*blocks), project="/p")).paths
+    assert (found.words, found.uses) == ("/p/a.py", 3)
+
+
+@pytest.mark.parametrize("path", ["", "  ", ".", "/", "/p", "a\nb", "x" * 1_001, 7])
+def test_what_names_no_file_is_no_path(path: object) -> None:
+    assert subjects_of(recorded(assistant(call("c1", path=path)), project="/p")).paths == ()
+
+
+@pytest.mark.parametrize(
+    ("paths", "mention", "expected"),
+    [
+        (["/p/src/main.ts"], "see main.ts", ["/p/src/main.ts"]),
+        (["/p/src/main.ts"], "see `src/main.ts:12`.", ["/p/src/main.ts"]),
+        (["/p/src/main.ts"], "it is in /p/src/main.ts.", ["/p/src/main.ts"]),
+        (["/p/src/main.ts"], "domain.ts", []),
+        (["/p/src/main.ts"], "main.tsx", []),
+        (["/p/a/index.ts", "/p/b/index.ts"], "index.ts", []),
+        (["/p/a/index.ts", "/p/b/index.ts"], "b/index.ts", ["/p/b/index.ts"]),
+        (
+            ["/p/a/index.ts", "/p/b/index.ts"],
+            "/p/a/index.ts and b/index.ts",
+            ["/p/a/index.ts", "/p/b/index.ts"],
+        ),
+        (["/a.ts", "/p/a.ts"], "/a.ts", ["/a.ts"]),
+    ],
+)
+def test_a_path_is_mentioned_by_its_shortest_distinct_ending(
+    paths: Sequence[str], mention: str, expected: Sequence[str]
+) -> None:
+    found = touched(*(call(f"c{number}", path=path) for number, path in enumerate(paths)))
+    assert words_of(Mentions(said(mention)).of(found), "paths") == expected
+
+
+def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it() -> None:
+    found = touched(call("c1", path="/p/my notes.md"))
+    later = recorded(assistant(call("c2", path="/p/my notes.md")))
+    assert Mentions(later).of(found).paths == found.paths
+
+
+# ---- names -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["readFile", "ReadFile", "read_file", "_readFile", "utf8Text", "MAX_SIZE"])
+def test_an_identifier_with_a_capital_or_an_underscore_inside_is_a_name(name: str) -> None:
+    assert names_in(f"call {name}(7)") == [name]
+
+
+@pytest.mark.parametrize(
+    "word", ["readfile", "Read", "READ", "--noEmit", "x-noEmit", "_read", "9aB", "a" * 80 + "B"]
+)
+def test_other_words_are_no_names(word: str) -> None:
+    assert names_in(f"the word {word} here") == []
+
+
+def test_a_name_counts_once_for_each_passage() -> None:
+    few = said(*["readFile readFile"] * (FREQUENT - 1))
+    assert subjects_of(few).names == ()
+    (found,) = subjects_of([*few, Passage("e9", Role.USER, "readFile")]).names
+    assert (found.words, found.entry_id, found.uses) == ("readFile", "e1", FREQUENT)
+
+
+def test_the_names_with_the_most_uses_come_first() -> None:
+    passages = said(*["aB cD"] * FREQUENT, "cD", "bA", *["bA"] * (FREQUENT - 1))
+    assert words_of(subjects_of(passages), "names") == ["cD", "aB", "bA"]
+
+
+@pytest.mark.parametrize(
+    ("mention", "expected"), [("readFile", 1), ("(readFile)", 1), ("readFiles", 0), ("myreadFile", 0)]
+)
+def test_a_name_is_mentioned_as_a_whole_word(mention: str, expected: int) -> None:
+    found = subjects_of(said(*["readFile"] * FREQUENT))
+    assert len(Mentions(said(mention)).of(found).names) == expected
+
+
+# ---- errors ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("src/a.ts(16,58): error TS2305: no such member", "error TS2305: no such member"),
+        ("a.c:3:9: error: expected ';'", "error: expected ';'"),
+        ("a.py:3: Error: bad", "Error: bad"),
+        ("error[E0308]: mismatched types", "error[E0308]: mismatched types"),
+        ("  ValueError:  too   far", "ValueError: too far"),
+        ("E   json.JSONDecodeError: empty", "json.JSONDecodeError: empty"),
+        ("fatal: not a git repository", "fatal: not a git repository"),
+        ("fatal error: a.h not found", "fatal error: a.h not found"),
+        ("java.io.IOException: closed", "java.io.IOException: closed"),
+        ("panic: nil map", "panic: nil map"),
+    ],
+)
+def test_a_line_of_a_failed_result_that_begins_with_an_error_is_one(line: str, expected: str) -> None:
+    assert errors_in(f"before\n{line}\nafter") == [expected]
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["npm error code 2", "an error: no", "error:", "errors: 3", "const error: string = 7", "terror: x"],
+)
+def test_other_lines_are_no_errors(line: str) -> None:
+    assert errors_in(line) == []
+
+
+@pytest.mark.parametrize(
+    "output", ["Process exited with code 1\nfatal: x", "fatal: x\nExit code: 2", 'exit_code":1 \nfatal: x']
+)
+def test_a_command_that_reports_its_failure_has_failed(output: str) -> None:
+    assert errors_in(output, failed=False) == ["fatal: x"]
+
+
+@pytest.mark.parametrize("output", ["fatal: x", "fatal: x\nexit code: 0"])
+def test_what_did_not_fail_has_no_errors(output: str) -> None:
+    assert errors_in(output, failed=False) == []
+    assert subjects_of(said("fatal: x", failed=True)).errors == ()
+
+
+def test_an_error_counts_each_time_and_is_cut() -> None:
+    passages = said("error: a\nerror: a", f"error: {'b' * 400}", role=Role.TOOL_RESULT, failed=True)
+    first, second = subjects_of(passages).errors
+    assert (first.words, first.uses, len(second.words)) == ("error: a", 2, ERROR_LENGTH)
+
+
+# ---- messages --------------------------------------------------------------------------------------------
+
+
+def test_messages_are_what_the_user_said_in_order() -> None:
+    passages = said("b\n c", "a", "/clear", " ", role=Role.USER) + said("x")
+    assert words_of(subjects_of(passages), "messages") == ["b c", "a"]
+
+
+@pytest.mark.parametrize(
+    ("mention", "expected"),
+    [("He said: fix\nthe  loop.", 1), ("prefix the loop", 0), ("fix the loops", 0), ("Fix the loop", 0)],
+)
+def test_a_message_is_mentioned_word_for_word(mention: str, expected: int) -> None:
+    found = subjects_of(said("fix the loop", role=Role.USER))
+    assert len(Mentions(said(mention)).of(found).messages) == expected
+
+
+def test_a_message_may_stand_after_a_part_of_a_longer_word() -> None:
+    found = subjects_of(said("go", role=Role.USER))
+    assert Mentions(said("gone, then go")).of(found).messages == found.messages
+
+
+# ---- all of them -----------------------------------------------------------------------------------------
+
+WORDS = st.sampled_from(
+    ["readFile", "a_b", "main.ts", "src/main.ts", "error: bad", "go on", "\n", " ", "x", "💥"]
+)
+PASSAGES = st.lists(
+    st.builds(
+        Passage,
+        st.sampled_from(["e1", "e2"]),
+        st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL_RESULT]),
+        st.lists(WORDS, max_size=6).map(" ".join),
+        st.booleans(),
+        st.just("read"),
+        st.lists(st.sampled_from(["/p/src/main.ts", "/p/lib/main.ts", "/p/b.ts"]), max_size=2).map(tuple),
+    ),
+    max_size=12,
+)
+
+
+@given(PASSAGES)
+def test_passages_mention_everything_of_themselves(passages: list[Passage]) -> None:
+    found = subjects_of(passages)
+    assert Mentions(passages).of(found) == found
+
+
+@given(PASSAGES, PASSAGES)
+def test_more_passages_mention_no_less(passages: list[Passage], more: list[Passage]) -> None:
+    found = subjects_of(passages)
+    few, all_of_them = Mentions(more[:3]).of(found), Mentions(more).of(found)
+    for measure in MEASURES:
+        assert (
+            set(getattr(few, measure)) <= set(getattr(all_of_them, measure)) <= set(getattr(found, measure))
+        )
+
+
+@given(PASSAGES)
+def test_nothing_mentions_nothing(passages: list[Passage]) -> None:
+    assert Mentions(()).of(subjects_of(passages)) == Subjects()

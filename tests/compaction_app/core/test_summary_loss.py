@@ -1,0 +1,378 @@
+"""What a summary replaced, and what of that is still mentioned: for the summaries of each agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.core.mentions import MEASURES, Subjects
+from compaction_app.core.summary_loss import SummaryLoss, is_summary, loss_of, replacement_by, summaries_on
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.entries import ENCRYPTED, Role
+from sessions_app.storage.session_loader import load_session
+from tests.claude_sessions import ClaudeSession
+from tests.claude_sessions import call as claude_call
+from tests.claude_sessions import text as claude_text
+from tests.factories import (
+    assistant,
+    branch_of,
+    branch_summary,
+    call,
+    chain,
+    context_edit,
+    message,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    verbatim_compaction,
+)
+from tests.opencode_stores import OpenCodeStore, tool
+from tests.paths import corpus
+from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.agents.codex.rollouts import Rollout
+
+ERROR = "src/a.py:3: error: readFile is not defined"
+TALK = (
+    user("Mend the parser."),
+    assistant(text("readFile is broken, parseLine too."), call("c1", path="/home/dev/project/src/a.py")),
+    result("c1", ERROR, error=True),
+    *(assistant(text(f"readFile and parseLine, try {number}")) for number in range(4)),
+    user("Go on with the lexer."),
+    assistant(text("parseLine is mended.")),
+)
+"""e1 to e9: two turns, one path, one error, and two names."""
+
+
+def write(directory: Path, *recorded: Any) -> Path:
+    path = directory / "a.jsonl"
+    path.write_bytes(session_bytes(recorded))
+    return path
+
+
+def losses(path: Path, reader: str = "") -> list[SummaryLoss]:
+    """What each summary of a session lost."""
+    loaded = load_session(path)
+    reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, reader)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    found = []
+    for summary in summaries_on(branch, reading.reader):
+        replacement = replacement_by(loaded.tree, branch, summary.id, reading.reader)
+        assert replacement is not None
+        before = loaded.tree.branch(replacement.before_id)
+        texts = loaded.texts(replacement.sources)
+        found.append(loss_of(replacement, before, texts, reading.rules(), project=loaded.log.cwd))
+    return found
+
+
+def words(subjects: Subjects) -> list[list[str]]:
+    return [[subject.words for subject in getattr(subjects, measure)] for measure in MEASURES]
+
+
+def counts(subjects: Subjects) -> list[int]:
+    return [len(found) for found in words(subjects)]
+
+
+def replaced_ids(loss: SummaryLoss) -> list[str]:
+    return [one.entry.id for one in loss.replacement.replaced]
+
+
+# ---- what a summary of pi's lost -------------------------------------------------------------------------
+
+
+def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*TALK, summary_compaction("readFile in a.py is mended.", "e8"), user("on")))
+    (loss,) = losses(path, "pi")
+    assert words(loss.subjects) == [
+        ["/home/dev/project/src/a.py"],
+        ["readFile", "parseLine"],
+        ["error: readFile is not defined"],
+        ["Mend the parser."],
+    ]
+    assert words(loss.still) == [["/home/dev/project/src/a.py"], ["readFile"], [], []]
+    assert words(loss.in_context) == [["/home/dev/project/src/a.py"], ["readFile", "parseLine"], [], []]
+    assert words(loss.lost) == [[], [], ["error: readFile is not defined"], ["Mend the parser."]]
+    assert loss.text == "readFile in a.py is mended."
+
+
+def test_what_was_replaced_and_what_stayed(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e8"), user("on")))
+    (loss,) = losses(path, "pi")
+    found = loss.replacement
+    assert replaced_ids(loss) == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
+    assert [one.entry.id for one in found.kept] == ["e8", "e9"]
+    assert (found.before_id, found.entries, found.is_of_branch) == ("e9", 7, False)
+    assert found.tokens_before == found.tokens_replaced + sum(one.tokens for one in found.kept)
+    assert found.tokens_after == found.summary.tokens + sum(one.tokens for one in found.kept)
+
+
+def test_entries_between_the_replaced_messages_count_too(tmp_path: Path) -> None:
+    note = {"type": "thinking_level_change", "thinkingLevel": "high"}
+    path = write(tmp_path, *chain(note, user("go"), note, assistant(text("done")), note, user("on"),
+                                  summary_compaction("so far", "e6")))  # fmt: skip
+    (loss,) = losses(path, "pi")
+    assert (len(loss.replacement.replaced), loss.replacement.entries) == (2, 3)
+
+
+def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Path) -> None:
+    talk = (
+        *TALK,
+        assistant(
+            call("c2", "edit", path="src/a.py"), call("c3", "edit", path="src/a.py"), call("c4", path="b")
+        ),
+    )
+    path = write(tmp_path, *chain(*talk, summary_compaction("so far", None), user("on")))
+    (loss,) = losses(path, "pi")
+    first, second = loss.turns
+    assert (first.number, first.entry_id, first.words, first.messages) == (1, "e1", "Mend the parser.", 7)
+    assert first.files == (("read", "/home/dev/project/src/a.py", 1),)
+    assert (second.number, second.entry_id, second.words, second.messages) == (
+        2,
+        "e8",
+        "Go on with the lexer.",
+        3,
+    )
+    assert second.files == (
+        ("edit", "/home/dev/project/src/a.py", 2),
+        ("read", "/home/dev/project/b", 1),
+    )
+    assert first.tokens + second.tokens == loss.replacement.tokens_replaced
+    assert loss.turn_numbers["e9"] == 2
+
+
+def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
+    talk = (*TALK, summary_compaction("alphaOne", "e8"), user("on"), summary_compaction("betaTwo", "e11"))
+    first, second = losses(write(tmp_path, *chain(*talk)), "pi")
+    assert (first.text, second.text) == ("alphaOne", "betaTwo")
+    assert replaced_ids(second) == ["e10", "e8", "e9"]
+    assert [turn.number for turn in second.turns] == [2]
+
+
+def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path: Path) -> None:
+    edited = context_edit("e4", {"content": [text("nothing")]})
+    path = write(tmp_path, *chain(*TALK, edited, summary_compaction("so far", None)))
+    (loss,) = losses(path, "pi")
+    uses = {name.words: name.uses for name in loss.subjects.names}
+    assert uses == {"parseLine": 5, "readFile": 5}
+
+
+def test_an_entry_that_replaced_nothing_has_no_page(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e1")))
+    assert losses(path, "pi") == []
+    loaded = load_session(path)
+    reader = reading_of(loaded.path, loaded.log.entries, loaded.log.state, "pi").reader
+    branch = loaded.tree.branch(loaded.leaf_id)
+    for entry_id in ("e10", "e1", "nowhere"):
+        assert replacement_by(loaded.tree, branch, entry_id, reader) is None
+
+
+def test_a_summary_that_the_reader_ignores_replaced_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e8")))
+    assert losses(path, "atomic-0.8") == []
+
+
+def test_which_entries_are_summaries() -> None:
+    recorded = chain(
+        user("go"), summary_compaction("so far", "e1"), branch_summary("left"), branch_summary("")
+    )
+    assert [is_summary(entry) for entry in branch_of(recorded)] == [False, True, True, False]
+
+
+# ---- the verbatim plan -----------------------------------------------------------------------------------
+
+
+def long_talk() -> tuple[dict[str, Any], ...]:
+    return tuple(
+        one
+        for turn in range(12)
+        for one in (
+            user(f"Do step {turn}."),
+            assistant(text(f"nameOf{turn} " * 5), call(f"c{turn}", path=f"/p/f{turn}.py")),
+            result(f"c{turn}", "x" * 2_000),
+        )
+    )
+
+
+def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*long_talk(), summary_compaction("word " * 900, "e34")))
+    (loss,) = losses(path, "pi")
+    assert loss.plan is not None
+    assert (
+        0.8 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
+    )
+    assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
+    assert counts(loss.plan.still) <= counts(loss.plan.in_context)
+    assert len(loss.still.messages) == 0
+
+
+def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path: Path) -> None:
+    asked = [user(f"{number} " * 400) for number in range(4)]
+    path = write(tmp_path, *chain(*asked, assistant(text("y" * 400)), summary_compaction("s", None)))
+    (loss,) = losses(path, "pi")
+    assert loss.plan is not None
+    assert loss.plan.tokens_after > 10 * loss.replacement.tokens_after
+    assert counts(loss.plan.still) == counts(loss.subjects)
+
+
+def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(*TALK, summary_compaction("z" * 4_000, "e8")))
+    (loss,) = losses(path, "pi")
+    assert loss.plan is not None
+    assert loss.plan.still == loss.subjects
+    assert loss.plan.tokens_after == loss.replacement.tokens_before
+
+
+def test_too_little_to_plan_is_no_plan(tmp_path: Path) -> None:
+    path = write(tmp_path, *chain(user("go"), summary_compaction("so far", None)))
+    (loss,) = losses(path, "pi")
+    assert loss.plan is None
+
+
+# ---- other agents ----------------------------------------------------------------------------------------
+
+
+def test_a_summary_of_claude_codes(tmp_path: Path) -> None:
+    session = ClaudeSession()
+    session.user("Mend the parser.")
+    session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)), claude_call("t1"))
+    session.result("t1", [{"type": "text", "text": ERROR}], is_error=True)
+    session.reply("m2", claude_text("It is done."))
+    session.boundary()
+    summary = session.user("The summary says: Mend the parser.", isCompactSummary=True)
+    session.user("Go on.")
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(session.content)
+    (loss,) = losses(path)
+    assert loss.replacement.summary.entry.id == summary
+    assert words(loss.subjects)[1:] == [["readFile"], [], ["Mend the parser."]]
+    assert counts(loss.still) == [0, 0, 0, 1]
+    assert loss.replacement.kept == ()
+
+
+def test_what_claude_code_keeps_beside_its_summary(tmp_path: Path) -> None:
+    session = ClaudeSession()
+    session.user("Mend the parser.")
+    session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
+    kept = [session.user("Now readFile."), *session.reply("m2", claude_text("It is done."))]
+    session.boundary(*kept)
+    session.user("so far", isCompactSummary=True)
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(session.content)
+    (loss,) = losses(path)
+    assert [one.entry.id for one in loss.replacement.kept] == kept
+    assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [0, 1, 0, 0])
+    assert words(loss.lost) == [[], [], [], ["Mend the parser."]]
+
+
+def codex_turns() -> list[rollouts.Item]:
+    return [
+        rollouts.meta(),
+        rollouts.environment(),
+        rollouts.user("Mend the parser."),
+        *(rollouts.answer(f"readFile {number}") for number in range(5)),
+        rollouts.call("c1", "apply_patch", input="*** Begin Patch\n*** Update File: src/a.rs\n"),
+        rollouts.output("c1", "Exit code: 1\nOutput:\nerror[E0308]: mismatched types"),
+        rollouts.answer("It is done."),
+    ]
+
+
+def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
+    said = "Summary: the file a.rs does not compile."
+    compacted = rollouts.compacted(rollouts.user("Mend the parser."), rollouts.user(said), message=said)
+    path = Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path)
+    (loss,) = losses(path)
+    assert (loss.text, loss.is_encrypted) == (said, False)
+    assert words(loss.subjects) == [["/work/src/a.rs"], ["readFile"], ["error[E0308]: mismatched types"], []]
+    assert counts(loss.still) == [1, 0, 0, 0]
+    assert [one.role for one in loss.replacement.kept] == [Role.USER]
+
+
+def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
+    opaque = {"type": "compaction", "encrypted_content": "readFile"}
+    compacted = rollouts.compacted(rollouts.user("Mend the parser."), opaque)
+    path = Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path)
+    (loss,) = losses(path)
+    assert (loss.text, loss.is_encrypted) == (ENCRYPTED, True)
+    assert counts(loss.still) == [0, 0, 0, 0]
+    assert counts(loss.subjects) == [1, 1, 1, 0]
+
+
+def test_a_summary_of_an_older_codexs(tmp_path: Path) -> None:
+    path = Rollout(*codex_turns(), rollouts.summarised("So far: src/a.rs."), rollouts.user("Go on.")).save(
+        tmp_path
+    )
+    (loss,) = losses(path)
+    assert loss.text.endswith("So far: src/a.rs.")
+    assert counts(loss.still)[0] == 1
+
+
+def test_a_summary_of_opencodes(tmp_path: Path) -> None:
+    store = OpenCodeStore(tmp_path)
+    path = store.session()
+    store.user("Mend the parser.")
+    for number in range(5):
+        store.assistant(f"readFile {number}")
+    store.assistant(tool("c1", status="error", error="Error: readFile is gone"))
+    asked = store.user({"type": "compaction", "auto": False})
+    store.assistant("So far: readFile.", parentID=asked, summary=True, mode="compaction")
+    store.user("Go on.")
+    (loss,) = losses(path)
+    assert loss.text == "So far: readFile."
+    assert words(loss.subjects)[1:] == [["readFile"], ["Error: readFile is gone"], ["Mend the parser."]]
+    assert counts(loss.still) == [0, 1, 0, 0]
+
+
+def test_lines_that_atomic_kept_mention_themselves(tmp_path: Path) -> None:
+    path = write(
+        tmp_path, *chain(*TALK, verbatim_compaction("[User]: Mend the parser.\nreadFile", "e8"), user("on"))
+    )
+    (loss,) = losses(path, "atomic-0.9")
+    assert counts(loss.still) == [0, 1, 0, 1]
+
+
+# ---- summaries of other branches -------------------------------------------------------------------------
+
+
+def left_branch(summary: str) -> list[dict[str, Any]]:
+    """e1 and e2, a branch of e3 to e8 that was left, and its summary s1 after e2."""
+    recorded = chain(user("go"), assistant(text("yes")), user("Try it."), *TALK[3:7], assistant(text("no")))
+    return [
+        *recorded,
+        message("s1", "e2", {}) | branch_summary(summary),
+        message("e9", "s1", user("Another way.")),
+    ]
+
+
+def test_a_summary_of_a_branch_that_was_left(tmp_path: Path) -> None:
+    path = write(tmp_path, *left_branch("readFile was tried."))
+    (loss,) = losses(path, "pi")
+    found = loss.replacement
+    assert (found.is_of_branch, found.before_id, found.entries) == (True, "e8", 6)
+    assert replaced_ids(loss) == ["e3", "e4", "e5", "e6", "e7", "e8"]
+    assert [one.entry.id for one in found.kept] == ["e1", "e2"]
+    assert words(loss.subjects)[3] == ["Try it."]
+
+
+def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path: Path) -> None:
+    assert losses(write(tmp_path, *left_branch("")), "pi") == []
+
+
+# ---- real sessions ---------------------------------------------------------------------------------------
+
+
+def test_the_figures_of_a_real_session() -> None:
+    directory = corpus()
+    if directory is None:
+        pytest.skip("there are no real sessions here")
+    first, second = losses(directory / "pi" / "before-compaction.v3.jsonl", "pi")
+    assert (first.replacement.entries, second.replacement.entries) == (292, 258)
+    assert counts(first.subjects) == [11, 165, 2, 11]
+    assert counts(first.still) == [9, 35, 0, 0]
+    assert first.plan is not None
+    paths, names, errors, messages = counts(first.plan.still)
+    assert (paths, errors, messages) == (10, 2, 11)
+    assert names > 2 * len(first.still.names)
+    assert first.plan.tokens_after <= 1.01 * first.replacement.tokens_after

@@ -1,0 +1,283 @@
+"""Promises of the page of what a summary lost, and of its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.display.branches import forget_branches
+from compaction_app.losses import service
+from compaction_app.losses.presenter import SHOWN
+from redline.configuration import Configuration, RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from tests.claude_sessions import ClaudeSession
+from tests.claude_sessions import text as claude_text
+from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
+from tests.files import snapshot
+from tests.html import HOSTILE_TEXTS, actions, assert_inert, elements, field, link, links, text_of, texts
+from tests.sessions import add_session
+from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.agents.codex.rollouts import Rollout
+
+TALK = (
+    user("Mend the parser."),
+    assistant(text("readFile is broken."), call("c1", path="/home/dev/project/src/a.py")),
+    result("c1", "error: readFile is gone", error=True),
+    *(assistant(text(f"readFile and parseLine, try {number}")) for number in range(5)),
+    user("Go on."),
+    assistant(text("parseLine is mended.")),
+)
+"""e1 to e10."""
+COMPACTED = chain(*TALK, summary_compaction("Now parseLine works.", "e9"), user("And then?"))
+"""The summary is e11."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    forget_branches()
+    service.forget_losses()
+
+
+def add_pi_session(root: Path, recorded: list[Any], name: str = "a.jsonl") -> str:
+    """Write and index a session, to be read as pi reads it; returns the URL of its page."""
+    url = add_session(root, name, recorded)
+    Session.objects.update(reader="pi")
+    return url
+
+
+def page(browser: Client, url: str, status: int = 200) -> Any:
+    answer = browser.get(url)
+    assert answer.status_code == status
+    return answer
+
+
+def test_the_page_counts_what_is_mentioned(browser: Client, idle_root: Path) -> None:
+    shown = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost")
+    assert "8 entries became a summary" in text_of(shown)
+    summary, plan = elements(shown, ".held")
+    assert texts(summary, ".held__count") == ["0 of 1", "1 of 2", "0 of 1", "0 of 1"]
+    assert len(texts(plan, ".held__count")) == 4
+    assert "Now parseLine works." in text_of(shown)
+
+
+def test_what_was_lost_is_linked_to_its_place(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    found = links(page(browser, f"{url}/lost"))
+    assert ("readFile 7", f"{url}/entries/e2") in found
+    assert ("src/a.py 1", f"{url}/entries/e2") in found
+    assert ("error: readFile is gone", f"{url}/entries/e3") in found
+    assert ("Mend the parser.", f"{url}/entries/e1") in found
+    assert "parseLine 5" not in [words for words, _ in found]
+
+
+def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, idle_root: Path) -> None:
+    shown = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost?entry=e11")
+    (turn,) = elements(shown, ".brief")
+    assert "Mend the parser. 8 messages" in text_of(turn)
+    assert texts(turn, ".brief__files") == ["read src/a.py"]
+    assert "Beside the summary stay 2 messages word for word" in text_of(shown)
+
+
+def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(
+        idle_root, [*COMPACTED, *chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]]
+    )
+    newest = page(browser, f"{url}/lost")
+    assert link(newest, "Earlier summary") == f"{url}/lost?entry=e11"
+    earlier = page(browser, f"{url}/lost?entry=e11")
+    assert link(earlier, "Later summary") == f"{url}/lost?entry=e13"
+    assert "Earlier summary" not in text_of(earlier)
+
+
+def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    shown = page(browser, f"{url}/lost")
+    assert f"{url}/fork" in actions(shown)
+    assert link(shown, "Curate it instead…") == f"{url}/compact?leaf=e10"
+    assert field(shown, "entry") == "e10"
+    answer = browser.post(f"{url}/fork", {"entry": "e10"}, follow=True)
+    assert answer.status_code == 200
+    assert Session.objects.count() == 2
+
+
+def test_the_form_for_the_same_plan_has_its_size(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    form = page(browser, link(page(browser, f"{url}/lost"), "Make that plan…"))
+    assert field(form, "leaf") == "e10"
+    assert 0 < float(field(form, "keep")) < 50
+
+
+def test_nothing_is_written(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    before = snapshot(idle_root)
+    page(browser, f"{url}/lost")
+    page(browser, f"{url}/lost/report")
+    assert snapshot(idle_root) == before
+    assert Session.objects.get().runs.count() == 0
+
+
+def test_many_names_are_folded_away(browser: Client, idle_root: Path) -> None:
+    names = " ".join(f"nameOf{number}" for number in range(SHOWN + 3))
+    talk = chain(*[assistant(text(names))] * 5, user("go"), summary_compaction("so far", "e6"))
+    shown = page(browser, f"{add_pi_session(idle_root, talk)}/lost")
+    assert "and 3 more" in text_of(shown)
+    assert len(elements(shown, ".lost__item")) == SHOWN + 3
+
+
+def test_an_unknown_entry_is_not_found(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    for part in ("lost", "lost/report"):
+        assert browser.get(f"{url}/{part}?entry=nowhere").status_code == 404
+
+
+def test_an_entry_that_is_no_summary_says_so(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    for part in ("lost", "lost/report"):
+        shown = page(browser, f"{url}/{part}?entry=e2", 409)
+        assert "Entry e2 is not a summary that replaced something" in text_of(shown)
+
+
+def test_a_branch_without_summaries_says_so(browser: Client, idle_root: Path) -> None:
+    shown = page(browser, f"{add_pi_session(idle_root, chain(*TALK))}/lost", 409)
+    assert "No summary has replaced anything on this branch" in text_of(shown)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+    talk = chain(
+        user(f"{hostile} asked"),
+        assistant(text(f"{hostile} readFile"), call("c1", hostile, path=f"/p/{hostile}.py")),
+        result("c1", f"error: {hostile}", error=True),
+        *[assistant(text(f"readFile {hostile}"))] * 5,
+        summary_compaction(f"{hostile} summary", None),
+    )
+    url = add_pi_session(idle_root, talk)
+    assert_inert(page(browser, f"{url}/lost"))
+    assert_inert(page(browser, f"{url}/lost/report"))
+
+
+# ---- the report ------------------------------------------------------------------------------------------
+
+
+def test_the_report_needs_nothing_else(browser: Client, idle_root: Path) -> None:
+    answer = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost/report?entry=e11")
+    assert answer["Content-Disposition"] == 'attachment; filename="a.jsonl-lost.html"'
+    (policy,) = elements(answer, "meta[http-equiv]")
+    assert policy.attributes["content"] == "default-src 'none'; style-src 'unsafe-inline'"
+    assert not elements(answer, "script, link, img, iframe, object, [src], [href], [style], form")
+    shown = text_of(answer)
+    for words in (
+        "8 entries became a summary",
+        "readFile",
+        "error: readFile is gone",
+        "Now parseLine works.",
+    ):
+        assert words in shown
+
+
+# ---- the cache -------------------------------------------------------------------------------------------
+
+
+def test_what_a_summary_lost_is_worked_out_once(
+    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worked_out = []
+
+    def counted(*arguments: Any) -> Any:
+        worked_out.append(arguments)
+        return service_loss_of(*arguments)
+
+    service_loss_of = service.loss_of
+    monkeypatch.setattr(service, "loss_of", counted)
+    url = add_pi_session(idle_root, COMPACTED)
+    page(browser, f"{url}/lost?entry=e11")
+    page(browser, f"{url}/lost?entry=e11")
+    page(browser, f"{url}/lost/report?entry=e11")
+    assert len(worked_out) == 1
+    (idle_root / "a.jsonl").write_bytes(session_bytes([*COMPACTED, *chain(*[user("x")] * 13)[-1:]]))
+    index_roots()
+    page(browser, f"{url}/lost?entry=e11")
+    assert len(worked_out) == 2
+
+
+def test_only_the_last_few_are_kept(
+    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "CACHED", 1)
+    for name in ("a.jsonl", "b.jsonl"):
+        url = add_pi_session(idle_root, COMPACTED, name)
+        page(browser, f"{url}/lost")
+    assert len(service._kept) == 1
+
+
+# ---- the ways there --------------------------------------------------------------------------------------
+
+
+def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    address = f"{url}/lost?entry=e11"
+    session = links(page(browser, f"{url}?view=all"))
+    assert ("What it lost", address) in session
+    assert ("What the last summary lost", address) in session
+    assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
+
+
+def test_a_session_without_summaries_links_to_none(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, chain(*TALK))
+    for shown in (page(browser, f"{url}?view=all"), page(browser, f"{url}/timeline")):
+        assert not [address for _, address in links(shown) if "/lost" in address]
+
+
+def test_a_summary_that_the_reader_ignores_is_not_linked(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", COMPACTED)
+    Session.objects.update(reader="atomic-0.8")
+    assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
+
+
+# ---- other agents ----------------------------------------------------------------------------------------
+
+
+def root_of(agent: str, directory: Path, settings: Any) -> Path:
+    """A configured root with the sessions of an agent."""
+    root = directory / agent
+    root.mkdir()
+    settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent=agent)])
+    return root
+
+
+def test_the_summary_of_claude_code_is_linked_and_shown(
+    browser: Client, tmp_path: Path, settings: Any
+) -> None:
+    session = ClaudeSession()
+    session.user("Mend the parser.")
+    session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
+    session.boundary()
+    summary = session.user("The summary of Claude Code.", isCompactSummary=True)
+    session.user("Go on.")
+    (root_of("claude-code", tmp_path, settings) / "a.jsonl").write_bytes(session.content)
+    index_roots()
+    found = Session.objects.get()
+    address = link(page(browser, f"{found.get_absolute_url()}?view=all"), "What it lost")
+    assert address == f"{found.get_absolute_url()}/lost?entry={summary}"
+    shown = page(browser, address)
+    assert "The summary of Claude Code." in text_of(shown)
+    assert texts(shown, ".lost__item") == ["readFile 5"]
+
+
+def test_an_encrypted_summary_says_so(browser: Client, tmp_path: Path, settings: Any) -> None:
+    opaque = {"type": "compaction", "encrypted_content": "readFile"}
+    turns = [rollouts.user("Mend it."), *(rollouts.answer(f"readFile {number}") for number in range(5))]
+    compacted = rollouts.compacted(rollouts.user("Mend it."), opaque)
+    Rollout(rollouts.meta(), *turns, compacted, rollouts.user("Go on.")).save(
+        root_of("codex", tmp_path, settings)
+    )
+    index_roots()
+    url = Session.objects.get().get_absolute_url()
+    for part in ("lost", "lost/report"):
+        shown = text_of(page(browser, f"{url}/{part}"))
+        assert "stored encrypted: only its provider can read it" in shown
+        assert "[encrypted]" not in shown
