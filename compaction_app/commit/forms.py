@@ -1,4 +1,4 @@
-"""The form that commits the approved plan of a run."""
+"""The forms that commit the approved plan of a run, and that approve the rest of it before."""
 
 from __future__ import annotations
 
@@ -15,3 +15,10 @@ class CommitForm(forms.Form):
     writer = forms.CharField(required=False)
     plan = forms.CharField(required=False)
     yes = ConfirmationField(Confirmations)
+
+
+class RestForm(forms.Form):
+    """The approval of everything undecided: the version of the review, and the plan, that the page showed."""
+
+    seen = forms.IntegerField(min_value=0, max_value=999_999_999)
+    mark = forms.CharField(required=False)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Final
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import target_reduction
-from compaction_app.core.token_map import KINDS, pieces_of
-from compaction_app.core.transcript import Transcript
 from compaction_app.display.confirmations import RequiredConfirmation
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, snapshot_of
@@ -60,9 +57,6 @@ class CommitView:
     run: Run
     path: str
     validated: ValidatedDeletion
-    entries: int
-    blocks: int
-    undecided: int
     writers: list[WriterChoice]
     refused: tuple[str, ...]
     """Why other writers cannot be used."""
@@ -89,6 +83,11 @@ class CommitView:
     """Identifies this plan, so that a confirmation counts for no other."""
 
     @property
+    def keep(self) -> str:
+        """The fraction that is to be kept, in percent."""
+        return f"{100 * self.run.compression_ratio:g}"
+
+    @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
         return self.appends and self.activity.is_open_elsewhere
@@ -103,7 +102,7 @@ class CommitView:
         return next(choice.name for choice in self.writers if choice.is_chosen)
 
 
-def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> CommitView:
+def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     """What a commit of this run by a writer would do at this moment. Raises what `preflight_of` raises."""
     approved = approval(run)
     preflight = preflight_of(approved, now, writer)
@@ -118,9 +117,6 @@ def view_commit(run: Run, now: datetime, undecided: int, writer: str = "") -> Co
         run=run,
         path=str(path),
         validated=validated,
-        entries=sum(target.block_index is None for target in validated.targets),
-        blocks=sum(target.block_index is not None for target in validated.targets),
-        undecided=undecided,
         writers=[
             WriterChoice(
                 one.name,
@@ -220,29 +216,10 @@ def _required_confirmations(approved: Approved, preflight: Preflight) -> Iterato
 
 
 @dataclass(frozen=True, slots=True)
-class KindRow:
-    """How much of one kind of content was deleted, in tokens."""
-
-    kind: str
-    name: str
-    before: int
-    gone: int
-
-    @property
-    def stays(self) -> int:
-        return self.before - self.gone
-
-    @property
-    def percent(self) -> float:
-        return round(100 * self.gone / self.before, 1) if self.before else 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class ResultView:
-    """A compaction that was written: before and after, by kind, and the last appended line or the new session."""
+    """A compaction that was written: its figures, and the last appended line or the new session."""
 
     compaction: Compaction
-    kinds: list[KindRow]
     entries: int
     blocks: int
     line: str
@@ -296,11 +273,9 @@ def view_result(compaction: Compaction) -> ResultView:
     """What a compaction did."""
     targets = [Target(raw["entryId"], raw.get("blockIndex")) for raw in compaction.origins]
     line, number, length = _appended_line(compaction)
-    run = compaction.run
     is_in_database = compaction.session.agent.database(compaction.session.path) is not None
     return ResultView(
         compaction=compaction,
-        kinds=_kinds(snapshot_of(run).transcript, targets) if run is not None else [],
         entries=sum(target.block_index is None for target in targets),
         blocks=sum(target.block_index is not None for target in targets),
         line=line,
@@ -341,15 +316,3 @@ def _appended_line(compaction: Compaction) -> tuple[str, int | None, int]:
     except RedlineError:
         return "", None, 0
     return raw[:LINES_SHOWN].decode("utf-8", "replace"), row.number, row.length
-
-
-def _kinds(transcript: Transcript, targets: Iterable[Target]) -> list[KindRow]:
-    chosen = set(targets)
-    before: Counter[str] = Counter()
-    gone: Counter[str] = Counter()
-    for piece, target in pieces_of(transcript, chosen):
-        before[piece.kind] += piece.tokens
-        if target in chosen or Target(target.entry_id) in chosen:
-            gone[piece.kind] += piece.tokens
-    user_last = sorted(KINDS.items(), key=lambda kind: kind[0] == "user")
-    return [KindRow(kind, name, before[kind], gone[kind]) for kind, name in user_last if before[kind]]

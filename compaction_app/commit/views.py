@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlencode
 
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -12,17 +13,25 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
-from compaction_app.runs.reviews import review_of
+from compaction_app.planning.snapshots import is_prepared, mark_of
+from compaction_app.runs.openings import record_opened
+from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.undo.presenter import undo_rows
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
 
+from . import export
 from .certificate import certify_again
-from .forms import CommitForm
+from .cost_plot import view_cost
+from .forms import CommitForm, RestForm
+from .last_look import LastLook, last_look, undecided_look
 from .presenter import handoff_of, other_writers, view_commit, view_result
+from .removals import removals_of
+from .samples import samples_of
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
+from .units import ReviewAccount, account_of
 
 PLAN_AGAIN: Final = frozenset(
     {"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"}
@@ -55,7 +64,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         # A second click, or a second window: show what was written.
         return redirect("compaction:result", found.pk)
     if request.method != "POST":
-        return _show(request, found)
+        return _show_undecided(request, found) if "undecided" in request.GET else _show(request, found)
     form = CommitForm(request.POST)
     try:
         require_valid(form)
@@ -72,15 +81,16 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
 def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
-    view = None
+    view = look = None
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
     if not was_written:
         try:
-            view = view_commit(run, timezone.now(), review_of(run).undecided, writer)
+            view = view_commit(run, timezone.now(), writer)
+            look = last_look(account_of(run))
         except RedlineError as unshown:
             fault = fault or unshown
-    context = {
+    context: dict[str, Any] = {
         "run": run,
         "view": view,
         "fault": fault,
@@ -89,9 +99,48 @@ def _show(
         "is_read_only": fault is not None and fault.code == READ_ONLY,
         "other_writers": other_writers(run, writer) if fault and fault.code in WRITER_FAILS else (),
         "form": form or CommitForm(),
+        "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "here": "runs",
     }
+    if view is not None and look is not None:
+        context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}
     return render(request, "commit/commit.html", context, status=status_of(fault))
+
+
+def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
+    """What would be approved with everything undecided, before it is."""
+    context: dict[str, Any] = {"run": run, "fault": fault, "undecided": True, "here": "runs"}
+    context["kept_query"] = "undecided=1&"
+    try:
+        look = undecided_look(account_of(run))
+        context |= {"look": look, "mark": mark_of(run), **_samples(request, look)}
+    except RedlineError as unshown:
+        context["fault"] = fault = fault or unshown
+    return render(request, "commit/undecided.html", context, status=status_of(fault))
+
+
+def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
+    """The spot check of the group that an address names, which opens what it shows."""
+    key = request.GET.get("look", "")
+    group = next((group for group in look.groups if group.key == key), None)
+    if group is None:
+        return {}
+    samples = samples_of(look.account, group.unopened)
+    record_opened(look.account.run, [sample.unit.target for sample in samples], timezone.now())
+    return {"samples": samples, "looked_at": key}
+
+
+@acts_on_post(lambda run: f"{reverse('compaction:commit', args=[run])}?undecided=1")
+def approve_rest(request: HttpRequest, run: int) -> HttpResponse:
+    """Approve everything undecided: one decision, which can be undone like any other."""
+    found, form = known_run(run), RestForm(request.POST)
+    try:
+        require_valid(form)
+        require_same_plan(found, form.cleaned_data["mark"])
+        approve_undecided(found, timezone.now(), form.cleaned_data["seen"])
+    except RedlineError as fault:
+        return _show_undecided(request, found, fault)
+    return redirect("compaction:commit", found.pk)
 
 
 @require_safe
@@ -125,6 +174,40 @@ def certify(request: HttpRequest, run: int) -> HttpResponse:
 
 def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
     compaction = compaction_of(run)
-    view, rows = view_result(compaction), undo_rows(compaction)
-    context = {"run": run, "view": view, "rows": rows, "fault": fault, "here": "runs"}
+    context: dict[str, Any] = {
+        "run": run,
+        "view": view_result(compaction),
+        "rows": undo_rows(compaction),
+        "fault": fault,
+        "here": "runs",
+    }
+    if is_prepared(run):
+        removals = removals_of(account_of(run))
+        context |= {"removals": removals, "cost": view_cost(removals.account)}
+        context["chosen"] = next((row for row in removals.rows if row.key == request.GET.get("reason")), None)
     return render(request, "commit/result.html", context, status=status_of(fault))
+
+
+@require_safe
+def review_markdown(request: HttpRequest, run: int) -> HttpResponse:
+    """The review as a Markdown file."""
+    del request
+    text = export.review_markdown(*_reviewed(run))
+    headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.md"'}
+    return HttpResponse(text.encode("utf-8", "replace"), "text/markdown; charset=utf-8", headers=headers)
+
+
+@require_safe
+def review_json(request: HttpRequest, run: int) -> HttpResponse:
+    """The review as a JSON file."""
+    del request
+    headers = {"Content-Disposition": f'attachment; filename="run-{run}-review.json"'}
+    return JsonResponse(export.review_document(*_reviewed(run)), headers=headers)
+
+
+def _reviewed(number: int) -> tuple[ReviewAccount, Compaction | None]:
+    """The account of a run's review, and what was written. Raises Http404 if there is nothing to review."""
+    run = known_run(number)
+    if not is_prepared(run):
+        raise Http404(f"Run {number} was never prepared, so there is nothing to review.")
+    return account_of(run), Compaction.objects.select_related("backup").filter(run=run).first()

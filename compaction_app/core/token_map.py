@@ -139,18 +139,24 @@ class TokenMap:
         return top * (LINE + GAP), (bottom - top) * (LINE + GAP) + LINE
 
 
-def draw(pieces: Iterable[tuple[str, int, bool]]) -> TokenMap:
-    """The map of pieces in their order. A branch has many of them, so they are plain tuples."""
+def draw(pieces: Iterable[tuple[str, int, bool]], scale: int = 0) -> TokenMap:
+    """The map of pieces in their order. A branch has many of them, so they are plain tuples.
+
+    `scale` is how many tokens the whole drawing would hold, if that is more than the pieces have: then they fill its
+    beginning, and the drawing is as high as they need.
+    """
     laid = list(pieces)
     sums: dict[str, int] = {}
     for kind, tokens, _ in laid:
         sums[kind] = sums.get(kind, 0) + tokens
     total = sum(sums.values())
-    kinds, protected = _cells(laid, total)
+    whole = max(total, scale)
+    lines = -(-total * LINES // whole) if scale and whole else LINES
+    kinds, protected = _cells(laid, whole)
     paths = {kind: "".join(_bars(kinds, kind)) for kind in KINDS if kind in sums}
     return TokenMap(
         width=CELLS * CELL,
-        height=LINES * (LINE + GAP) - GAP,
+        height=max(1, lines) * (LINE + GAP) - GAP,
         paths=[(kind, path) for kind, path in paths.items() if path],
         underlines="".join(_underlines(protected)),
         shares=[
@@ -159,7 +165,7 @@ def draw(pieces: Iterable[tuple[str, int, bool]]) -> TokenMap:
             if kind in sums
         ],
         tokens=total,
-        tokens_a_line=-(-total // LINES),
+        tokens_a_line=-(-whole // LINES),
     )
 
 

@@ -168,6 +168,25 @@ def approve_proposals(run: Run, now: datetime) -> None:
     decide(run, Kind.APPROVE, leads, now, seen=PINNED_SEQ)
 
 
+def approve_undecided(run: Run, now: datetime, seen: int) -> None:
+    """Approve everything that is undecided in the version that was seen, as one decision.
+
+    Raises what `decide` raises.
+    """
+    leads = list(reviewed(run, seen).review.leads())
+    undecided = [item.target for item in leads if item.standing is ReviewStatus.UNDECIDED]
+    decide(run, Kind.APPROVE, undecided, now, seen=seen, scope=[item.target for item in leads])
+
+
+def require_same_plan(run: Run, mark: str) -> None:
+    """Raise Conflict `planned_anew` if a form's page was made on another preparation of the run."""
+    if mark not in ("", mark_of(run)):
+        raise Conflict(
+            "planned_anew",
+            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
+        )
+
+
 def undo(run: Run, now: datetime, *, seen: int | None = None) -> Step | None:
     """Undo the last decision of a human that is in force; returns it, or None if there is none.
 

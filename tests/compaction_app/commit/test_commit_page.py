@@ -228,7 +228,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
 def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, run: Run, path: Path) -> None:
     before = path.read_bytes()
     page = text_of(browser.get(f"/runs/{run.pk}/commit?writer=fork"))
-    assert "in a new session" in page
+    assert "a new session is written beside it" in page
     assert "Back up and make the fork" in page
     assert commit(browser, run, writer="fork").status_code == 303
     assert path.read_bytes() == before

@@ -16,7 +16,7 @@ from compaction_app.core.effects import (
     sums_by_tool,
     unit_tokens,
 )
-from compaction_app.core.review_fold import Review, Reviewer
+from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.strategies import often
@@ -34,6 +34,7 @@ from tests.compaction_app.core.test_review_fold import (
 from tests.factories import assistant, text, transcript_of, user
 
 __all__ = ["reviewer", "transcript"]
+ACCEPTED = {ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
 
 
 def removed(review: Review) -> tuple[int, int]:
@@ -128,3 +129,12 @@ def test_the_most_struck_kind_comes_first(transcript: Transcript) -> None:
     kinds = sums_by_kind(transcript, {whole(6), whole(5)})
     assert [row.name for row in kinds if row.struck] == ["read", "call"]
     assert kinds[0].before == kinds[0].struck + kinds[0].stays
+
+
+@often
+@given(reviews())
+def test_what_is_approved_counts_for_what_was_approved(given_: Decided) -> None:
+    review = given_.reviewer.review(given_.steps)
+    for one in plan_parts(given_.reviewer.transcript, review):
+        standing = review.items[one.leader].standing
+        assert (standing in ACCEPTED) == one.is_approved

@@ -70,6 +70,17 @@ def test_pieces_are_in_order() -> None:
     assert drawn.underlines.startswith(f"M0 {LINES // 2 * STEP + LINE}")
 
 
+def test_maps_of_one_scale_can_be_compared() -> None:
+    pieces = [("user", 250, False), ("read", 250, True)]
+    alone, scaled = draw(pieces), draw(pieces, scale=1_000)
+    cells = {kind: area(path) for kind, path in scaled.paths}
+    assert cells == {kind: area(path) / 2 for kind, path in alone.paths}
+    assert scaled.height == LINES // 2 * STEP - GAP
+    assert scaled.tokens_a_line == 2 * alone.tokens_a_line - 1
+    assert draw(pieces, scale=100) == alone
+    assert draw([], scale=100).paths == []
+
+
 def test_nothing_makes_an_empty_map() -> None:
     drawn = draw([])
     assert (drawn.paths, drawn.underlines, drawn.tokens) == ([], "", 0)

@@ -1,0 +1,187 @@
+"""The last look before a commit: what goes, what of it nobody opened, and what was approved in bulk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
+from compaction_app.core.token_map import KINDS
+
+from .units import ReviewAccount, ReviewUnit
+
+LARGEST: Final = 10
+"""Units that are named one by one."""
+TOOLS: Final = 12
+"""Tools that have a row of their own."""
+SAMPLE: Final = 5
+"""Units of a group that are shown to be looked at."""
+NO_TOOL: Final = "no tool"
+NOT_PLANNED: Final = "Not up for compaction"
+"""What the context has besides the entries of the plan, such as instructions and the descriptions of tools."""
+NOT_SENT: Final = "Recorded, but not sent"
+"""What the entries of the plan have that the context does not."""
+
+
+@dataclass(frozen=True, slots=True)
+class AmountRow:
+    """How much of one kind of content, or of one tool, is struck, in tokens."""
+
+    kind: str
+    """One of KINDS; empty for a tool."""
+    name: str
+    struck: int
+    stays: int
+
+    @property
+    def before(self) -> int:
+        return self.struck + self.stays
+
+    @property
+    def percent(self) -> int:
+        return round(100 * self.struck / self.before) if self.before else 0
+
+
+@dataclass(frozen=True, slots=True)
+class BulkGroup:
+    """The units with one reason that were, or would be, approved together."""
+
+    title: str
+    key: str
+    units: Sequence[ReviewUnit]
+
+    @property
+    def count(self) -> int:
+        return len(self.units)
+
+    @property
+    def opened(self) -> int:
+        return sum(unit.is_opened for unit in self.units)
+
+    @property
+    def tokens(self) -> int:
+        return sum(unit.tokens for unit in self.units)
+
+    @property
+    def unopened(self) -> list[ReviewUnit]:
+        """The largest that nobody opened."""
+        found = [unit for unit in self.units if not unit.is_opened]
+        return sorted(found, key=lambda unit: -unit.tokens)[:SAMPLE]
+
+
+@dataclass(frozen=True, slots=True)
+class LastLook:
+    """Units, and what they come to."""
+
+    account: ReviewAccount
+    units: Sequence[ReviewUnit]
+    """Those that go, or that would go if everything undecided were approved."""
+    kinds: Sequence[AmountRow]
+    tools: Sequence[AmountRow]
+
+    @property
+    def tokens(self) -> int:
+        return sum(unit.tokens for unit in self.units)
+
+    @property
+    def percent(self) -> int:
+        """How much of the context that is."""
+        before = self.account.before.tokens
+        return round(100 * self.tokens / before) if before else 0
+
+    @property
+    def percent_left(self) -> int:
+        return 100 - self.percent
+
+    @property
+    def pair_tokens(self) -> int:
+        """The tokens of what merely goes along."""
+        return sum(unit.pair_tokens for unit in self.units)
+
+    @property
+    def largest(self) -> list[ReviewUnit]:
+        return sorted(self.units, key=lambda unit: -unit.tokens)[:LARGEST]
+
+    @property
+    def largest_tokens(self) -> int:
+        return sum(unit.tokens for unit in self.largest)
+
+    @property
+    def largest_percent(self) -> int:
+        return round(100 * self.largest_tokens / self.tokens) if self.tokens else 0
+
+    @property
+    def groups(self) -> list[BulkGroup]:
+        """What was approved in bulk, or is undecided, by reason; the largest first."""
+        found: dict[str, list[ReviewUnit]] = {}
+        for unit in self.units:
+            if unit.is_undecided or unit.is_bulk:
+                found.setdefault(unit.title, []).append(unit)
+        groups = [BulkGroup(title, units[0].key, units) for title, units in found.items()]
+        return sorted(groups, key=lambda group: (-group.tokens, group.title))
+
+    @property
+    def in_bulk(self) -> BulkGroup:
+        """All of it as one."""
+        return BulkGroup("", "", [unit for group in self.groups for unit in group.units])
+
+    @property
+    def singly(self) -> int:
+        """How many were approved one by one."""
+        return len(self.units) - self.in_bulk.count
+
+    @property
+    def by_hand(self) -> list[ReviewUnit]:
+        return [unit for unit in self.units if unit.item.added]
+
+    @property
+    def opened(self) -> int:
+        return sum(unit.is_opened for unit in self.account.units)
+
+    @property
+    def never_opened(self) -> int:
+        return sum(not unit.is_opened for unit in self.units)
+
+    @property
+    def kept_tokens(self) -> int:
+        return sum(unit.tokens for unit in self.account.kept)
+
+
+def last_look(account: ReviewAccount) -> LastLook:
+    """The last look at what is approved."""
+    transcript, goes = account.transcript, account.review.goes
+    kinds = _rows(account, sums_by_kind(transcript, goes), KINDS)
+    tools = _rows(account, _most(sums_by_tool(transcript, goes)), {})
+    return LastLook(account, account.approved, kinds, tools)
+
+
+def undecided_look(account: ReviewAccount) -> LastLook:
+    """The last look at what would be approved besides: everything undecided."""
+    return LastLook(account, account.undecided, (), ())
+
+
+def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, str]) -> list[AmountRow]:
+    """The rows in the measure of the context, which they add up to; `names` are those of kinds."""
+    size = account.before
+    struck = size.shares([one.struck for one in sums])
+    stays = size.shares([one.stays for one in sums])
+    rows = [
+        AmountRow(one.name if names else "", names.get(one.name, one.name), gone, left)
+        for one, gone, left in zip(sums, struck, stays, strict=True)
+    ]
+    rest = size.tokens - sum(struck) - sum(stays)
+    if rest:
+        rows.append(AmountRow("", NOT_PLANNED if rest > 0 else NOT_SENT, 0, rest))
+    return rows
+
+
+def _most(sums: Sequence[KindSum]) -> list[KindSum]:
+    """The tools of which most is struck; the others as one, and what belongs to no tool."""
+    found = [one for one in sums if one.name]
+    rest = [one for one in sums if not one.name]
+    others, shown = found[TOOLS:], found[:TOOLS]
+    if others:
+        name = f"{len(others):,} others"
+        shown.append(KindSum(name, sum(one.struck for one in others), sum(one.stays for one in others)))
+    return [*shown, *(one._replace(name=NO_TOOL) for one in rest)]

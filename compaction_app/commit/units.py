@@ -1,0 +1,205 @@
+"""The account of a review: each decided unit with what it removes, who proposed it and why, who approved it and when.
+
+The last look, the result and the exports are made of it, so their numbers are the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from compaction_app.core.approvals import Approval, approvals
+from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens
+from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
+from compaction_app.core.transcript import Transcript
+from compaction_app.models import Run
+from compaction_app.review.target_ref import anchor, ref_of
+from compaction_app.runs.openings import opened_targets
+from compaction_app.runs.reviews import decisions_in_force, reviewed
+from sessions_app.sessionlog.entries import Role
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.targets import Target
+
+from .unit_words import UNKNOWN, UnitLine, reason_group, unit_lines
+
+_KEEPS: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewUnit:
+    """What is decided at once: a leading item of the review. Tokens are in the measure of the session's context."""
+
+    item: ReviewItem
+    line: UnitLine
+    title: str
+    """The reason without what is particular about it: that of its group."""
+    turn: int
+    tokens: int
+    """What deciding it removes, with what goes along; of a rejected one, what it would have removed."""
+    pair_tokens: int
+    """Of these, those of what merely goes along."""
+    approval: Approval | None
+    is_opened: bool
+
+    @property
+    def target(self) -> Target:
+        return self.item.target
+
+    @property
+    def key(self) -> str:
+        """Identifies its group in addresses."""
+        return f"{crc32(self.title.encode('utf-8', 'surrogatepass')):08x}"
+
+    @property
+    def is_undecided(self) -> bool:
+        return self.item.standing is ReviewStatus.UNDECIDED
+
+    @property
+    def is_kept(self) -> bool:
+        return self.item.standing in _KEEPS
+
+    @property
+    def is_approved(self) -> bool:
+        return not (self.is_undecided or self.is_kept)
+
+    @property
+    def is_bulk(self) -> bool:
+        """Whether it was approved together with others; what goes with its pair was not decided by itself either."""
+        return self.is_approved and (self.approval is None or self.approval.is_bulk)
+
+    @property
+    def place(self) -> str:
+        """The query and the fragment of its place in the review."""
+        query = f"?at={ref_of(Target(self.target.entry_id))}"
+        return f"{query}#{anchor(self.item.position, self.target)}"
+
+    @property
+    def reason(self) -> str:
+        return self.item.origin.reason if self.item.origin is not None else ""
+
+    @property
+    def call(self) -> int:
+        """The number of the planner's call that proposed it; 0 if none did."""
+        return self.item.origin.call if self.item.origin is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewAccount:
+    """All units of a review, in the order of the plan, and the plan that they make."""
+
+    run: Run
+    version: int
+    transcript: Transcript
+    review: Review
+    units: Sequence[ReviewUnit]
+    before: ContextSize
+    """The size of the context that was planned."""
+    is_unread: bool
+    """Whether the session has changed since, so that its texts cannot be shown any more."""
+
+    @property
+    def after(self) -> ContextSize:
+        """The size of the context without what is approved."""
+        stats = self.review.approved_stats
+        return self.before.without(stats.tokens_before - stats.tokens_after)
+
+    @property
+    def struck(self) -> int:
+        """The tokens that the approved plan removes: the sum of its units."""
+        return sum(unit.tokens for unit in self.approved)
+
+    @property
+    def approved(self) -> list[ReviewUnit]:
+        return [unit for unit in self.units if unit.is_approved]
+
+    @property
+    def undecided(self) -> list[ReviewUnit]:
+        return [unit for unit in self.units if unit.is_undecided]
+
+    @property
+    def kept(self) -> list[ReviewUnit]:
+        return [unit for unit in self.units if unit.is_kept]
+
+    @property
+    def entries(self) -> int:
+        """Entries that the approved plan removes as a whole."""
+        return sum(target.block_index is None for target in self.review.goes)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks that it removes one by one."""
+        return len(self.review.goes) - self.entries
+
+
+def account_of(run: Run) -> ReviewAccount:
+    """The account of a run's review, also if its session can no longer be read. Raises BadInput `not_prepared`."""
+    reviewer, review, version, _ = reviewed(run)
+    transcript = reviewer.transcript
+    parts = _by_leader(plan_parts(transcript, review))
+    leads = list(review.leads())
+    lines: Mapping[Target, UnitLine] = {}
+    is_unread = False
+    try:
+        lines = unit_lines(run, transcript, leads)
+    except RedlineError:
+        is_unread = True
+    turns = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+    approved, opened = (
+        approvals((made.step, made.at) for made in decisions_in_force(run)),
+        opened_targets(run),
+    )
+    size = run.context_size
+    estimates = {item.target: _estimate(transcript, review, item, parts) for item in leads}
+    tokens = _in_one_measure(size, leads, {target: whole for target, (whole, _) in estimates.items()})
+    units = []
+    for item in leads:
+        together = [item.target, *review.followers.get(item.target, ())]
+        units.append(
+            ReviewUnit(
+                item=item,
+                line=lines.get(item.target, UNKNOWN),
+                title=reason_group(item),
+                turn=bisect_right(turns, item.position),
+                tokens=tokens[item.target],
+                pair_tokens=size.of(estimates[item.target][1]),
+                approval=next((approved[one] for one in together if one in approved), None),
+                is_opened=not opened.isdisjoint(together),
+            )
+        )
+    return ReviewAccount(run, version, transcript, review, units, size, is_unread)
+
+
+def _by_leader(parts: Iterable[PlanPart]) -> dict[Target, list[PlanPart]]:
+    found: defaultdict[Target, list[PlanPart]] = defaultdict(list)
+    for part in parts:
+        found[part.leader].append(part)
+    return found
+
+
+def _estimate(
+    transcript: Transcript, review: Review, item: ReviewItem, parts: Mapping[Target, Sequence[PlanPart]]
+) -> tuple[int, int]:
+    """The estimate of what a unit removes, and of what of that merely goes along."""
+    own = parts.get(item.target, ())
+    if not own and item.standing in _KEEPS:
+        return removable_tokens(transcript, {item.target, *review.followers.get(item.target, ())}), 0
+    return sum(part.cell.tokens for part in own), sum(part.cell.tokens for part in own if not part.is_own)
+
+
+def _in_one_measure(
+    size: ContextSize, leads: Iterable[ReviewItem], estimates: Mapping[Target, int]
+) -> dict[Target, int]:
+    """Estimates in the measure of the context. Those of one status add up: approved ones to the approved plan."""
+    by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
+    for item in leads:
+        is_open = item.standing is ReviewStatus.UNDECIDED
+        by_status[None if item.standing in _KEEPS else is_open].append(item.target)
+    found: dict[Target, int] = {}
+    for targets in by_status.values():
+        found |= zip(targets, size.shares([estimates[target] for target in targets]), strict=True)
+    return found

@@ -1,0 +1,391 @@
+"""The last look: its sums agree with each other, and what nobody opened is named and can be opened."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.commit.last_look import LastLook, last_look, undecided_look
+from compaction_app.commit.removals import removals_of
+from compaction_app.commit.units import ReviewAccount, account_of
+from compaction_app.core.decisions import Kind
+from compaction_app.models import Run
+from compaction_app.runs.openings import opened_targets, record_opened
+from compaction_app.runs.reviews import decide, review_of, undo
+from redline.configuration import PriceSetting
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.targets import Target
+from tests.factories import (
+    assistant,
+    call,
+    chain,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    user,
+    working_session,
+)
+from tests.files import backdate, place
+from tests.html import HOSTILE_TEXTS, element, elements, fields, links, text_of, texts
+from tests.installation import Installation, override_configuration
+from tests.runs import approve_proposals, plan_session
+
+PRICES = {"claude-x": PriceSetting(input=3, cache_read=0.3, cache_write=3.75)}
+
+
+def recorded() -> list[dict[str, Any]]:
+    """A session with calls of several tools, thinking, and a model."""
+    found = working_session()
+    found[2]["message"]["content"].insert(0, thinking("I think of part 1. " * 20))
+    for number, name in ((5, "bash"), (7, "edit")):
+        found[number - 1]["message"]["content"][1]["name"] = name
+        found[number]["message"]["toolName"] = name
+    for entry in found:
+        if entry.get("message", {}).get("role") == "assistant":
+            entry["message"] |= {"provider": "p", "model": "claude-x"}
+    return found
+
+
+@pytest.fixture
+def path(known_root: Path) -> Path:
+    return place(known_root / "work.jsonl", session_bytes(recorded()))
+
+
+@pytest.fixture
+def run(path: Path) -> Run:
+    return plan_session(index_file(path))
+
+
+def leads(run: Run) -> list[Target]:
+    return [item.target for item in review_of(run).leads()]
+
+
+def look_at(run: Run) -> LastLook:
+    return last_look(account_of(run))
+
+
+def undo_last(run: Run) -> None:
+    assert undo(run, timezone.now()) is not None
+
+
+# ---- sums --------------------------------------------------------------------------------------------------
+
+
+def test_all_tables_have_the_headline_as_their_total(run: Run) -> None:
+    approve_proposals(run)
+    look = look_at(run)
+    account = look.account
+    stats = account.review.approved_stats
+    assert look.tokens == account.struck == account.before.of(stats.tokens_before - stats.tokens_after)
+    assert account.before.tokens - account.after.tokens == look.tokens
+    for rows in (look.kinds, look.tools):
+        assert sum(row.struck for row in rows) == look.tokens
+        assert sum(row.before for row in rows) == account.before.tokens
+    removals = removals_of(account)
+    assert sum(row.tokens for row in removals.rows) == look.tokens
+    assert sum(len(row.removed) for row in removals.rows) == len(account.approved)
+    assert removals.after.tokens == pytest.approx(stats.tokens_after, rel=0.01)
+
+
+def test_the_undecided_add_up_to_what_approving_them_removes(run: Run) -> None:
+    decide(run, Kind.APPROVE, leads(run)[:1], timezone.now())
+    look = undecided_look(account_of(run))
+    stats = look.account.review
+    more = stats.approved_stats.tokens_after - stats.planned_stats.tokens_after
+    assert look.tokens == sum(group.tokens for group in look.groups) == look.account.before.of(more)
+
+
+def test_the_pairs_are_part_of_each_number(run: Run) -> None:
+    decide(run, Kind.APPROVE, leads(run)[:2], timezone.now())
+    account = account_of(run)
+    assert (len(account.approved), account.entries + account.blocks) == (2, len(account.review.goes))
+    assert account.entries + account.blocks > 2
+    own = account.before.of(sum(unit.item.tokens for unit in account.approved))
+    assert own < account.struck
+    assert account.struck == pytest.approx(own + last_look(account).pair_tokens, abs=2)
+
+
+def test_a_rejected_proposal_shows_what_it_would_have_removed(run: Run) -> None:
+    target = leads(run)[0]
+    before = next(unit.tokens for unit in account_of(run).units if unit.target == target)
+    decide(run, Kind.REJECT, [target], timezone.now())
+    (kept,) = account_of(run).kept
+    assert (kept.target, kept.tokens) == (target, pytest.approx(before, abs=1))
+    assert look_at(run).tokens == 0
+
+
+def numbers(row: Any) -> list[str]:
+    return texts(row, "td.numeric")
+
+
+def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    page = browser.get(f"/runs/{run.pk}/commit")
+    title = text_of(element(page, "h1"))
+    struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", title)
+    assert struck is not None
+    feet = [numbers(foot) for foot in elements(page, "tfoot")]
+    kinds, tools, largest, bulk = feet
+    assert kinds[:2] == tools[:2] == [struck[2], f"−{struck[1]}"]
+    assert bulk[-1] == f"−{struck[1]}"
+    assert largest[-1].startswith("−")
+
+
+# ---- what was opened ---------------------------------------------------------------------------------------
+
+
+def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    largest = look_at(run).largest[0].target
+    assert "never opened" in texts(browser.get(f"/runs/{run.pk}/commit"), "tbody tr:has(.unit) b.never")
+    record_opened(run, [largest], timezone.now())
+    look = look_at(run)
+    assert look.largest[0].is_opened
+    assert look.opened == look.in_bulk.opened == 1
+
+
+def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    (group, *_) = look_at(run).groups
+    shown = [unit.target for unit in group.unopened]
+    address = next(
+        at for words, at in links(browser.get(f"/runs/{run.pk}/commit")) if at.endswith(f"{group.key}#look")
+    )
+    page = browser.get(f"/runs/{run.pk}/commit{address}")
+    assert len(elements(page, "article.sample")) == len(shown) <= 5
+    assert opened_targets(run) == frozenset(shown)
+    assert texts(page, ".sample__text")[0]
+    assert look_at(run).in_bulk.opened == len(shown)
+
+
+def test_a_spot_check_of_an_unknown_group_opens_nothing(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    assert browser.get(f"/runs/{run.pk}/commit?look=nothing").status_code == 200
+    assert opened_targets(run) == frozenset()
+
+
+def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run: Run) -> None:
+    first, *rest = leads(run)
+    decide(run, Kind.APPROVE, [first], timezone.now())
+    decide(run, Kind.APPROVE, rest, timezone.now())
+    look = look_at(run)
+    assert look.singly == 1
+    assert first not in {unit.target for group in look.groups for unit in group.units}
+
+
+def test_what_was_added_by_hand_is_named(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    assert "Nothing was added by hand." in text_of(browser.get(f"/runs/{run.pk}/commit"))
+    stays = next(
+        entry
+        for entry in account_of(run).transcript.entries
+        if not entry.is_protected and Target(entry.entry_id) not in review_of(run).goes and entry.result_for
+    )
+    decide(run, Kind.ADD, [Target(stays.entry_id)], timezone.now())
+    assert [unit.target.entry_id for unit in look_at(run).by_hand] == [stays.entry_id]
+    assert "Added by hand" in texts(browser.get(f"/runs/{run.pk}/commit"), "h2")
+
+
+# ---- everything undecided ----------------------------------------------------------------------------------
+
+
+def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(
+    browser: Client, run: Run, path: Path
+) -> None:
+    before = path.read_bytes()
+    first, *rest = leads(run)
+    decide(run, Kind.REJECT, [first], timezone.now())
+    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
+    assert f"Approve {len(rest)} undecided" in text_of(element(page, "h1"))
+    assert f"{len(rest)} of them were opened by nobody" in text_of(page)
+    sent = {name: given[0] for name, given in fields(page).items()}
+    answer = browser.post(f"/runs/{run.pk}/approve-rest", sent)
+    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/commit")
+    account = account_of(run)
+    assert (len(account.approved), len(account.undecided)) == (len(rest), 0)
+    assert all(unit.is_bulk for unit in account.approved)
+    undo_last(run)
+    assert len(account_of(run).undecided) == len(rest)
+    assert path.read_bytes() == before
+
+
+def test_a_decision_made_meanwhile_is_not_overridden(browser: Client, run: Run) -> None:
+    sent = {
+        name: given[0] for name, given in fields(browser.get(f"/runs/{run.pk}/commit?undecided=1")).items()
+    }
+    decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
+    answer = browser.post(f"/runs/{run.pk}/approve-rest", sent)
+    assert answer.status_code == 409
+    assert not account_of(run).approved
+
+
+@pytest.mark.parametrize("sent", [{}, {"seen": "x"}, {"seen": "0", "mark": "another"}])
+def test_a_form_of_another_plan_approves_nothing(browser: Client, run: Run, sent: dict[str, str]) -> None:
+    assert browser.post(f"/runs/{run.pk}/approve-rest", sent).status_code in (409, 422)
+    assert not account_of(run).approved
+
+
+def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
+    assert "Nothing is undecided" in text_of(element(page, "h1"))
+    assert not elements(page, "form[action$=approve-rest]")
+
+
+# ---- cost --------------------------------------------------------------------------------------------------
+
+
+def test_without_a_price_only_tokens_are_given(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    page = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    assert "The price of claude-x is not known" in page
+    assert "$" not in page
+
+
+def test_with_a_price_the_page_says_when_it_pays(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    with override_configuration(prices=PRICES):
+        page = browser.get(f"/runs/{run.pk}/commit")
+    assert elements(page, "svg.plot path.plot__struck")
+    words = text_of(page)
+    assert "$0.3 cache read, $3.75 cache write, per million tokens, from your configuration" in words
+    assert re.search(r"Pays after \d+ requests?", words)
+    assert "because its price is not known" not in words
+
+
+def test_what_is_counted_as_input_is_said(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    with override_configuration(prices={"claude-x": PriceSetting(input=3)}):
+        page = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    assert "Cached input is counted as input, because its price is not known." in page
+    assert "Pays after 1 request" in page
+
+
+def test_a_free_model_has_no_plot(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    with override_configuration(prices={"claude-x": PriceSetting(input=0)}):
+        page = browser.get(f"/runs/{run.pk}/commit")
+    assert not elements(page, "svg.plot")
+    assert "Pays after" not in text_of(page)
+
+
+# ---- the result, and the exports ---------------------------------------------------------------------------
+
+
+def committed(browser: Client, run: Run) -> Any:
+    plan = fields(browser.get(f"/runs/{run.pk}/commit"))["plan"][0]
+    assert browser.post(f"/runs/{run.pk}/commit", {"plan": plan}).status_code == 303
+    return browser.get(f"/runs/{run.pk}/result")
+
+
+def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    account = account_of(run)
+    page = committed(browser, run)
+    feet = [numbers(foot) for foot in elements(page, "tfoot")]
+    struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
+    assert struck is not None
+    assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
+    (row, *_) = removals_of(account).rows
+    chosen = browser.get(f"/runs/{run.pk}/result?reason={row.key}")
+    shown = elements(chosen, "#each tbody tr")
+    assert len(shown) == len(row.removed)
+    assert f"call {row.removed[0].call}" in text_of(shown[0])
+    assert f"with {len(leads(run)) - 1} others" in text_of(shown[0])
+
+
+def test_the_maps_of_the_result_have_one_scale(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    heights = [
+        int(str(drawn.attributes["viewBox"]).split()[3])
+        for drawn in elements(committed(browser, run), ".maps svg")
+    ]
+    assert heights[1] < heights[0]
+
+
+def test_the_command_that_continues_can_be_copied(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    page = committed(browser, run)
+    assert text_of(element(page, "[data-copy] code")).startswith("atomic --session")
+    assert "hidden" in element(page, "[data-copy-button]").attributes
+
+
+def test_both_exports_have_the_numbers_of_the_page(browser: Client, run: Run) -> None:
+    first, *rest = leads(run)
+    decide(run, Kind.REJECT, [first], timezone.now())
+    decide(run, Kind.APPROVE, rest, timezone.now())
+    look = look_at(run)
+    document = browser.get(f"/runs/{run.pk}/review.json").json()
+    assert document["tokens"]["struck"] == look.tokens
+    approved = [one for one in document["proposals"] if one["status"] == "approved"]
+    assert sum(one["tokens"] for one in approved) == look.tokens
+    assert {one["approvedTogether"] for one in approved} == {len(rest)}
+    assert document["compaction"] is None
+    answer = browser.get(f"/runs/{run.pk}/review.md")
+    assert answer["Content-Type"] == "text/markdown; charset=utf-8"
+    lines = answer.content.decode().splitlines()
+    assert sum(line.startswith("| All |") and f"| {look.tokens:,} |" in line for line in lines) == 2
+    assert f"| | All {len(rest)} | {look.tokens:,} | | | | |" in lines
+
+
+def test_the_export_of_a_committed_run_names_the_backup(browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    committed(browser, run)
+    document = browser.get(f"/runs/{run.pk}/review.json").json()
+    assert document["compaction"]["backup"].endswith(".compact.bak")
+    assert "SHA-256" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
+
+
+def test_a_run_that_was_never_prepared_has_no_export(browser: Client, run: Run) -> None:
+    queued = Run.objects.create(session=run.session, planner="embedded", created_at=timezone.now())
+    assert browser.get(f"/runs/{queued.pk}/review.json").status_code == 404
+    assert browser.get(f"/runs/{queued.pk + 1}/review.md").status_code == 404
+
+
+def test_the_command_prints_the_exports(redline: Installation, browser: Client, run: Run) -> None:
+    approve_proposals(run)
+    printed = redline.call("review", run.pk)
+    assert printed.out == browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    assert redline.call("review", run.pk, "--json").json == browser.get(f"/runs/{run.pk}/review.json").json()
+    assert redline.call("review", run.pk + 1, "--json").error == "no_such_run"
+
+
+def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: Path) -> None:
+    hostile = [*HOSTILE_TEXTS, "a | b ``` c ` d", "[x](javascript:1) ![y](z) <b> # h"]
+    steps = [
+        one
+        for number, words in enumerate(hostile)
+        for one in (
+            assistant(text("Step."), call(f"c{number}", name=words[:20], path=words)),
+            result(f"c{number}", words * 60, name=words[:20]),
+        )
+    ]
+    path = place(
+        known_root / "hostile.jsonl",
+        session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok")))),
+    )
+    run = approve_proposals(plan_session(index_file(path)))
+    exported = browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    outside = re.sub(r"(`+) .*? \1(?!`)", "", exported)
+    assert not re.search(r"[<>\x1b\u202e\x00]|javascript|\]\(", outside)
+    rows = [line for line in exported.splitlines() if line.startswith("| ") and "approved" in line]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in rows} == {8}
+    for page in ("commit", "commit?undecided=1", "review.json"):
+        assert browser.get(f"/runs/{run.pk}/{page}").status_code == 200
+
+
+def test_a_session_that_changed_since_still_has_its_numbers(browser: Client, run: Run, path: Path) -> None:
+    approve_proposals(run)
+    struck = look_at(run).tokens
+    committed(browser, run)
+    path.write_bytes(session_bytes(recorded()[:4]))
+    backdate(path)
+    account: ReviewAccount = account_of(run)
+    assert account.struck == struck
+    assert browser.get(f"/runs/{run.pk}/result").status_code == 200
