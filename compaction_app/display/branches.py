@@ -27,14 +27,17 @@ from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.controls import DeletionControl, EditControl
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.files import FileState
+from sessions_app.storage.session_loader import read_place
+from sessions_app.storage.token_sample import tally_of
 
 VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
@@ -87,6 +90,8 @@ class BranchState:
     """The latest label of each labelled entry."""
     broken: Breakage | None
     """Why no provider would accept the context; None if one would."""
+    size: ContextSize
+    """The size of the context."""
     token_map: TokenMap
     tokens_before: Sequence[int]
     """For each entry of the context: the map's tokens before it; and their sum at the end."""
@@ -194,6 +199,21 @@ def _collection_paused() -> Iterator[None]:
 # ---- the computation -------------------------------------------------------------------------------------
 
 
+def _size(
+    session: Session, leaf: str, branch: Sequence[Entry], context: ActiveContext, reading: Reading
+) -> ContextSize:
+    """The size of a context: that of the session, unless it is of another branch or with another reader."""
+    known = session.context_size
+    if known is not None and (leaf, reading.reader.name) == (session.leaf_id, session.read_as):
+        return known
+    with session.agent.open(session.real_path()) as reader:
+
+        def read(entry: Entry) -> Texts:
+            return read_place(session.agent, reader, entry, session.version)[1]
+
+        return tally_of(context, branch, reading.reader.rebuild, session.inherited_measure, read).size
+
+
 def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState | None) -> BranchState:
     if same_file is not None:
         tree, reading = same_file.tree, same_file.reading
@@ -234,6 +254,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         answers=answers,
         labels=labels(tree),
         broken=_breakage(session, leaf, reading, context),
+        size=_size(session, leaf, branch, context, reading),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from compaction_app.core.stats import percent
+from compaction_app.core.token_map import Share
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from compaction_app.display.entry_items import (
     EntryItem,
@@ -96,6 +98,8 @@ class SessionView:
     """The first entry of the last page."""
     here: str
     """The first entry of this page."""
+    contents: tuple[list[Share], int]
+    """What the context consists of, in its measure, and what of it is not in the session."""
     counts: dict[str, int]
     seen_before: int
     """How many entries of the context precede this page."""
@@ -166,6 +170,7 @@ def view_session(
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
         here=here.id if here is not None else "",
+        contents=_contents(state),
         counts={name: len(state.listed[name]) for name in VIEWS},
         seen_before=_seen_before(state, listed[start:]),
         frame=_frame(state, start, end) if view == "sees" and shown else None,
@@ -174,6 +179,17 @@ def view_session(
         broken=state.broken,
         span=span_of(state.branch),
     )
+
+
+def _contents(state: BranchState) -> tuple[list[Share], int]:
+    """The kinds of content in the measure of the context, and what is in none of them."""
+    size, shares = state.size, state.token_map.shares
+    tokens, rest = size.contents(state.context.estimate, [share.tokens for share in shares])
+    found = [
+        Share(share.kind, share.name, part, percent(part, size.tokens))
+        for share, part in zip(shares, tokens, strict=True)
+    ]
+    return found, rest
 
 
 # ---- the page --------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import EntryKind, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.timeline import TimelinePoint, timeline_of
 
@@ -91,7 +92,8 @@ class TimelineView:
     """The size over the entries, as the path of a drawing of WIDTH × HEIGHT."""
     largest: int
     """The size at the top of the drawing, in tokens."""
-    now: int
+    size: ContextSize
+    """The size of the context now."""
     window_y: float | None
     """The height of the model's window in the drawing, if it is in it."""
     points: list[PointRow]
@@ -116,7 +118,8 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     state = branch_state(session, leaf_id)
     found = timeline_of(state.branch, state.reading.reader)
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
-    largest = max((*found.sizes, 1))
+    sizes = [state.size.of_past(estimate, found.sizes[-1]) for estimate in found.sizes]
+    largest = max((*sizes, 1))
     is_in_database = session.agent.database(session.path) is not None
     places = {entry.id: place for place, entry in enumerate(state.branch)}
     at = at or (found.points[-1].last.id if found.points else "")
@@ -126,6 +129,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
             point,
             written,
             places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
+            (state.size.of_past(point.tokens_before, found.sizes[-1]), sizes[places[point.last.id]]),
             at,
         )
         for number, point in enumerate(found.points, 1)
@@ -138,9 +142,9 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     removed, added = (point.removed, point.added) if point is not None else ((), ())
     return TimelineView(
         leaf_id=state.leaf_id,
-        path=_path(found.sizes, largest),
+        path=_path(sizes, largest),
         largest=largest,
-        now=found.sizes[-1],
+        size=state.size,
         window_y=_height(session.window, largest) if session.window and session.window <= largest else None,
         points=rows,
         selected=selected,
@@ -153,7 +157,14 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     )
 
 
-def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: float, at: str) -> PointRow:
+def _row(
+    number: int,
+    point: TimelinePoint,
+    written: dict[str, Compaction],
+    x: float,
+    sizes: tuple[int, int],
+    at: str,
+) -> PointRow:
     compaction, control = written.get(point.last.id), point.first.control
     summary = summary_of(point) if point.removed else None
     return PointRow(
@@ -164,8 +175,8 @@ def _row(number: int, point: TimelinePoint, written: dict[str, Compaction], x: f
         name=_NAMES[point.kind],
         when=moment_of(point.last.timestamp),
         edits=point.edits,
-        tokens_before=point.tokens_before,
-        tokens_after=point.tokens_after,
+        tokens_before=sizes[0],
+        tokens_after=sizes[1],
         removed=len(point.removed),
         returned=point.returned,
         by_run=compaction.run_id if compaction is not None else None,

@@ -157,15 +157,17 @@ class Tally(msgspec.Struct):
         answers = [place for place, entry in enumerate(branch) if _is_answer(entry)]
         last = branch[answers[-1]] if answers else None
         outdated = last is not None and newest is not None and last.number < newest.number
-        at_answer = rebuild(branch[: answers[-1] + 1]).estimate if answers else 0
+        at_answer = 0
+        if answers:
+            is_end = answers[-1] == len(branch) - 1
+            at_answer = context.estimate if is_end else rebuild(branch[: answers[-1] + 1]).estimate
         since = inherited.size if inherited is not None else 0
         reporter = next(
             (at for at in reversed(answers) if _reports(branch[at]) and branch[at].offset >= since), None
         )
         measure = inherited.measure if inherited is not None else NOTHING_MEASURED
         if reporter is not None:
-            is_last = reporter == answers[-1]
-            then = at_answer if is_last else rebuild(branch[: reporter + 1]).estimate
+            then = at_answer if reporter == answers[-1] else rebuild(branch[: reporter + 1]).estimate
             measure = Measure(Measured(branch[reporter].usage or 0, then))
         return cls(
             leaf_id=branch[-1].id if branch else "",

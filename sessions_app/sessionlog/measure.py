@@ -39,6 +39,18 @@ def significant(tokens: int) -> int:
     return (2 * tokens + unit) // (2 * unit) * unit
 
 
+def apportion(total: int, weights: Sequence[int]) -> list[int]:
+    """Whole parts of a total in proportion to weights, which together are the total: the largest remainders go up."""
+    whole = sum(weights)
+    if not whole:
+        return [0] * len(weights)
+    found = [total * weight // whole for weight in weights]
+    by_remainder = sorted(range(len(weights)), key=lambda place: -(total * weights[place] % whole))
+    for place in by_remainder[: total - sum(found)]:
+        found[place] += 1
+    return found
+
+
 class Measured(msgspec.Struct, frozen=True):
     """The tokens of some content, as reported or counted, and the estimate of the same content."""
 
@@ -76,6 +88,10 @@ class ContextSize(msgspec.Struct, frozen=True):
         """A part of the context in this measure, to a whole token."""
         return round(self.ratio * estimate)
 
+    def of_past(self, then: int, now: int) -> int:
+        """The size of the context when its estimate was `then`; `now` is that of this size."""
+        return max(0, self.tokens + self.of(then) - self.of(now))
+
     def without(self, estimate: int) -> ContextSize:
         """The size when a part is gone: never larger."""
         if not estimate:
@@ -85,14 +101,18 @@ class ContextSize(msgspec.Struct, frozen=True):
         )
 
     def shares(self, estimates: Sequence[int]) -> list[int]:
-        """Parts in this measure that together are exactly the whole of them: the largest remainders are rounded up."""
-        exact = [self.ratio * estimate for estimate in estimates]
-        found = [math.floor(part) for part in exact]
-        missing = self.of(sum(estimates)) - sum(found)
-        by_remainder = sorted(range(len(found)), key=lambda place: found[place] - exact[place])
-        for place in by_remainder[: max(0, missing)]:
-            found[place] += 1
-        return found
+        """Parts in this measure that together are exactly the whole of them."""
+        return apportion(self.of(sum(estimates)), estimates)
+
+    def contents(self, estimate: int, weights: Sequence[int]) -> tuple[list[int], int]:
+        """What parts with these weights have of the context, whose estimate this is, and what is in none of them.
+
+        The provider also counts what is not in the session: instructions and tools. All together is exactly the size.
+        """
+        inside = min(self.tokens, self.of(estimate))
+        if abs(self.tokens - inside) <= 1 and any(weights):
+            inside = self.tokens
+        return apportion(inside, weights), self.tokens - inside
 
 
 class Measure(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from django import template
 from django.utils import timezone
 
 from sessions_app.sessionlog import measure
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import duration_words
 from sessions_app.sessionlog.printable import printable, printable_lines
 
@@ -104,6 +105,18 @@ def tokens(number: int) -> str:
 def significant(number: int) -> int:
     """A number that is not exact, to three significant digits: 71,922 is 71,900."""
     return measure.significant(number)
+
+
+@register.filter
+def in_measure(estimate: int, size: ContextSize | None) -> str:
+    """An estimate in the measure of a context, to three significant digits: 71,900."""
+    return count(measure.significant(estimate if size is None else size.of(estimate)))
+
+
+@register.filter
+def short_in_measure(estimate: int, size: ContextSize | None) -> str:
+    """The same, short: 71.9k."""
+    return tokens(measure.significant(estimate if size is None else size.of(estimate)))
 
 
 @register.filter

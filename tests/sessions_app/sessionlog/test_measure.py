@@ -77,12 +77,35 @@ def test_a_deletion_never_raises_the_number(measure: Measure, estimate: int, str
     assert after.ratio == before.ratio, "both are in one measure"
 
 
+def test_an_earlier_context_is_told_in_the_measure_of_the_present_one() -> None:
+    size = Measure(Measured(180_000, 120_000)).size_of(60_000)
+    assert (size.of_past(60_000, 60_000), size.of_past(120_000, 60_000)) == (90_000, 180_000)
+    assert Measure(Measured(20_000, 1_000)).size_of(1_000).of_past(0, 90_000) == 0
+
+
 @given(measures, tokens, st.lists(tokens, max_size=12))
 def test_parts_add_up_to_the_whole(measure: Measure, estimate: int, parts: list[int]) -> None:
     size = measure.size_of(estimate)
     shares = size.shares(parts)
     assert sum(shares) == size.of(sum(parts))
     assert all(abs(share - size.ratio * part) < 1.5 for share, part in zip(shares, parts, strict=True))
+
+
+@given(measures, tokens, st.lists(st.integers(0, 90_000), max_size=9))
+def test_the_contents_of_a_context_and_what_is_not_in_the_session_add_up_to_it(
+    measure: Measure, estimate: int, weights: list[int]
+) -> None:
+    size = measure.size_of(estimate)
+    contents, rest = size.contents(estimate, weights)
+    assert sum(contents) + rest == size.tokens or not any(weights)
+    assert rest >= 0
+    assert min(contents, default=0) >= 0
+
+
+def test_what_is_not_in_the_session_is_named_apart() -> None:
+    size = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000)).size_of(1_000)
+    assert size.contents(1_000, [600, 400]) == ([720, 480], 18_800)
+    assert Measure(Measured(1_501, 1_000)).size_of(1_000).contents(1_000, [600, 400]) == ([901, 600], 0)
 
 
 @pytest.mark.parametrize(
