@@ -98,8 +98,10 @@ class SessionView:
     """The first entry of the last page."""
     here: str
     """The first entry of this page."""
-    contents: tuple[list[Share], int]
-    """What the context consists of, in its measure, and what of it is not in the session."""
+    shares: list[Share]
+    """What the context consists of, in its measure."""
+    rest: int
+    """What the provider counts and the session does not have, in tokens."""
     counts: dict[str, int]
     seen_before: int
     """How many entries of the context precede this page."""
@@ -161,6 +163,7 @@ def view_session(
     shown = listed[start:end]
     damage = _Damage(session.damage)
     here = shown[0] if shown else None
+    shares, rest = _contents(state)
     return SessionView(
         state=state,
         view=view,
@@ -170,7 +173,8 @@ def view_session(
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
         here=here.id if here is not None else "",
-        contents=_contents(state),
+        shares=shares,
+        rest=rest,
         counts={name: len(state.listed[name]) for name in VIEWS},
         seen_before=_seen_before(state, listed[start:]),
         frame=_frame(state, start, end) if view == "sees" and shown else None,

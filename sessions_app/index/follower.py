@@ -33,8 +33,8 @@ from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
 from .indexer import IndexTotals, batches, index_batch
+from .progress import ReadSoFar
 from .roots import configured_roots, discover_in, managed_root
-from .scan import ReadSoFar
 
 SCAN_SECONDS: Final = 60
 """Between two full scans; longer if a scan itself takes long."""

@@ -29,8 +29,9 @@ from .index_store import (
     require_name,
     write_read,
 )
+from .progress import Report
 from .roots import configured_roots, discover_in, root_for
-from .scan import Report, Scan
+from .scan import Scan
 
 FILES_AT_ONCE: Final = 32
 BYTES_AT_ONCE: Final = 8_000_000

@@ -5,8 +5,23 @@ Kept in memory: a new follower sends them again.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+
+class ReadSoFar(NamedTuple):
+    """The progress of reading one file, in bytes."""
+
+    path: Path
+    bytes: int
+
+    def __str__(self) -> str:
+        return f"{self.path.name}: {self.bytes >> 20} MB"
+
+
+Report = Callable[[ReadSoFar], object]
 
 
 @dataclass(frozen=True, slots=True)

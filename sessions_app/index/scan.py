@@ -6,11 +6,11 @@ from a last line without a newline, are removed before the next scan.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -22,13 +22,13 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Entry, Role, Texts
-from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.lines import Line, split_lines
+from sessions_app.sessionlog.measure import Measured
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.noise import is_noise, without_images
 from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.sessionlog.provider_rules import SentConversation
-from sessions_app.sessionlog.session import TITLE_LENGTH, Damage, ParserState, Recorded, require_session
+from sessions_app.sessionlog.session import Damage, ParserState, Recorded, require_session, title_of
 from sessions_app.storage.files import MAX_SEGMENTS, Fingerprint, GrowthKind, SessionReader
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import sample_of
@@ -36,19 +36,7 @@ from sessions_app.storage.token_sample import sample_of
 from .context_window_lookup import ContextWindowLookup
 from .index_store import BATCH, insert_entries, remove_entries
 from .indexed_entries import read_entries
-
-
-class ReadSoFar(NamedTuple):
-    """The progress of reading one file, in bytes."""
-
-    path: Path
-    bytes: int
-
-    def __str__(self) -> str:
-        return f"{self.path.name}: {self.bytes >> 20} MB"
-
-
-Report = Callable[[ReadSoFar], object]
+from .progress import ReadSoFar, Report
 
 
 class Scan:
@@ -167,8 +155,9 @@ class Scan:
             self._forget_branch()
         elif self._tally is None:
             self._recount()
-        if self._tally is not None and self._tally.wants_sample and self._count:
-            self._sample(self._tally)
+        tally = self._tally
+        if tally is not None and tally.leaf_id and tally.wants_sample:
+            tally.take_sample(self._sample(tally.leaf_id))
         self._continue_conversation()
         self._conclude(fingerprint)
         self._update_metadata()
@@ -278,14 +267,14 @@ class Scan:
             return self.pending
         return [*read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
 
-    def _sample(self, tally: Tally) -> None:
-        """Count tokens in the beginning of the branch."""
+    def _sample(self, leaf_id: str) -> Measured:
+        """What is counted in the beginning of a branch."""
         agent, version = self.session.agent, self._parser.state.version
 
         def read(entry: Entry) -> Texts:
             return read_place(agent, self._reader, entry, version)[1]
 
-        tally.take_sample(sample_of(agent.tree(self._entries()).branch(tally.leaf_id or ""), read))
+        return sample_of(agent.tree(self._entries()).branch(leaf_id), read)
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
@@ -363,9 +352,8 @@ class Scan:
             session.overflow = tally.overflow
             session.tokens_after_first = tally.after_first or 0
         broken = self._conversation.broken if self._conversation is not None else None
-        session.broken, session.broken_at = (
-            (broken.sentence, broken.entry_id) if broken is not None else ("", "")
-        )
+        session.broken = broken.sentence if broken is not None else ""
+        session.broken_at = broken.entry_id if broken is not None else ""
         session.read_as = self._reader_so_far().name
         session.header_id = header.id if header is not None else ""
         session.parent_path = header.parent_session if header is not None else ""
@@ -384,16 +372,15 @@ class Scan:
         if self._conversation is not None:
             self._conversation.forget_old_calls()
         end = parser.state.next_offset
+        is_whole = self._complete == self._count
         session.state = {
             "parser": msgspec.to_builtins(parser.state),
             "damage": msgspec.to_builtins([fault for fault in parser.damage if fault.offset < end]),
             "tree_damage": self._tree_damage,
             "tree_damaged": self._tree_damaged,
             # The contribution of a line without a newline is not kept: the line is read again, and may change.
-            "tally": msgspec.to_builtins(tally) if self._complete == self._count else None,
-            "conversation": msgspec.to_builtins(self._conversation)
-            if self._complete == self._count
-            else None,
+            "tally": msgspec.to_builtins(tally) if is_whole else None,
+            "conversation": msgspec.to_builtins(self._conversation) if is_whole else None,
             "asked": self._asked,
             "inherited": session.inherited,
             "entries": self._complete,
@@ -401,8 +388,3 @@ class Scan:
             "used": self._used,
             "titles": self._titles or [session.first_user_message, session.name],
         }
-
-
-def title_of(text: str) -> str:
-    """The beginning of a text, on one line, at most TITLE_LENGTH characters."""
-    return well_formed(" ".join(text[: 4 * TITLE_LENGTH].split())[:TITLE_LENGTH]).replace("\0", "")

@@ -11,7 +11,7 @@ import msgspec
 
 from .entries import Entry, Texts
 from .errors import BadInput
-from .jsjson import parse
+from .jsjson import parse, well_formed
 from .lines import Line
 
 TITLE_LENGTH: Final = 200
@@ -184,3 +184,8 @@ def _first_line(head: bytes) -> str:
     named = f" of the type {kind[:NAMED_LENGTH]!r}" if isinstance(kind, str) else ""
     fields = ", ".join(repr(name[:NAMED_LENGTH]) for name in list(found)[:FIELDS_NAMED])
     return f"Its first line is an object{named} with {f'the fields {fields}' if fields else 'no fields'}."
+
+
+def title_of(text: str) -> str:
+    """The beginning of a text, on one line, at most TITLE_LENGTH characters."""
+    return well_formed(" ".join(text[: 4 * TITLE_LENGTH].split())[:TITLE_LENGTH]).replace("\0", "")

@@ -11,7 +11,7 @@ from sessions_app.children import exit_with_parent
 from sessions_app.cli import RedlineCommand, printable
 from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_paths, index_roots
-from sessions_app.index.scan import ReadSoFar
+from sessions_app.index.progress import ReadSoFar
 from sessions_app.search.text_index import TextIndexer
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.web.broadcast import relay_through
