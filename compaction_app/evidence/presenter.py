@@ -32,6 +32,8 @@ from .line_checks import call_of, checked_reason, file_history, standing_later, 
 AROUND: Final = 2
 """Lines that are shown around a line that does not stand."""
 LINES_SHOWN: Final = 60
+ALONE_SHOWN: Final = 12
+"""Lines that are shown if nothing stands beside them."""
 ALL_LINES: Final = 4_000
 """Lines of one page of evidence."""
 LINE_CHARACTERS: Final = 300
@@ -192,7 +194,7 @@ class EvidenceMaker:
         ]
         lost = states.count("lost")
         sides = _Sides(text, beside, states, set(own))
-        pieces = list(sides.excerpts(pairs, most))
+        pieces = list(sides.excerpts(pairs, most if best is not None or most == ALL_LINES else ALONE_SHOWN))
         drawn = sum(line.state == "lost" for piece in pieces for line in piece.left)
         places = [self._place(found) for found in reversed(later)]
         return LineEvidence(

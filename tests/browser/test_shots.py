@@ -225,6 +225,11 @@ class Stage:
         self.pages |= {
             "review": f"{run}/review",
             "review-stays": f"{run}/stays?from=0&to=40",
+            "evidence": f"{run}/evidence?of={self._read_again(run)}&all=1",
+            "evidence-names": f"{run}/evidence?of={keys[-1]}",
+            "select": f"{run}/select?by=pattern&what=e",
+            "select-refused": f"{run}/select?by=pattern&what=/(/",
+            "select-for-plan": f"{self.real}/select?by=tool&what=read",
             "review-failed": f"{self.pages['run-failed']}/review",
             "review-at-work": f"{self.pages['run-queued']}/review",
             "commit-short": f"{run}/commit",
@@ -238,6 +243,13 @@ class Stage:
         decide(self.server, changed, approve_all="1")
         place_titled(self.server.root, "changed", steps=6)
         self.pages |= {"commit-conflict": f"{changed}/commit", "review-conflict": f"{changed}/review"}
+
+    def _read_again(self, run: str) -> str:
+        """The key of a proposal with lines that are read again later."""
+        pages = (
+            (key, self.server.get(f"{run}/evidence?of={key}")) for key in undecided_keys(self.server, run)
+        )
+        return next(key for key, page in pages if html.elements(page, ".side-by-side"))
 
     def _written(self) -> None:
         address = self.at("written")
