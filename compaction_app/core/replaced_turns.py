@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -54,37 +54,38 @@ def turn_numbers(branch: Iterable[Entry]) -> dict[str, int]:
 def turns_of(
     numbers: Mapping[str, int],
     messages: Sequence[Message],
+    users: Iterable[Message],
     passages: Iterable[Passage],
     texts: Mapping[str, Texts],
 ) -> tuple[ReplacedTurn, ...]:
-    """The turns of replaced messages, in order. `passages` are those of the messages, `texts` by their sources."""
+    """The turns of replaced messages, in order.
+
+    `users` are the user's messages, also those that were not replaced; `passages` are those of the replaced messages,
+    and `texts` are by the ids of the messages' sources.
+    """
     grouped: dict[int, list[Message]] = {}
     for message in messages:
         grouped.setdefault(numbers.get(message.entry.id, 0), []).append(message)
-    files: dict[int, Counter[tuple[str, str]]] = {}
+    asked = {numbers.get(user.entry.id, 0): user for user in users}
+    files: dict[int, Counter[tuple[str, str]]] = {number: Counter() for number in grouped}
     for passage in passages:
-        touched = files.setdefault(numbers.get(passage.entry_id, 0), Counter())
+        touched = files[numbers.get(passage.entry_id, 0)]
         touched.update((passage.tool, path) for path in passage.paths)
-    return tuple(_turn(number, grouped[number], texts, files[number]) for number in sorted(grouped))
-
-
-def _turn(
-    number: int, messages: list[Message], texts: Mapping[str, Texts], files: Counter[tuple[str, str]]
-) -> ReplacedTurn:
-    first = messages[0]
-    return ReplacedTurn(
-        number,
-        first.entry.id,
-        first.entry.timestamp,
-        next(_said(messages, texts), ""),
-        len(messages),
-        sum(message.tokens for message in messages),
-        tuple(FileTouch(tool, path, times) for (tool, path), times in files.most_common()),
+    return tuple(
+        ReplacedTurn(
+            number,
+            found[0].entry.id,
+            found[0].entry.timestamp,
+            _words(asked[number], texts) if number in asked else "",
+            len(found),
+            sum(message.tokens for message in found),
+            tuple(FileTouch(tool, path, times) for (tool, path), times in files[number].most_common()),
+        )
+        for number, found in sorted(grouped.items())
     )
 
 
-def _said(messages: Iterable[Message], texts: Mapping[str, Texts]) -> Iterator[str]:
-    for message in messages:
-        if message.role == Role.USER:
-            text = message.text(texts[message.source.id])
-            yield " ".join(without_images(text[:_READ]).split())[:WORDS]
+def _words(user: Message, texts: Mapping[str, Texts]) -> str:
+    text = user.text(texts[user.source.id])
+    words = " ".join(without_images(text[:_READ]).split())
+    return words if len(words) <= WORDS else f"{words[:WORDS]}…"

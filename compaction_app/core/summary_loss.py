@@ -170,6 +170,7 @@ def loss_of(
     passages = list(passages_of(replacement.replaced, texts, project))
     subjects = subjects_of(passages)
     numbers = turn_numbers(before)
+    users = [message for message in replacement.before.messages if message.role == Role.USER]
     summary = replacement.summary
     text = summary.text(texts[summary.source.id])
     said = () if text == ENCRYPTED else (summary,)
@@ -179,7 +180,7 @@ def loss_of(
     return SummaryLoss(
         replacement,
         numbers,
-        turns_of(numbers, replacement.replaced, passages, texts),
+        turns_of(numbers, replacement.replaced, users, passages, texts),
         text,
         subjects,
         still,

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
+from tests.claude_sessions import DIRECTORY, SESSION_ID, ClaudeSession, answer, call, text, thinking
 from tests.files import backdate, place
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.codex import rollouts
@@ -20,6 +20,19 @@ IMAGE: Final = {
     "type": "image",
     "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
 }
+SUMMARY: Final = """## Where it stands
+
+The tables are exported by `exportTable1` and `exportTable2` in `src/tables/part_1.py`.
+
+| part | state |
+|---|---|
+| 1 | done |
+| 2 | to do |
+
+```python
+def export(rows: list[str]) -> None: ...
+```
+"""
 AMP_THREAD: Final[dict[str, Any]] = {
     "v": 9,
     "id": "T-1",
@@ -111,6 +124,29 @@ def compacted_claude_session(task: str) -> ClaudeSession:
     return session
 
 
+def summarised_claude_session(task: str) -> ClaudeSession:
+    """A session that the client has compacted, in which much was said and read that its summary no longer mentions."""
+    session = ClaudeSession()
+    session.user(task)
+    for turn in range(TURNS):
+        said = " ".join(f"`exportTable{number}`" for number in range(40))
+        session.reply(f"m{turn}", text(f"I look at {said}."), call(f"t{turn}"))
+        session.result(f"t{turn}", OUTPUT)
+        read = {"type": "tool_use", "id": f"r{turn}", "name": "Read"}
+        session.reply(f"n{turn}", {**read, "input": {"file_path": f"{DIRECTORY}/src/tables/part_{turn}.py"}})
+        session.result(f"r{turn}", OUTPUT)
+        session.user(f"Go on with part {turn}.")
+    session.reply("failing", text("I run the tests."), call("tests"))
+    failed = "part_1.py:3: error: exportTable1 has no attribute 'rows' " + "of a type " * 12
+    session.user([answer("tests", f"Exit code 1\n{failed}", is_error=True)])
+    kept = [session.user("And the last one?"), *session.reply("last", text("`exportTable3` is done."))]
+    session.boundary(*kept)
+    session.user(SUMMARY, isCompactSummary=True)
+    session.user("Run the tests.")
+    session.reply("end", text("All tests pass."))
+    return session
+
+
 def place_subagent(session: Path, task: str) -> Path:
     """A session of a subagent of Claude Code's."""
     subagent = ClaudeSession()
@@ -133,10 +169,10 @@ def codex_thread(task: str) -> Rollout:
 
 def compacted_codex_thread(task: str) -> Rollout:
     """A thread that the client has compacted: it keeps what the user said, and a summary."""
-    before = _codex_turns(task)
+    before, summary = _codex_turns(task), "The export is slow because of a loop."
     return Rollout(
         *before,
-        rollouts.compacted(rollouts.user(task), rollouts.user("The export is slow because of a loop.")),
+        rollouts.compacted(rollouts.user(task), rollouts.user(summary), message=summary),
         rollouts.world_state(),
         rollouts.user("Run the tests."),
         rollouts.answer("All tests pass."),

@@ -27,6 +27,7 @@ from tests.browser.agent_sessions import (
     opencode_session,
     place_subagent,
     register_as_open,
+    summarised_claude_session,
 )
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import (
@@ -287,6 +288,9 @@ class Stage:
             "session-opencode": opencode,
             "session-amp": self.at("thread"),
             "timeline-claude": f"{claude}/timeline",
+            "lost": f"{self.at('claude-summarised')}/lost",
+            "lost-codex": f"{codex}/lost",
+            "lost-nothing": f"{self.at('claude-written')}/lost",
             "tree-claude": f"{claude}/tree",
             "tree-codex": f"{codex}/tree",
             "tree-opencode": f"{opencode}/tree",
@@ -376,6 +380,7 @@ def place_agents(agents: AgentHome) -> None:
     register_as_open(agents.claude(2, claude_session(title("claude-open")).content), os.getpid())
     agents.claude(3, claude_session(title("claude-written")).content)
     agents.claude(4, damaged(claude_session(title("claude-damaged")).content))
+    agents.claude(5, summarised_claude_session(title("claude-summarised")).content)
     agents.codex(1, compacted_codex_thread(title("codex-talk")).content)
     agents.codex(2, codex_thread(title("codex-open")).content)
     agents.codex(3, codex_thread(title("codex-written")).content)

@@ -143,6 +143,12 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Pat
     assert loss.turn_numbers["e9"] == 2
 
 
+def test_what_stands_before_the_first_turn_is_turn_0(tmp_path: Path) -> None:
+    talk = (assistant(text("hi")), user("x" * 200), assistant(text("done")), summary_compaction("s", None))
+    (loss,) = losses(write(tmp_path, *chain(*talk)), "pi")
+    assert [(turn.number, turn.words) for turn in loss.turns] == [(0, ""), (1, f"{'x' * 160}…")]
+
+
 def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
     talk = (*TALK, summary_compaction("alphaOne", "e8"), user("on"), summary_compaction("betaTwo", "e11"))
     first, second = losses(write(tmp_path, *chain(*talk)), "pi")
@@ -288,6 +294,7 @@ def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
     assert words(loss.subjects) == [["/work/src/a.rs"], ["readFile"], ["error[E0308]: mismatched types"], []]
     assert counts(loss.still) == [1, 0, 0, 0]
     assert [one.role for one in loss.replacement.kept] == [Role.USER]
+    assert [(turn.number, turn.words) for turn in loss.turns] == [(1, "Mend the parser.")]
 
 
 def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
