@@ -118,7 +118,8 @@ def verify(listed: ListedBackup, now: datetime) -> Verified:
     return found
 
 
-def _remembered(listed: ListedBackup) -> Verified | None:
+def remembered(listed: ListedBackup) -> Verified | None:
+    """The last verification of a backup, if its file has not changed since."""
     path = listed.file.path
     with _verified_lock:
         return _verified.get((str(path), file_state(path), listed.recorded))
@@ -257,18 +258,18 @@ def _size(session: Path) -> int | None:
 
 def _row(path: Path, listed: ListedBackup, size: int | None, *, compared: bool) -> BackupRow:
     if listed.has_rows:
-        return BackupRow(listed, _remembered(listed))
+        return BackupRow(listed, remembered(listed))
     if size is None:
-        return BackupRow(listed, _remembered(listed), "nothing", "the session comes back")
+        return BackupRow(listed, remembered(listed), "nothing", "the session comes back")
     if keeps_its_bytes(path):
-        return BackupRow(listed, _remembered(listed), keeps_session=True)
+        return BackupRow(listed, remembered(listed), keeps_session=True)
     if not compared:
-        return BackupRow(listed, _remembered(listed))
+        return BackupRow(listed, remembered(listed))
     try:
         change = difference(path, listed.file.path)
     except RedlineError as fault:
         return BackupRow(listed, None, fault=fault.message)
-    return BackupRow(listed, _remembered(listed), in_words(change), _brought_back(change))
+    return BackupRow(listed, remembered(listed), in_words(change), _brought_back(change))
 
 
 # ---- one backup --------------------------------------------------------------------------------------------
@@ -308,7 +309,7 @@ def view_restore(session: Session, name: str) -> RestoreView:
     back = _brought_back(change) if state is not None else "the session comes back"
     needs = restore_needs(path, listed.file.path, listed.recorded, change, activity)
     return RestoreView(
-        row=BackupRow(listed, _remembered(listed), takes, back),
+        row=BackupRow(listed, remembered(listed), takes, back),
         path=str(path),
         size=state.size if state is not None else None,
         newer=change.newer[:NEWER_SHOWN],
@@ -369,7 +370,7 @@ def view_deletion(session: Session, name: str) -> DeletionView:
     path = session_file(session)
     listed = find_backup(path, name)
     others = len(list_backups(path)) - 1
-    return DeletionView(BackupRow(listed, _remembered(listed)), path.name, others, _size(path) is not None)
+    return DeletionView(BackupRow(listed, remembered(listed)), path.name, others, _size(path) is not None)
 
 
 def verified_row(session: Session, name: str) -> BackupRow:

@@ -1,4 +1,5 @@
-"""The pages of backups: the list, the restore, and the actions on one backup. Downloads are here too."""
+"""The pages of backups: those of all sessions, the list of one session, the restore, and the actions on one backup.
+Downloads are here too."""
 
 from __future__ import annotations
 
@@ -25,6 +26,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .download import download
 from .forms import BackupDeletionForm, RestoreForm
+from .overview import SESSIONS_SHOWN, all_backups, verify_from
 from .presenter import (
     RestoreView,
     backup_of,
@@ -38,6 +40,44 @@ from .service import delete as delete_backup
 from .service import restore as restore_backup
 
 NOT_THERE: Final = frozenset({"no_such_backup", "no_such_file", "outside_root"})
+
+
+@require_safe
+def overview(request: HttpRequest) -> HttpResponse:
+    """The backups of all sessions."""
+    return _show_overview(request, _number(request.GET.get("done", "")))
+
+
+@acts_on_post(lambda: reverse("compaction:all_backups"))
+def verify_all(request: HttpRequest) -> HttpResponse:
+    """Verify the backups of all sessions, some at a time. htmx asks for the next ones itself."""
+    step = verify_from(_number(request.POST.get("from", "")), timezone.now())
+    for fault in step.faults:
+        messages.error(request, fault)
+    if wants_fragment(request):
+        return _show_overview(request, 0 if step.is_last else step.done)
+    return redirect(reverse("compaction:all_backups") + ("" if step.is_last else f"?done={step.done}"))
+
+
+def _show_overview(request: HttpRequest, done: int) -> HttpResponse:
+    """`done`: how many backups the verification that is under way has read; 0 if none is."""
+    found, page = all_backups(), _number(request.GET.get("page", ""))
+    shown = found.sessions[page * SESSIONS_SHOWN : (page + 1) * SESSIONS_SHOWN]
+    context = {
+        "found": found,
+        "shown": shown,
+        "later": page + 1 if len(found.sessions) > (page + 1) * SESSIONS_SHOWN else 0,
+        "standings": {name: found.count(name) for name in ("holds", "broken", "unchecked")},
+        "done": min(done, len(found.rows)),
+        "is_asked_by_script": wants_fragment(request),
+        "here": "backups",
+    }
+    part = "backups/overview.html#all" if wants_fragment(request) else "backups/overview.html"
+    return render(request, part, context)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 @require_safe

@@ -274,6 +274,8 @@ class Stage:
             "restore": f"{backup}/restore",
             "delete": f"{backup}/delete",
             "audit": "/audit",
+            "backups-of-all": "/backups",
+            "backups-under-way": "/backups?done=1",
         }
 
     def _agents(self) -> None:
@@ -407,6 +409,7 @@ def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., W
         (empty, "list-empty", "/"),
         (empty, "models-empty", "/models"),
         (empty, "audit-empty", "/audit"),
+        (empty, "backups-of-all-empty", "/backups"),
         (unknown, "launch", "/"),
     ]
     for watched, name, path in [*views, *others]:

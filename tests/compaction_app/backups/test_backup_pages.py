@@ -550,7 +550,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser: Cl
     answer = browser.get(f"{address(path)}/backups/nothing<b>/restore")
     assert answer.status_code == 404
     assert "s.jsonl has no backup named nothing<b>" in text_of(answer)
-    assert link(answer, "Backups") == f"{address(path)}/backups"
+    assert link(element(answer, "main"), "Backups") == f"{address(path)}/backups"
     gone = browser.post(f"{address(path)}/backups/{FOREIGN}/verify", headers={"HX-Request": "true"})
     assert gone["HX-Redirect"] == f"{address(path)}/backups"
 
