@@ -29,7 +29,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.controls import DeletionControl, EditControl
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.outline import labels
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.provider_rules import Breakage, SentConversation
@@ -38,6 +38,8 @@ from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.files import FileState
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import tally_of
+
+from .fitting_reader import fitting_reader
 
 VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
@@ -92,6 +94,8 @@ class BranchState:
     """Why no provider would accept the context; None if one would."""
     size: ContextSize
     """The size of the context."""
+    fitting_reader: str
+    """The reader whose context the last report can be of, if that of the present reader is far too large."""
     token_map: TokenMap
     tokens_before: Sequence[int]
     """For each entry of the context: the map's tokens before it; and their sum at the end."""
@@ -233,6 +237,8 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         if entry.reason is not None
     }
     makers, answers = _calls(branch, context)
+    size = _size(session, leaf, branch, context, reading)
+    is_reported = size.basis is Basis.REPORTED
     pieces, before = _pieces(context.messages, protections)
     return BranchState(
         tree=tree,
@@ -254,7 +260,8 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         answers=answers,
         labels=labels(tree),
         broken=_breakage(session, leaf, reading, context),
-        size=_size(session, leaf, branch, context, reading),
+        size=size,
+        fitting_reader="" if is_reported else fitting_reader(session.agent, branch, reading.reader),
         token_map=draw(pieces),
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],

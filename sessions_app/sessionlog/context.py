@@ -162,9 +162,7 @@ class Tally(msgspec.Struct):
             is_end = answers[-1] == len(branch) - 1
             at_answer = context.estimate if is_end else rebuild(branch[: answers[-1] + 1]).estimate
         since = inherited.size if inherited is not None else 0
-        reporter = next(
-            (at for at in reversed(answers) if _reports(branch[at]) and branch[at].offset >= since), None
-        )
+        reporter = last_report(branch, since)
         measure = inherited.measure if inherited is not None else NOTHING_MEASURED
         if reporter is not None:
             then = at_answer if reporter == answers[-1] else rebuild(branch[: reporter + 1]).estimate
@@ -238,6 +236,19 @@ class Tally(msgspec.Struct):
         A report of one model does not count for another: the session may have continued with a larger one.
         """
         return self.overflown if self.answered_by in (None, self.model) else None
+
+
+def last_report(branch: Sequence[Entry], since: int = 0) -> int | None:
+    """The place of the last answer on a branch that reports its context, from this offset on; None if there is none."""
+    places = range(len(branch) - 1, -1, -1)
+    return next(
+        (
+            at
+            for at in places
+            if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since
+        ),
+        None,
+    )
 
 
 def _count_after_first(counted: int | None, role: str, tokens: int) -> int | None:

@@ -470,6 +470,24 @@ def test_the_reader_can_be_chosen_and_given_back(browser: Client, idle_root: Pat
     assert (back.reader, back.read_as, back.context_tokens) == ("", "atomic-0.8", before)
 
 
+@pytest.mark.parametrize(("reported", "suggested"), [(12, True), (600, False), (1, False)])
+def test_a_reader_that_what_was_reported_fits_is_suggested(
+    browser: Client, idle_root: Path, reported: int, suggested: bool
+) -> None:
+    """As if pi, which honours the summary, had continued a session that is read as Atomic's."""
+    recorded = chain(
+        user("go"),
+        assistant(text("long " * 400)),
+        summary_compaction("A summary of it all.", "e4"),
+        user("on"),
+        assistant(text("done"), usage={"totalTokens": reported}),
+        user("more"),
+    )
+    page = words_of(browser, add_session(idle_root, "a.jsonl", recorded))
+    assert "Read as atomic-0.8" in page
+    assert ("What pi reads would fit" in page) is suggested
+
+
 @pytest.mark.parametrize(
     ("reader", "words"),
     [
