@@ -4,6 +4,7 @@ from django.urls import path
 
 from .imports import views as imports_views
 from .list import views as list_views
+from .search import views as search_views
 from .settings_page import views as settings_page
 from .web import logout, theme
 
@@ -14,5 +15,6 @@ urlpatterns = [
     path("import/<str:name>/remove", imports_views.remove, name="remove"),
     path("log-out", logout.log_out, name="log_out"),
     path("theme", theme.choose_theme, name="theme"),
+    path("search", search_views.results, name="search"),
     path("settings", settings_page.settings, name="settings"),
 ]

@@ -44,11 +44,12 @@ DRAWN: Final = {
         "struck",
     ),
     "kind--…": tuple(KINDS),
+    "hit__text--…": ("assistant", "machine", "person", "thinking"),
 }
 """Classes that a template completes with a variable, and the values used by pages."""
 ICON_SIZE: Final = re.compile(r'\{% icon [^%]*size="(\w+)"')
 OF_LIBRARIES: Final = {"htmx-request"}
-UNSTYLED: Final = {"tie--through"}
+UNSTYLED: Final = {"hit__text--assistant", "tie--through"}
 """Classes that look like their block."""
 
 

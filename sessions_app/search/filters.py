@@ -71,7 +71,8 @@ class SearchFilters:
     @classmethod
     def of(cls, text: str, given: Iterable[tuple[str, str]] = (), **other: object) -> SearchFilters:
         """The filters for a query; those with a value that is not known are only named in `ignored`."""
-        text = text.strip()[:MAX_LENGTH]
+        # No word has a character that cannot be printed, and the query is shown.
+        text = "".join(one if one.isprintable() else " " for one in text[:MAX_LENGTH]).strip()
         query = SearchQuery.of(text)
         beside = tuple((name, value) for name, value in given if value)
         values: dict[str, list[str]] = {}
@@ -105,10 +106,29 @@ class SearchFilters:
 
     def address(self, **other: object) -> str:
         """The query of the page's address, with some of its parts changed."""
-        parts = {"sort": self.sort, "page": 1, **other}
+        parts = {"sort": self.sort, "session": self.session, "page": 1, **other}
         usual = {"sort": "best", "page": 1}
         changed = [(name, str(value)) for name, value in parts.items() if value and value != usual.get(name)]
         return "?" + urlencode([("q", self.text), *self.given, *changed])
+
+    @property
+    def everywhere(self) -> str:
+        """The address for all sessions."""
+        return self.address(session=None)
+
+    @property
+    def unfiltered(self) -> str:
+        """The address for the words alone."""
+        return "?" + urlencode({"q": self.query.words})
+
+    @property
+    def since_day(self) -> str:
+        """The day that was given beside the query, for its field."""
+        return dict(self.given).get("since", "")
+
+    @property
+    def until_day(self) -> str:
+        return dict(self.given).get("until", "")
 
 
 def _days(values: Mapping[str, list[str]], at_start: str, at_end: str) -> list[datetime]:

@@ -42,6 +42,11 @@ class SearchTerm:
     excluded: bool = False
 
     @property
+    def typed(self) -> str:
+        """The term as it is typed."""
+        return "-" * self.excluded + (f'"{self.text}"' if self.exact else self.text)
+
+    @property
     def words(self) -> str:
         """The text whose tokens the index has for it. Chinese and kana are in the index as pairs of neighbours."""
         return CJK.sub(_pairs, self.text.replace("\0", " "))
@@ -103,6 +108,11 @@ class SearchQuery:
     def finds(self) -> bool:
         """Whether it names a word to find."""
         return any(not term.excluded for term in self.terms)
+
+    @property
+    def words(self) -> str:
+        """The terms as they are typed, without the filters."""
+        return " ".join(term.typed for term in self.terms)
 
     @property
     def patterns(self) -> list[re.Pattern[str]]:

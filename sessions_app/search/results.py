@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -47,6 +47,8 @@ class FacetChoice:
     label: str
     places: int
     chosen: bool
+    fixed: bool
+    """Whether it was chosen by the text of the query, so that only there it can be taken back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,11 @@ class SearchHit:
     @property
     def text(self) -> str:
         return "".join(part.text for part in self.snippet)
+
+    @property
+    def voice(self) -> str:
+        """In which voice pages set it: that of a person, the assistant, its thinking, or a machine."""
+        return _VOICES.get(self.kind, "assistant")
 
     @property
     def who(self) -> str:
@@ -117,11 +124,25 @@ class SearchResults:
     """Passages with all the words that were not compared with the query, because there are too many."""
 
     @property
+    def previous(self) -> str:
+        return self.filters.address(page=self.page - 1)
+
+    @property
+    def next(self) -> str:
+        return self.filters.address(page=self.page + 1)
+
+    @property
     def is_incomplete(self) -> bool:
         """Whether some sessions cannot be searched yet."""
         return self.progress.searchable < self.progress.sessions
 
 
+_VOICES: Final = {
+    PassageKind.SAID: "person",
+    PassageKind.THINKING: "thinking",
+    PassageKind.CALL: "machine",
+    PassageKind.RESULT: "machine",
+}
 _WHO: Final = {
     PassageKind.SAID: "user",
     PassageKind.REPLY: "assistant",
@@ -232,13 +253,14 @@ def _facets(
         for name, value in zip(FACETS, values, strict=True):
             if not failed or name == failed[0]:
                 counts[name][value] += group.places
+    agents = {key: agent.label for key, agent in AGENTS.items()}
     chosen_projects = {one for one in counts["project"] if filters.projects and filters.in_project(one)}
     return [
-        _facet("agent", "Agent", {key: agent.label for key, agent in AGENTS.items()}, counts, filters.agents),
-        _facet("in", "Where", KINDS, counts, filters.kinds),
-        _facet("is", "State", STATES, counts, filters.states),
-        _facet("tool", "Tool", None, counts, filters.tools),
-        _facet("project", "Project", None, counts, chosen_projects),
+        _facet("agent", "Agent", agents, counts, filters.agents, filters.given),
+        _facet("in", "Where", KINDS, counts, filters.kinds, filters.given),
+        _facet("is", "State", STATES, counts, filters.states, filters.given),
+        _facet("tool", "Tool", None, counts, filters.tools, filters.given),
+        _facet("project", "Project", None, counts, chosen_projects, filters.given),
     ]
 
 
@@ -248,6 +270,7 @@ def _facet(
     labels: Mapping[Any, str] | None,
     counts: Mapping[str, Counter[Any]],
     chosen: Iterable[Any],
+    given: Collection[tuple[str, str]],
 ) -> Facet:
     counted = counts[name]
     chosen = frozenset(chosen)
@@ -255,7 +278,13 @@ def _facet(
         most = [value for value, _ in counted.most_common() if value]
         labels = {value: value for value in [*sorted(chosen), *most][: max(CHOICES, len(chosen))]}
     choices = [
-        FacetChoice(_value_of(value), words, counted[value], value in chosen)
+        FacetChoice(
+            _value_of(value),
+            words,
+            counted[value],
+            chosen=value in chosen,
+            fixed=value in chosen and (name, _value_of(value)) not in given,
+        )
         for value, words in labels.items()
         if counted[value] or value in chosen
     ]

@@ -22,6 +22,7 @@ from sessions_app.agents.registry import READERS
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
+from sessions_app.querysets import SessionQuerySet
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
@@ -58,7 +59,14 @@ class TextProgress(NamedTuple):
 
 
 def text_progress(store: TextStore) -> TextProgress:
-    return TextProgress(store.searchable(), Session.objects.present().count())
+    """The progress so far. A session that cannot be read is not counted."""
+    return TextProgress(store.searchable(), _readable().count())
+
+
+def _readable() -> SessionQuerySet:
+    """The sessions whose entries are in the index."""
+    found = Session.objects.present().filter(schema=SCHEMA, state__isnull=False, indexed_at__isnull=False)
+    return found.latest_first()
 
 
 @contextmanager
@@ -90,13 +98,12 @@ def index_texts(store: TextStore) -> Iterator[TextProgress]:
     for key in known.keys() - set(present.values_list("pk", flat=True)):
         store.remove_session(key)
         yield text_progress(store)
-    read = present.filter(schema=SCHEMA, state__isnull=False, indexed_at__isnull=False).latest_first()
     stale = [
         session.pk
-        for session in read.only("indexed_at")
+        for session in _readable().only("indexed_at")
         if session.pk not in known or known[session.pk].indexed_at != _text_of(session.indexed_at)
     ]
-    total = present.count()
+    total = _readable().count()
     done = total - len(stale)
     before = store.passages()
     for key in stale:

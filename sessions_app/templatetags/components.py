@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
 from typing import Final
@@ -17,6 +17,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
 from sessions_app.models import Session
+from sessions_app.search.snippet import SnippetPart
 from sessions_app.sessionlog.measure import Basis, ContextSize
 
 from .formatting import ago, escape_line, escape_text
@@ -100,6 +101,14 @@ def moment(at: datetime | None, form: str) -> SafeString:
     exact = at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
     words = ago(at) if form == "ago" else format_date(timezone.localtime(at), MOMENT_FORMS[form])
     return format_html('<time datetime="{}Z" title="{} UTC">{}</time>', exact, exact.replace("T", " "), words)
+
+
+@register.simple_tag
+def marked(parts: Iterable[SnippetPart]) -> SafeString:
+    """A snippet of a text, with what was found in it marked."""
+    pieces = ((escape_text(part.text), part.marked) for part in parts)
+    drawn = ((format_html("<mark>{}</mark>", text) if is_found else text,) for text, is_found in pieces)
+    return format_html_join("", "{}", drawn)
 
 
 @register.filter

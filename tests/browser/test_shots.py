@@ -49,6 +49,7 @@ from tests.browser.scenarios import (
 )
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
+from tests.html import text_of
 from tests.run_factories import (
     HOST,
     RunFactory,
@@ -98,6 +99,7 @@ class Stage:
         self._agents()
         self._refused()
         self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
+        self.server.wait_for(lambda: "searched" in text_of(server.get(self.pages["search"])))
 
     def at(self, name: str) -> str:
         return self.server.session(title(name))
@@ -130,6 +132,11 @@ class Stage:
             "compact": f"{real}/compact",
             "backups-empty": f"{forked}/backups",
             "import": "/import",
+            "search": "/search?q=fix",
+            "search-narrowed": "/search?q=fix+is:seen&in=result&in=call",
+            "search-phrase": "/search?q=%22the+file%22&sort=newest",
+            "search-nothing": "/search?q=needle-of-this-name",
+            "search-empty": "/search",
             "settings": "/settings",
         }
 

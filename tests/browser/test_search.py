@@ -1,0 +1,83 @@
+"""The search in a browser: reached by one key from every page, used without a mouse, and it leads to the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.chromium import Watched
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.files import place
+from tests.html import text_of
+from tests.server import Server, start_server
+
+TURNS = 60
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("search")
+    turns = [
+        said
+        for turn in range(1, TURNS + 1)
+        for said in (
+            user(f"Look for part {turn}."),
+            assistant(text("I look."), call(f"c{turn}", path=f"src/{turn}.py")),
+            result(f"c{turn}", "a needle" if turn in (2, 40) else f"line {turn}"),
+        )
+    ]
+    place(base / "sessions" / "hay.jsonl", session_bytes(chain(*turns)))
+    place(base / "sessions" / "other.jsonl", session_bytes(chain(user("Where is the needle?"))))
+    with start_server(base) as running:
+        running.wait_for(lambda: "searched 2 sessions" in text_of(running.get("/search?q=needle")))
+        yield running
+
+
+@pytest.fixture
+def page(server: Server, browse: Callable[..., Watched]) -> Page:
+    return browse(server).open("/")
+
+
+def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page) -> None:
+    page.keyboard.press("/")
+    expect(page.locator("#search-all")).to_be_focused()
+    page.keyboard.type("needle")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
+    page.keyboard.press("/")
+    expect(page.locator("#search-query")).to_be_focused()
+    page.keyboard.press("/")
+    expect(page.locator("#search-all")).to_be_focused()
+    page.keyboard.press("Escape")
+    expect(page.locator("#search-all")).not_to_be_focused()
+
+
+def test_a_slash_in_a_query_is_typed(page: Page) -> None:
+    page.keyboard.press("/")
+    page.keyboard.type("a/b")
+    expect(page.locator("#search-all")).to_have_value("a/b")
+
+
+def test_places_are_reached_and_opened_by_keys(server: Server, browse: Callable[..., Watched]) -> None:
+    page = browse(server).open("/search?q=needle")
+    page.locator("#search-query").press("ArrowDown")
+    expect(page.locator(".hit").nth(0)).to_be_focused()
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("k")
+    expect(page.locator(".hit").nth(1)).to_be_focused()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/entries/*?q=needle")
+
+
+def test_filters_narrow_without_loading_the_page(server: Server, browse: Callable[..., Watched]) -> None:
+    page = browse(server).open("/search?q=needle")
+    page.evaluate("window.unloaded = false")
+    page.get_by_label("What people said").check()
+    expect(page.get_by_role("heading", level=1)).to_have_text("1 place in 1 session")
+    assert page.evaluate("window.unloaded") is False
+    assert "in=said" in page.url
+    page.get_by_label("What people said").uncheck()
+    expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")

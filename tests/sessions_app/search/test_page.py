@@ -1,0 +1,182 @@
+"""The page of the search: places by session, facets with counts, links to the entries, and nothing active in texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from sessions_app.search.text_index import update_texts
+from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, text_of
+
+
+def add(root: Path, name: str, *messages: dict[str, Any]) -> Session:
+    (root / name).write_bytes(session_bytes(chain(*messages)))
+    index_roots()
+    for _ in update_texts():
+        pass
+    return Session.objects.get(relative_path=name)
+
+
+def searched(browser: Client, typed: str, **narrowed: Any) -> Any:
+    answer = browser.get("/search", {"q": typed, **narrowed})
+    assert answer.status_code == 200
+    return answer
+
+
+def facets(answer: Any) -> dict[str, dict[str, int]]:
+    return {
+        facet.name: {choice.value: choice.places for choice in facet.choices}
+        for facet in answer.context["results"].facets
+        if facet.choices
+    }
+
+
+@pytest.fixture
+def sessions(known_root: Path) -> list[Session]:
+    first = add(
+        known_root,
+        "a.jsonl",
+        user("Why does the needle break?"),
+        assistant(
+            thinking("A needle, hm"), text("The needle is old"), call("c1", "bash", command="find needle")
+        ),
+        result("c1", "needle: 3 of 4", name="bash"),
+        assistant(text("and a needle again")),
+    )
+    second = add(known_root, "b.jsonl", user("nothing"), assistant(text("a needle in hay")))
+    return [first, second]
+
+
+def test_places_are_grouped_by_session_and_marked(
+    known_root: Path, browser: Client, sessions: list[Session]
+) -> None:
+    answer = searched(browser, "needle")
+    results = answer.context["results"]
+    assert (results.places, results.sessions) == (7, 2)
+    assert [(found.session, found.places, found.more) for found in results.found] == [
+        (sessions[0], 6, 3),
+        (sessions[1], 1, 0),
+    ]
+    assert [hit.who for hit in results.found[0].hits] == ["user", "assistant", "assistant"]
+    assert {mark.text() for mark in elements(answer, "mark")} == {"needle"}
+    assert "7 places in 2 sessions" in text_of(answer)
+
+
+def test_a_place_leads_to_its_entry_with_the_search(browser: Client, sessions: list[Session]) -> None:
+    answer = searched(browser, "needle", session=sessions[1].pk)
+    (address,) = [hit.attributes["href"] for hit in elements(answer, ".hit")]
+    entry = sessions[1].entries.get(role="assistant").entry_id
+    assert address == f"{sessions[1].get_absolute_url()}/entries/{entry}?q=needle"
+    assert browser.get(address).status_code == 200
+
+
+def test_facets_count_what_they_would_leave(browser: Client, sessions: list[Session]) -> None:
+    found = facets(searched(browser, "needle"))
+    assert found["in"] == {"said": 1, "reply": 3, "thinking": 1, "call": 1, "result": 1}
+    assert found["tool"] == {"bash": 1}
+    assert found["is"] == {"seen": 7}
+    narrowed = searched(browser, "needle", **{"in": "reply"})
+    assert narrowed.context["results"].places == 3
+    assert facets(narrowed)["in"] == found["in"]
+    assert "tool" not in facets(narrowed)
+    assert narrowed.context["results"].found[0].hits[0].who == "assistant"
+
+
+def test_a_filter_in_the_query_narrows_too(browser: Client, sessions: list[Session]) -> None:
+    assert searched(browser, "needle tool:bash").context["results"].places == 1
+    assert searched(browser, "needle agent:codex").context["results"].places == 0
+    assert searched(browser, "needle project:project").context["results"].sessions == 2
+    assert searched(browser, "needle until:1999").context["results"].places == 0
+    assert "in:nobody was ignored" in text_of(searched(browser, "needle in:nobody"))
+
+
+def test_only_what_was_ticked_can_be_unticked(browser: Client, sessions: list[Session]) -> None:
+    answer = searched(browser, "needle is:seen", **{"in": "reply"})
+    ticks = {one.attributes["value"]: one.attributes for one in elements(answer, ".facet input[checked]")}
+    assert {value: "disabled" in attributes for value, attributes in ticks.items()} == {
+        "reply": False,
+        "seen": True,
+    }
+
+
+def test_empty_states_say_what_to_do(browser: Client, known_root: Path) -> None:
+    assert "No sessions yet" in text_of(searched(browser, ""))
+    add(known_root, "a.jsonl", user("alpha"))
+    assert "Search everything" in text_of(searched(browser, ""))
+    assert "Add a word" in text_of(searched(browser, "-alpha"))
+    assert "Nothing found" in text_of(searched(browser, "absent"))
+    assert "Search without filters" in text_of(searched(browser, "alpha tool:bash"))
+    (known_root / "b.jsonl").write_bytes(session_bytes(chain(user("bravo"))))
+    index_roots()
+    assert "searchable: 1 of 2 sessions" in text_of(searched(browser, "alpha"))
+
+
+def test_sessions_of_other_directories_are_not_shown(
+    browser: Client, tmp_path: Path, known_root: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "c.jsonl").write_bytes(session_bytes(chain(user("secret needle"))))
+    from sessions_app.index.indexer import index_paths
+
+    index_paths([other])
+    for _ in update_texts():
+        pass
+    answer = searched(browser, "secret")
+    assert answer.context["results"].places == 0
+    assert "c.jsonl" not in text_of(answer)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_hostile_texts_are_inert(browser: Client, known_root: Path, hostile: str) -> None:
+    add(
+        known_root,
+        "a.jsonl",
+        user(f"needle {hostile}"),
+        assistant(call("c", hostile, path=f"needle {hostile}")),
+    )
+    assert_inert(searched(browser, f"needle {hostile.encode('utf-8', 'replace').decode()}"))
+    assert_inert(searched(browser, "needle"))
+
+
+def test_a_removed_file_is_said_beside_its_place(browser: Client, known_root: Path) -> None:
+    session = add(known_root, "a.jsonl", user("needle"))
+    session.path.unlink()
+    assert "does not exist" in text_of(searched(browser, "needle"))
+
+
+def test_htmx_gets_the_results_only(browser: Client, sessions: list[Session]) -> None:
+    part = browser.get("/search", {"q": "needle"}, headers={"HX-Request": "true"})
+    assert part.content.lstrip().startswith(b'<div id="results">')
+
+
+def test_queries_do_not_grow_with_the_results(browser: Client, known_root: Path) -> None:
+    add(known_root, "a.jsonl", user("needle"))
+    searched(browser, "needle")
+    with CaptureQueriesContext(connection) as few:
+        searched(browser, "needle")
+    for number in range(5):
+        add(known_root, f"{number}.jsonl", user("needle"), user("a needle"))
+    with CaptureQueriesContext(connection) as many:
+        searched(browser, "needle")
+    assert len(many) == len(few)
+
+
+@pytest.mark.parametrize(
+    "query", ["page=0", "page=99", "page=x", "session=x", "session=99", "sort=x", "in=x", "q=%00"]
+)
+def test_odd_addresses_are_answered(browser: Client, sessions: list[Session], query: str) -> None:
+    assert browser.get(f"/search?q=needle&{query}").status_code == 200
+
+
+def test_every_page_has_the_field(browser: Client, sessions: list[Session]) -> None:
+    for address in ("/", "/search", sessions[0].get_absolute_url(), "/settings"):
+        assert len(elements(browser.get(address), "input[data-search=all]")) == 1
