@@ -28,6 +28,7 @@ from .commands import plan_again, resume_run, start_run, stop_run
 from .compact_presenter import compact_page
 from .forms import CompactForm
 from .presenter import view_run, words_of
+from .run_filters import filtered_runs, run_filters
 from .streaming import stream
 from .transcripts import transcript_lines
 
@@ -38,10 +39,13 @@ PARTS: Final = ("planning", "size", "target")
 
 @require_safe
 def runs(request: HttpRequest) -> HttpResponse:
-    """All runs, the latest first."""
-    found = Run.objects.shown().with_session().order_by("-pk")
+    """The runs that a filter shows, the latest first."""
+    filters = run_filters(request.GET.get("show", ""))
+    chosen = next(one for one in filters if one.is_current)
     context = {
-        "page": Paginator(found, PAGE_SIZE).get_page(request.GET.get("page")),
+        "page": Paginator(filtered_runs(chosen), PAGE_SIZE).get_page(request.GET.get("page")),
+        "filters": filters,
+        "chosen": chosen,
         "waiting": Run.objects.unseen().numbers(),
         "automatic": automatic_planning(timezone.now(), Path.home()),
         "here": "runs",

@@ -151,6 +151,8 @@ class Stage:
         self.pages["run-queued"] = start_run(self.server, self.at("queued"))
         self.pages["compact-in-flight"] = f"{self.at('queued')}/compact"
         self.pages["runs"] = "/runs/"
+        self.pages["runs-waiting"] = "/runs/?show=waiting"
+        self.pages["runs-of-a-kind-without"] = "/runs/?show=replaced"
 
     def _paused(self, name: str) -> tuple[str, PausedWorker]:
         """A run whose worker is paused in the middle of its work."""
