@@ -323,6 +323,6 @@ def _standing(index: int, worth: Worth) -> str:
         return NO_NAMES
     if not standing.mentioned_later:
         return NOT_MENTIONED
-    if not standing.only_here:
+    if not standing.lost:
         return ELSEWHERE
-    return f"{standing.only_here} of the {standing.names} {ONLY_THERE}"
+    return f"{standing.lost} of the {standing.names} {ONLY_THERE}"

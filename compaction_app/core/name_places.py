@@ -6,31 +6,26 @@ the model is working with.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
-from sessions_app.sessionlog.entries import Texts
-
-from .references import references
+from .references import named_text, references
 from .standing_lines import Stays
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
 
 
 def name_places(
-    transcript: Transcript, texts: Mapping[str, Texts], objects: Collection[Object], stays: Stays
+    transcript: Transcript, objects: Collection[Object], stays: Stays
 ) -> dict[str, Object | None]:
-    """The nearest place of each name in `objects`, in the order of the alphabet; None if it occurs nowhere else.
-
-    `texts` are read while they are needed.
-    """
-    own = {name for found in objects for name in references(_text(transcript, texts, found))}
+    """The nearest place of each name in `objects`, in the order of the alphabet; None if it occurs nowhere else."""
+    own = {name for found in objects for name in references(named_text(transcript, found))}
     places: dict[str, Object | None] = dict.fromkeys(sorted(own))
     missing = set(own)
     for found in _others(transcript, objects):
         if not missing:
             break
         if stays(found):
-            here = missing & references(_text(transcript, texts, found))
+            here = missing & references(named_text(transcript, found))
             places.update(dict.fromkeys(here, found))
             missing -= here
     return places
@@ -46,9 +41,3 @@ def _others(transcript: Transcript, objects: Collection[Object]) -> Iterator[Obj
             found = Object(position, slot)
             if found not in objects and Object(position) not in objects:
                 yield found
-
-
-def _text(transcript: Transcript, texts: Mapping[str, Texts], found: Object) -> str:
-    entry = transcript.entries[found.position]
-    known = texts[entry.entry_id]
-    return known.joined(entry.blocks) if found.slot == WHOLE else known.block(entry.blocks[found.slot].index)

@@ -9,6 +9,11 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from sessions_app.sessionlog.entries import BlockType
+
+from .transcript import Transcript
+from .transcript_entries import WHOLE, Object
+
 REFERENCE_LENGTH: Final = 5
 _TOKEN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:[./:\-][A-Za-z0-9_]+)*", re.ASCII)
 _DISTINCTIVE: Final = re.compile(r"[_./:\-0-9]|(?<=.)[A-Z]", re.ASCII)
@@ -24,3 +29,14 @@ def references(text: str) -> set[str]:
         for token in set(_TOKEN.findall(text))
         if len(token) >= REFERENCE_LENGTH and _DISTINCTIVE.search(token)
     }
+
+
+def named_text(transcript: Transcript, found: Object) -> str:
+    """The text of an object in which its references are. The id of a call was made up by the provider, and is not
+    one."""
+    entry = transcript.entries[found.position]
+    if found.slot == WHOLE:
+        return transcript.text(entry)
+    block = entry.blocks[found.slot]
+    text = transcript.block_text(entry, block)
+    return text.split(" ", 2)[-1] if block.type == BlockType.TOOL_CALL else text

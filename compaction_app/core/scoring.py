@@ -35,7 +35,7 @@ from sessions_app.sessionlog.protection import Protection
 
 from .file_touches import Touch, touch_of
 from .pairing import ToolPair
-from .references import references
+from .references import named_text, references
 from .transcript import Transcript
 from .transcript_entries import TASK_ROLES, WHOLE, Object, TranscriptEntry
 
@@ -79,10 +79,10 @@ class Unit:
 
 
 class ReferenceCounts(NamedTuple):
-    """How often a unit's references occur in the whole transcript."""
+    """How many references a unit has, how many of them no copy is left of, and how many are mentioned later."""
 
     names: int
-    only_here: int
+    lost: int
     mentioned_later: int
 
 
@@ -97,14 +97,12 @@ class Worth:
         """The last unit with an output of this hash."""
         self._need = array("d")
         self._copies = array("I")
-        self._occurrences = array("I")
         self._last_mention = array("I")
         numbers: dict[str, int] = {}
         for unit in units_of(transcript):
             self._examine(unit, numbers)
             self._add_bonus(unit, found)
             self.units.append(unit)
-        self._occurrences = self._copies[:]
         self._compare()
 
     def price(self, index: int) -> float:
@@ -147,10 +145,11 @@ class Worth:
         return None if last == index or last in out else last
 
     def standing(self, index: int) -> ReferenceCounts:
+        """The references of a unit that is taken out."""
         unit = self.units[index]
-        only_here = sum(self._occurrences[number] == 1 for number in unit.references)
+        lost = sum(self._copies[number] == 0 for number in unit.references)
         later = sum(self._last_mention[number] > unit.position for number in unit.references)
-        return ReferenceCounts(len(unit.references), only_here, later)
+        return ReferenceCounts(len(unit.references), lost, later)
 
     # ---- how it is built --------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class Worth:
         here: set[int] = set()
         output = ""
         for found in unit.objects:
-            entry, text = self._transcript.entries[found.position], self._text(found)
+            entry, text = self._transcript.entries[found.position], named_text(self._transcript, found)
             if _is_call(entry, found):
                 tool, _, arguments = text.partition(" ")
                 unit.tool = unit.tool or tool
@@ -215,14 +214,6 @@ class Worth:
 
     def _fading(self, position: int) -> float:
         return float((len(self._transcript) - position) ** -DECAY)
-
-    def _text(self, found: Object) -> str:
-        entry = self._transcript.entries[found.position]
-        if found.slot == WHOLE:
-            return self._transcript.text(entry)
-        text = self._transcript.block_text(entry, entry.blocks[found.slot])
-        # The id of a call was made up by the provider, and is not a reference.
-        return text.split(" ", 2)[-1] if _is_call(entry, found) else text
 
 
 def units_of(transcript: Transcript) -> Iterator[Unit]:

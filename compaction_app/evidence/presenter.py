@@ -6,7 +6,7 @@ A proposal without lines of a file, a repeated output or names has nothing to sh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -24,7 +24,7 @@ from compaction_app.display.links import entry_address
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
-from sessions_app.sessionlog.entries import Role, Texts
+from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
 
 from .line_checks import call_of, checked_reason, file_history, standing_later, stays
@@ -151,8 +151,9 @@ class EvidenceMaker:
         reason = item.origin.reason if item.origin is not None else ""
         prepared = snapshot_of(self._run).prepared
         with open_snapshot_texts(self._run.session.real_path(), prepared) as texts:
-            lines = self._lines(item, reason, prepared.transcript(texts), ALL_LINES if whole else LINES_SHOWN)
-            names = self._names(item, texts) if is_about_names(reason) else None
+            transcript = prepared.transcript(texts)
+            lines = self._lines(item, reason, transcript, ALL_LINES if whole else LINES_SHOWN)
+            names = self._names(item, transcript) if is_about_names(reason) else None
         place = self._place(Object(item.position))
         return Evidence(
             place, checked_reason(reason, lines.standing if lines is not None else None), lines, names
@@ -210,10 +211,10 @@ class EvidenceMaker:
 
     # ---- names ------------------------------------------------------------------------------------------
 
-    def _names(self, item: ReviewItem, texts: Mapping[str, Texts]) -> NameEvidence:
+    def _names(self, item: ReviewItem, transcript: Transcript) -> NameEvidence:
         """Where the names of a proposal occur outside what is deleted."""
         objects = self._objects(item.target)
-        places = name_places(self.transcript, texts, objects, self._stays)
+        places = name_places(transcript, objects, self._stays)
         nowhere = [name for name, at in places.items() if at is None]
         elsewhere = [NamedPlace(name, self._place(at)) for name, at in places.items() if at is not None]
         return NameEvidence(

@@ -237,6 +237,23 @@ def test_a_failed_edit_supersedes_nothing() -> None:
     assert "superseded" not in Run(session.prepare(compression_ratio=0.7)).reason(first)
 
 
+def test_names_that_go_everywhere_occur_only_there() -> None:
+    session = Session()
+    session.user("go on")
+    both = [
+        session.calls("bash", f"{names('shared', 30)} {number}", command=f"c{number}") for number in range(2)
+    ]
+    kept = session.calls("bash", names("kept", 30), command="d")
+    elsewhere = session.calls("bash", f"{names('kept', 20)} {prose(1)}", command="e")
+    session.says("end", names("kept", 30))
+    session.says("end", names("kept", 30))
+    run = Run(session.prepare(compression_ratio=0.2))
+    assert {*both, kept, elsewhere} <= run.gone
+    assert run.reason(both[0]) == "an old output of bash; 30 of the 30 names in it occur only there"
+    assert run.reason(both[1]) == "an old output of bash; nothing later mentions a name in it"
+    assert run.reason(elsewhere) == "an old output of bash; every name in it occurs elsewhere too"
+
+
 def test_a_repeated_output_goes_first() -> None:
     session = Session()
     session.user("go on")

@@ -5,32 +5,24 @@ from __future__ import annotations
 from compaction_app.core.name_places import name_places
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
-from sessions_app.sessionlog.entries import Texts
-from tests.factories import assistant, branch_and_texts, chain, prepare, result, session_bytes, text, user
+from tests.factories import assistant, call, result, text, transcript_of, user
 
 GONE = Object(3)
 
 
-def transcript() -> tuple[Transcript, dict[str, Texts]]:
-    branch, texts = branch_and_texts(
-        session_bytes(
-            chain(
-                user("mend early_name and both_name"),
-                assistant(text("far_name"), text("early_name again")),
-                user("own_name far_name"),
-                result("c1", "early_name both_name later_name own_name far_name words only", name="bash"),
-                assistant(text("later_name"), text("both_name")),
-                user("both_name later_name"),
-            )
-        )
+def transcript() -> Transcript:
+    return transcript_of(
+        user("mend early_name and both_name"),
+        assistant(text("far_name"), text("early_name again")),
+        user("own_name far_name"),
+        result("c1", "early_name both_name later_name own_name far_name words only", name="bash"),
+        assistant(text("later_name"), text("both_name")),
+        user("both_name later_name"),
     )
-    found = prepare(branch, texts, {"preserve_recent": 0})
-    assert found is not None
-    return found, texts
 
 
 def test_the_nearest_later_place_comes_before_any_earlier_one() -> None:
-    places = name_places(*transcript(), [GONE, Object(2)], lambda _: True)
+    places = name_places(transcript(), [GONE, Object(2)], lambda _: True)
     assert places == {
         "both_name": Object(4, 1),
         "early_name": Object(1, 1),
@@ -42,17 +34,24 @@ def test_the_nearest_later_place_comes_before_any_earlier_one() -> None:
 
 def test_what_goes_is_no_place() -> None:
     gone = {Object(4, 1), Object(1, 1)}
-    places = name_places(*transcript(), [GONE], lambda found: found not in gone)
+    places = name_places(transcript(), [GONE], lambda found: found not in gone)
     assert places["both_name"] == Object(5)
     assert places["early_name"] == Object(0)
     assert places["own_name"] == Object(2)
 
 
 def test_the_blocks_of_a_deleted_entry_are_no_places() -> None:
-    assert name_places(*transcript(), [Object(4)], lambda _: True)["later_name"] == Object(5)
+    assert name_places(transcript(), [Object(4)], lambda _: True)["later_name"] == Object(5)
 
 
 def test_other_blocks_of_the_same_entry_are_places() -> None:
-    assert name_places(*transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)[
-        "early_name"
-    ] == Object(1, 1)
+    assert name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)["early_name"] == Object(
+        1, 1
+    )
+
+
+def test_the_id_of_a_call_is_no_name() -> None:
+    made = transcript_of(
+        user("go on"), assistant(call("call_1234", path="src/a.py")), result("call_1234", "fine")
+    )
+    assert name_places(made, [Object(1, 0), Object(2)], lambda _: True) == {"src/a.py": None}
