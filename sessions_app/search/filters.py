@@ -30,7 +30,7 @@ STATES: Final[Mapping[PassageState, str]] = {
     PassageState.SUMMARISED: "Before a compaction",
     PassageState.ELSEWHERE: "On another branch",
 }
-_KIND_NAMES: Final[Mapping[str, frozenset[PassageKind]]] = {
+KIND_NAMES: Final[Mapping[str, frozenset[PassageKind]]] = {
     **{kind.name.lower(): frozenset({kind}) for kind in PassageKind},
     "user": frozenset({PassageKind.SAID}),
     "assistant": frozenset({PassageKind.REPLY, PassageKind.THINKING, PassageKind.CALL}),
@@ -82,7 +82,7 @@ class SearchFilters:
             text=text,
             query=query,
             agents=frozenset(key for value in values.get("agent", ()) for key in _agents_named(value)),
-            kinds=_named(values.get("in", ()), _KIND_NAMES),
+            kinds=_named(values.get("in", ()), KIND_NAMES),
             states=_named(values.get("is", ()), _STATE_NAMES),
             tools=frozenset(values.get("tool", ())),
             projects=frozenset(values.get("project", ())),
@@ -140,7 +140,7 @@ def _days(values: Mapping[str, list[str]], at_start: str, at_end: str) -> list[d
 
 def _is_known(name: str, value: str) -> bool:
     if name in ("in", "is"):
-        return value.casefold() in (_KIND_NAMES if name == "in" else _STATE_NAMES)
+        return value.casefold() in (KIND_NAMES if name == "in" else _STATE_NAMES)
     return name not in ("since", "after", "before", "until") or day_of(value) is not None
 
 

@@ -154,11 +154,12 @@ _WHO: Final = {
 
 
 def search(
-    filters: SearchFilters, *, shown_only: bool = True, places: int = PLACES_OF_SESSION
+    filters: SearchFilters, *, shown_only: bool = True, places: int = PLACES_OF_SESSION, limit: int = 0
 ) -> SearchResults:
     """The page of results for a query and filters, with some places of each session.
 
-    `shown_only` leaves out sessions that no page shows. Raises SystemFailure `search_failed`.
+    `shown_only` leaves out sessions that no page shows. With a `limit`, there is one page with so many places, session
+    by session. Raises SystemFailure `search_failed`.
     """
     started = time.perf_counter()
     with TextStore(settings.REDLINE_DATA_DIR) as store:
@@ -172,10 +173,11 @@ def search(
         tests = known.tests(filters)
         matching = [group for group in groups if all(test(group) for test in tests.values())]
         order = _order(matching, known, filters.sort)
-        pages = max(1, -(-len(order) // SESSIONS_ON_PAGE))
+        per_page = limit or SESSIONS_ON_PAGE
+        pages = max(1, -(-len(order) // per_page))
         page = min(filters.page, pages)
-        keys = order[(page - 1) * SESSIONS_ON_PAGE : page * SESSIONS_ON_PAGE]
-        found = _session_hits(matches, filters, matching, keys, places)
+        keys = order[(page - 1) * per_page : page * per_page]
+        found = _session_hits(matches, filters, matching, keys, limit or places, limit)
     return SearchResults(
         filters.query,
         filters,
@@ -304,6 +306,7 @@ def _session_hits(
     groups: Sequence[MatchGroup],
     keys: Sequence[int],
     places: int,
+    limit: int,
 ) -> list[SessionHits]:
     sessions = {one.pk: one for one in Session.objects.for_display().filter(pk__in=keys)}
     by_session: dict[int, list[MatchGroup]] = {}
@@ -311,6 +314,8 @@ def _session_hits(
         if group.session in sessions:
             by_session.setdefault(group.session, []).append(group)
     chosen = matches.places([group for found in by_session.values() for group in found], places)
+    if limit:
+        chosen = _first(chosen, keys, limit)
     rows = EntryRow.objects.in_bulk([place.entry for found in chosen.values() for place in found])
     return [
         SessionHits(
@@ -321,6 +326,18 @@ def _session_hits(
         for key in keys
         if (found := chosen.get(key)) is not None
     ]
+
+
+def _first(
+    places: Mapping[int, list[MatchPlace]], keys: Iterable[int], limit: int
+) -> dict[int, list[MatchPlace]]:
+    """The first places of all sessions together, in the order of the sessions' keys."""
+    first: dict[int, list[MatchPlace]] = {}
+    for key in keys:
+        if limit and key in places:
+            first[key] = places[key][:limit]
+            limit -= len(first[key])
+    return first
 
 
 def _hits(

@@ -39,7 +39,6 @@ CHARACTERS_AT_ONCE: Final = 300_000
 ROWS_AT_ONCE: Final = 500
 MERGED_GROWTH: Final = 1.2
 """The index is made compact after a pass by which it has grown by this factor."""
-LOCK_SECONDS: Final = 600
 PAUSE_SECONDS: Final = 5
 """Between two passes of the server; longer if a pass itself takes long."""
 PURGE_SECONDS: Final = 60
@@ -87,6 +86,12 @@ def only_text_indexer(seconds: float) -> Iterator[TextStore]:
     try:
         with TextStore(settings.REDLINE_DATA_DIR) as store:
             yield store
+    except sqlite3.DatabaseError as fault:
+        raise SystemFailure(
+            "search_failed",
+            f"The full-text index in {settings.REDLINE_DATA_DIR} cannot be written: {fault}. Not all texts were "
+            "indexed. Free some space if the disk is full, then try again.",
+        ) from fault
     finally:
         lock.release()
 
@@ -232,11 +237,8 @@ def _entry(row: EntryRow) -> Entry:
 
 
 def update_texts() -> Iterator[TextProgress]:
-    """All of it at once, for a command: waits for another process that is doing the same.
-
-    Raises the errors of `only_text_indexer`.
-    """
-    with only_text_indexer(LOCK_SECONDS) as store:
+    """All of it at once, for a command. Raises the errors of `only_text_indexer`."""
+    with only_text_indexer(0) as store:
         yield from index_texts(store)
         for _ in store.purge():
             yield text_progress(store)
@@ -275,7 +277,7 @@ class TextIndexer:
                     self._next_purge = time.monotonic() + max(PURGE_SECONDS, 20 * took)
         except Conflict:
             pass  # a command is doing it
-        except (SystemFailure, sqlite3.DatabaseError) as fault:
+        except SystemFailure as fault:
             _log.error("Texts could not be indexed: %s", fault)
         took = time.monotonic() - started
         self._next_pass = time.monotonic() + max(PAUSE_SECONDS, took)

@@ -14,6 +14,7 @@ from devtools.bench import (
     models,
     pages,
     scale,
+    search,
     start,
     written_plans,
 )
@@ -33,6 +34,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "many": scale.many,
     "large": scale.large,
     "huge": scale.huge,
+    "search": search.search,
     "pages": pages.pages,
     "models": models.models,
     "damage": damage.damage,

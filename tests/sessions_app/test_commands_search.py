@@ -1,0 +1,123 @@
+"""`redline search`: finds what is in the sessions, brings the index up to date first, and prints nothing that acts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.search.text_index import only_text_indexer
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.installation import UNSAFE_CHARACTERS, Installation
+from tests.opencode_stores import OpenCodeStore, worked_session
+
+
+def indexed(redline: Installation, path: Path, *messages: dict[str, Any]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(session_bytes(chain(*messages)))
+    assert redline.call("index", path).code == 0
+    return path
+
+
+@pytest.fixture
+def session(redline: Installation, tmp_path: Path) -> Path:
+    return indexed(
+        redline,
+        tmp_path / "a.jsonl",
+        user("Where is the needle?"),
+        assistant(text("I look for the needle"), call("c1", "bash", command="grep needle hay")),
+        result("c1", "needle found", name="bash"),
+    )
+
+
+def test_words_are_found_in_sessions_that_were_indexed_before(redline: Installation, session: Path) -> None:
+    found = redline.call("search", "needle", "--json").json
+    assert (found["places"], found["sessions"], found["searchable"], found["known"]) == (4, 1, 1, 1)
+    (one,) = found["found"]
+    assert one["path"] == str(session)
+    assert [(hit["kind"], hit["marked"]) for hit in one["hits"]] == [
+        ("said", ["needle"]),
+        ("reply", ["needle"]),
+        ("call", ["needle"]),
+        ("result", ["needle"]),
+    ]
+    assert one["hits"][3]["tool"] == "bash"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "places"),
+    [
+        (["needle", "--role", "user"], 1),
+        (["needle", "--tool", "bash"], 1),
+        (["needle", "--project", "project"], 4),
+        (["needle", "--project", "ject"], 0),
+        (["needle", "--agent", "codex"], 0),
+        (["needle", "--until", "1999"], 0),
+        (["needle", "--", "-hay"], 3),
+        (['"the needle"'], 2),
+        (["absent"], 0),
+    ],
+)
+def test_flags_narrow_the_search(
+    redline: Installation, session: Path, arguments: list[str], places: int
+) -> None:
+    answer = redline.call("search", "--json", *arguments)
+    assert (answer.code, answer.json["places"]) == (0, places)
+
+
+def test_a_limit_shows_the_first_places(redline: Installation, session: Path) -> None:
+    assert len(redline.call("search", "needle", "--limit", "2", "--json").json["found"][0]["hits"]) == 2
+    assert "4 places in 1 session; 2 are shown." in redline.call("search", "needle", "--limit", "2").out
+
+
+def test_the_table_names_who_said_it(redline: Installation, session: Path) -> None:
+    answer = redline.call("search", "needle")
+    assert "Where is the needle?" in answer.out
+    assert "assistant" in answer.out
+    assert "Nothing found." in redline.call("search", "absent").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["..."], "no_words"),
+        (["--", "-needle"], "no_words"),
+        (["needle", "--since", "yesterday"], "bad_arguments"),
+        (["needle", "--limit", "0"], "bad_arguments"),
+        (["needle", "--agent", "nobody"], "bad_arguments"),
+        ([], "bad_arguments"),
+    ],
+)
+def test_bad_input_is_refused(redline: Installation, arguments: list[str], code: str) -> None:
+    answer = redline.call("search", "--json", *arguments)
+    assert (answer.code, answer.error) == (2, code)
+
+
+def test_nothing_that_a_session_says_acts_on_the_terminal(redline: Installation, tmp_path: Path) -> None:
+    hostile = "needle \x1b]0;owned\x07 \u202egnp.exe \x00 <b>"
+    path = tmp_path / "a.jsonl"
+    recorded = chain(user("x"), assistant(call("c", "x")), result("c", hostile, name=hostile))
+    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in recorded))
+    redline.call("index", path)
+    answer = redline.call("search", "needle")
+    assert "<b>" in answer.out
+    assert not UNSAFE_CHARACTERS.search(answer.out)
+
+
+def test_another_process_that_indexes_is_not_waited_for(redline: Installation, session: Path) -> None:
+    with only_text_indexer(0):
+        answer = redline.call("search", "needle")
+    assert answer.code == 0
+    assert "another Redline process" in answer.err
+    assert "Searchable: 0 of 1 session" in answer.out
+
+
+def test_sessions_in_a_database_are_found(redline: Installation, tmp_path: Path) -> None:
+    store = OpenCodeStore(tmp_path / "opencode" / "opencode.db")
+    path = worked_session(store)
+    assert redline.call("index", path).code == 0
+    found = redline.call("search", "done", "--json").json
+    assert found["found"][0]["agent"] == "opencode"
+    assert found["found"][0]["hits"][0]["state"] == "seen"
