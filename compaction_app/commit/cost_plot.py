@@ -16,6 +16,8 @@ from .units import ReviewAccount
 
 LEFT, RIGHT, BOTTOM, HEIGHT = 8, 288, 128, 108
 """Where the drawing begins, ends and stands, and its height; units of the drawing."""
+LABEL: Final = 76
+"""Width of the words below the end of a line that rises."""
 BEYOND: Final = 1.6
 """How far it goes past the point where both lines cross."""
 FEWEST: Final = 8
@@ -145,7 +147,7 @@ def _plot(cost: InputCost) -> CostPlot | None:
         as_is_total=dollars(cost.as_is(requests)),
         struck_total=dollars(cost.struck(requests)),
         as_is_y=max(10.0, as_is[1] - 6),
-        struck_y=min(BOTTOM - 6.0, struck[1] + 16),
+        struck_y=min(BOTTOM - 6.0, place(0, cost.struck(requests * (1 - LABEL / (RIGHT - LEFT))))[1] + 14),
     )
 
 

@@ -243,6 +243,8 @@ class Stage:
             "review-failed": f"{self.pages['run-failed']}/review",
             "review-at-work": f"{self.pages['run-queued']}/review",
             "commit-short": f"{run}/commit",
+            "commit-undecided": f"{run}/commit?undecided=1",
+            "commit-spot-check": f"{run}/commit{self._first(f'{run}/commit?undecided=1', '?undecided=1&look=')}",
             "compact-waiting": f"{self.real}/compact",
         }
         live = finished_run(self.server, self.at("live"), keep="10")
@@ -275,6 +277,7 @@ class Stage:
             "session-removed": f"{address}?view=removed",
             "session-compacted": f"{address}?view=all",
             "result": result,
+            "result-reason": f"{result}{self._first(result, '?reason=')}",
             "undo": f"{run}/undo",
             "undo-nothing-chosen": f"{run}/undo?choice=shown",
             "run-committed": run,
@@ -286,6 +289,11 @@ class Stage:
             "backups-of-all": "/backups",
             "backups-under-way": "/backups?done=1",
         }
+
+    def _first(self, path: str, beginning: str) -> str:
+        """The first address on a page that begins so."""
+        addresses = (address for _, address in html.links(self.server.get(path)))
+        return next(address for address in addresses if address.startswith(beginning))
 
     def _agents(self) -> None:
         """The pages of other agents' sessions."""

@@ -1,0 +1,64 @@
+"""The last look in a browser: what nobody opened is looked at, the rest is approved, and the result is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.chromium import Watched
+from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
+from tests.server import Server, start_server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("look")
+    for name in ("scripted", "plain"):
+        place_titled(base / "sessions", name)
+    with start_server(base) as running:
+        yield running
+
+
+@pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
+def test_the_rest_is_looked_at_approved_and_committed(
+    server: Server, browse: Callable[..., Watched], *, scripted: bool
+) -> None:
+    run = finished_run(server, server.session(title("scripted" if scripted else "plain")))
+    decide(server, run, reject=undecided_keys(server, run)[0])
+    watched = browse(server, java_script_enabled=scripted)
+    page = watched.open(f"{run}/commit?undecided=1")
+    expect(page.get_by_text("were opened by nobody")).to_be_visible()
+    page.get_by_role("link", name=re.compile(r"^Look at \d")).first.click()
+    samples = page.locator("article.sample")
+    expect(samples.first.locator("pre")).to_contain_text("line")
+    looked_at = samples.count()
+    page.get_by_role("button", name=re.compile("^Approve")).click()
+    page.wait_for_url("**/commit")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Strike about")
+    expect(page.get_by_text(re.compile(rf"^{looked_at} of \d+$"))).to_be_visible()
+    expect(page.get_by_text("opened", exact=True).first).to_be_visible()
+    page.get_by_role("link", name=re.compile("^fork")).click()
+    page.wait_for_url("**/commit?writer=fork")
+    for box in page.locator("input[name=yes]").all():
+        box.check()
+    page.get_by_role("button", name="Back up and make the fork").click()
+    page.wait_for_url("**/result")
+    expect(page.get_by_role("heading", name="Who proposed it, who approved it")).to_be_visible()
+    page.locator("#who tbody th a").first.click()
+    expect(page.locator("#each tbody tr").first).to_contain_text("call")
+
+
+def test_the_command_is_copied(server: Server, browse: Callable[..., Watched]) -> None:
+    run = finished_run(server, server.session(title("scripted")))
+    server.post(f"{run}/commit?undecided=1", f"{run}/approve-rest")
+    result = server.post(f"{run}/commit?writer=fork", f"{run}/commit")
+    watched = browse(server)
+    watched.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.base)
+    page = watched.open(result)
+    command = page.locator("[data-copy] code").text_content()
+    page.get_by_role("button", name="Copy").click()
+    expect(page.get_by_role("status").filter(has_text="Copied")).to_have_count(1)
+    assert page.evaluate("navigator.clipboard.readText()") == command
