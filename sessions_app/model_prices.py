@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+MILLION: Final = 1_000_000
 MOST: Final = 1_000_000
 """US dollars for a million tokens: anything above is not a price."""
 

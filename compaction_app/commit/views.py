@@ -18,6 +18,7 @@ from compaction_app.runs.openings import record_opened
 from compaction_app.runs.reviews import approve_undecided, require_same_plan
 from compaction_app.undo.presenter import undo_rows
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
@@ -125,8 +126,9 @@ def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
     group = next((group for group in look.groups if group.key == key), None)
     if group is None:
         return {}
-    samples = samples_of(look.account, group.unopened)
-    record_opened(look.account.run, [sample.unit.target for sample in samples], timezone.now())
+    run, samples = look.account.run, samples_of(look.account, group.unopened)
+    with left_out_if_busy(f"The spot check of run {run.pk}"):
+        record_opened(run, [sample.unit.target for sample in samples], timezone.now())
     return {"samples": samples, "looked_at": key}
 
 

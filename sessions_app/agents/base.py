@@ -305,6 +305,10 @@ class Agent(Protocol):
         """Prices by model id, from the user's configuration of the agent."""
         ...
 
+    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
+        """The prices of a model that these lines of assistant messages record, the latest first; None if none does."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

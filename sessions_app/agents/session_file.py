@@ -192,6 +192,10 @@ class SessionFileAgent(ABC):
         del home
         return {}
 
+    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
+        del lines, model
+        return None
+
     def model_windows(self, home: Path) -> Mapping[str, int]:
         del home
         return {}

@@ -21,6 +21,7 @@ from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
 from .context_edit import ContextEditWriter, restore_lines
+from .costs import recorded_prices
 from .diagnosis import examine
 from .fork import ForkWriter
 from .lines import new_line
@@ -124,6 +125,9 @@ class PiAgent(SessionFileAgent):
 
     def model_prices(self, home: Path) -> Mapping[str, InputPrices]:
         return model_prices(self.directory, home)
+
+    def recorded_prices(self, lines: Iterable[bytes], model: str) -> InputPrices | None:
+        return recorded_prices(lines, model)
 
 
 PI: Final = PiAgent()
