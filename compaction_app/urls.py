@@ -32,7 +32,9 @@ urlpatterns = [
     re_path(_SESSION + "$", session_pages.session, name="session"),
     # Before the routes with an entry in the path: an entry may be named like a session's file.
     re_path(_SESSION + "/text$", session_pages.text, name="text"),
+    re_path(_SESSION + "/picture$", session_pages.picture, name="picture"),
     re_path(_SESSION + _ENTRY + "/text$", session_pages.text, name="text"),
+    re_path(_SESSION + _ENTRY + "/picture$", session_pages.picture, name="picture"),
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
     re_path(_SESSION + "/tree$", tree_page_views.tree, name="tree"),
     re_path(_SESSION + "/tree/compare$", tree_page_views.comparison, name="compare_branches"),

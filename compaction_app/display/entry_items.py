@@ -15,15 +15,16 @@ from typing import Final
 from compaction_app.core.summary_loss import is_summary
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role, Texts
+from sessions_app.sessionlog.entries import Block, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.protection import Protection
 
 from .authors import author_of
 from .branches import BranchState
 from .entry_notes import WORDS, EntryNote, meaning_of, name_of
+from .entry_pictures import EntryPicture
 from .shown_text import NO_TEXT, ShownText, TextSource, beginning
-from .tool_call_text import call_parts, call_words
+from .text_sources import kind_of, source_of_text
 
 BLOCKS: Final = 60
 """Blocks of one entry that are shown."""
@@ -32,8 +33,6 @@ PAIRED: Final = 4
 NO_RESULT: Final = "no result: the provider may refuse this"
 FILLED: Final = "no result: the agent answers the call itself"
 NOT_SENT: Final = "not sent: the agent leaves out a message that failed"
-NO_SUBAGENTS: Final[Mapping[str, Session]] = {}
-NO_LANGUAGES: Final[Mapping[str, str]] = {}
 NO_CALL: Final = "no call: the provider may refuse this"
 MENTIONED: Final = timedelta(seconds=1)
 BETWEEN: Final = frozenset({"note", "time"})
@@ -69,6 +68,7 @@ class EntryItem:
     """Sentences, shown below the text."""
     call: tuple[str, str] | None = None
     """A tool's name and its arguments."""
+    pictures: Sequence[EntryPicture] = ()
     standing: str = ""
     """`struck` if a compaction deleted it, `faint` if the model does not see it for another reason; of a
     note: `quiet` if it changes nothing of what the model sees."""
@@ -113,11 +113,11 @@ def items_of(
     texts: Texts,
     view: str,
     *,
-    faults: Sequence[str] = (),
-    project: str = "",
-    subagents: Mapping[str, Session] = NO_SUBAGENTS,
-    languages: Mapping[str, str] = NO_LANGUAGES,
-    as_recorded: bool = False,
+    faults: Sequence[str],
+    project: str,
+    subagents: Mapping[str, Session],
+    languages: Mapping[str, str],
+    as_recorded: bool,
 ) -> Iterator[EntryItem]:
     """The items of an entry. `texts` are those of `source_of`, `faults` are the problems of its place in the tree.
 
@@ -393,30 +393,6 @@ def minor_item(entries: Sequence[Entry]) -> EntryItem:
     return EntryItem("note", f"{len(entries)} entries", entries[0].id, marks=[note], standing="quiet")
 
 
-def kind_of(entry: Entry, block: Block | None) -> str:
-    """Whose text it is: `user`, `text`, `thinking`, `call`, or `out` for the output of a program."""
-    if entry.role == Role.ASSISTANT and block is not None:
-        if block.is_thinking:
-            return "thinking"
-        return "call" if block.type == BlockType.TOOL_CALL else "text"
-    if entry.role in (Role.ASSISTANT, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY):
-        return "text"
-    return "user" if entry.role == Role.USER else "out"
-
-
 def _author(entry: Entry, block: Block | None = None) -> str:
     block_type = block.type if block is not None else ""
     return author_of(entry.role, entry.tool_name, block_type, otherwise=entry.type)
-
-
-def source_of_text(
-    entry: Entry, block: Block | None, text: str, project: str, languages: Mapping[str, str]
-) -> tuple[TextSource, tuple[str, str] | None]:
-    """A text with what tells how it is rendered; and of a call, its tool and its arguments in short."""
-    if block is None or block.type != BlockType.TOOL_CALL:
-        # A subagent reports in the words of a model.
-        kind = "text" if entry.subagent and not entry.failed else kind_of(entry, block)
-        return TextSource(kind, text, language=languages.get(entry.result_for or "", "")), None
-    tool, arguments = call_parts(text, block.call_id or "")
-    name, words = call_words(text, block.call_id or "", project)
-    return TextSource("call", arguments, tool), (name[:WORDS], words)

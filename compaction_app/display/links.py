@@ -7,6 +7,7 @@ an id that ends like a session's file would be taken for one.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -25,13 +26,26 @@ def text_address(session: str, entry_id: str, block: int | None = None, **more: 
 
     `more` says which `form` of the text, and which `part`.
     """
-    named = {
-        "entry": "" if _is_plain(entry_id) else entry_id,
-        "block": "" if block is None else str(block),
-        **more,
-    }
-    query = urlencode({name: value for name, value in named.items() if value}, quote_via=quote, safe="")
-    path = f"{session}/entries/{entry_id}/text" if _is_plain(entry_id) else f"{session}/text"
+    return _below(session, entry_id, "text", {"block": _digits(block), **more})
+
+
+def picture_address(session: str, entry_id: str, block: int | None, number: int, digest: str) -> str:
+    """The address of one picture of an entry, or of one block of it, below the address of its session."""
+    return _below(
+        session, entry_id, "picture", {"block": _digits(block), "number": str(number), "digest": digest}
+    )
+
+
+def _digits(number: int | None) -> str:
+    return "" if number is None else str(number)
+
+
+def _below(session: str, entry_id: str, name: str, more: Mapping[str, str]) -> str:
+    """The address of something that belongs to an entry."""
+    is_plain = _is_plain(entry_id)
+    values = {"entry": "" if is_plain else entry_id, **more}
+    query = urlencode({name: value for name, value in values.items() if value}, quote_via=quote, safe="")
+    path = f"{session}/entries/{entry_id}/{name}" if is_plain else f"{session}/{name}"
     return f"{path}?{query}" if query else path
 
 

@@ -8,18 +8,17 @@ anything else            ─▶ as it was recorded
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from compaction_app.rendering.ansi import coloured, without_styles
 from compaction_app.rendering.code import highlighted, highlighted_file, pretty_json
-from compaction_app.rendering.diffs import counts, diff_markup
+from compaction_app.rendering.diffs import DiffLine, counts, diff_markup
 from compaction_app.rendering.markdown import rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
 from compaction_app.rendering.memory import RenderedTexts
 from sessions_app.sessionlog.printable import printable_lines
-
-from .tool_changes import changes_of
 
 PROSE: Final = frozenset({"user", "text"})
 """The kinds of texts that are Markdown: see `EntryItem`."""
@@ -68,8 +67,8 @@ class TextSource:
     """As in `EntryItem`."""
     text: str
     """Of a call: its arguments."""
-    tool: str = ""
-    """The tool of a call."""
+    changes: Sequence[DiffLine] = ()
+    """Of a call: the lines that it changes in files."""
     language: str = ""
     """Of an output: the language of the file that was read."""
 
@@ -138,7 +137,7 @@ def _prose(text: str, limits: _Limits) -> ShownText:
 
 
 def _call(source: TextSource, limits: _Limits) -> ShownText:
-    lines = changes_of(source.tool, source.text)
+    lines = source.changes
     if lines:
         more = f"Show all {len(lines):,} lines" if len(lines) > limits.diff else ""
         markup = sanitized(diff_markup(lines[: limits.diff]))

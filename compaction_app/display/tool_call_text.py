@@ -10,9 +10,9 @@ from typing import Final
 from sessions_app.sessionlog.entries import Block, BlockType, Texts
 
 ARGUMENT_CHARACTERS: Final = 240
-PATHS: Final = frozenset({"path", "file_path", "filePath"})
+PATHS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
 """The names that agents give the argument with the file of a tool."""
-ARGUMENTS_READ: Final = 20_000
+ARGUMENTS_READ: Final = 200_000
 """Arguments that are longer are not read, in characters."""
 READS: Final = frozenset({"read", "read_file", "view"})
 """Tools whose result is the text of a file."""
@@ -25,13 +25,13 @@ _PRINTED: Final = re.compile(
 """A command that prints a file, or a part of it."""
 
 
-def call_words(text: str, call_id: str, project: str = "") -> tuple[str, str]:
-    """A call block's text in short: the tool, and its arguments.
+def call_words(text: str, call_id: str, project: str = "", *, only_file: bool = False) -> tuple[str, str]:
+    """A call block's text in short: the tool, and its arguments, or only the file among them.
 
     Paths below `project`, the session's directory, are shown relative to it.
     """
     name, arguments = call_parts(text, call_id)
-    words = _argument_words(arguments)[:ARGUMENT_CHARACTERS]
+    words = (_file_in(arguments) if only_file else _argument_words(arguments))[:ARGUMENT_CHARACTERS]
     return name, words.replace(f"{project.rstrip('/')}/", "") if project.strip("/") else words
 
 
@@ -43,9 +43,9 @@ def call_parts(text: str, call_id: str) -> tuple[str, str]:
 
 def path_read(tool: str, arguments: str) -> str:
     """The file whose text a call asks for, by a tool or by a command that prints it; empty if there is none."""
-    values = _object_of(arguments)
     if tool.lower() in READS:
-        return next((value for name in PATHS if isinstance(value := values.get(name), str)), "")
+        return _file_in(arguments)
+    values = _object_of(arguments)
     commands = (values[name] for name in COMMANDS if name in values)
     words = (command[-1] if isinstance(command, list) and command else command for command in commands)
     found = (_PRINTED.fullmatch(command.strip()) for command in words if isinstance(command, str))
@@ -76,6 +76,11 @@ def _argument_words(arguments: str) -> str:
     return " ".join(filter(None, _values(values))) if values else arguments
 
 
+def _file_in(arguments: str) -> str:
+    values = _object_of(arguments)
+    return next((value for name in sorted(PATHS) if isinstance(value := values.get(name), str)), "")
+
+
 def _object_of(arguments: str) -> Mapping[str, object]:
     """The arguments by name; empty if they are no object, or too long to be read."""
     if len(arguments) > ARGUMENTS_READ:
@@ -88,10 +93,11 @@ def _object_of(arguments: str) -> Mapping[str, object]:
 
 
 def _values(values: Mapping[str, object]) -> Iterable[str]:
-    """The first argument without its name, a range of lines as :from–to, the others by name."""
+    """The file, or the first argument, without its name, a range of lines as :from–to, the others by name."""
     offset, limit = values.get("offset"), values.get("limit")
     has_path = not PATHS.isdisjoint(values)
-    for number, (name, value) in enumerate(values.items()):
+    named = sorted(values.items(), key=lambda item: item[0] not in PATHS)
+    for number, (name, value) in enumerate(named):
         if name in ("offset", "limit") and isinstance(value, int) and has_path:
             continue
         words = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

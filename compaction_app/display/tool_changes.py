@@ -12,11 +12,8 @@ from typing import Any, Final
 
 from compaction_app.rendering.diffs import DiffLine, TextChange, diff_of, diff_of_patch
 
-from .tool_call_text import PATHS
+from .tool_call_text import ARGUMENTS_READ, PATHS
 
-READ_CHARACTERS: Final = 200_000
-"""Arguments that are longer are not read."""
-_FILES: Final = PATHS | {"notebook_path"}
 _OLD: Final = ("old_string", "oldString", "oldText", "old_text")
 _NEW: Final = ("new_string", "newString", "newText", "new_text", "new_source")
 _EDITS: Final = "edits"
@@ -27,7 +24,7 @@ _PATCH: Final = re.compile(r"^\*\*\* Begin Patch\n(.*?)(?:^\*\*\* End Patch|\Z)"
 
 def changes_of(tool: str, arguments: str) -> list[DiffLine]:
     """The lines that a call of a tool changes, given its arguments as recorded; empty if it changes none."""
-    if len(arguments) > READ_CHARACTERS:
+    if len(arguments) > ARGUMENTS_READ:
         return []
     try:
         values = json.loads(arguments)
@@ -36,7 +33,7 @@ def changes_of(tool: str, arguments: str) -> list[DiffLine]:
         return _patched([arguments])
     if not isinstance(values, Mapping):
         return []
-    changes = list(_changes(tool, values)) if not _FILES.isdisjoint(values) else []
+    changes = list(_changes(tool, values)) if not PATHS.isdisjoint(values) else []
     return list(diff_of(changes)) if changes else _patched(_texts(values))
 
 

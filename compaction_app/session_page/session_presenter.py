@@ -35,6 +35,7 @@ from sessions_app.sessionlog.session import DamageKind
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
+from .item_pictures import with_pictures
 from .time_lines import TimeSpan, pause_before, span_of, turn_line
 from .turn_sidebar import TurnSidebar, rail_of
 
@@ -164,10 +165,11 @@ def view_session(
     damage = _Damage(session.damage)
     here = shown[0] if shown else None
     shares, rest = _contents(state)
+    items = tied([*_items(session, state, view, listed, start, end, damage, as_recorded)])
     return SessionView(
         state=state,
         view=view,
-        items=tied(list(_items(session, state, view, listed, start, end, damage, as_recorded))),
+        items=items if as_recorded else with_pictures(session, state, view, items),
         rail=rail_of(session, state, here),
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",

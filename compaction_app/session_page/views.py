@@ -30,11 +30,18 @@ from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .session_presenter import relatives_of, row_compactions, view_session
 from .text_form import OTHER, RECORDED, form_of, keep_form
-from .whole_text import whole_text
+from .whole_text import whole_picture, whole_text
 
 TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
 TEXTS: Final = "texts"
 """The parameter by which a browser says how it shows the texts of all pages."""
+PICTURE_HEADERS: Final = {
+    "Cache-Control": "private, max-age=86400, immutable",
+    "Content-Disposition": "inline",
+    "Content-Security-Policy": "default-src 'none'; sandbox",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+}
 UNREADABLE: Final = {
     "no_such_file": "The file is not there any more",
     "not_indexed": "This session was not read yet",
@@ -144,13 +151,12 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     """The whole text of an entry, or of one block of it."""
     found = known_session(root, path)
     entry = entry or request.GET.get("entry", "")
-    block = request.GET.get("block", "")
     form = form_of(request, "form")
     try:
         whole = whole_text(
             found,
             entry,
-            int(block) if block.isascii() and block.isdigit() else None,
+            _number(request, "block"),
             as_recorded=form == RECORDED,
             is_beginning=request.GET.get("part") == "beginning",
         )
@@ -161,6 +167,27 @@ def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpRes
     part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
     context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "here": "sessions"}
     return render(request, part, context)
+
+
+@require_safe
+def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
+    """A picture that an entry contains, and nothing that a browser could take for anything else."""
+    found = known_session(root, path)
+    number = _number(request, "number")
+    try:
+        shown = whole_picture(
+            found, entry or request.GET.get("entry", ""), _number(request, "block"), number or 0
+        )
+    except RedlineError as fault:
+        raise Http404(fault.message) from fault
+    if shown is None:
+        raise Http404("There is no such picture.")
+    return HttpResponse(shown.data, content_type=shown.media_type, headers=PICTURE_HEADERS)
+
+
+def _number(request: HttpRequest, name: str) -> int | None:
+    digits = request.GET.get(name, "")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 10 else None
 
 
 def _page(root: int, path: str) -> str:

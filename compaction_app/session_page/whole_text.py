@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from compaction_app.display.branches import branch_state
-from compaction_app.display.entry_items import kind_of, source_of_text
+from compaction_app.display.entry_pictures import EntryPicture, pictures_of, shown_pictures
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.display.read_files import calls_of, languages_of
 from compaction_app.display.shown_text import ShownText, beginning, whole
+from compaction_app.display.text_sources import kind_of, source_of_text
+from compaction_app.rendering.pictures import Picture
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.files import opened, pread
@@ -31,6 +34,7 @@ class WholeText:
     left_out: int
     call: tuple[str, str] | None = None
     """A tool's name and its arguments in short."""
+    pictures: Sequence[EntryPicture] = ()
     companion: str = ""
     """The name of the file in which the agent keeps the whole output, if the text is only its beginning."""
 
@@ -71,8 +75,17 @@ def whole_text(
         show(source, as_recorded=as_recorded),
         0 if is_beginning else max(0, len(text) - WHOLE_CHARACTERS),
         call,
+        [] if as_recorded else shown_pictures(session, entry, found, text),
         companion.name if companion is not None else "",
     )
+
+
+def whole_picture(session: Session, entry_id: str, block: int | None, number: int) -> Picture | None:
+    """One picture of an entry or a block; None if there is none. Raises BadInput `unknown_entry`."""
+    entry = branch_state(session).tree.entry(entry_id)
+    found = next((one for one in entry.blocks or () if one.index == block), None)
+    pictures = pictures_of(session, entry, found) if (found is None) == (block is None) else []
+    return pictures[number] if number < len(pictures) else None
 
 
 def _text_of_file(path: Path) -> str:

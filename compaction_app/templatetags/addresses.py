@@ -5,6 +5,7 @@ from __future__ import annotations
 from django import template
 
 from compaction_app.display import links
+from compaction_app.display.entry_pictures import EntryPicture
 from sessions_app.models import Session
 
 register = template.Library()
@@ -26,3 +27,11 @@ def lost_address(session: Session, entry_id: str) -> str:
 def text_address(session: Session, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it."""
     return links.text_address(session.get_absolute_url(), entry_id, block, **more)
+
+
+@register.simple_tag
+def picture_address(session: Session, picture: EntryPicture) -> str:
+    """The address of a picture of an entry."""
+    return links.picture_address(
+        session.get_absolute_url(), picture.entry_id, picture.block, picture.number, picture.digest
+    )

@@ -1,0 +1,167 @@
+"""Pictures are what their bytes are, with a size that can be shown."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from base64 import b64encode
+from typing import Any
+
+import pytest
+
+from compaction_app.rendering.pictures import (
+    BYTES,
+    LEVELS,
+    PICTURES,
+    PIXELS,
+    SIDE,
+    picture_of,
+    picture_of_text,
+    pictures_in,
+)
+
+
+def png(width: int, height: int) -> bytes:
+    """A PNG file with black pixels; of a large one only the beginning."""
+    rows = (
+        zlib.compress(b"".join(b"\0" + bytes(width) for _ in range(height)))
+        if width * height < 10_000
+        else b""
+    )
+
+    def chunk(name: bytes, content: bytes) -> bytes:
+        body = name + content
+        return len(content).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def jpeg(width: int, height: int) -> bytes:
+    frame = b"\xff\xc2\x00\x11\x08" + struct.pack(">HH", height, width) + bytes(10)
+    return b"\xff\xd8\xff\xe0\x00\x10JFIF\0" + bytes(9) + b"\xff\xc4\x00\x04\0\0" + frame
+
+
+def gif(width: int, height: int) -> bytes:
+    return b"GIF89a" + struct.pack("<HH", width, height) + bytes(3)
+
+
+def webp(kind: bytes, size: bytes) -> bytes:
+    return b"RIFF\x40\0\0\0WEBP" + kind + b"\x20\0\0\0" + size + bytes(20)
+
+
+LOSSLESS = webp(b"VP8L", b"\x2f" + ((30 - 1) | (20 - 1) << 14).to_bytes(4, "little"))
+LOSSY = webp(b"VP8 ", b"\0\0\0\x9d\x01\x2a" + struct.pack("<HH", 30, 20))
+EXTENDED = webp(b"VP8X", b"\0\0\0\0" + (29).to_bytes(3, "little") + (19).to_bytes(3, "little"))
+
+
+@pytest.mark.parametrize(
+    ("data", "media_type"),
+    [
+        (png(30, 20), "image/png"),
+        (jpeg(30, 20), "image/jpeg"),
+        (gif(30, 20), "image/gif"),
+        (LOSSLESS, "image/webp"),
+        (LOSSY, "image/webp"),
+        (EXTENDED, "image/webp"),
+    ],
+    ids=["png", "jpeg", "gif", "lossless", "lossy", "extended"],
+)
+def test_the_bytes_tell_the_type_and_the_size(data: bytes, media_type: str) -> None:
+    assert picture_of(data) == (media_type, 30, 20, data)
+    for end in range(24):
+        assert picture_of(data[:end]) is None or end >= 10
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>",
+        b"<html><script>alert(1)</script>",
+        b"%PDF-1.7",
+        b"\x89PNG\r\n\x1a\n<script>alert(1)</script>",
+        b"\xff\xd8\xff\xe0<script>alert(1)</script>" + b"\xff\xc2" * 100,
+        b"\xff\xd8\xff\xe0\0\0" * 100,
+        b"RIFF\0\0\0\0WAVE" + bytes(40),
+        webp(b"ICCP", bytes(20)),
+    ],
+    ids=[
+        "empty",
+        "svg",
+        "html",
+        "pdf",
+        "png with markup",
+        "jpeg with markup",
+        "jpeg in a circle",
+        "wave",
+        "webp",
+    ],
+)
+def test_anything_else_is_no_picture(data: bytes) -> None:
+    assert picture_of(data) is None
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "is_shown"),
+    [
+        (0, 10, False),
+        (10, 0, False),
+        (SIDE, 1, True),
+        (SIDE + 1, 1, False),
+        (1, SIDE + 1, False),
+        (PIXELS // 5_000, 5_000, True),
+        (PIXELS // 5_000, 5_001, False),
+    ],
+)
+def test_a_size_that_no_browser_should_unfold_is_not_shown(width: int, height: int, is_shown: bool) -> None:
+    assert (picture_of(png(width, height)) is not None) is is_shown
+
+
+def base64_of(data: bytes) -> str:
+    return b64encode(data).decode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        base64_of(png(3, 2)),
+        f"data:image/png;base64,{base64_of(png(3, 2))}",
+        f"data:image/webp;base64,{base64_of(png(3, 2))}",
+    ],
+    ids=["base64", "url", "another type"],
+)
+def test_a_picture_is_recorded_as_base64_alone_or_as_a_url(text: str) -> None:
+    found = picture_of_text(text)
+    assert found is not None
+    assert (found.media_type, found.width, found.height, found.data) == ("image/png", 3, 2, png(3, 2))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[image]",
+        "iVBORw0KGgo=",
+        "iVBORw0KGgo! not base64",
+        f"data:text/html;base64,{base64_of(png(3, 2))}",
+        f"data:image/svg+xml;base64,{base64_of(b'<svg/>')}",
+        base64_of(png(3, 2)) + "A" * (BYTES * 4 // 3),
+        "/9j/é",
+    ],
+    ids=["empty", "label", "start", "broken", "html", "svg", "long", "letters"],
+)
+def test_other_texts_are_no_pictures(text: str) -> None:
+    assert picture_of_text(text) is None
+
+
+def test_pictures_are_found_in_their_order_up_to_a_depth_and_a_number() -> None:
+    texts = [base64_of(png(width, 1)) for width in (1, 2, 3)]
+    message = {"content": [{"a": texts[0]}, "words", [{"source": {"data": texts[1]}}]], "b": texts[2]}
+    assert [picture.width for picture in pictures_in(message)] == [1, 2, 3]
+    deep: Any = texts[0]
+    for _ in range(LEVELS + 1):
+        deep = [deep]
+    assert not list(pictures_in(deep))
+    assert len(list(pictures_in(deep[0]))) == 1
+    assert len(list(pictures_in(texts * PICTURES))) == PICTURES
