@@ -21,6 +21,7 @@ from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.templatetags.formatting import escape_text
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
@@ -148,22 +149,25 @@ def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
 
 @require_safe
 def text(request: HttpRequest, root: int, path: str, entry: str = "") -> HttpResponse:
-    """The whole text of an entry, or of one block of it."""
+    """The whole text of an entry, or of one block of it; for a script as plain text, as the page shows it."""
     found = known_session(root, path)
     entry = entry or request.GET.get("entry", "")
     form = form_of(request, "form")
+    is_plain = not request.accepts("text/html")
     try:
         whole = whole_text(
             found,
             entry,
             _number(request, "block"),
-            as_recorded=form == RECORDED,
+            as_recorded=is_plain or form == RECORDED,
             is_beginning=request.GET.get("part") == "beginning",
         )
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
+    if is_plain:
+        return HttpResponse(escape_text(whole.shown.text), content_type="text/plain; charset=utf-8")
     part = "session_page/text.html#whole" if wants_fragment(request) else "session_page/text.html"
     context = {"session": found, "whole": whole, "form": form, "other_form": OTHER[form], "here": "sessions"}
     return render(request, part, context)

@@ -1,4 +1,4 @@
-"""The page of a session in a browser: the token map leads through it."""
+"""The page of a session in a browser: the token map and keys lead through it, and entries are copied from it."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_slider_goes_by_entry_and_by_turn_and_enter_goes_there(page: Page) -
         expect(slider).to_have_value(number)
         turn = (int(number) - 1) // 8 + 1
         expect(named(page)).to_have_text(re.compile(f"^turn {turn}, "))
-        expect(slider).to_have_attribute("aria-valuetext", named(page).inner_text())
+        expect(slider).to_have_attribute("aria-valuetext", re.compile(f"^turn {turn}, "))
     page.keyboard.press("PageDown")
     expect(slider).to_have_value("9")
     page.keyboard.press("Enter")
@@ -89,3 +89,71 @@ def test_without_script_the_slider_has_a_button(server: Server, browse: Opener) 
     slider.press("ArrowRight")
     page.locator("aside").get_by_role("button", name="Go").click()
     expect(page).to_have_url(re.compile("[?&]at=e2$"))
+
+
+# ---- keys ------------------------------------------------------------------------------------------------
+
+
+def focused(page: Page) -> str:
+    return str(page.evaluate("document.activeElement.id"))
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page: Page) -> None:
+    steps = {"j": "e1", "]": "e9", "k": "e8", "[": "e1"}
+    for key, entry_id in steps.items():
+        press(page, key)
+        assert focused(page) == entry_id
+    press(page, "k")
+    expect(page.locator("#reading-status")).to_have_text("This is the first entry")
+    press(page, "j", "j", "Enter")
+    output = page.locator("#e3")
+    expect(output).to_contain_text("line 39 of 1_0")
+    expect(output).to_be_focused()
+    press(page, "Enter")
+    expect(output).not_to_contain_text("line 39 of 1_0")
+
+
+def test_keys_go_on_where_the_page_ends(page: Page) -> None:
+    page.locator("#e40 a.ref").focus()
+    press(page, "j")
+    expect(page.locator("#e41")).to_be_visible()
+    press(page, "j")
+    expect(page.locator("#e41")).to_be_focused()
+
+
+def test_no_key_is_silent(page: Page) -> None:
+    status = page.locator("#reading-status")
+    press(page, "c")
+    expect(status).to_have_text("No entry is chosen: j chooses the next one")
+    press(page, "o")
+    expect(status).to_have_text("No entry is chosen: j chooses the next one")
+    press(page, "?")
+    expect(page.locator("#keys-help")).to_contain_text("next, previous turn")
+    press(page, "Escape", "j", "j", "o")
+    expect(page).to_have_url(re.compile("/entries/e2$"))
+    press(page, "g", "t")
+    expect(page).to_have_url(re.compile("/tree"))
+
+
+def test_an_entry_s_link_text_and_id_are_copied(server: Server, browse: Opener) -> None:
+    watched = browse(server, permissions=["clipboard-read", "clipboard-write"])
+    page = watched.open(server.session("mapped parser"))
+    clipboard = "navigator.clipboard.readText()"
+    page.locator("#e3").hover()
+    status = page.locator("#reading-status")
+    for words, copied in {
+        "Copy text": "\n".join(f"line {n} of 1_0" for n in range(40)),
+        "Copy link": f"{page.url}/entries/e3",
+        "Copy id": "e3",
+    }.items():
+        page.get_by_role("button", name=words).click()
+        expect(status).to_contain_text("of e3 is copied")
+        assert page.evaluate(clipboard) == copied
+    press(page, "j", "c")
+    expect(status).to_have_text("The link of e4 is copied")
+    assert page.evaluate(clipboard) == f"{page.url}/entries/e4"

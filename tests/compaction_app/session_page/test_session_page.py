@@ -803,3 +803,12 @@ def test_a_call_of_a_failed_message_is_not_sent(browser: Client, idle_root: Path
     page = words_of(browser, address)
     assert "not sent: the agent leaves out a message that failed" in page
     assert "no result" not in page
+
+
+def test_a_text_is_given_to_scripts_as_the_page_shows_it(browser: Client, idle_root: Path) -> None:
+    recorded = chain(user("one"), result("c1", "<b>\x1b[2J\u202e" + "long\n" * 200))
+    address = add_session(idle_root, "a.jsonl", recorded)
+    answered = browser.get(text_address(address, "e2"), headers={"Accept": "text/plain"})
+    assert answered["Content-Type"] == "text/plain; charset=utf-8"
+    assert answered["X-Content-Type-Options"] == "nosniff"
+    assert answered.content.decode() == "<b>\\x1b[2J\\u202e" + "long\n" * 200
