@@ -17,6 +17,7 @@ TOOLS: Final = 12
 """Tools that have a row of their own."""
 SAMPLE: Final = 5
 """Units of a group that are shown to be looked at."""
+NAMES_ONLY_THERE: Final = "what holds names found nowhere else"
 NO_TOOL: Final = "no tool"
 NOT_PLANNED: Final = "Not up for compaction"
 """What the context has besides the entries of the plan, such as instructions and the descriptions of tools."""
@@ -120,6 +121,17 @@ class LastLook:
                 found.setdefault(unit.title, []).append(unit)
         groups = [BulkGroup(title, units[0].key, units) for title, units in found.items()]
         return sorted(groups, key=lambda group: (-group.tokens, group.title))
+
+    @property
+    def with_names_only_there(self) -> BulkGroup:
+        """What holds names that are found nowhere else, however it was approved."""
+        return BulkGroup(
+            NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.has_names_only_there]
+        )
+
+    def group(self, key: str) -> BulkGroup | None:
+        """The group with this key; None if there is none."""
+        return next((one for one in (*self.groups, self.with_names_only_there) if one.key == key), None)
 
     @property
     def in_bulk(self) -> BulkGroup:

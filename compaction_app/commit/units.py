@@ -14,6 +14,7 @@ from zlib import crc32
 
 from compaction_app.core.approvals import Approval, approvals
 from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens
+from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
@@ -81,6 +82,11 @@ class ReviewUnit:
     @property
     def reason(self) -> str:
         return self.item.origin.reason if self.item.origin is not None else ""
+
+    @property
+    def has_names_only_there(self) -> bool:
+        """Whether its reason says that some names occur in nothing that stays."""
+        return self.reason.endswith(ONLY_THERE)
 
     @property
     def call(self) -> int:

@@ -123,13 +123,13 @@ def _show_undecided(request: HttpRequest, run: Run, fault: RedlineError | None =
 def _samples(request: HttpRequest, look: LastLook) -> dict[str, Any]:
     """The spot check of the group that an address names, which opens what it shows."""
     key = request.GET.get("look", "")
-    group = next((group for group in look.groups if group.key == key), None)
+    group = look.group(key)
     if group is None:
         return {}
     run, samples = look.account.run, samples_of(look.account, group.unopened)
     with left_out_if_busy(f"The spot check of run {run.pk}"):
         record_opened(run, [sample.unit.target for sample in samples], timezone.now())
-    return {"samples": samples, "looked_at": key}
+    return {"samples": samples, "sampled": group, "looked_at": key}
 
 
 @acts_on_post(lambda run: f"{reverse('compaction:commit', args=[run])}?undecided=1")

@@ -32,7 +32,7 @@ from tests.factories import (
     working_session,
 )
 from tests.files import backdate, place
-from tests.html import HOSTILE_TEXTS, element, elements, fields, links, text_of, texts
+from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, text_of, texts
 from tests.installation import Installation, override_configuration
 from tests.runs import approve_proposals, plan_session
 
@@ -164,6 +164,21 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Clie
     assert look_at(run).in_bulk.opened == len(shown)
 
 
+def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Client, run: Run) -> None:
+    proposal = run.proposals.order_by("order").first()
+    assert proposal is not None
+    run.proposals.filter(pk=proposal.pk).update(
+        reason="an old output; 2 of the 3 names in it occur only there"
+    )
+    decide(run, Kind.APPROVE, leads(run), timezone.now())
+    risk = look_at(run).with_names_only_there
+    assert [unit.target for unit in risk.units] == [proposal.target]
+    page = browser.get(f"/runs/{run.pk}/commit")
+    assert "1 holds names found nowhere else" in text_of(page)
+    browser.get(f"/runs/{run.pk}/commit{link(page, 'Look at 1 of them')}")
+    assert opened_targets(run) == {proposal.target}
+
+
 def test_a_spot_check_of_an_unknown_group_opens_nothing(browser: Client, run: Run) -> None:
     approve_proposals(run)
     assert browser.get(f"/runs/{run.pk}/commit?look=nothing").status_code == 200
@@ -229,6 +244,11 @@ def test_a_decision_made_meanwhile_is_not_overridden(browser: Client, run: Run) 
 def test_a_form_of_another_plan_approves_nothing(browser: Client, run: Run, sent: dict[str, str]) -> None:
     assert browser.post(f"/runs/{run.pk}/approve-rest", sent).status_code in (409, 422)
     assert not account_of(run).approved
+
+
+def test_a_review_without_an_approval_offers_to_approve_the_rest(browser: Client, run: Run) -> None:
+    page = browser.get(f"/runs/{run.pk}/commit")
+    assert link(page, "Approve everything undecided…") == "?undecided=1"
 
 
 def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, run: Run) -> None:
