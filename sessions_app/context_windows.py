@@ -32,12 +32,12 @@ class Window(NamedTuple):
 
 
 def window_of(
-    model: str, configured: Mapping[str, int], agents: Mapping[str, int], recorded: int | None = None
+    model: str, chosen: Mapping[str, Window], agents: Mapping[str, int], recorded: int | None = None
 ) -> Window | None:
-    """The window of a model: the user's setting, that of the agent's configuration, what the session records, or this
+    """The window of a model: the user's choice, that of the agent's configuration, what the session records, or this
     table; None if unknown."""
-    if model in configured:
-        return Window(configured[model], "your configuration")
+    if model in chosen:
+        return chosen[model]
     if model in agents:
         return Window(agents[model], "the agent's configuration")
     if recorded is not None:

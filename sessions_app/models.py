@@ -40,11 +40,25 @@ class Root(models.Model):
     """The configured reader; empty if none is."""
     chosen_reader = models.CharField(max_length=20, blank=True, default="")
     """The user's choice on the settings page, which takes precedence over the configured reader."""
+    added = models.BooleanField(default=False)
+    """Whether the user added it on the settings page."""
+    name = models.TextField(blank=True, default="")
+    """The user's name for it on the settings page; empty: it has none."""
     configured = models.BooleanField(default=False)
     """False for a directory that was only given on the command line: the pages do not show it."""
 
     def __str__(self) -> str:
         return self.path
+
+
+class ChosenWindow(models.Model):
+    """A context window that the user chose on the settings page."""
+
+    model = models.TextField(unique=True)
+    tokens = models.PositiveIntegerField()
+
+    def __str__(self) -> str:
+        return self.model
 
 
 class Session(models.Model):

@@ -12,6 +12,7 @@ from compaction_app.core.transcript import prepare
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.registry import agent_at, model_windows
 from sessions_app.context_windows import window_of
+from sessions_app.index.context_window_lookup import configured_windows
 from sessions_app.sessionlog.context import model_of
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.noise import is_noise
@@ -54,7 +55,7 @@ def dry_run(
     model = model_of(branch)
     window = window_of(
         model[1] if model is not None else "",
-        settings.REDLINE.windows,
+        configured_windows(),
         model_windows(home),
         loaded.log.state.window,
     )

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from django.conf import settings
-
 from compaction_app.core.budget import Budget
 from compaction_app.core.messages import UserMessage
 from compaction_app.core.transcript import Transcript
 from compaction_app.providers.client import size_of
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
+from sessions_app.index.context_window_lookup import chosen_windows
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.entries import Texts
@@ -52,7 +51,7 @@ def measure_first_request(
     """
     home = Path.home()
     windows = model_windows(home)
-    window = window_of(session.model, settings.REDLINE.windows, windows, session.recorded_window)
+    window = window_of(session.model, chosen_windows(), windows, session.recorded_window)
     in_force = effective_parameters(session.agent.settings(session.cwd, home), own)
     prepared = prepare_snapshot(
         session, leaf_id, in_force.values, window.tokens if window is not None else None

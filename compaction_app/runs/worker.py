@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
@@ -54,6 +53,7 @@ from compaction_app.planning.snapshots import (
 )
 from sessions_app.agents.registry import model_windows
 from sessions_app.context_windows import window_of
+from sessions_app.index.context_window_lookup import chosen_windows
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
@@ -178,7 +178,7 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
     home = Path.home()
     effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
     windows = model_windows(home)
-    window = window_of(session.model, settings.REDLINE.windows, windows, session.recorded_window)
+    window = window_of(session.model, chosen_windows(), windows, session.recorded_window)
     prepared = prepare_snapshot(
         session,
         run.leaf_id,

@@ -12,11 +12,22 @@ from sessions_app.agents.agent_settings import CompactionBudget
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.registry import agent_with_reader, model_windows, version_installed
 from sessions_app.context_windows import Window, window_of
-from sessions_app.models import Session
+from sessions_app.models import ChosenWindow, Session
 
 UPDATED_AT_ONCE: Final = 200
 REFRESHED: Final = ["window", "window_source", "reserve_tokens", "keep_recent_tokens"]
 """The fields of a session that depend on files of its agent."""
+
+
+def configured_windows() -> dict[str, Window]:
+    """The windows that the user's configuration sets, by model."""
+    return {model: Window(tokens, "your configuration") for model, tokens in settings.REDLINE.windows.items()}
+
+
+def chosen_windows() -> dict[str, Window]:
+    """The windows that the user chose, by model: those of the configuration come before those of the settings page."""
+    here = ChosenWindow.objects.values_list("model", "tokens")
+    return {model: Window(tokens, "this page") for model, tokens in here} | configured_windows()
 
 
 @dataclass(slots=True)
@@ -28,6 +39,7 @@ class ContextWindowLookup:
 
     home: Path = field(default_factory=Path.home)
     _windows: dict[str, int] | None = None
+    _chosen: dict[str, Window] = field(default_factory=dict)
     _versions: dict[str, Version | None] = field(default_factory=dict)
     _budgets: dict[tuple[str, str, tuple[str, str]], CompactionBudget] = field(default_factory=dict)
 
@@ -35,7 +47,8 @@ class ContextWindowLookup:
         """The context window of a model; `recorded` is that in the session."""
         if self._windows is None:
             self._windows = model_windows(self.home)
-        return window_of(model, settings.REDLINE.windows, self._windows, recorded)
+            self._chosen = chosen_windows()
+        return window_of(model, self._chosen, self._windows, recorded)
 
     def budget(self, session: Session) -> CompactionBudget:
         """The budget that the settings of a session's agent give its project and model."""

@@ -1,4 +1,5 @@
-"""The directories that contain sessions: the configured roots, and Redline's own, the managed root."""
+"""The directories that contain sessions: the configured roots, those that the user added on the settings page, and
+Redline's own, the managed root."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def discover_in(root: Path, agent: str) -> Discovery:
 
 
 def configured_roots() -> list[Root]:
-    """The configured roots and, if it exists, the managed one, as rows; other rows are marked as not configured."""
+    """The configured and added roots and, if it exists, the managed one, as rows; other rows are marked as not
+    configured."""
     kept = []
     for path, (agent, reader) in _wanted().items():
         root, _ = Root.objects.update_or_create(
@@ -67,14 +69,21 @@ def shown_roots() -> list[Root]:
 
 
 def _wanted() -> dict[str, tuple[str, str]]:
-    """The configured agent and reader of each root, by its real path."""
+    """The agent and the configured reader of each root, by its real path."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots
     }
+    for path, agent in Root.objects.filter(added=True).order_by("pk").values_list("path", "agent"):
+        wanted.setdefault(path, (agent, ""))
     managed = managed_place()
     if managed.is_dir():
         wanted.setdefault(str(managed), ("", ""))
     return wanted
+
+
+def is_in_configuration(root: Root) -> bool:
+    """Whether the configuration names it, so that only the configuration can change it."""
+    return root.path in {str(real_path(setting.path)) for setting in settings.REDLINE.roots}
 
 
 def known_roots() -> dict[str, Root]:

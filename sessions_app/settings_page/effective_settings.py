@@ -16,8 +16,9 @@ from django.db.models import Count, Q, Sum
 
 from sessions_app.agents.registry import AGENTS, READERS, model_windows
 from sessions_app.context_windows import Window, window_of
+from sessions_app.index.context_window_lookup import chosen_windows, configured_windows
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import managed_place, shown_roots
+from sessions_app.index.roots import is_in_configuration, managed_place, shown_roots
 from sessions_app.models import Root, Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import fault_of_root
@@ -45,6 +46,8 @@ class EffectiveRoot(NamedTuple):
 
     root: Root
     is_managed: bool
+    source: str
+    """Who named it: `added` on this page, `configured`, or an agent's `default`; empty for the managed one."""
     fault: str
     """Why it cannot be searched; empty if it can."""
     sessions: int = 0
@@ -69,6 +72,15 @@ class ModelWindow:
     name: str
     sessions: int
     window: Window | None
+    is_configured: bool
+    """Whether the configuration sets it, so that it cannot be changed on the page."""
+    chosen: int | None
+    """What was chosen on the page."""
+
+    @property
+    def has_plain_name(self) -> bool:
+        """Whether its name can be in a form: not every character can."""
+        return self.name.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +189,21 @@ def _roots(roots: list[Root]) -> list[EffectiveRoot]:
     )
     sums = {root: counts for root, *counts in counted}
     return [
-        EffectiveRoot(root, root.path == managed, _fault_of(Path(root.path)), *sums.get(root.pk, ()))
+        EffectiveRoot(
+            root,
+            root.path == managed,
+            "" if root.path == managed else _source_of(root),
+            _fault_of(Path(root.path)),
+            *sums.get(root.pk, ()),
+        )
         for root in roots
     ]
+
+
+def _source_of(root: Root) -> str:
+    if not is_in_configuration(root):
+        return "added"
+    return "configured" if settings.REDLINE_SOURCES.get("roots") else "default"
 
 
 def _fault_of(path: Path) -> str:
@@ -214,9 +238,16 @@ def choose_root_reader(root: Root, reader: str) -> None:
 def _models(agents: Mapping[str, int]) -> list[ModelWindow]:
     named = Session.objects.shown().with_model()
     counted = dict(named.order_by("model").values_list("model").annotate(Count("pk")))
-    counted |= {model: 0 for model in settings.REDLINE.windows if model not in counted}
+    configured, chosen = configured_windows(), chosen_windows()
+    counted |= {model: 0 for model in chosen if model not in counted}
     models = [
-        ModelWindow(model, sessions, window_of(model, settings.REDLINE.windows, agents))
+        ModelWindow(
+            model,
+            sessions,
+            window_of(model, chosen, agents),
+            model in configured,
+            chosen[model].tokens if model in chosen and model not in configured else None,
+        )
         for model, sessions in counted.items()
     ]
     return sorted(models, key=lambda model: (model.window is not None, -model.sessions, model.name))

@@ -14,19 +14,20 @@ from sessions_app.web.forms import FormInvalid
 from sessions_app.web.redirects import redirect
 
 from .effective_settings import effective_settings
-from .forms import RereadForm, RootReaderForm
+from .forms import FORMS, AddRootForm, RereadForm
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def settings(request: HttpRequest) -> HttpResponse:
-    """The settings in effect and their sources; the reader of a root can be chosen, and a session be read again."""
-    fault = None
+    """The settings in effect and their sources; roots and windows can be changed, and a session be read again."""
+    fault, form = None, None
     if request.method == "POST":
-        is_for_root = "root" in request.POST
-        form = RootReaderForm(request.POST) if is_for_root else RereadForm(request.POST)
+        kind, section = FORMS.get(request.POST.get("do", ""), (RereadForm, "unreadable"))
+        form = kind(request.POST)
         if form.is_valid():
             form.save()
-            return redirect(reverse("sessions:settings", fragment="roots" if is_for_root else "unreadable"))
+            return redirect(reverse("sessions:settings", fragment=section))
         fault = FormInvalid(form)
-    context = {"shown": effective_settings(Path.home()), "fault": fault, "here": "settings"}
+    adding = form if isinstance(form, AddRootForm) else AddRootForm()
+    context = {"shown": effective_settings(Path.home()), "adding": adding, "fault": fault, "here": "settings"}
     return render(request, "settings_page/settings.html", context, status=status_of(fault))

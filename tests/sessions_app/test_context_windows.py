@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.context_windows import KNOWN_WINDOWS, window_of
+from sessions_app.context_windows import KNOWN_WINDOWS, Window, window_of
 from sessions_app.index.indexer import index_file
 from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import Rollout, line, meta, turn_context, user
 
+HERE = Window(1, "your configuration")
+
 
 def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_table() -> None:
     model = "claude-opus-4-5"
-    everyone = window_of(model, {model: 1}, {model: 2}, 3)
-    agent = window_of(model, {"other": 1}, {model: 2}, 3)
-    session = window_of(model, {"other": 1}, {"other": 2}, 3)
+    everyone = window_of(model, {model: HERE}, {model: 2}, 3)
+    agent = window_of(model, {"other": HERE}, {model: 2}, 3)
+    session = window_of(model, {"other": HERE}, {"other": 2}, 3)
     table = window_of(model, {}, {})
     found = [one for one in (everyone, agent, session, table) if one is not None]
     assert [one.tokens for one in found] == [1, 2, 3, 200_000]
@@ -52,11 +54,11 @@ def test_the_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     "model", ["", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"]
 )
 def test_a_model_in_none_of_the_sources_has_an_unknown_window(model: str) -> None:
-    assert window_of(model, {"claude-opus-4-5": 1}, {"gpt-4o": 2}) is None
+    assert window_of(model, {"claude-opus-4-5": HERE}, {"gpt-4o": 2}) is None
 
 
 def test_a_setting_applies_to_exactly_one_model() -> None:
-    assert window_of("mine-2", {"mine": 1}, {"mine-": 2}) is None
+    assert window_of("mine-2", {"mine": HERE}, {"mine-": 2}) is None
 
 
 def test_a_session_that_records_its_window_is_measured_against_it(

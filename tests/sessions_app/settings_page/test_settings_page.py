@@ -155,7 +155,7 @@ def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(
     address = f"/sessions/{session.root_id}/a.jsonl"
     assert session.read_as == "atomic-0.8"
     counted = session.context_tokens
-    choice = {"root": str(session.root_id), "reader": "pi"}
+    choice = {"do": "reader", "root": str(session.root_id), "reader": "pi"}
     answer = browser.post("/settings", choice)
     assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
     session = Session.objects.select_related("root").get(pk=session.pk)
@@ -177,13 +177,13 @@ def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root(
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
-    browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
+    browser.post("/settings", {"do": "reader", "root": str(session.root_id), "reader": "pi"})
     assert Session.objects.get(pk=session.pk).reader_choice == "atomic-0.8"
 
 
 def test_a_choice_survives_a_reload_of_the_configuration(browser: Client, known_root: Path) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
-    browser.post("/settings", {"root": str(session.root_id), "reader": "pi"})
+    browser.post("/settings", {"do": "reader", "root": str(session.root_id), "reader": "pi"})
     index_roots()
     assert Root.objects.get(pk=session.root_id).chosen_reader == "pi"
 
@@ -196,7 +196,7 @@ def test_an_invalid_choice_is_refused_and_changes_nothing(
     browser: Client, known_root: Path, values: dict[str, str]
 ) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
-    values = {"root": str(session.root_id), **values} if "reader" in values else values
+    values = {"do": "reader", "root": str(session.root_id), **values} if "reader" in values else values
     assert browser.post("/settings", values).status_code == 422
     assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
 
@@ -205,7 +205,9 @@ def test_a_root_of_the_command_line_has_no_settings(
     browser: Client, known_root: Path, tmp_path: Path
 ) -> None:
     other = Root.objects.create(path=str(tmp_path / "private"))
-    assert browser.post("/settings", {"root": str(other.pk), "reader": "pi"}).status_code == 422
+    assert (
+        browser.post("/settings", {"do": "reader", "root": str(other.pk), "reader": "pi"}).status_code == 422
+    )
     assert "private" not in page_words(browser)
 
 
