@@ -22,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.context import Message
@@ -125,9 +126,10 @@ def passages_of(
 def subjects_of(passages: Iterable[Passage]) -> Subjects:
     """What the passages mention."""
     paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
+    is_name = cache(_is_name)
     for passage in passages:
         paths.add(passage.paths, passage.entry_id)
-        names.add(_names(passage.text), passage.entry_id)
+        names.add(filter(is_name, set(_WORD.findall(passage.text))), passage.entry_id)
         if passage.role == Role.USER and not is_noise(passage.text):
             messages.add(filter(None, [_flat(passage.text)]), passage.entry_id)
         if passage.role in _OUTPUTS and _has_failed(passage):
@@ -199,9 +201,8 @@ class _Register:
         return tuple(sorted(used, key=lambda subject: (-subject.uses, subject.words)))
 
 
-def _names(text: str) -> set[str]:
-    """The names in a text, each once."""
-    return {word for word in set(_WORD.findall(text)) if len(word) <= NAME_LENGTH and _NAME.search(word)}
+def _is_name(word: str) -> bool:
+    return len(word) <= NAME_LENGTH and _NAME.search(word) is not None
 
 
 def _has_failed(passage: Passage) -> bool:

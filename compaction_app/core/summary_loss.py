@@ -19,7 +19,7 @@ from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import ENCRYPTED, Entry, EntryKind, Role, Texts
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.targets import Target
-from sessions_app.sessionlog.timeline import ContextReader, TimelinePoint, change_at, timeline_of
+from sessions_app.sessionlog.timeline import ContextReader, TimelinePoint, change_at
 from sessions_app.sessionlog.tree import SessionTree
 
 from .embedded import EmbeddedPlanner
@@ -122,13 +122,9 @@ def summary_of(point: TimelinePoint) -> Message | None:
     return next((message for message in point.added if message.role in SUMMARIES), None)
 
 
-def summaries_on(branch: Sequence[Entry], reader: ContextReader) -> list[Entry]:
-    """The summaries of a branch, given root first, that its reader honours."""
-    points = timeline_of(branch, reader).points
-    found = {
-        summary.entry.id for point in points if point.removed and (summary := summary_of(point)) is not None
-    }
-    return [entry for entry in branch if entry.id in found or _is_branch_summary(entry)]
+def summaries_on(branch: Iterable[Entry], reader: ContextReader) -> list[Entry]:
+    """The summaries of a branch that its reader does not ignore. Few of them replaced nothing."""
+    return [entry for entry in branch if is_summary(entry) and not reader.ignores(entry)]
 
 
 def replacement_by(

@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Reading
@@ -103,6 +104,8 @@ class BranchState:
     """The user's messages, by position in the branch."""
     forks: list[tuple[int, Fork]]
     """Where other branches leave this one, by position in the branch."""
+    last_summary: str
+    """The last summary by which the agent replaced something; empty if there is none."""
     titles: dict[str, str] = field(default_factory=dict)
     """The first words of the user's messages that a page has shown."""
 
@@ -266,6 +269,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         tokens_before=before,
         turns=[(position, entry) for position, entry in enumerate(branch) if entry.role == Role.USER],
         forks=list(_forks(tree, branch)),
+        last_summary=next((entry.id for entry in reversed(summaries_on(branch, reading.reader))), ""),
     )
 
 

@@ -170,7 +170,8 @@ def view_loss(session: Session, entry_id: str = "") -> LossView:
     plan, summary, before = loss.plan, replacement.summary, found.before
     when, ended = moment_of(summary.entry.timestamp), moment_of(found.last.timestamp)
     text = loss.text[:SUMMARY_SHOWN]
-    lost = {measure: _lost(loss, measure, session.cwd) for measure in MEASURES}
+    gone = loss.lost
+    lost = {measure: _lost(loss, getattr(gone, measure), measure, session.cwd) for measure in MEASURES}
     return LossView(
         entry_id=summary.entry.id,
         leaf_id=found.leaf_id,
@@ -228,8 +229,7 @@ def _bars(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[Hel
 _AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "messages": MESSAGES_SHOWN}
 
 
-def _lost(loss: SummaryLoss, measure: str, project: str) -> LostList:
-    gone = getattr(loss.lost, measure)
+def _lost(loss: SummaryLoss, gone: Sequence[Subject], measure: str, project: str) -> LostList:
     at_once = _AT_ONCE[measure]
     shown = project if measure == "paths" else ""
     items = [_item(subject, loss, shown) for subject in gone[: max(LISTED, at_once)]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -90,23 +90,41 @@ def _work_out(session: Session, entry_id: str) -> BranchSummary:
     leaf_id = leaf_below(session, entry_id) if entry_id else ""
     state = branch_state(session, leaf_id)
     summaries = [entry.id for entry in summaries_on(state.branch, state.reading.reader)]
-    if not entry_id and not summaries:
+    replacement = _replacement(state, [entry_id] if entry_id else reversed(summaries))
+    if replacement is None and entry_id:
+        raise BadInput(
+            "not_a_summary",
+            f"Entry {entry_id} is not a summary that replaced something as this session is read.",
+        )
+    if replacement is None:
         raise BadInput("not_a_summary", "No summary has replaced anything on this branch.")
-    entry_id = entry_id or summaries[-1]
-    loss = _loss(session, state, entry_id)
-    summary = loss.replacement.summary.entry
+    before = state.tree.branch(replacement.before_id)
+    summary = replacement.summary.entry
     place = summaries.index(summary.id) if summary.id in summaries else 0
-    before = state.tree.branch(loss.replacement.before_id)
     model = summary.model or model_of(before)
+    loss = loss_of(
+        replacement,
+        before,
+        texts_of(session, replacement.sources),
+        state.reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        session.cwd,
+    )
     return BranchSummary(
         loss,
         leaf_id,
-        _size(session, state, loss.replacement, before),
+        _size(session, state, replacement, before),
         model[1] if model is not None else "",
         state.branch[-1],
         summaries[place - 1] if place else "",
         summaries[place + 1] if place + 1 < len(summaries) else "",
     )
+
+
+def _replacement(state: BranchState, summaries: Iterable[str]) -> Replacement | None:
+    """What the first of these summaries that replaced something replaced."""
+    found = (replacement_by(state.tree, state.branch, summary, state.reading.reader) for summary in summaries)
+    return next(filter(None, found), None)
 
 
 def _size(
@@ -118,20 +136,3 @@ def _size(
     if tally.wants_sample and now is not None:
         return ContextSize(now.of(replacement.tokens_before), Basis.ABOUT, now.ratio)
     return tally.size
-
-
-def _loss(session: Session, state: BranchState, entry_id: str) -> SummaryLoss:
-    replacement = replacement_by(state.tree, state.branch, entry_id, state.reading.reader)
-    if replacement is None:
-        raise BadInput(
-            "not_a_summary",
-            f"Entry {entry_id} is not a summary that replaced something as this session is read.",
-        )
-    return loss_of(
-        replacement,
-        state.tree.branch(replacement.before_id),
-        texts_of(session, replacement.sources),
-        state.reading.rules(),
-        Restraints(frozenset(), settings.REDLINE.thinking_guard),
-        session.cwd,
-    )

@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from compaction_app.core.summary_loss import is_summary
 from compaction_app.display.branches import BranchState, Fork
 from compaction_app.display.entry_notes import WORDS
 from sessions_app.models import Session
@@ -106,14 +105,8 @@ def rail_of(session: Session, state: BranchState, here: Entry | None) -> TurnSid
         earlier=state.turns[max(0, first - TURNS_SHOWN // 2)][1].id if first else "",
         later=state.turns[last][1].id if last < len(state.turns) else "",
         before=events.get(0, [])[:EVENTS_SHOWN],
-        summary=_last_summary(state),
+        summary=state.last_summary,
     )
-
-
-def _last_summary(state: BranchState) -> str:
-    ignores = state.reading.reader.ignores
-    found = (entry.id for entry in reversed(state.branch) if is_summary(entry) and not ignores(entry))
-    return next(found, "")
 
 
 def _turn(

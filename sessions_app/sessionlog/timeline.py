@@ -108,19 +108,32 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
 
 def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> ContextChange | None:
     """The change of a branch, given root first, that an entry is a part of; None if it is part of none."""
-    for start, end in _steps(branch):
-        if any(entry.id == entry_id for entry in branch[start:end]):
-            return _change(branch, start, end, reader) if _may_change(branch[start], reader) else None
-    return None
+    place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
+    if place is None:
+        return None
+    start, end = next(_steps(branch, _step_start(branch, place)))
+    return _change(branch, start, end, reader) if _may_change(branch[start], reader) else None
 
 
 def _may_change(entry: Entry, reader: ContextReader) -> bool:
     return entry.kind is EntryKind.UNDO or (entry.rebuilds and not reader.ignores(entry))
 
 
-def _steps(branch: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+def _step_start(branch: Sequence[Entry], place: int) -> int:
+    """Where the step of `_steps` begins that contains an entry."""
+    if branch[place].role == Role.COMPACTION_SUMMARY:
+        before = range(place - 1, -1, -1)
+        ended = next(
+            (at for at in before if branch[at].kind in (EntryKind.BOUNDARY, EntryKind.MESSAGE)), place
+        )
+        place = ended if branch[ended].kind is EntryKind.BOUNDARY else place
+    while place and _are_one_write(branch[place - 1], branch[place]):
+        place -= 1
+    return place
+
+
+def _steps(branch: Sequence[Entry], start: int = 0) -> Iterator[tuple[int, int]]:
     """The positions of the branch, one by one, with everything that one write recorded as one step."""
-    start = 0
     while start < len(branch):
         end = start + 1
         while end < len(branch) and _are_one_write(branch[end - 1], branch[end]):

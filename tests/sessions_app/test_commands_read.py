@@ -21,6 +21,7 @@ from tests.factories import (
     message,
     result,
     session_bytes,
+    summary_compaction,
     text,
     user,
     working_session,
@@ -329,6 +330,45 @@ def test_a_timeline_names_each_change(redline: Installation) -> None:
     ]
     rows = redline.call("timeline", path, "--reader", "pi").out.splitlines()[2:4]
     assert [row.split()[1] for row in rows] == ["context_edit", "undo"]
+
+
+# lost -------------------------------------------------------------------------------------------------------
+
+
+def summarised(redline: Installation) -> Path:
+    talk = [assistant(text(f"readFile {number}")) for number in range(5)]
+    recorded = chain(user("Mend it."), *talk, summary_compaction("It is mended.", None), user("on"))
+    return place(redline.sessions / "s.jsonl", session_bytes(recorded))
+
+
+def test_what_each_summary_of_a_branch_lost_is_listed(redline: Installation) -> None:
+    path = summarised(redline)
+    shown = redline.call("lost", path, "--reader", "pi").out
+    assert "1 summary on this branch." in shown
+    (row,) = (line for line in shown.splitlines() if line.startswith("e7"))
+    assert row.endswith("0 of 0  0 of 1  0 of 0    0 of 1")
+    (found,) = redline.call("lost", path, "--reader", "pi", "--json").json["summaries"]
+    assert (found["entryId"], found["entries"], found["isEncrypted"]) == ("e7", 6, False)
+    assert found["total"] == {"paths": 0, "names": 1, "errors": 0, "messages": 1}
+    assert found["summary"] == found["withWhatStayed"] == {"paths": 0, "names": 0, "errors": 0, "messages": 0}
+    assert found["lost"]["names"] == [{"text": "readFile", "entryId": "e2", "uses": 5}]
+    assert found["verbatimPlan"]["messages"] == 1
+
+
+def test_what_one_summary_lost_is_listed_in_full(redline: Installation) -> None:
+    shown = redline.call("lost", summarised(redline), "--reader", "pi", "--entry", "e7").out
+    assert "1 name no longer mentioned:\n  readFile  (5, e2)" in shown
+    assert "1 message no longer mentioned:\n  Mend it.  (1, e1)" in shown
+
+
+def test_an_entry_that_is_no_summary_of_the_branch_is_refused(redline: Installation) -> None:
+    refused = redline.call("lost", summarised(redline), "--reader", "pi", "--entry", "e2")
+    assert refused.code == 2
+    assert "Entry e2 is not a summary that replaced something on this branch" in refused.err
+
+
+def test_a_branch_without_summaries_lost_nothing(redline: Installation, path: Path) -> None:
+    assert "0 summaries on this branch." in redline.call("lost", path).out
 
 
 # tree -------------------------------------------------------------------------------------------------------

@@ -61,7 +61,8 @@ def losses(path: Path, reader: str = "") -> list[SummaryLoss]:
     found = []
     for summary in summaries_on(branch, reading.reader):
         replacement = replacement_by(loaded.tree, branch, summary.id, reading.reader)
-        assert replacement is not None
+        if replacement is None:
+            continue
         before = loaded.tree.branch(replacement.before_id)
         texts = loaded.texts(replacement.sources)
         found.append(loss_of(replacement, before, texts, reading.rules(), project=loaded.log.cwd))

@@ -95,6 +95,17 @@ def test_fewer_than_two_entries_cannot_be_compacted(messages: list[Recorded]) ->
     assert prepared(*messages) is None
 
 
+def test_another_ratio_changes_nothing_else() -> None:
+    transcript = transcript_of(user("go"), assistant(text("done")))
+    other = transcript.with_ratio(0.25)
+    assert (other.parameters.compression_ratio, transcript.parameters.compression_ratio) == (0.25, 0.5)
+    assert (other.entries, other.tokens, other.parameters.query) == (
+        transcript.entries,
+        transcript.tokens,
+        "go",
+    )
+
+
 def test_only_the_branch_counts() -> None:
     messages = [user("go"), assistant(text("one")), assistant(text("two")), compaction(whole("e2"))]
     transcript = prepared(*messages, leaf="e3")

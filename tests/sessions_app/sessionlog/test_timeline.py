@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import READERS
-from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
-from sessions_app.sessionlog.timeline import Timeline, timeline_of
+from sessions_app.sessionlog.timeline import Timeline, change_at, timeline_of
 from tests.claude_sessions import ClaudeSession
 from tests.factories import (
     assistant,
@@ -133,3 +136,63 @@ def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_se
     (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
     assert point.last.id == summary
     assert [message.entry.id for message in point.added] == [summary]
+
+
+# ---- one change --------------------------------------------------------------------------------------------
+
+
+def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
+    """The change at each entry is the point of the timeline that the entry is a part of."""
+    places = {entry.id: place for place, entry in enumerate(branch)}
+    points = {
+        entry.id: point
+        for point in timeline_of(branch, reader).points
+        for entry in branch[places[point.first.id] : places[point.last.id] + 1]
+        if entry.kind is not EntryKind.OTHER
+    }
+    assert points
+    for entry in branch:
+        change = change_at(branch, entry.id, reader)
+        assert (change.point if change is not None else None) == points.get(entry.id)
+
+
+def test_a_change_is_found_by_any_entry_of_it() -> None:
+    recorded = chain(
+        *TALK,
+        summary_compaction("so far", "e4"),
+        user("on"),
+        context_edit("e4", None),
+        context_edit("e6", None),
+    )
+    assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
+
+
+def test_a_boundary_is_found_by_the_summary_that_follows_it() -> None:
+    session = ClaudeSession()
+    session.user("go")
+    session.boundary()
+    session.node("system", None, subtype="informational", content="noted")
+    session.user("so far", isCompactSummary=True)
+    last = session.user("on")
+    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
+    branch = CLAUDE_CODE.tree(log.entries).branch(last)
+    assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
+
+
+def test_a_summary_that_no_boundary_precedes_is_no_change() -> None:
+    session = ClaudeSession()
+    session.boundary()
+    session.user("go")
+    last = session.user("so far", isCompactSummary=True)
+    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
+    branch = CLAUDE_CODE.tree(log.entries).branch(last)
+    assert change_at(branch, last, CLAUDE_CODE.generations[0].reader) is None
+
+
+def test_a_change_knows_what_was_kept_beside_what_it_added() -> None:
+    recorded = chain({"role": "system", "content": "rules"}, *TALK, summary_compaction("so far", "e5"))
+    change = change_at(branch_of(recorded), "e6", READERS["pi"])
+    assert change is not None
+    assert [message.entry.id for message in change.kept] == ["e5"]
+    assert [message.entry.id for message in change.point.added] == ["e6"]
+    assert change_at(branch_of(recorded), "nowhere", READERS["pi"]) is None
