@@ -26,7 +26,7 @@ import pytest
 from django.urls import Resolver404, URLPattern, URLResolver, get_resolver, resolve
 
 from sessions_app.web.launch_tokens import api_token
-from tests.browser.scenarios import decide, finished_run, is_over, place_titled, title
+from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
 from tests.server import Server, start_server
@@ -144,7 +144,7 @@ def _plan_all(server: Server) -> None:
         )
     place_titled(server.root, "written", steps=8)
     run = finished_run(server, server.session(title("written")))
-    decide(server, run, approve_all="1")
+    approve_everything(server, run)
     server.post(f"{run}/commit", f"{run}/commit")
     for page in runs:
         server.wait_for(lambda page=page: is_over(server, page))

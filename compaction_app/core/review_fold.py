@@ -125,9 +125,16 @@ class Reviewer:
         self._followers: dict[Target, list[Target]] = {}
         for follower, leader in self.leaders.items():
             self._followers.setdefault(leader, []).append(follower)
+        self._pairs: dict[Target, tuple[Target, ...]] = {}
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
         """What belongs to the same tool calls, and so is deleted or kept with it."""
+        found = self._pairs.get(target)
+        if found is None:
+            found = self._pairs[target] = self._pair(target)
+        return found
+
+    def _pair(self, target: Target) -> tuple[Target, ...]:
         plan = self._free.judge_request(request_of([target]))
         if isinstance(plan, Refusal):
             return ()

@@ -41,6 +41,12 @@ def call_parts(text: str, call_id: str) -> tuple[str, str]:
     return name, arguments
 
 
+def call_path(text: str, call_id: str, project: str = "") -> str:
+    """The file that a call block names, relative to `project`; empty if it names none."""
+    path = _file_in(call_parts(text, call_id)[1])[:ARGUMENT_CHARACTERS]
+    return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
+
+
 def path_read(tool: str, arguments: str) -> str:
     """The file whose text a call asks for, by a tool or by a command that prints it; empty if there is none."""
     if tool.lower() in READS:

@@ -1,10 +1,9 @@
-"""One proposal on the review page: its texts, its reason, its pair, its status, and what can be decided."""
+"""One proposal, folded open on the review page: its texts, its reason, its pair, and what can be decided."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 from urllib.parse import quote
 
@@ -17,9 +16,7 @@ from compaction_app.display.links import entry_address, text_address
 from compaction_app.display.shown_text import clamp
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Proposal, Run
-from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
-from sessions_app.sessionlog.noise import without_images
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
@@ -33,27 +30,16 @@ PROSE: Final = frozenset(
 """The roles whose texts are for people; the others are output."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72
-_LABELS: Final = {
-    ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
-    ReviewStatus.APPROVED: ("approved", "ok", "approved"),
-    ReviewStatus.REJECTED: ("kept", "stet", "rejected, pinned"),
-    ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "goes with its pair"),
-    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept with its pair"),
-    ReviewStatus.REFUSED: ("refused", "no", "refused"),
-    ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
-}
 _ACTIONS: Final = {
     ReviewStatus.UNDECIDED: (("approve", "Approve"), ("reject", "Reject")),
-    ReviewStatus.APPROVED: (("reopen", "Reopen"),),
-    ReviewStatus.REJECTED: (("reopen", "Reopen"),),
+    ReviewStatus.APPROVED: (("reject", "Reject"), ("reopen", "Reopen")),
+    ReviewStatus.REJECTED: (("approve", "Approve"), ("reopen", "Reopen")),
     ReviewStatus.GOES_WITH_PAIR: (("reject", "Keep it"),),
     ReviewStatus.KEPT_WITH_PAIR: (),
-    ReviewStatus.REFUSED: (("reopen", "Reopen"),),
-    ReviewStatus.NARROWED: (("reopen", "Reopen"),),
+    ReviewStatus.REFUSED: (("reject", "Reject"), ("reopen", "Reopen")),
+    ReviewStatus.NARROWED: (("reject", "Reject"), ("reopen", "Reopen")),
 }
-_SIGNED: Final = frozenset(
-    {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
-)
+_KEYS: Final = {"approve": "a", "reject": "x", "withdraw": "x"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,50 +88,85 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Article:
-    """One proposal, or one entry that stays."""
+class Fold:
+    """Entries that stay, folded into one line."""
 
+    words: str
+    tokens: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What can be decided about a proposal: the name of its button, its words, and its key if it has one."""
+
+    name: str
+    words: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenProposal:
+    """One proposal with everything that helps to decide on it."""
+
+    anchor: str
     key: str
     entry_id: str
     block: int | None
     address: str
     who: str
-    style: str
+    parts: Sequence[Part]
+    actions: Sequence[Action]
+    reason: str
+    source: str
+    call: int
+    pairs: Sequence[Named]
+    more_pairs: int
+    unanswered: Sequence[Named]
+    more_unanswered: int
+    refusal: Refused | None
+    choices: Sequence[BlockChoice]
+    before: Fold | None
+    """What stays directly before it."""
+    after: Fold | None
+
+
+@dataclass(frozen=True, slots=True)
+class StayingBlock:
+    """One block of an entry that stays, or one that stays because only other blocks of its entry go."""
+
+    entry_id: str
+    block: int | None
+    address: str
+    who: str
     label: str
     parts: Sequence[Part]
     tokens: int
-    actions: Sequence[tuple[str, str]]
-    anchor: str = ""
-    icon: str = ""
-    open: bool = False
-    decided: bool = False
-    signed: bool = False
-    reason: str = ""
-    source: str = ""
-    call: int = 0
-    pairs: Sequence[Named] = ()
-    more_pairs: int = 0
-    unanswered: Sequence[Named] = ()
-    more_unanswered: int = 0
-    refusal: Refused | None = None
-    choices: Sequence[BlockChoice] = ()
-    protection: Protection | None = None
+    additions: Sequence[tuple[str, str]]
+    """The buttons that add its deletion: what they delete, and their words."""
+    protection: Protection | None
 
 
-def title_of(entry: TranscriptEntry, texts: Mapping[str, Texts]) -> str:
-    """The beginning of a user's message, on one line."""
-    found = texts.get(entry.entry_id)
-    return (
-        " ".join(without_images(found.joined(entry.blocks)[:1_000]).split())[:140]
-        if found is not None
-        else ""
-    )
+def actions_of(item: ReviewItem) -> Sequence[tuple[str, str]]:
+    """What can be decided about a proposal: the names of its buttons and their words."""
+    if item.added and item.standing in (ReviewStatus.APPROVED, ReviewStatus.REFUSED):
+        return (("withdraw", "Take back"),)
+    return _ACTIONS[item.standing]
 
 
 class ArticleMaker:
     """Makes the articles of one review from the texts that were read."""
 
-    def __init__(self, run: Run, reviewer: Reviewer, review: Review, texts: Mapping[str, Texts]) -> None:
+    def __init__(
+        self,
+        run: Run,
+        reviewer: Reviewer,
+        review: Review,
+        texts: Mapping[str, Texts],
+        hooked: Callable[[], Mapping[Target, str]],
+    ) -> None:
+        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words."""
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
@@ -154,47 +175,27 @@ class ArticleMaker:
         # Made once: resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
         self._planner = run.planner
-        self._run = run
+        self._hooked = hooked
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
-    @cached_property
-    def _hooked(self) -> dict[Target, str]:
-        """What hooks pinned, looked up when a pinned object is shown."""
-        return pinned_by_hooks(self._run)
-
-    def article(self, item: ReviewItem) -> Article:
-        """The article of a proposal or an addition."""
+    def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
+        """A proposal or an addition, between what stays around it."""
         entry = self._transcript.entries[item.position] if item.position >= 0 else None
-        style, icon, label = _LABELS[item.standing]
-        if item.standing is ReviewStatus.APPROVED and item.added:
-            label = "added by you"
-        if item.standing is ReviewStatus.REJECTED and item.origin is None:
-            label = "pinned by a hook" if item.target in self._hooked else "kept by you"
         pairs = list(self._pairs(item)) if entry is not None else []
         if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
-        choices = self._choices(item, entry)
-        if item.standing is ReviewStatus.NARROWED:
-            label = f"{sum(choice.chosen for choice in choices)} of {len(choices)} blocks go"
-        return Article(
+        proposed = item.origin is not None and not item.added
+        return OpenProposal(
             anchor=anchor(item.position, item.target),
             key=ref_of(item.target),
             entry_id=item.target.entry_id,
             block=item.target.block_index,
             address=self._address(item.target.entry_id),
             who=self._author(entry, item.target),
-            style=style,
-            icon=icon,
-            label=label,
-            open=item.standing is ReviewStatus.UNDECIDED,
-            decided=item.standing is not ReviewStatus.UNDECIDED,
             parts=list(self._parts(item, entry)) if entry is not None else [],
-            tokens=self._tokens(item),
-            signed=item.standing in _SIGNED,
-            reason=as_sentence(self._short(item.origin.reason))
-            if item.origin is not None and not item.added
-            else "",
+            actions=[Action(name, words, _KEYS.get(name, "")) for name, words in actions_of(item)],
+            reason=as_sentence(self._short(item.origin.reason)) if proposed and item.origin else "",
             source=self._source(item),
             call=item.origin.call if item.origin is not None else 0,
             pairs=pairs[:PAIRS_SHOWN],
@@ -202,13 +203,12 @@ class ArticleMaker:
             unanswered=[self._named("", target, "") for target in unanswered[:PAIRS_SHOWN]],
             more_unanswered=max(0, len(unanswered) - PAIRS_SHOWN),
             refusal=self._refused(item) if item.standing is ReviewStatus.REFUSED else None,
-            actions=(("withdraw", "Take back"),)
-            if item.added and item.standing in (ReviewStatus.APPROVED, ReviewStatus.REFUSED)
-            else _ACTIONS[item.standing],
-            choices=choices,
+            choices=self._choices(item, entry),
+            before=before,
+            after=after,
         )
 
-    def staying(self, entry: TranscriptEntry) -> Iterator[Article]:
+    def staying(self, entry: TranscriptEntry) -> Iterator[StayingBlock]:
         """What stays of an entry: its first BLOCKS blocks, each with the button that adds its deletion, if allowed."""
         blocks: list[Block | None] = list(entry.blocks) or [None]
         items, would_go = self._review.items, self._review.would_go
@@ -218,22 +218,20 @@ class ArticleMaker:
             target = Target(entry.entry_id, None if block is None or whole else block.index)
             own = Target(entry.entry_id, None if block is None else block.index)
             goes = block is not None and block.index in touched
-            actions: list[tuple[str, str]] = []
+            additions: list[tuple[str, str]] = []
             if not entry.is_protected and not goes:
-                actions.append((ref_of(target), "Delete" if whole else "Delete block"))
+                additions.append((ref_of(target), "Delete" if whole else "Delete block"))
                 if not whole and number == 0 and not touched:
-                    actions.append((ref_of(Target(entry.entry_id)), "Delete entry"))
-            yield Article(
-                key=ref_of(target),
+                    additions.append((ref_of(Target(entry.entry_id)), "Delete entry"))
+            yield StayingBlock(
                 entry_id=entry.entry_id,
                 block=None if block is None else block.index,
                 address=self._address(entry.entry_id),
                 who=self._author(entry, own),
-                style="open" if goes else "stays",
                 label=("proposed" if own in items else "goes with its pair") if goes else "",
                 parts=[self._part(entry, block, "open" if goes else "stays")],
                 tokens=entry.tokens if block is None else block.tokens,
-                actions=actions,
+                additions=additions,
                 protection=entry.reason if number == 0 else None,
             )
 
@@ -302,15 +300,9 @@ class ArticleMaker:
 
     # ---- words ------------------------------------------------------------------------------------------
 
-    def _tokens(self, item: ReviewItem) -> int:
-        if item.standing is not ReviewStatus.NARROWED:
-            return item.tokens
-        blocks = self._review.followers.get(item.target, ())
-        return sum(self._review.items[block].tokens for block in blocks if block in self._review.goes)
-
     def _source(self, item: ReviewItem) -> str:
         if item.origin is None:
-            return self._hooked.get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
+            return self._hooked().get(item.target, "") if item.standing is ReviewStatus.REJECTED else ""
         if item.added or item.source == Proposal.Source.HUMAN:
             return "added by hand"
         if item.source == Proposal.Source.HOOK:
@@ -358,7 +350,7 @@ class ArticleMaker:
             return Named(words, shown, self._address(target.entry_id), after)
         leading = self._review.items.get(item.leader) if item.leader is not None else item
         at = anchor(leading.position, leading.target) if leading is not None else ""
-        return Named(words, shown, f"?at={quote(target.entry_id, safe='')}#{at}", after)
+        return Named(words, shown, f"?at={quote(ref_of(target), safe='')}#{at}", after)
 
     def _choices(self, item: ReviewItem, entry: TranscriptEntry | None) -> list[BlockChoice]:
         """The blocks to which the deletion of an entry can be narrowed."""

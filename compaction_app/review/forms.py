@@ -2,14 +2,19 @@
 
 approve | reject | reopen | withdraw | add = REF        one target, as `target_ref.ref_of` writes it
 narrow = REF, block = REF …                             the blocks of an entry that are deleted
-approve_turn | reject_turn = NUMBER, approve_all, reject_all        everything undecided there
+approve_group | reject_group | reopen_group = KEY       what is undecided in a group (decided: `reopen`), as it is
+by, tool, kind, reason, over, q                         grouped and filtered on the page
+approve_picked | reject_picked | reopen_picked = 1      the same of what is selected:
+pick = REF …
 undo                                                    the last decision
 seen = NUMBER                                           always: the version of the review that the page shows
-mark, shown = FROM-TO …, rail = FROM-TO …               the plan that the page was made on, and what it shows
+mark                                                    the plan that the page was made on
+rows = ANCHOR,… opened = REF … groups = KEY,… open = KEY …          what the page shows of it
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from django import forms
@@ -19,12 +24,14 @@ from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.forms import FormInvalid
 
-from .presenter import ReviewDesk, ShownRanges
+from .presenter import ReviewDesk, Shown
 from .target_ref import target_of
 
 UNDO: Final = "undo"
-BUTTONS: Final = (UNDO, *Kind, "approve_turn", "reject_turn", "approve_all", "reject_all")
+_BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)
+BUTTONS: Final = (UNDO, *Kind, *(f"{kind}_{extent}" for kind in _BULK for extent in ("group", "picked")))
 NOT_DECIDED: Final = "Nothing was decided. Load the page again."
+DECIDED: Final = frozenset(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR}
 
 
 class DecisionRequest(NamedTuple):
@@ -36,20 +43,13 @@ class DecisionRequest(NamedTuple):
     """For a bulk decision: every proposal that it was made on, decided or not."""
 
 
-class RangesField(forms.Field):
-    """Ranges such as 3-17, each in its own input. Values that are not ranges are ignored."""
+class WordsField(forms.Field):
+    """Words separated by commas, in any number of inputs."""
 
     widget = forms.MultipleHiddenInput
 
-    def clean(self, value: Any) -> list[tuple[int, int]]:
-        pairs = [text.split("-") for text in value]
-        return [
-            (int(pair[0]), int(pair[1])) for pair in pairs if len(pair) == 2 and all(map(_is_number, pair))
-        ]
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit() and len(text) < 10
+    def clean(self, value: Any) -> list[str]:
+        return [word for text in value for word in str(text).split(",") if word]
 
 
 class DecisionForm(forms.Form):
@@ -65,12 +65,21 @@ class DecisionForm(forms.Form):
     )
     mark = forms.CharField(required=False)
     block = forms.Field(required=False, widget=forms.MultipleHiddenInput)
-    shown = RangesField()
-    rail = RangesField()
+    pick = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    rows = WordsField()
+    opened = forms.Field(required=False, widget=forms.MultipleHiddenInput)
+    groups = WordsField()
+    open = forms.Field(required=False, widget=forms.MultipleHiddenInput)
 
     @property
-    def shown_ranges(self) -> ShownRanges:
-        return ShownRanges(self.cleaned_data["shown"], self.cleaned_data["rail"])
+    def shown(self) -> Shown:
+        data = self.cleaned_data
+        return Shown(
+            rows=frozenset(data["rows"]),
+            opened=frozenset(data["opened"]),
+            groups=frozenset(data["groups"]),
+            open_groups=tuple(data["open"]),
+        )
 
     def decision(self, desk: ReviewDesk) -> DecisionRequest:
         """The decision that the button requests. Raises FormInvalid."""
@@ -80,12 +89,14 @@ class DecisionForm(forms.Form):
             raise self._invalid("no decision")
         if button == UNDO:
             return DecisionRequest(None)
-        if extent == "all":
-            return _bulk(Kind(kind), list(desk.review.leads()))
-        if extent == "turn":
-            if not (_is_number(value) and int(value) in desk.outline.turns):
-                raise self._invalid("a turn that has no proposals")
-            return _bulk(Kind(kind), desk.outline.turns[int(value)].leads)
+        if extent == "group":
+            group = desk.group(value)
+            if group is None:
+                raise self._invalid("a group that has no proposals")
+            return _bulk(Kind(kind), group.leads)
+        if extent == "picked":
+            items = map(desk.review.items.get, map(self._target, self.cleaned_data["pick"]))
+            return _bulk(Kind(kind), [item for item in items if item is not None])
         target = self._target(value)
         if kind == Kind.NARROW:
             blocks = map(self._target, self.cleaned_data["block"])
@@ -105,7 +116,9 @@ class DecisionForm(forms.Form):
         return FormInvalid(self, NOT_DECIDED)
 
 
-def _bulk(kind: Kind, leads: list[ReviewItem]) -> DecisionRequest:
-    """A decision on those of these proposals that are undecided."""
-    undecided = tuple(item.target for item in leads if item.standing is ReviewStatus.UNDECIDED)
-    return DecisionRequest(kind, undecided, tuple(item.target for item in leads))
+def _bulk(kind: Kind, items: Iterable[ReviewItem]) -> DecisionRequest:
+    """A decision on those of these proposals that are undecided, or for `reopen`, on those that are decided."""
+    leads = [item for item in items if item.leader is None]
+    wanted = DECIDED if kind is Kind.REOPEN else {ReviewStatus.UNDECIDED}
+    targets = tuple(item.target for item in leads if item.standing in wanted)
+    return DecisionRequest(kind, targets, tuple(item.target for item in leads))

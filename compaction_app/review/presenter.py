@@ -1,152 +1,102 @@
-"""A review on its page: proposals in place with their texts, and the totals as the airlock computes them.
+"""A review on its page: proposals in groups, one line each, and the totals as the airlock computes them.
 
-    rows ──reviews──▶ Review ──Outline──▶ hunks of one page ──texts, by offset──▶ Page
+    rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, groups──▶ Page
+                                                                  texts, by offset ──▶ what is folded open
 
-Nothing is decided here. Texts are read for one page only.
+Nothing is decided here. Texts are read once for the lines, and again for what is folded open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final, NamedTuple
-from urllib.parse import quote
 
-from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
-from compaction_app.core.stats import target_reduction
+from compaction_app.core.effects import PlanPart, plan_parts, unit_tokens
+from compaction_app.core.errors import Refusal
+from compaction_app.core.groups import ONLY_HERE, Group, group_key, grouped, stairs
+from compaction_app.core.patterns import Pattern
+from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.stats import percent
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
+from compaction_app.planning.hook_runner import pinned_by_hooks
+from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
 
-from .articles import Article, ArticleMaker, title_of
-from .outline import Hunk, Outline, OutlineTurn, Stay
+from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
+from .chips import LARGE, Chip, chips_of
+from .filters import ReviewFilter
+from .lines import UNKNOWN, ProposalLine, lines_of
+from .outline import Outline, Stay, tokens_of
 from .review_text import fold_words, step_text
+from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
+from .summary import ACCEPTED, KEPT, Summary, summary_of
+from .target_ref import anchor, ref_of
+from .titles import GroupTitles
 
-RAIL: Final = 120
-"""Turns that the rail lists."""
-PARTS_SHOWN: Final = 400
-"""Proposals and folds of one hunk that are shown: a hunk holds all blocks of an entry."""
+ROWS: Final = 40
+"""Rows of a group that are shown at a time."""
+GROUPS: Final = 60
+"""Groups that are shown at a time."""
+EXAMPLES: Final = 3
+EXAMPLE: Final = 36
 STAYS_SHOWN: Final = 60
 """Entries that are unfolded in place at a time."""
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
-    """Entries that stay, folded into one line."""
-
-    words: str
-    tokens: int
-    start: int
-    end: int
-
-
-@dataclass(frozen=True, slots=True)
-class ShownHunk:
-    """One turn, or a piece of one, with its proposals."""
-
-    anchor: str
-    head: Head
-    whole: bool
-    parts: list[Article | Fold]
-    left: int
-    """Its proposals and folds that are not shown: one entry can have more blocks than anybody reads."""
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A turn in one line: what is deleted of it, and what is undecided."""
-
-    anchor: str
-    number: int
-    title: str
-    cut: int
-    tokens: int
-    undecided: int
-    kept: int
-    count: int
-
-    @property
-    def done(self) -> bool:
-        return not self.undecided
-
-
-@dataclass(frozen=True, slots=True)
-class Summary:
-    """The plan as the airlock computes it. Percentages and tokens are of the transcript's own estimate."""
-
-    approved: float
-    planned: float
-    target: float
-    before: int
-    after: int
-    to_go: int
-    planned_to_go: int
-    total: int
-    undecided: int
-    accepted: int
-    refused: int
-    turns: int
-    turns_done: int
-
-
-@dataclass(frozen=True, slots=True)
 class Page:
-    """One page of a review."""
+    """A review, or what a filter leaves of it."""
 
     run: Run
     version: int
     summary: Summary
-    hunks: list[ShownHunk]
-    unknown: list[Article]
-    rail: list[Head]
-    rail_start: int
-    rail_end: int
-    rail_earlier: int | None
-    rail_later: int | None
-    current: int
-    start: int
-    end: int
-    earlier: str
-    later: str
+    chosen: ReviewFilter
+    chips: Sequence[Chip]
+    groups: Sequence[GroupRow]
+    left: int
+    """Groups that are not shown."""
     last: str
     last_at: datetime | None
 
 
-class ShownRanges(NamedTuple):
-    """What a browser shows: ranges of the transcript, by position, and of the rail, by turn; ends excluded."""
+class Shown(NamedTuple):
+    """What a browser shows of a review: rows by anchor, those folded open, groups by key, those open."""
 
-    stretches: Sequence[tuple[int, int]]
-    rail: Sequence[tuple[int, int]]
+    rows: frozenset[str] = frozenset()
+    opened: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    open_groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReviewChanges:
-    """What has changed of what a browser shows. `heads` are of hunks, `rail` of the rail."""
+    """What has changed of what a browser shows."""
 
-    run: Run
-    version: int
-    summary: Summary
-    articles: list[Article]
-    hunks: list[ShownHunk]
-    heads: list[Head]
-    rail: list[Head]
+    rows: Sequence[ProposalRow]
+    groups: Sequence[GroupRow]
 
 
 class ReviewDesk:
-    """One run's review at one version (by default the latest), from which pages and fragments are made.
+    """One run's review at one version (by default the latest), as one filter shows it.
 
     Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
     """
 
-    def __init__(self, run: Run, version: int | None = None) -> None:
+    def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
         self.run = run
+        self.chosen = chosen or ReviewFilter()
         self.reviewer, self.review, self.version, self.last = reviewed(run, version)
-        self.outline = Outline(self.reviewer.transcript, self.review)
+        self.outline = Outline(self.transcript, self.review)
+        self.leads = list(self.review.leads())
+        self._pinned: Mapping[Target, str] | None = None
 
     @property
     def transcript(self) -> Transcript:
@@ -156,197 +106,312 @@ class ReviewDesk:
     def prepared(self) -> Prepared:
         return snapshot_of(self.run).prepared
 
-    def position(self, entry_id: str) -> int | None:
-        entry = self.transcript.entry(entry_id)
-        return entry.position if entry is not None else None
+    @cached_property
+    def mark(self) -> str:
+        """Identifies the preparation of the run."""
+        return mark_of(self.run)
 
-    def first_undecided(self) -> int | None:
-        """The position of the first undecided proposal."""
-        undecided = (item.position for item in self.review.leads() if item.standing is ReviewStatus.UNDECIDED)
-        return min(undecided, default=None)
+    # ---- numbers ----------------------------------------------------------------------------------------
 
-    def page(self, position: int) -> Page:
-        """The page that contains a position."""
-        outline = self.outline
-        number = outline.window_at(position)
-        window = outline.windows[number] if outline.windows else []
-        rail, earlier, later = self._rail(outline.turn_number(position))
-        texts = self._texts([item for hunk in window for item in hunk.leads] + outline.unknown, rail, window)
-        maker = self._maker(texts)
+    @cached_property
+    def _parts(self) -> Sequence[PlanPart]:
+        return plan_parts(self.transcript, self.review)
+
+    @cached_property
+    def _planned(self) -> Mapping[Target, int]:
+        return unit_tokens(self._parts)
+
+    @cached_property
+    def _approved(self) -> Mapping[Target, int]:
+        return unit_tokens(part for part in self._parts if part.is_approved)
+
+    def size(self, item: ReviewItem) -> int:
+        """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
+        return self._planned.get(item.target) or self.full_effect(item)
+
+    def full_effect(self, item: ReviewItem) -> int:
+        """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
+        pair = self.reviewer.goes_with(item.target)
+        return item.tokens + sum(tokens_of(entry, one) for entry, one in self._entries(pair))
+
+    def tokens(self, items: Iterable[ReviewItem]) -> int:
+        """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
+        return sum(self._planned.get(item.target, 0) for item in items)
+
+    def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
+        return sum(self._approved.get(item.target, 0) for item in items)
+
+    def summary(self) -> Summary:
+        ratio = self.transcript.parameters.compression_ratio
+        return summary_of(self.review, self.leads, ratio, self.prepared.window)
+
+    # ---- groups -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> Mapping[Target, ProposalLine]:
+        return lines_of(self.run, self.mark, self.transcript, self.leads)
+
+    @cached_property
+    def titles(self) -> GroupTitles:
+        return GroupTitles(self.outline, self.lines)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of everything that the filter leaves, decided or not."""
+        return grouped(self.found, self.titles.by(self.chosen.by), self.size)
+
+    @cached_property
+    def found(self) -> list[ReviewItem]:
+        """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
+        chosen = self.chosen
+        items = [
+            item
+            for item in self.leads
+            if (not chosen.tool or self.line(item).tool == chosen.tool)
+            and (not chosen.kind or self.line(item).kind == chosen.kind)
+            and (not chosen.over or self.size(item) > chosen.over)
+            and (not chosen.reason or self.reason_key(item) == chosen.reason)
+        ]
+        pattern = chosen.pattern()
+        if isinstance(pattern, Refusal):
+            raise BadInput(pattern.code.value, pattern.message)
+        return self._with_text(items, pattern) if pattern is not None else items
+
+    def line(self, item: ReviewItem) -> ProposalLine:
+        return self.lines.get(item.target, UNKNOWN)
+
+    def reason_key(self, item: ReviewItem) -> str:
+        return group_key(self.titles.reason(item))
+
+    def group(self, key: str) -> Group | None:
+        return next((group for group in self.groups if group.key == key), None)
+
+    def group_of(self, target: Target) -> Group | None:
+        """The group with a proposal, or with the one that it is decided with."""
+        item = self.review.items.get(target)
+        if item is None:
+            return None
+        wanted = item.leader or target
+        return next(
+            (group for group in self.groups if any(one.target == wanted for one in group.leads)), None
+        )
+
+    def _with_text(self, items: Sequence[ReviewItem], pattern: Pattern) -> list[ReviewItem]:
+        """The proposals whose line, reason or deleted text contains a match."""
+        texts = self.texts_of(items)
+        return [item for item in items if any(map(pattern.found_in, self._words_of(item, texts)))]
+
+    def _words_of(self, item: ReviewItem, texts: Mapping[str, Texts]) -> Iterator[str]:
+        line = self.line(item)
+        yield f"{line.tool} {line.words}"
+        if item.origin is not None:
+            yield item.origin.reason
+        found = texts.get(item.target.entry_id)
+        if found is not None and item.target.block_index is not None:
+            yield found.block(item.target.block_index)
+        elif found is not None:
+            yield found.joined(self.transcript.entries[item.position].blocks)
+
+    # ---- the page ---------------------------------------------------------------------------------------
+
+    def page(
+        self,
+        open_groups: Sequence[str] = (),
+        shown: ReviewItem | None = None,
+        *,
+        unfolded: Collection[Target] = (),
+        more: bool = False,
+    ) -> Page:
+        """The groups in one line each, some of them open, and one proposal that is shown; some are folded open."""
+        groups = self._shown_groups()
+        on_page = groups if more else groups[:GROUPS]
+        keys = set(open_groups)
+        within = self.group_of(shown.target) if shown is not None else None
+        if within is not None:
+            keys.add(within.key)
         return Page(
             run=self.run,
             version=self.version,
             summary=self.summary(),
-            hunks=[self._hunk(hunk, maker, texts) for hunk in window],
-            unknown=[maker.article(item) for item in outline.unknown] if number == 0 else [],
-            rail=[self._head(turn, texts) for turn in rail],
-            rail_start=rail[0].number if rail else 0,
-            rail_end=rail[-1].number + 1 if rail else 0,
-            rail_earlier=earlier,
-            rail_later=later,
-            current=outline.turn_number(max(position, window[0].start)) if window else 0,
-            start=window[0].start if window else 0,
-            end=window[-1].end if window else 0,
-            earlier=self._address(outline.windows[number - 1][0]) if number else "",
-            later=self._address(outline.windows[number + 1][0]) if number + 1 < len(outline.windows) else "",
+            chosen=self.chosen,
+            chips=self.chips(),
+            groups=self._groups(on_page, keys, shown, unfolded=unfolded),
+            left=len(groups) - len(on_page),
             last=step_text(self.last.step) if self.last is not None else "",
             last_at=self.last.at if self.last is not None else None,
         )
 
-    def changes(self, before: ReviewDesk, shown: ShownRanges) -> ReviewChanges | None:
-        """What has changed of what a browser shows; None if that is most of it."""
-        was, now = before.review, self.review
-        if was.items.keys() != now.items.keys() or before.outline.unasked != self.outline.unasked:
-            return self._changed_hunks(before, shown)
-        changed = [
-            item
-            for item in now.leads()
-            if _holds(shown.stretches, item.position) and _signature(item, was) != _signature(item, now)
-        ]
-        if len(changed) > 2 * RAIL:
-            return None
-        turns = self._changed_turns(before, shown)
-        texts = self._texts(changed, turns)
-        maker = self._maker(texts)
-        articles = [maker.article(item) for item in changed]
-        return self._changes(shown, articles, [], [(turn, self._head(turn, texts)) for turn in turns])
+    def chips(self) -> list[Chip]:
+        return chips_of(
+            self.chosen,
+            undecided=self.review.undecided,
+            large=sum(self.size(item) > LARGE for item in self.leads),
+            only_here=sum(self.titles.reason(item) == ONLY_HERE for item in self.leads),
+            tools=[self.line(item).tool for item in self.leads],
+        )
 
-    def _changed_hunks(self, before: ReviewDesk, shown: ShownRanges) -> ReviewChanges | None:
-        """The hunks in which a proposal, or what goes with one, was added or removed."""
-        was, now = before.review.items, self.review.items
-        positions = [
-            item.position for one, other in ((was, now), (now, was)) for item in _only_in(one, other)
-        ]
-        unasked = before.outline.unasked ^ self.outline.unasked
-        positions += [entry.position for entry in self._entries(unasked)]
-        numbers = {self.outline.turn_number(position) for position in positions}
-        turns = [self.outline.turns[number] for number in numbers & self.outline.turns.keys()]
-        known = [turn for turn in turns if turn.number in before.outline.turns]
-        hunks = [hunk for window in self.outline.windows for hunk in window if hunk.turn in known]
-        if min(positions) < 0 or len(known) != len(numbers) or not all(hunk.is_whole for hunk in hunks):
-            return None
-        if any(not _holds(shown.stretches, hunk.leads[0].position) for hunk in hunks):
-            return None
-        turned = self._changed_turns(before, shown)
-        texts = self._texts([item for hunk in hunks for item in hunk.leads], turned, hunks)
-        maker = self._maker(texts)
-        drawn = [self._hunk(hunk, maker, texts) for hunk in hunks]
-        return self._changes(shown, [], drawn, [(turn, self._head(turn, texts)) for turn in turned])
+    def first_group(self) -> str:
+        """The key of the largest group with something undecided; empty if everything is decided."""
+        return next((group.key for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)), "")
 
-    def _changes(
+    def _shown_groups(self) -> list[Group]:
+        if not self.chosen.undecided:
+            return self.groups
+        return [group for group in self.groups if group.with_status(ReviewStatus.UNDECIDED)]
+
+    def _groups(
         self,
-        shown: ShownRanges,
-        articles: list[Article],
-        hunks: list[ShownHunk],
-        heads: Sequence[tuple[OutlineTurn, Head]],
-    ) -> ReviewChanges:
-        return ReviewChanges(
-            run=self.run,
-            version=self.version,
-            summary=self.summary(),
-            articles=articles,
-            hunks=hunks,
-            heads=[head for turn, head in heads if _holds(shown.stretches, turn.start)],
-            rail=[head for turn, head in heads if _holds(shown.rail, turn.number)],
-        )
-
-    def _changed_turns(self, before: ReviewDesk, shown: ShownRanges) -> list[OutlineTurn]:
-        """The turns that a browser shows and whose line has changed."""
-        was = before.outline.turns
+        groups: Sequence[Group],
+        open_keys: Collection[str] = (),
+        shown: ReviewItem | None = None,
+        *,
+        unfolded: Collection[Target] = (),
+    ) -> list[GroupRow]:
+        goal = self.summary().goal
+        sizes = [(self.tokens(group.leads), self.approved_tokens(group.leads)) for group in groups]
         return [
-            turn
-            for number, turn in self.outline.turns.items()
-            if (_holds(shown.stretches, turn.start) or _holds(shown.rail, number))
-            and (number not in was or _line(turn) != _line(was[number]))
+            GroupRow(
+                key=group.key,
+                title=group.title,
+                examples=", ".join(self._examples(group)),
+                count=len(group.leads),
+                tokens=tokens,
+                percent=percent(tokens, goal),
+                stair=stair,
+                approved=len(group.with_status(*ACCEPTED)),
+                rejected=len(group.with_status(*KEPT)),
+                undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
+                risky=group.title == ONLY_HERE,
+                opened=self.group_rows(group, 0, shown, unfolded=unfolded)
+                if group.key in open_keys
+                else None,
+            )
+            for group, (tokens, _), stair in zip(groups, sizes, stairs(sizes, goal), strict=True)
         ]
 
-    def summary(self) -> Summary:
-        review, turns = self.review, self.outline.turns.values()
-        return Summary(
-            approved=review.approved_stats.percent_reduction,
-            planned=review.planned_stats.percent_reduction,
-            target=target_reduction(self.transcript.parameters.compression_ratio),
-            before=review.approved_stats.tokens_before,
-            after=review.approved_stats.tokens_after,
-            to_go=review.tokens_to_go,
-            planned_to_go=review.planned_to_go,
-            total=review.total,
-            undecided=review.undecided,
-            accepted=review.accepted,
-            refused=review.refused,
-            turns=len(turns),
-            turns_done=sum(not turn.undecided for turn in turns),
+    def group_rows(
+        self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
+    ) -> GroupRows:
+        """The rows of a group from one on, up to the next ROWS, or up to one that is shown."""
+        leads = self._listed(group)
+        place = leads.index(shown) + 1 if shown in leads else 0
+        upto = max(start + ROWS, place)
+        rest = leads[upto:]
+        return GroupRows(
+            rows=self.proposal_rows(leads[start:upto], unfolded),
+            upto=min(upto, len(leads)),
+            left=len(rest),
+            left_tokens=self.tokens(rest),
+            largest_left=max((self._planned.get(item.target, 0) for item in rest), default=0),
         )
 
-    def stays(self, start: int, end: int) -> tuple[list[Article], Fold | None]:
+    def _listed(self, group: Group) -> Sequence[ReviewItem]:
+        return group.with_status(ReviewStatus.UNDECIDED) if self.chosen.undecided else group.leads
+
+    def _examples(self, group: Group) -> list[str]:
+        found: dict[str, None] = {}
+        for item in group.leads:
+            line = self.line(item)
+            words = line.path.rpartition("/")[2] if line.path else line.words
+            if words:
+                found[words if len(words) <= EXAMPLE else f"{words[:EXAMPLE]}…"] = None
+            if len(found) == EXAMPLES:
+                break
+        return list(found)
+
+    def proposal_rows(
+        self, items: Sequence[ReviewItem], opened: Collection[Target] = ()
+    ) -> list[ProposalRow]:
+        unfolded = [item for item in items if item.target in opened]
+        open_ones = {item.target: one for item, one in zip(unfolded, self.opened(unfolded), strict=True)}
+        return [self._row(item, open_ones.get(item.target)) for item in items]
+
+    def _row(self, item: ReviewItem, opened: OpenProposal | None) -> ProposalRow:
+        line, signed = self.line(item), item.standing in SIGNED
+        tokens = self._planned.get(item.target, 0) if signed else self.full_effect(item)
+        entry = self.transcript.entries[item.position] if item.position >= 0 else None
+        goes = sum(one in self.review.goes for one in self.review.followers.get(item.target, ()))
+        blocks = (goes, len(entry.blocks) if entry is not None else 0)
+        return ProposalRow(
+            anchor=anchor(item.position, item.target),
+            key=ref_of(item.target),
+            entry_id=item.target.entry_id,
+            tool=line.tool,
+            words=line.words or item.target.entry_id,
+            why=self.titles.why(item, self.chosen.by),
+            tokens=tokens,
+            signed=signed,
+            mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
+            undecided=item.standing is ReviewStatus.UNDECIDED,
+            acts=" ".join(name for name, _ in actions_of(item)),
+            opened=opened,
+        )
+
+    # ---- changes ----------------------------------------------------------------------------------------
+
+    def changes(self, before: ReviewDesk, shown: Shown) -> ReviewChanges | None:
+        """What has changed of what a browser shows; None if proposals were added or withdrawn."""
+        if [item.target for item in self.leads] != [item.target for item in before.leads]:
+            return None
+        on_page = [item for item in self.leads if anchor(item.position, item.target) in shown.rows]
+        changed = [item for item in on_page if before.signature(item.target) != self.signature(item.target)]
+        opened = {item.target for item in changed if ref_of(item.target) in shown.opened}
+        was = {group.key: group for group in before._groups(before.groups)}
+        groups = [
+            group
+            for group in self._groups(self.groups)
+            if group.key in shown.groups and was.get(group.key) != group
+        ]
+        return ReviewChanges(self.proposal_rows(changed, opened), groups)
+
+    def signature(self, target: Target) -> tuple[object, ...]:
+        """Everything in a proposal's row, except its texts."""
+        items = self.review.items
+        followers = self.review.followers.get(target, ())
+        unanswered = self.review.unanswered.get(target, ())
+        return items.get(target), tuple(map(items.get, followers)), unanswered, self._planned.get(target)
+
+    # ---- folded open ------------------------------------------------------------------------------------
+
+    def opened(self, items: Sequence[ReviewItem]) -> list[OpenProposal]:
+        """Proposals with their texts, reasons and pairs, and what stays around them."""
+        maker = self._maker(self.texts_of(items))
+        return [maker.open_proposal(item, *self._around(item)) for item in items]
+
+    def stays(self, start: int, end: int) -> tuple[list[StayingBlock], Fold | None]:
         """The entries that stay between two positions, and what is left folded after the first STAYS_SHOWN."""
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
-        texts = self._read(shown)
-        maker = self._maker(texts)
+        maker = self._maker(self._read(shown))
         more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
-        return [article for entry in shown for article in maker.staying(entry)], more
+        return [block for entry in shown for block in maker.staying(entry)], more
 
-    # ---- pieces -----------------------------------------------------------------------------------------
+    def _around(self, item: ReviewItem) -> tuple[Fold | None, Fold | None]:
+        if item.position < 0:
+            return None, None
+        before, after = (self._fold(stay) for stay in self.outline.around(item.position))
+        return before, after
 
-    def _hunk(self, hunk: Hunk, maker: ArticleMaker, texts: Mapping[str, Texts]) -> ShownHunk:
-        found = list(self.outline.parts(hunk))
-        parts = [
-            self._fold(part) if isinstance(part, Stay) else maker.article(part)
-            for part in found[:PARTS_SHOWN]
-        ]
-        suffix = "" if hunk.start == hunk.turn.start else f"-{hunk.start}"
-        return ShownHunk(
-            f"turn-{hunk.turn.number}{suffix}",
-            self._head(hunk.turn, texts),
-            hunk.start == hunk.turn.start,
-            parts,
-            max(0, len(found) - PARTS_SHOWN),
-        )
-
-    def _head(self, turn: OutlineTurn, texts: Mapping[str, Texts]) -> Head:
-        return Head(
-            anchor=f"turn-{turn.number}",
-            number=turn.number,
-            title=title_of(self.transcript.entries[turn.start], texts) if turn.number else "",
-            cut=turn.cut,
-            tokens=turn.tokens,
-            undecided=turn.undecided,
-            kept=turn.kept,
-            count=len(turn.leads),
-        )
-
-    def _fold(self, stay: Stay) -> Fold:
+    def _fold(self, stay: Stay) -> Fold | None:
+        if not stay.entries:
+            return None
         tokens = sum(map(self.outline.tokens_staying, stay.entries))
         return Fold(fold_words(stay.entries), tokens, stay.start, stay.end)
 
-    def _rail(self, current: int) -> tuple[list[OutlineTurn], int | None, int | None]:
-        turns = list(self.outline.turns.values())
-        at = sum(turn.number < current for turn in turns)
-        first = max(0, min(at - RAIL // 3, len(turns) - RAIL))
-        last = first + RAIL
-        return (
-            turns[first:last],
-            turns[first - 1].number if first else None,
-            turns[last].number if last < len(turns) else None,
-        )
-
-    def _entries(self, targets: Iterable[Target]) -> Iterator[TranscriptEntry]:
-        found = (self.transcript.entry(target.entry_id) for target in targets)
-        return (entry for entry in found if entry is not None)
-
-    def _address(self, hunk: Hunk) -> str:
-        return quote(hunk.leads[0].target.entry_id, safe="")
-
     # ---- texts ------------------------------------------------------------------------------------------
 
-    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(self.run, self.reviewer, self.review, texts)
+    def _hooked(self) -> Mapping[Target, str]:
+        """What hooks pinned, looked up when a pinned object is shown."""
+        if self._pinned is None:
+            self._pinned = pinned_by_hooks(self.run)
+        return self._pinned
 
-    def _texts(
-        self, items: Iterable[ReviewItem], turns: Iterable[OutlineTurn], hunks: Iterable[Hunk] = ()
-    ) -> dict[str, Texts]:
+    def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
+        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked)
+
+    def texts_of(self, items: Iterable[ReviewItem]) -> dict[str, Texts]:
+        """The texts of proposals and of the calls that they answer, by entry."""
         entries = self.transcript.entries
         wanted: dict[int, TranscriptEntry] = {}
         for item in items:
@@ -355,31 +420,13 @@ class ReviewDesk:
                 call = self.transcript.pairs.answered_by(entries[item.position])
                 if call is not None:
                     wanted[call.owner.position] = entries[call.owner.position]
-        for turn in (*turns, *(hunk.turn for hunk in hunks)):
-            if turn.number:
-                wanted[turn.start] = entries[turn.start]
         return self._read(wanted.values())
 
     def _read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
         return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
 
-
-def _only_in(one: Mapping[Target, ReviewItem], other: Mapping[Target, ReviewItem]) -> list[ReviewItem]:
-    return [item for target, item in one.items() if target not in other]
-
-
-def _holds(stretches: Sequence[tuple[int, int]], at: int) -> bool:
-    return any(start <= at < end for start, end in stretches)
-
-
-def _line(turn: OutlineTurn) -> tuple[int, ...]:
-    """Everything on the line of a turn, except its title."""
-    return turn.cut, turn.undecided, turn.kept, len(turn.leads)
-
-
-def _signature(item: ReviewItem, review: Review) -> tuple[object, ...]:
-    """Everything in an article, except its texts."""
-    own = review.items.get(item.target)
-    followers = review.followers.get(item.target, ())
-    unanswered = review.unanswered.get(item.target, ())
-    return own, tuple(review.items.get(target) for target in followers), unanswered
+    def _entries(self, targets: Iterable[Target]) -> Iterator[tuple[TranscriptEntry, Target]]:
+        for target in targets:
+            entry = self.transcript.entry(target.entry_id)
+            if entry is not None:
+                yield entry, target

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,74 +13,128 @@ from django.views.decorators.http import require_safe
 from django_htmx.http import trigger_client_event
 
 from compaction_app.core.decisions import Step
+from compaction_app.core.groups import Grouping
+from compaction_app.core.review_fold import ReviewItem
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.lookups import known_run
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import known_torn_line, mark_of
+from compaction_app.runs.openings import record_opened
 from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
 from compaction_app.runs.reviews import decide as record_decision
 from compaction_app.runs.reviews import undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.sessionlog.errors import Conflict, RedlineError
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
+from .filters import filter_of
 from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
-from .presenter import Page, ReviewDesk, ShownRanges
+from .keys import BUTTONS, KEYS
+from .presenter import Page, ReviewDesk, Shown
 from .review_map import struck_map
 from .review_text import step_text
-from .target_ref import anchor, ref_of
+from .target_ref import anchor, ref_of, target_of
 
-PARTS: Final = ("window", "reload")
-"""The parts of the page that are requested separately: a later page, and everything that changes with it."""
-SHORTCUTS: Final = (
-    ("j k", "next and previous proposal"),
-    ("n", "next undecided"),
-    ("a", "approve"),
-    ("x", "reject: it is kept, and pinned"),
-    ("⇧A", "approve what is undecided in this turn"),
-    ("u", "undo the last step"),
-    ("o", "open or close what stays above"),
-    ("?", "this list"),
-)
+GROUPINGS: Final = {
+    Grouping.REASON: "Reason",
+    Grouping.TOOL: "Tool",
+    Grouping.FILE: "File",
+    Grouping.TURN: "Turn",
+    Grouping.CALL: "Planner call",
+}
 
 
 @require_safe
 def review(request: HttpRequest, run: int) -> HttpResponse:
-    """The proposals of a run in place; one page of them, from a turn, an entry, or the first undecided one on."""
+    """The proposals of a run in groups: as a page, or one part of it."""
     found = known_run(run)
     if not found.is_reviewable:
         return _closed(request, found)
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     try:
-        desk = ReviewDesk(found)
-        if part == "map":
-            drawn = struck_map(desk.transcript, desk.review)
-            return render(request, "review/review.html#map", {"run": found, "map": drawn})
-        page = desk.page(_position(request, desk))
+        desk = ReviewDesk(found, filter_of(request.GET))
+        if part in _PARTS:
+            return _PARTS[part](request, desk)
+        page = _page(request, desk)
     except RedlineError as fault:
         return _closed(request, found, fault)
     mark_seen(found)
-    context = _context(found, page)
-    if part in PARTS:
-        return render(request, f"review/review.html#{part}", context)
-    context |= {
+    context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
         "map": struck_map(desk.transcript, desk.review),
-        "help": SHORTCUTS,
+        "keys": KEYS,
+        "buttons": BUTTONS,
+        "groupings": [(one.value, words, desk.chosen.query(by=one)) for one, words in GROUPINGS.items()],
     }
     return render(request, "review/review.html", context)
 
 
-def _context(run: Run, page: Page) -> dict[str, Any]:
+def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
+    """The page that an address names. Without groups that are to be open, the largest with something undecided is."""
+    opened = _item(desk, request.GET.get("at", ""))
+    if opened is not None:
+        _remember_opened(desk.run, opened)
+    shown = opened or _item(desk, request.GET.get("show", ""))
+    keys = request.GET.getlist("open")
+    if not keys and shown is None:
+        keys = [desk.first_group()]
+    unfolded = [opened.target] if opened is not None else []
+    return desk.page(keys, shown, unfolded=unfolded, more="more" in request.GET)
+
+
+def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
+    drawn = struck_map(desk.transcript, desk.review)
+    return render(request, "review/review.html#map", {"run": desk.run, "map": drawn})
+
+
+def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
+    group = desk.group(request.GET.get("group", ""))
+    if group is None:
+        raise Http404("The address names no group of the review.")
+    rows = desk.group_rows(group, _number(request, "from") or 0)
+    context = {"run": desk.run, "chosen": desk.chosen, "key": group.key, "opened": rows}
+    return render(request, "review/group.html#rows", context)
+
+
+def _open(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
+    item = _item(desk, request.GET.get("at", ""))
+    if item is None:
+        raise Http404("The address names no proposal of the review.")
+    context = {"run": desk.run, "item": desk.opened([item])[0], "chosen": desk.chosen}
+    _remember_opened(desk.run, item)
+    return render(request, "review/open.html", context)
+
+
+_PARTS: Final = {"map": _map, "group": _group, "open": _open}
+"""The parts of the page that are requested separately: the token map, rows of a group, one proposal folded open."""
+
+
+def _remember_opened(run: Run, item: ReviewItem) -> None:
+    """Record that somebody looks at a proposal. It is shown even if that cannot be recorded."""
+    with left_out_if_busy(f"The opening of {item.target} in run {run.pk}"):
+        record_opened(run, [item.target], timezone.now())
+
+
+def _item(desk: ReviewDesk, ref: str) -> ReviewItem | None:
+    """The proposal that an address names, or the one that it is decided with; None if it names none."""
+    target = target_of(ref)
+    if target is None:
+        return None
+    item = desk.review.items.get(target)
+    return desk.review.items[item.leader] if item is not None and item.leader is not None else item
+
+
+def _context(desk: ReviewDesk, page: Page) -> dict[str, Any]:
     return {
-        "run": run,
+        "run": desk.run,
         "page": page,
         "summary": page.summary,
+        "chosen": page.chosen,
         "version": page.version,
-        "mark": mark_of(run),
+        "mark": desk.mark,
         "here": "runs",
     }
 
@@ -90,14 +145,14 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
 
     A decision made on an older version is refused if a different decision was made since.
     """
-    found, form = known_run(run), DecisionForm(request.POST)
+    found, form, chosen = known_run(run), DecisionForm(request.POST), filter_of(request.POST)
     try:
         require_valid(form, NOT_DECIDED)
         _require_same_plan(found, form.cleaned_data["mark"])
-        latest, seen = ReviewDesk(found), form.cleaned_data["seen"]
+        latest, seen = ReviewDesk(found, chosen), form.cleaned_data["seen"]
         decision = form.decision(latest)
         # Computed before the decision: mostly the page shows the version that is still cached.
-        before = latest if latest.version == seen else ReviewDesk(found, seen)
+        before = latest if latest.version == seen else ReviewDesk(found, chosen, seen)
     except RedlineError as fault:
         return _not_decided(request, found, fault)
     try:
@@ -105,43 +160,56 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     except RedlineError as fault:
         if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
             return _not_decided(request, found, fault)
-        return _changed(request, before, form.shown_ranges, fault=fault)
+        return _changed(request, before, form.shown, fault=fault)
     mark_seen(found)
     if wants_fragment(request):
-        return _changed(request, before, form.shown_ranges, decision, step)
-    return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found), step))
+        return _changed(request, before, form.shown, decision, step)
+    return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found, chosen), step))
 
 
 def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     if wants_fragment(request):
-        return render(request, "review/review.html#fault", {"fault": fault}, status=status_of(fault))
+        return render(request, "review/changes.html#fault", {"fault": fault}, status=status_of(fault))
     return _closed(request, run, fault)
 
 
 def _changed(
     request: HttpRequest,
     before: ReviewDesk,
-    shown: ShownRanges,
+    shown: Shown,
     decision: DecisionRequest | None = None,
     step: Step | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
-    """What differs from the page that was seen; if that is most of it, one page as a whole."""
+    """What differs from the page that was seen; all groups, if proposals were added or withdrawn."""
     run = before.run
-    desk = ReviewDesk(run)
+    desk = ReviewDesk(run, before.chosen)
     try:
         changes = desk.changes(before, shown)
-        page = desk.page(_place(desk, step, shown)) if changes is None else None
+        page = _reload(desk, shown, step) if changes is None else None
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
-    summary = desk.summary()
-    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": summary, "fault": fault}
+    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary(), "fault": fault}
+    context["chips"] = desk.chips()
+    context |= {
+        "chosen": desk.chosen,
+        "went": _place(desk, step) if decision and decision.kind is None else None,
+    }
     if decision is not None:
-        context["message"] = f"{_words(decision, step)}. {summary.approved}% approved."
-    context |= {"changes": changes} if page is None else _context(run, page)
-    part = "changes" if page is None else "reload"
-    answer = render(request, f"review/review.html#{part}", context, status=status_of(fault))
+        context["message"] = f"{_words(decision, step)}."
+    context |= {"changes": changes} if page is None else {"page": page}
+    part = "review/changes.html#changes" if page is None else "review/changes.html#reload"
+    answer = render(request, part, context, status=status_of(fault))
     return trigger_client_event(answer, "decided", after="settle")
+
+
+def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
+    """All groups, with those open that were, and the proposal that a decision was about."""
+    item = _only_item(desk, step)
+    opened = {target for ref in shown.opened if (target := target_of(ref)) is not None}
+    return desk.page(
+        shown.open_groups, item, unfolded=opened | ({item.target} if item is not None else set())
+    )
 
 
 @require_safe
@@ -194,34 +262,42 @@ def _words(decision: DecisionRequest, step: Step | None) -> str:
     return f"Undone: {step_text(step)}" if decision.kind is None else step_text(step).capitalize()
 
 
+def _only_item(desk: ReviewDesk, step: Step | None) -> ReviewItem | None:
+    """The proposal that a decision on a single object was about; None if it is not, or no longer, one."""
+    if step is None or not step.targets or len({target.entry_id for target in step.targets}) > 1:
+        return None
+    return _item(desk, ref_of(step.targets[0]))
+
+
+class StepPlace(NamedTuple):
+    """Where a decision was made: the key of its group, and the id of its row if it was about one proposal."""
+
+    group: str
+    anchor: str
+
+
+def _place(desk: ReviewDesk, step: Step | None) -> StepPlace | None:
+    group = desk.group_of(step.targets[0]) if step is not None and step.targets else None
+    if group is None:
+        return None
+    return StepPlace(group.key, _anchor(desk, step) if _only_item(desk, step) is not None else "")
+
+
+def _anchor(desk: ReviewDesk, step: Step | None) -> str:
+    """The id of the row of the first object of a decision; empty if it has none."""
+    item = desk.review.items.get(step.targets[0]) if step is not None and step.targets else None
+    if item is None:
+        return ""
+    lead = desk.review.items[item.leader] if item.leader is not None else item
+    return anchor(lead.position, lead.target)
+
+
 def _address(desk: ReviewDesk, step: Step | None) -> str:
-    """The address of the first object of a decision on the page."""
-    target: Target | None = step.targets[0] if step is not None and step.targets else None
-    if target is None:
-        return ""
-    position = desk.position(target.entry_id)
-    item = desk.review.items.get(target)
-    leader = item.leader if item is not None and item.leader is not None else target
-    at = desk.position(leader.entry_id)
-    if position is None or at is None:
-        return ""
-    return f"?at={ref_of(Target(leader.entry_id))}#{anchor(at, leader)}"
-
-
-def _place(desk: ReviewDesk, step: Step | None, shown: ShownRanges) -> int:
-    """The position to show after a decision: that of its first object, else where the page began."""
-    at = desk.position(step.targets[0].entry_id) if step is not None and len(step.targets) == 1 else None
-    return at if at is not None else min((start for start, _ in shown.stretches), default=0)
-
-
-def _position(request: HttpRequest, desk: ReviewDesk) -> int:
-    """The position in the transcript that an address names; 0 if it names none."""
-    if "undecided" in request.GET:
-        return desk.first_undecided() or 0
-    turn = _number(request, "turn")
-    if turn is not None and turn in desk.outline.turns:
-        return desk.outline.turns[turn].leads[0].position
-    return desk.position(request.GET.get("at", "")) or 0
+    """The query that shows the first object of a decision on the page, in its group."""
+    query = desk.chosen.query()
+    if step is None or not step.targets:
+        return query
+    return f"{query}&show={quote(ref_of(step.targets[0]), safe='')}#{_anchor(desk, step)}"
 
 
 def _number(request: HttpRequest, name: str) -> int | None:

@@ -135,56 +135,75 @@ class Journey:
     # ---- 5: the review ----------------------------------------------------------------------------------
 
     def review(self) -> None:
-        """Approve, reject, undo, delete an entry, narrow, withdraw, approve the rest."""
+        """Approve, reject, undo, delete an entry, narrow, withdraw, approve the groups."""
         page = self.page
         self.click("Review the proposals")
-        open_ones = page.locator("article.proposal[data-open]")
-        first, second = (f"#{open_ones.nth(number).get_attribute('id')}" for number in (0, 1))
+        first, second = (self._row(number) for number in (0, 1))
+        self._open(first)
         self.press(re.compile("^Approve"), page.locator(first))
         expect(page.locator(f"{first}.is-approved")).to_contain_text("approved")
+        self._open(second)
         self.press(re.compile("^Reject"), page.locator(second))
-        expect(page.locator(f"{second}.is-kept")).to_contain_text("rejected, pinned")
+        expect(page.locator(f"{second}.is-kept")).to_contain_text("rejected")
         self.press(re.compile("Undo"))
-        expect(page.locator(f"{second}[data-open]")).to_be_visible()
+        expect(page.locator(f"{second}[data-undecided]")).to_be_visible()
+        self._open(second)
         self.press(re.compile("^Reject"), page.locator(second))
         expect(page.locator(f"{second}.is-kept")).to_be_visible()
-        self._add_proposal("Delete entry")
-        mine = page.locator("article.proposal", has_text="added by you").first
-        mine.get_by_text("Only some blocks…").click()
-        mine.get_by_role("checkbox").first.check()
-        self.press("Delete only these", mine)
-        narrowed = page.locator("article.proposal", has_text="added by you").first
-        expect(narrowed.locator("a.ref").first).to_contain_text("[0]")
-        self._add_proposal("Delete block")
-        added = page.locator("article.proposal", has_text="added by you")
-        expect(added).to_have_count(2)
-        self.press("Take back", added.last)
-        expect(added).to_have_count(1)
-        self.press("Approve all")
-        expect(page.get_by_role("link", name=re.compile("^Commit"))).to_be_visible()
-        expect(open_ones).to_have_count(0)
-        expect(page.locator(f"{second}.is-kept")).to_have_count(1)
+        mine = self._add_proposal("Delete entry")
+        self._open(mine)
+        page.locator(mine).get_by_text("Only some blocks…").click()
+        page.locator(mine).get_by_role("checkbox", name=re.compile("^text|^call|^thinking")).first.check()
+        self.press("Delete only these", page.locator(mine))
+        expect(page.get_by_text("added by you").first).to_be_visible()
+        added = self._add_proposal("Delete block")
+        self._open(added)
+        self.press("Take back", page.locator(added))
+        expect(page.locator(added)).to_have_count(0)
+        page.goto(f"{page.url.partition('?')[0]}?by=call&open=none")
+        self.approve_groups()
 
-    def _add_proposal(self, words: str) -> None:
-        """Expand the remaining entries until one has a button with this text, and press it."""
+    def approve_groups(self) -> None:
+        """Approve what is undecided in each group."""
+        groups = self.page.locator("button[name=approve_group]")
+        for left in range(groups.count() - 1, -1, -1):
+            groups.first.click()
+            expect(groups).to_have_count(left)
+        expect(self.page.get_by_role("link", name=re.compile("^Last look"))).to_be_visible()
+        expect(self.page.locator("#bar")).to_have_attribute("data-undecided", "0")
+
+    def _row(self, number: int) -> str:
+        return f"#{self.page.locator('li.proposal').nth(number).get_attribute('id')}"
+
+    def _open(self, row: str) -> None:
+        """Fold a proposal open, if it is not."""
+        self.page.wait_for_load_state()
+        if not self.page.locator(f"{row} .proposal__open").count():
+            self.page.locator(f"{row} .proposal__what").click()
+        expect(self.page.locator(f"{row} .proposal__open")).to_be_visible()
+
+    def _add_proposal(self, words: str) -> str:
+        """Unfold what surrounds proposals until a button has this text, and press it; returns the row that it adds."""
         page = self.page
-        page.wait_for_load_state()
-        folds = page.locator("p.fold a.plain:visible")
-        count = folds.count()
-        for number in range(count):
-            # With script, an expanded fold is replaced by its entries.
-            folds.nth(0 if self.scripted else number).click()
-            if self.scripted:
-                expect(folds).to_have_count(count - number - 1)
-            else:
-                page.wait_for_url("**/stays?*")
-            found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
-            if found.count():
-                found.first.click()
-                page.locator("article.proposal", has_text="added by you").first.wait_for()
-                return
-            if not self.scripted:
-                page.go_back()
+        for number in range(page.locator("li.proposal").count()):
+            row = self._row(number)
+            self._open(row)
+            folds = page.locator(f"{row} p.fold a.plain")
+            for fold in range(folds.count()):
+                # With script, an expanded fold is replaced by its entries.
+                folds.nth(0 if self.scripted else fold).click()
+                if not self.scripted:
+                    page.wait_for_url("**/stays?*")
+                found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
+                found.or_(page.get_by_text("What stays")).first.wait_for()
+                if found.count():
+                    key = found.first.get_attribute("value")
+                    found.first.click()
+                    mine = page.locator(f'li[data-key="{key}"]')
+                    expect(mine).to_contain_text("added by you")
+                    return f"#{mine.get_attribute('id')}"
+                if not self.scripted:
+                    page.go_back()
         raise AssertionError(f"no entry that stays has a button {words}")
 
     # ---- 6: the commit ----------------------------------------------------------------------------------
@@ -193,7 +212,7 @@ class Journey:
         """Commit a session that was just written to, which needs a confirmation; returns the previous bytes."""
         page, before = self.page, self.path.read_bytes()
         shutil.copyfile(self.path, self.path.with_suffix(".before"))
-        self.click(re.compile("^Commit"))
+        self.click(re.compile("^Last look"))
         page.wait_for_url("**/commit")
         os.utime(self.path)
         page.reload()

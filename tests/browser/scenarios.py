@@ -208,13 +208,22 @@ def can_be_written(server: Server) -> bool:
 
 
 def undecided_keys(server: Server, run: str) -> list[str]:
-    """The keys of the undecided proposals on the first page of a review, in order."""
-    return html.values(server.get(f"{run}/review"), "approve")
+    """The keys of the undecided proposals in the first rows of a review's groups, in order."""
+    groups = html.elements(server.get(f"{run}/review?open=none"), "section[data-key]")
+    keys = "&".join(f"open={group.attributes['data-key']}" for group in groups)
+    rows = html.elements(server.get(f"{run}/review?{keys}"), "li[data-undecided]")
+    return [str(row.attributes["data-key"]) for row in rows]
 
 
 def decide(server: Server, run: str, **values: str) -> None:
     """Send one decision, as the form of the review does."""
     server.post(f"{run}/review", f"{run}/decide", **values)
+
+
+def approve_everything(server: Server, run: str) -> None:
+    """Approve every group of a review."""
+    for group in html.elements(server.get(f"{run}/review"), "section[data-key]"):
+        decide(server, run, approve_group=str(group.attributes["data-key"]))
 
 
 def undo_all(server: Server, run: str) -> None:

@@ -14,7 +14,7 @@ from playwright.sync_api import Page, expect
 
 from tests import html
 from tests.browser.chromium import Watched
-from tests.browser.scenarios import decide, finished_run, title, titled_session
+from tests.browser.scenarios import approve_everything, finished_run, title, titled_session
 from tests.factories import (
     assistant,
     bash,
@@ -203,8 +203,11 @@ def test_a_run_its_review_and_its_commit_page_are_inert(
     is_shown(watched.open(f"{address}/compact"))
     page = watched.open(f"{run}/review")
     is_shown(page)
-    page.get_by_role("button", name=re.compile("^Approve a|^Approve$")).first.click()
-    page.locator("article.proposal.is-approved").first.wait_for()
+    row = page.locator("li.proposal").first
+    row.locator(".proposal__what").click()
+    row.get_by_role("button", name=re.compile("^Approve")).click()
+    page.locator("li.proposal.is-approved").first.wait_for()
+    row.locator(".proposal__what").click()
     unfold(page, "p.fold a.plain:visible, a.more[hx-get]:visible", 8)
     is_shown(page)
     is_shown(watched.open(f"{run}/stays?from=0&to=999999999"))
@@ -254,7 +257,7 @@ def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(
     watched = browse(server)
     is_inert(watched.open(run))
     page = watched.open(f"{run}/review")
-    expect(page.locator("article.proposal")).not_to_have_count(0)
+    expect(page.locator("li.proposal")).not_to_have_count(0)
     is_inert(page)
 
 
@@ -284,7 +287,7 @@ def test_a_commit_its_result_and_its_backups_are_inert(
 ) -> None:
     path = server.root / NAME
     before = path.read_bytes()
-    decide(server, run, approve_all="1")
+    approve_everything(server, run)
     watched = browse(server)
     page = watched.open(f"{run}/commit")
     for box in page.locator("input[name=yes]").all():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -18,8 +19,7 @@ TURNS = 4
 HIDDEN = """(one) => {
     const box = one.getBoundingClientRect();
     const at = (y) => document.elementFromPoint(box.left + box.width / 2, y);
-    const last = Math.min(box.bottom, box.top + 60) - 2;
-    return [box.top + 2, last].filter((y) => !one.contains(at(y)));
+    return [box.top + 2, box.bottom - 2].filter((y) => !one.contains(at(y)));
 }"""
 RING = """(one) => {
     const style = getComputedStyle(one);
@@ -61,28 +61,34 @@ def run(server: Server) -> str:
 @pytest.fixture
 def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[Page]:
     """A review without decisions."""
-    found = browse(server).open(f"{run}/review")
+    found = browse(server).open(f"{run}/review?by=turn")
     yield found
     wait_until(lambda: found.evaluate(NOTHING_UNSAVED))
     found.close()
     undo_all(server, run)
 
 
-def proposals(page: Page) -> Locator:
-    return page.locator("article.proposal")
+def rows(page: Page) -> Locator:
+    return page.locator("li.proposal")
 
 
 def names_of(page: Page) -> list[str]:
-    return [one.get_attribute("id") or "" for one in proposals(page).all()]
+    """The ids of all lines, of groups and of proposals, in order."""
+    return [one.get_attribute("id") or "" for one in page.locator(".group__row, li.proposal").all()]
+
+
+def first_rows(page: Page) -> list[str]:
+    return [one.get_attribute("id") or "" for one in rows(page).all()]
 
 
 def is_current(page: Page, name: str) -> Locator:
-    """Wait until only this proposal is current, and has the focus."""
-    one = page.locator("article.proposal.is-current")
+    """Wait until only this line is current, and its link has the focus."""
+    one = page.locator(".is-current")
     expect(one).to_have_count(1)
     expect(one).to_have_id(name)
-    expect(one).to_be_focused()
-    return one
+    link = one.locator(".disclose, .proposal__what").first
+    expect(link).to_be_focused()
+    return link
 
 
 def press(page: Page, *keys: str) -> None:
@@ -90,19 +96,31 @@ def press(page: Page, *keys: str) -> None:
         page.keyboard.press(key)
 
 
-def test_j_and_k_go_to_the_next_and_the_previous_proposal(page: Page) -> None:
+def says(page: Page, words: str) -> None:
+    expect(page.locator("#message")).to_contain_text(words)
+
+
+def status(page: Page, name: str, style: str) -> None:
+    expect(page.locator(f"#{name}.is-{style}")).to_be_attached()
+
+
+def test_j_and_k_and_the_arrows_go_to_the_next_and_the_previous_line(page: Page) -> None:
     names = names_of(page)
     assert len(names) > TURNS
-    for name in names:
-        press(page, "j")
+    for number, name in enumerate(names):
+        press(page, ("j", "ArrowDown")[number % 2])
         is_current(page, name)
-    press(page, "k", "k")
+    press(page, "k", "ArrowUp")
     is_current(page, names[-3])
+    press(page, "j", "j", "j")
+    says(page, "This is the last row.")
 
 
 def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page) -> None:
+    page.set_viewport_size({"width": 1440, "height": 420})
+    press(page, "j", "j", "s", "k")
     names = names_of(page)
-    for key, name in [*(("j", name) for name in names), *(("k", name) for name in reversed(names[:-1]))]:
+    for key, name in [*(("j", name) for name in names[1:]), *(("k", name) for name in reversed(names[:-1]))]:
         press(page, key)
         one = is_current(page, name)
         assert one.evaluate(HIDDEN) == [], f"{name} is hidden after {key}"
@@ -110,48 +128,179 @@ def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page) -> None:
 
 
 def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page: Page) -> None:
-    names = names_of(page)
-    press(page, "j", "a")
-    expect(page.locator(f"#{names[0]}.is-approved")).to_be_visible()
+    names = first_rows(page)
+    press(page, "j", "j", "a")
+    status(page, names[0], "approved")
     is_current(page, names[1])
     press(page, "x")
-    expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
+    status(page, names[1], "kept")
     is_current(page, names[2])
 
 
-def test_n_skips_decided_proposals(page: Page) -> None:
-    names = names_of(page)
-    press(page, "j", "j", "a")
-    expect(page.locator(f"#{names[1]}.is-approved")).to_be_visible()
+def test_after_the_last_row_of_a_group_the_next_group_is_opened(page: Page) -> None:
+    groups = page.locator("section.group")
+    expect(groups.nth(1).locator("li")).to_have_count(0)
+    names = first_rows(page)
+    press(page, "j", "j", *("a" for _ in names))
+    expect(groups.nth(1).locator("li.is-current")).to_have_count(1)
+    expect(groups.nth(1).locator("li.is-current .proposal__what")).to_be_focused()
+    expect(groups.first).to_contain_text(f"{len(names)} approved")
+
+
+def test_n_skips_decided_proposals_and_capital_n_goes_back(page: Page) -> None:
+    names = first_rows(page)
+    press(page, "j", "j", "j", "a")
+    status(page, names[1], "approved")
     press(page, "k", "k")
     is_current(page, names[0])
     press(page, "n")
     is_current(page, names[2])
+    press(page, "N")
+    is_current(page, names[0])
 
 
-def test_u_undoes_only_the_last_step(page: Page) -> None:
-    names = names_of(page)
-    press(page, "j", "a", "x")
-    expect(page.locator(f"#{names[1]}.is-kept")).to_be_visible()
+def test_u_undoes_only_the_last_step_and_goes_to_it(page: Page) -> None:
+    names = first_rows(page)
+    press(page, "j", "j", "a", "x")
+    status(page, names[1], "kept")
+    press(page, "j", "u")
+    status(page, names[1], "open")
+    status(page, names[0], "approved")
+    is_current(page, names[1])
+
+
+def test_undoing_a_group_goes_to_its_line_and_undoing_a_hidden_row_opens_its_group(page: Page) -> None:
+    header = names_of(page)[0]
+    first = first_rows(page)[0]
+    press(page, "j", "j", "a")
+    status(page, first, "approved")
+    press(page, "ArrowLeft")
+    expect(page.locator("section.group").first.locator("li")).to_have_count(0)
+    press(page, "]", "u")
+    is_current(page, first)
+    press(page, "A")
+    expect(page.locator(f"#{header}")).to_contain_text("approved")
     press(page, "u")
-    expect(page.locator(f"#{names[1]}[data-open]")).to_be_visible()
-    expect(page.locator(f"#{names[0]}.is-approved")).to_be_visible()
+    is_current(page, header)
+    expect(page.locator(f"#{header}")).to_have_attribute("data-undecided", re.compile("[1-9]"))
 
 
-def test_capital_a_approves_the_turn_and_nothing_else(page: Page) -> None:
-    turns = page.locator("section.hunk")
-    press(page, "j", "A")
-    expect(turns.first.locator("article.proposal[data-open]")).to_have_count(0)
-    expect(turns.first).to_contain_text("decided")
-    expect(turns.nth(1).locator("article.proposal[data-open]")).not_to_have_count(0)
-    expect(turns.nth(1).locator("article.proposal.is-approved")).to_have_count(0)
+def test_brackets_go_to_groups(page: Page) -> None:
+    headers = [name for name in names_of(page) if name.startswith("r-")]
+    assert len(headers) == TURNS
+    press(page, "]")
+    is_current(page, headers[0])
+    press(page, "]")
+    is_current(page, headers[1])
+    press(page, "[")
+    is_current(page, headers[0])
+    press(page, "j", "[")
+    is_current(page, headers[0])
+    press(page, "[")
+    says(page, "This is the first group.")
+
+
+def test_capital_a_and_x_decide_the_group_and_nothing_else(page: Page) -> None:
+    groups = page.locator("section.group")
+    headers = [name for name in names_of(page) if name.startswith("r-")]
+    press(page, "]", "A")
+    expect(groups.first).to_contain_text("approved")
+    is_current(page, headers[1])
+    expect(groups.nth(1)).not_to_contain_text("approved")
+    press(page, "X")
+    expect(groups.nth(1)).to_contain_text("kept")
+    is_current(page, headers[2])
+    expect(groups.nth(2)).not_to_contain_text("kept")
+
+
+def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page: Page) -> None:
+    first = first_rows(page)[0]
+    opened = page.locator(f"#{first} .proposal__open")
+    press(page, "j", "j", "Enter")
+    expect(opened).to_contain_text("embedded planner")
+    press(page, "Enter")
+    expect(opened).to_have_count(0)
+    press(page, "ArrowRight")
+    expect(opened).to_be_visible()
+    press(page, "ArrowRight")
+    says(page, "This proposal is open.")
+    press(page, "ArrowLeft")
+    expect(opened).to_have_count(0)
+    press(page, "ArrowLeft")
+    expect(page.locator("section.group").first.locator("li")).to_have_count(0)
+    press(page, "ArrowLeft")
+    says(page, "This group is shut.")
+    press(page, "Enter")
+    expect(page.locator(f"#{first}")).to_be_visible()
+
+
+def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page: Page) -> None:
+    names = first_rows(page)
+    press(page, "j", "j", "Shift+ArrowDown", "Shift+ArrowDown")
+    expect(page.locator("#picked")).to_have_text("3 selected")
+    press(page, "s")
+    expect(page.locator("#picked")).to_have_text("2 selected")
+    expect(page.locator("#picked-tokens")).to_have_text(re.compile(r"^−[\d,]+$"))
+    press(page, "a")
+    for name in names[:2]:
+        status(page, name, "approved")
+    status(page, names[2], "open")
+    expect(page.locator("#pick")).to_be_hidden()
+    press(page, "s", "Escape")
+    expect(page.locator("#pick")).to_be_hidden()
+
+
+def test_e_c_and_plus_fold_open_what_they_are_about(page: Page) -> None:
+    first = page.locator(f"#{first_rows(page)[0]}")
+    press(page, "j", "j", "e")
+    says(page, "This proposal is one block")
+    expect(first.locator(".proposal__open")).to_be_visible()
+    press(page, "c")
+    expect(first.locator(".staying").first).to_be_visible()
+    press(page, "+")
+    expect(first.locator("button[name=add]").first).to_be_focused()
+
+
+def test_o_opens_the_session_at_the_entry(page: Page) -> None:
+    press(page, "j", "j", "o")
+    page.wait_for_url(re.compile("/entries/"))
+
+
+def test_slash_searches_and_escape_shows_everything_again(page: Page) -> None:
+    all_rows = page.locator("section.group")
+    expect(all_rows).to_have_count(TURNS)
+    press(page, "/")
+    expect(page.locator("#find")).to_be_focused()
+    page.keyboard.type("/2_[01]\\.py/")
+    press(page, "Enter")
+    page.wait_for_url(re.compile("q="))
+    expect(page.locator("section.group")).to_have_count(1)
+    expect(rows(page)).to_have_count(2)
+    expect(page.locator("li.is-current .proposal__what")).to_be_focused()
+    press(page, "Escape")
+    expect(page.locator("section.group")).to_have_count(TURNS)
+
+
+@pytest.mark.parametrize(("key", "where"), [("s", "/sessions/"), ("l", "/$")])
+def test_g_goes_places(page: Page, key: str, where: str) -> None:
+    press(page, "g", key)
+    page.wait_for_url(re.compile(where))
+
+
+def test_g_c_goes_to_the_commit_once_something_is_approved(page: Page) -> None:
+    press(page, "g", "c")
+    says(page, "Nothing is approved yet")
+    press(page, "j", "j", "a")
+    expect(page.get_by_role("link", name="Last look at 1…")).to_be_visible()
+    press(page, "g", "c")
+    page.wait_for_url(re.compile("/commit$"))
 
 
 def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page: Page) -> None:
     press(page, "?")
-    dialog = page.get_by_role("dialog")
+    dialog = page.locator("#keys-help")
     expect(dialog).to_be_visible()
-    for words in ("approve", "reject", "undo the last step", "next undecided"):
+    for words in ("approve", "reject", "undo the last step", "next and previous undecided"):
         expect(dialog).to_contain_text(words)
     press(page, "a", "x", "u", "j")
     press(page, "Escape")
@@ -170,10 +319,10 @@ def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> 
     expect(field).to_have_value("jknaxuAo?")
     field.evaluate("(one) => one.blur()")
     press(page, "Control+a", "Alt+x")
-    expect(page.locator("article.proposal.is-current")).to_have_id(first)
+    expect(page.locator(".is-current")).to_have_id(first)
     is_undecided(page)
 
 
 def is_undecided(page: Page) -> None:
     page.reload()
-    expect(page.locator("article.proposal[data-open]")).to_have_count(proposals(page).count())
+    expect(page.locator("li.proposal[data-undecided]")).to_have_count(rows(page).count())

@@ -13,6 +13,7 @@ from tests.browser.scenarios import decide, finished_run, undo_all
 from tests.browser.test_shots import GENERIC_FONTS, keep
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
+from tests.html import elements
 from tests.server import Server, start_server
 
 PROPOSALS = 240
@@ -52,9 +53,15 @@ def review(server: Server, run: str) -> Iterator[str]:
 
 def counts(page: Page) -> tuple[int, int]:
     """The number of undecided proposals, and of all proposals."""
-    shown = page.locator("#bar .stats div", has_text="Undecided").inner_text()
-    undecided, total = re.findall(r"[\d,]+", shown)
-    return int(undecided.replace(",", "")), int(total.replace(",", ""))
+    undecided = int(page.locator("#bar").get_attribute("data-undecided") or "")
+    total = re.search(r"([\d,]+) proposals", page.locator("#sums").inner_text())
+    assert total is not None
+    return undecided, int(total[1].replace(",", ""))
+
+
+def groups_of(server: Server, run: str, by: str = "turn") -> list[str]:
+    shown = elements(server.get(f"{run}/review?by={by}"), "section[data-key]")
+    return [str(group.attributes["data-key"]) for group in shown]
 
 
 def wait_for_undecided(page: Page, count: int) -> None:
@@ -81,7 +88,13 @@ def press(page: Page, *keys: str) -> None:
 
 
 def current(page: Page) -> str:
-    one = page.locator("article.proposal.is-current")
+    one = page.locator(".is-current")
+    expect(one).to_have_count(1)
+    return one.get_attribute("id") or ""
+
+
+def current_row(page: Page) -> str:
+    one = page.locator("li.proposal.is-current")
     expect(one).to_have_count(1)
     return one.get_attribute("id") or ""
 
@@ -89,20 +102,20 @@ def current(page: Page) -> str:
 # ---- keys ------------------------------------------------------------------------------------------------
 
 
-def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
+def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reload(
     server: Server, review: str, browse: Opener
 ) -> None:
     page = browse(server).open(review)
     undecided, total = counts(page)
     assert undecided == total > 200
     press(page, "n")
-    current(page)
+    current_row(page)
     press(page, *["a"] * 130)
     wait_for_undecided(page, total - 130)
     page.reload()
-    expect(page.locator("article.proposal.is-current")).to_have_count(0)
+    expect(page.locator(".is-current")).to_have_count(0)
     press(page, "n")
-    current(page)
+    current_row(page)
     press(page, *["a"] * (total - 130))
     wait_for_undecided(page, 0)
     press(page, "a")
@@ -113,58 +126,52 @@ def test_every_press_of_a_counts_past_the_end_of_a_window_and_after_a_reload(
 
 
 @pytest.mark.parametrize("key", ["n", "a", "A", "x"])
-def test_where_the_first_window_is_decided_a_key_goes_to_what_is_undecided(
+def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(
     server: Server, run: str, review: str, browse: Opener, key: str
 ) -> None:
-    for turn in range(1, 5):
-        decide(server, run, approve_turn=str(turn))
-    page = browse(server).open(review)
+    for group in groups_of(server, run)[:4]:
+        decide(server, run, by="turn", approve_group=group)
+    page = browse(server).open(f"{review}?by=turn&open=none")
     press(page, key)
-    at = current(page)
-    expect(page.locator(f"#{at}[data-open]")).to_be_visible()
-    expect(page.locator(f"#{at}")).to_be_focused()
+    at = current_row(page)
+    expect(page.locator(f"#{at}[data-undecided]")).to_be_visible()
+    expect(page.locator(f"#{at} .proposal__what")).to_be_focused()
 
 
-def test_what_is_undecided_before_the_window_is_found(
+def test_what_is_undecided_above_the_cursor_is_found(
     server: Server, run: str, review: str, browse: Opener
 ) -> None:
-    page = browse(server).open(review)
-    first = page.locator("article.proposal").first.get_attribute("id")
-    for turn in range(2, 10):
-        decide(server, run, approve_turn=str(turn))
-    page.goto(f"{server.base}{review}?turn=8")
-    press(page, "n")
-    expect(page.locator("article.proposal.is-current")).to_have_id(first or "")
-
-
-def test_k_moves_to_the_previous_window(server: Server, review: str, browse: Opener) -> None:
-    page = browse(server).open(f"{review}?turn=8")
-    before = page.locator("article.proposal").first.get_attribute("id")
-    press(page, "j")
-    while page.locator("article.proposal.is-current").get_attribute("id") != before:
-        press(page, "k")
-    press(page, "k")
-    expect(page.locator(f"#{before}.is-current")).to_have_count(0)
-    assert int(current(page).split("-")[1]) < int((before or "").split("-")[1])
+    first, *others = groups_of(server, run)
+    for group in others:
+        decide(server, run, by="turn", approve_group=group)
+    page = browse(server).open(f"{review}?by=turn&open={others[-1]}")
+    press(page, "]", "]", "]", "n")
+    at = current_row(page)
+    expect(page.locator(f"#g-{first} #{at}")).to_be_visible()
 
 
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
-        ("jk", "This is the first proposal."),
-        ("ja" + "k" + "a", "Nothing to approve here: approved."),
+        ("jk", "This is the first row."),
+        ("j[", "This is the first group."),
+        ("jjakka", "This is a group"),
+        ("jjaka", "Nothing to approve here: approved."),
         ("o", "No proposal is selected."),
+        ("jo", "This is a group: go to one of its proposals."),
+        ("js", "Only proposals can be selected"),
         ("u", "There is nothing to undo"),
-        ("jAkA", "Nothing is undecided in this turn."),
+        ("jA[A", "Nothing is undecided in this group."),
+        ("gc", "Nothing is approved yet"),
     ],
 )
 def test_a_key_without_effect_says_why(
     server: Server, review: str, browse: Opener, keys: str, words: str
 ) -> None:
-    page = browse(server).open(review)
+    page = browse(server).open(f"{review}?by=turn")
     for key in keys:
         press(page, key)
-        expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
+        expect(page.locator("li[data-sent], .group[data-sent]")).to_have_count(0)
     expect(page.locator("#message")).to_contain_text(words)
 
 
@@ -173,7 +180,7 @@ def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Op
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     press(page, "j", "k")
     said = page.locator("#message")
-    expect(said).to_contain_text("first proposal")
+    expect(said).to_contain_text("first row")
     box = said.bounding_box()
     assert box is not None
     assert box["width"] > 60
@@ -183,18 +190,46 @@ def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Op
 
 @pytest.mark.parametrize("fonts", ["", GENERIC_FONTS], ids=["own", "generic"])
 @pytest.mark.parametrize("width", [1_000, 1_440])
-def test_the_bar_shows_all_counts_and_reject_all(
+def test_the_bar_shows_all_counts(
     server: Server, review: str, browse: Opener, width: int, fonts: str
 ) -> None:
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     if fonts:
         page.evaluate(fonts)
-    for words in ("Tokens if committed", "Undecided", "Refused"):
+    for words in ("Approved", "Undecided", "Rejected", "Of the target"):
         expect(page.locator("#bar dt", has_text=words)).to_be_in_viewport(ratio=1)
-    for name in ("Approve all", "Reject all"):
-        expect(page.get_by_role("button", name=name)).to_be_in_viewport(ratio=1)
+    expect(page.locator("#bar button[name=undo]")).to_be_in_viewport(ratio=1)
     assert page.evaluate("document.scrollingElement.scrollWidth") <= width
     keep(page, f"review-bar-{width}-{'generic' if fonts else 'own'}")
+
+
+def test_on_a_phone_four_buttons_decide_with_a_thumb(server: Server, review: str, browse: Opener) -> None:
+    page = browse(server, viewport={"width": 390, "height": 800}).open(review)
+    bar = page.locator(".review-keys")
+    buttons = bar.get_by_role("button")
+    assert buttons.all_inner_texts() == ["Approve", "Reject", "Next", "Undo"]
+    for button in buttons.all():
+        box = button.bounding_box()
+        assert box is not None
+        assert box["height"] >= 44
+    _, total = counts(page)
+    bar.get_by_role("button", name="Next").click()
+    bar.get_by_role("button", name="Approve").click()
+    wait_for_undecided(page, total - 1)
+    bar.get_by_role("button", name="Undo").click()
+    wait_for_undecided(page, total)
+
+
+def test_a_range_is_selected_with_the_mouse_and_shift(server: Server, review: str, browse: Opener) -> None:
+    page = browse(server).open(review)
+    ticks = page.locator(".tick")
+    ticks.nth(1).click()
+    ticks.nth(4).click(modifiers=["Shift"])
+    expect(page.locator("#picked")).to_have_text("4 selected")
+    _, total = counts(page)
+    page.locator("#pick").get_by_role("button", name="Reject").click()
+    wait_for_undecided(page, total - 4)
+    expect(page.locator("li.proposal.is-kept")).to_have_count(4)
 
 
 def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str, browse: Opener) -> None:
@@ -203,7 +238,7 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     page = watched.open(review)
     _, total = counts(page)
     hold_decisions(page)
-    press(page, "j", "a", "a", "a")
+    press(page, "n", "a", "a", "a")
     expect(page.locator(".proposal[data-sent]")).to_have_count(3)
     dialogs: list[str] = []
     page.on("dialog", lambda dialog: dialogs.append(dialog.type))
@@ -219,42 +254,53 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
 
 @pytest.mark.parametrize(
     ("status", "words"),
-    [(500, "answered with an error (500)"), (403, "no longer knows this browser"), (0, "did not answer")],
+    [(500, "answered with an error (500)"), (403, "no longer knows this browser")],
 )
-def test_a_decision_that_could_not_be_sent_is_reported_and_reverted(
+def test_a_decision_that_was_answered_with_an_error_is_reported_and_reverted(
     server: Server, review: str, browse: Opener, status: int, words: str
 ) -> None:
     watched = browse(server)
-    watched.expect(f"{FAILED} {status}" if status else "request failed|net::ERR")
-    if status:
-        watched.expect("Response Status Error Code")
-    else:
-        watched.expect("htmx:sendError")
-        watched.expect("htmx:afterRequest")
+    watched.expect(f"{FAILED} {status}", "Response Status Error Code")
     page = watched.open(review)
     _, total = counts(page)
-
     held = hold_decisions(page)
-    press(page, "j")
-    first = current(page)
+    press(page, "n")
+    first = current_row(page)
     press(page, "a", "a", "a")
-    expect(page.locator("article.proposal[data-sent]")).to_have_count(3)
+    expect(page.locator("li.proposal[data-sent]")).to_have_count(3)
     poll(page, lambda: bool(held))
-    if status:
-        held[0].fulfill(status=status)
-    else:
-        held[0].abort("connectionrefused")
+    held[0].fulfill(status=status)
     fault = page.get_by_role("alert")
     expect(fault).to_contain_text(words)
     expect(fault).to_contain_text("may not have been saved")
-    expect(fault).to_be_in_viewport()
     expect(page.locator("#message")).to_contain_text("2 more decisions were not sent.")
-    expect(page.locator("article.proposal[data-sent]")).to_have_count(0)
-    expect(page.locator(f"#{first}[data-open]")).to_be_focused()
+    expect(page.locator("li.proposal[data-sent]")).to_have_count(0)
+    expect(page.locator(f"#{first}[data-undecided] .proposal__what")).to_be_focused()
     page.unroute("**/decide")
     press(page, "a")
     wait_for_undecided(page, total - 1)
     expect(fault).to_be_empty()
+
+
+def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
+    server: Server, review: str, browse: Opener
+) -> None:
+    watched = browse(server)
+    watched.expect("request failed|net::ERR", "htmx:sendError", "htmx:afterRequest")
+    page = watched.open(review)
+    _, total = counts(page)
+    held = hold_decisions(page)
+    press(page, "n", "a", "a", "a")
+    expect(page.locator("li.proposal[data-sent]")).to_have_count(3)
+    poll(page, lambda: bool(held))
+    held[0].abort("connectionrefused")
+    fault = page.get_by_role("alert")
+    expect(fault).to_contain_text("Redline does not answer. 3 decisions are kept in this tab")
+    page.unroute("**/decide")
+    fault.get_by_role("button", name="Try now").click()
+    wait_for_undecided(page, total - 3)
+    expect(fault).to_be_empty()
+    expect(page.locator("li.proposal.is-approved")).to_have_count(3)
 
 
 def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
@@ -281,31 +327,31 @@ def test_a_second_tab_does_not_approve_what_the_first_pinned(
 ) -> None:
     watched = browse(server)
     watched.expect(f"{FAILED} 409")
-    one, other = watched.open(review), watched.open(review)
-    press(one, "j")
-    pinned = current(one)
+    one, other = watched.open(f"{review}?by=turn"), watched.open(f"{review}?by=turn")
+    press(one, "n")
+    pinned = current_row(one)
     press(one, "x")
     expect(one.locator(f"#{pinned}.is-kept")).to_be_visible()
-    press(other, "j", "a")
+    press(other, "n", "a")
     expect(other.get_by_role("alert")).to_contain_text("was rejected and pinned")
-    expect(other.locator(f"#{pinned}.is-kept")).to_contain_text("rejected, pinned")
+    expect(other.locator(f"#{pinned}.is-kept")).to_contain_text("rejected")
     _, total = counts(other)
     wait_for_undecided(other, total - 1)
-    other.get_by_role("button", name="Approve all").click()
-    wait_for_undecided(other, 0)
-    expect(other.locator(f"#{pinned}.is-kept")).to_be_attached()
+    press(other, "A")
+    expect(other.locator("section.group").first).to_contain_text("approved")
     press(one, "u")
     expect(one.get_by_role("alert")).to_contain_text("Nothing was undone")
-    wait_for_undecided(one, 0)
+    expect(one.locator("section.group").first.locator(".group__state")).to_contain_text("approved")
 
 
 def test_a_second_tab_without_script_is_refused_too(server: Server, review: str, browse: Opener) -> None:
     watched = browse(server, java_script_enabled=False)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(review), watched.open(review)
-    proposal = one.locator("article.proposal").first
-    name = proposal.get_attribute("id")
-    proposal.get_by_role("button", name="Reject").click()
+    name = one.locator("li.proposal").first.get_attribute("id")
+    for page in (one, other):
+        page.locator(f"#{name} .proposal__what").click()
+    one.locator(f"#{name}").get_by_role("button", name="Reject").click()
     expect(one.locator(f"#{name}.is-kept")).to_be_visible()
     other.locator(f"#{name}").get_by_role("button", name="Approve").click()
     expect(other.get_by_text("was rejected and pinned")).to_be_visible()

@@ -33,6 +33,7 @@ from tests.browser.chromium import Watched
 from tests.browser.scenarios import (
     LONG_STEPS,
     PausedWorker,
+    approve_everything,
     damaged_session,
     decide,
     event_count,
@@ -252,7 +253,7 @@ class Stage:
         decide(self.server, live, approve=undecided_keys(self.server, live)[0])
         self.pages["commit-confirmations"] = f"{live}/commit"
         changed = finished_run(self.server, self.at("changed"))
-        decide(self.server, changed, approve_all="1")
+        approve_everything(self.server, changed)
         place_titled(self.server.root, "changed", steps=6)
         self.pages |= {"commit-conflict": f"{changed}/commit", "review-conflict": f"{changed}/review"}
 
@@ -266,7 +267,7 @@ class Stage:
     def _written(self) -> None:
         address = self.at("written")
         run = finished_run(self.server, address)
-        decide(self.server, run, approve_all="1")
+        approve_everything(self.server, run)
         result = self.server.post(f"{run}/commit", f"{run}/commit")
         assert result == f"{run}/result"
         backups = f"{address}/backups"
@@ -343,7 +344,7 @@ class Stage:
     def _approved(self, name: str) -> str:
         """A run whose proposals are all approved."""
         run = finished_run(self.server, self.at(name))
-        decide(self.server, run, approve_all="1")
+        approve_everything(self.server, run)
         return run
 
     def _refused(self) -> None:

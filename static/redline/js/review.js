@@ -1,351 +1,368 @@
-/* The keys of the review. Each of them presses a button or follows a link of the page.
+/* The keys of the review. Each of them decides, moves, or folds something open; one that cannot says why.
 
    keys ──▶ one after the other ──▶ cursor, which moves at once ──▶ decisions, sent one after the other,
-                                                                     each on the page that the last response drew
+                                                                     each on the page that the last response drew */
 
-   A key that can do nothing says why. A decision that could not be sent is taken back on the page, with those that
-   wait behind it. */
-(() => {
-  "use strict";
+import * as cursor from "./review/cursor.js";
+import * as groups from "./review/groups.js";
+import { decision, fail, form, onSettled, say } from "./review/requests.js";
 
-  const form = document.getElementById("review");
-  if (!form || !window.htmx) return;
+/* ---- keys, one after the other ------------------------------------------------------------------------ */
 
-  const area = document.getElementById("proposals");
-  const help = document.getElementById("help");
-  let current = "";
-  let moved = false; /* to a proposal that was undecided then; an earlier decision may decide it too */
+let turn = Promise.resolve();
+let failures = 0;
 
-  const showMessage = (words) => {
-    document.getElementById("message").textContent = words;
-  };
-
-  /* ---- responses -------------------------------------------------------------------------------------- */
-
-  class RequestFailed extends Error {
-    constructor(what, status) {
-      const why = {
-        0: "The server did not answer.",
-        403: "The server no longer knows this browser: open the address that `redline address` prints.",
-      };
-      super(`${what} ${why[status] || `The server answered with an error (${status}); see its log.`}`);
-    }
-  }
-
-  /* Waits for the response to a request of an element. Resolves to its status, 0 if none came. */
-  const responseStatus = (element, make) =>
-    new Promise((settle) => {
-      const done = (event) => {
-        if (event.detail.requestConfig.elt !== element) return;
-        document.removeEventListener("htmx:afterRequest", done);
-        settle(event.detail.xhr.status);
-      };
-      document.addEventListener("htmx:afterRequest", done);
-      make();
-    });
-
-  /* Requests come from the area, which stays on the page, and post the form around it. htmx rejects a request without
-     a response; `responseStatus` resolves to its status. */
-  const request = (verb, address, values) =>
-    responseStatus(area, () => window.htmx.ajax(verb, address, { source: area, swap: "none", values }).catch(() => {}));
-
-  /* The response to a refused decision draws what has changed, or says what is wrong. */
-  const isRefused = (status) => status === 409 || status === 422;
-
-  document.addEventListener("htmx:beforeSwap", (event) => {
-    if (event.detail.requestConfig.verb !== "post" || !isRefused(event.detail.xhr.status)) return;
-    event.detail.shouldSwap = true;
-    event.detail.isError = false;
-  });
-
-  /* ---- decisions -------------------------------------------------------------------------------------- */
-
-  /* Decisions that wait for a response, each as a function that finds its button once it is sent. */
-  const queue = [];
-  let sending = null;
-
-  const send = async () => {
-    try {
-      while (queue.length) {
-        const button = queue[0]();
-        const status = button ? await request("POST", form.action, { [button.name]: button.value }) : 200;
-        if (!button) showMessage("One of these was already decided with another one.");
-        if (isRefused(status)) break;
-        if (status !== 200) throw new RequestFailed("This decision may not have been saved.", status);
-        queue.shift();
-      }
-    } catch (fault) {
+const press = (act) => {
+  const before = failures;
+  turn = turn
+    .then(() => (failures === before ? act() : undefined))
+    .catch((fault) => {
+      failures += 1;
       fail(fault);
-    } finally {
-      settle();
-    }
-  };
-
-  const reopenUnsent = () => {
-    const unsent = Array.from(form.querySelectorAll(".proposal[data-sent]"));
-    unsent.forEach((one) => {
-      one.removeAttribute("data-sent");
-      one.setAttribute("data-open", "");
     });
-    if (unsent.length) select(unsent[0]);
-  };
+};
 
-  /* After the last response. A decision that was refused or got no response ends the queue; the rest is not sent. */
-  const settle = () => {
-    const behind = queue.length - 1;
-    queue.length = 0;
-    sending = null;
-    reopenUnsent();
-    if (behind > 0) showMessage(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
-    const one = currentProposal();
-    if (moved && one && !isUndecided(one)) press(() => nextUndecided());
-    moved = false;
-  };
+/* ---- decisions ---------------------------------------------------------------------------------------- */
 
-  const decision = (find) => {
-    queue.push(find);
-    sending = sending || Promise.resolve().then(send);
-  };
+/* What is sent looks decided until the response says what it is. */
+const hide = (row) => {
+  if (!groups.isUndecided(row)) return;
+  row.removeAttribute("data-undecided");
+  row.setAttribute("data-sent", "");
+};
 
-  const allSent = async () => {
-    while (sending) await sending;
-  };
+let moved = false; /* to a row that was undecided then; an earlier decision may decide it too */
 
-  const buttonOf = (scope, name) => scope?.querySelector(`button[name="${name}"]`);
+onSettled(() => {
+  const unsent = Array.from(form.querySelectorAll(".proposal[data-sent]"));
+  unsent.forEach((row) => {
+    row.removeAttribute("data-sent");
+    row.setAttribute("data-undecided", "");
+  });
+  form.querySelectorAll(".group[data-sent]").forEach((group) => group.removeAttribute("data-sent"));
+  const row = cursor.currentRow();
+  if (unsent.length) cursor.select(unsent[0]);
+  else if (moved && row && !groups.isUndecided(row)) press(() => cursor.nextUndecided());
+  moved = false;
+});
 
-  /* ---- keys, one after the other ---------------------------------------------------------------------- */
+const advance = async () => {
+  const was = cursor.currentStop();
+  await cursor.nextUndecided();
+  moved = cursor.currentStop() !== was;
+};
 
-  let turn = Promise.resolve();
-  let failures = 0;
+const begin = async () => {
+  await cursor.nextUndecided();
+  if (cursor.currentRow()) say("No proposal was selected: this is the next undecided one.");
+};
 
-  const press = (act) => {
-    const before = failures;
-    turn = turn.then(() => (failures === before ? act() : undefined)).catch(fail);
-  };
+const stateOf = (row) => row.querySelector(".proposal__state").textContent.trim();
+const canDo = (row, name) => row.dataset.acts.split(" ").includes(name);
 
-  /* Bugs of this page end here too: an error that is thrown on would stop all later keys. */
-  const fail = (fault) => {
-    if (!(fault instanceof RequestFailed)) console.error(fault);
-    failures += 1;
-    const banner = document.getElementById("unsent").content.cloneNode(true);
-    banner.querySelector("span").textContent = fault.message;
-    document.getElementById("fault").replaceChildren(banner);
-  };
+const decide = async (name) => {
+  if (groups.ticks().length) return decidePicked(name);
+  const row = cursor.currentRow();
+  if (!row) {
+    const group = cursor.currentGroup();
+    const key = name === "approve" ? "⇧A" : "⇧X";
+    return group ? say(`This is a group: ${key} decides everything undecided in it, ↵ opens it.`) : begin();
+  }
+  if (row.hasAttribute("data-sent")) return say("This decision is being sent.");
+  const act = name === "reject" && canDo(row, "withdraw") ? "withdraw" : name;
+  if (!canDo(row, act)) return say(`Nothing to ${name} here: ${stateOf(row)}.`);
+  const { id } = row;
+  const { key } = row.dataset;
+  hide(row);
+  groups.fold(row);
+  decision(() => {
+    const now = document.getElementById(id);
+    return !now || canDo(now, act) ? { [act]: key } : null;
+  });
+  return advance();
+};
 
-  /* ---- the cursor ------------------------------------------------------------------------------------- */
+const decidePicked = (name) => {
+  const picked = groups.ticks().map((tick) => tick.closest(".proposal"));
+  if (!picked.some(groups.isUndecided)) return say(`Nothing to ${name}: what is selected is decided.`);
+  picked.forEach(hide);
+  decision(() => ({ [`${name}_picked`]: "1" }), groups.clearTicks);
+  return advance();
+};
 
-  const proposals = () => Array.from(form.querySelectorAll(".proposal"));
-  const visibleProposals = () => proposals().filter((one) => one.offsetParent);
-  const currentProposal = () => document.getElementById(current);
-  const isUndecided = (one) => one.hasAttribute("data-open");
+const decideGroup = async (name, group = cursor.currentGroup()) => {
+  if (!group) return begin();
+  if (!groups.undecidedIn(group)) return say("Nothing is undecided in this group.");
+  const { key } = group.dataset;
+  groups.rows(group).forEach(hide);
+  group.setAttribute("data-sent", "");
+  group.querySelector(".group__acts").textContent = "saving…";
+  decision(() => ({ [`${name}_group`]: key }));
+  cursor.put(groups.headerOf(group));
+  groups.shut(group);
+  return cursor.nextGroup();
+};
 
-  const mark = () => {
-    form.querySelectorAll(".proposal.is-current").forEach((one) => {
-      if (one.id !== current) one.classList.remove("is-current");
+/* What was undone is shown, wherever it is. */
+const undo = () => {
+  decision(
+    () => ({ undo: "1" }),
+    () => press(showUndone),
+  );
+};
+
+const showUndone = async () => {
+  const went = document.querySelector("#message [data-went]");
+  const group = went && document.getElementById(`g-${went.dataset.group}`);
+  if (!group) return;
+  const row = () => document.getElementById(went.dataset.went);
+  if (went.dataset.went) {
+    await groups.open(group);
+    while (!row() && (await groups.loadMore(group)));
+  }
+  cursor.select(row() || groups.headerOf(group));
+};
+
+/* ---- folding ------------------------------------------------------------------------------------------ */
+
+const toggle = async () => {
+  const row = cursor.currentRow();
+  const group = cursor.currentGroup();
+  if (row) return groups.unfolded(row) ? groups.fold(row) : groups.unfold(row);
+  if (group) return groups.isOpen(group) ? groups.shut(group) : groups.open(group);
+  return say("No row is selected: j selects the first one.");
+};
+
+const expand = async () => {
+  const row = cursor.currentRow();
+  const group = cursor.currentGroup();
+  if (row && groups.unfolded(row)) return say("This proposal is open.");
+  if (!row && group && groups.isOpen(group)) return say("This group is open.");
+  return toggle();
+};
+
+const collapse = async () => {
+  const row = cursor.currentRow();
+  const group = cursor.currentGroup();
+  if (row && groups.unfolded(row)) return groups.fold(row);
+  if (!group || !groups.isOpen(group)) return say(group ? "This group is shut." : "No row is selected.");
+  cursor.select(groups.headerOf(group));
+  return groups.shut(group);
+};
+
+/* The current proposal, folded open; nothing, with the reason said, if none is current. */
+const unfolded = async () => {
+  const row = cursor.currentRow();
+  if (!row) {
+    say(cursor.currentGroup() ? "This is a group: go to one of its proposals." : "No proposal is selected.");
+    return null;
+  }
+  await groups.unfold(row);
+  const now = groups.fresh(row);
+  cursor.select(now);
+  return groups.unfolded(now);
+};
+
+const surroundings = async () => {
+  const part = await unfolded();
+  if (!part) return;
+  const folds = Array.from(part.querySelectorAll(".fold a"));
+  const shown = Array.from(part.querySelectorAll("details.staying"));
+  folds.forEach((link) => link.click());
+  shown.forEach((one) => {
+    one.open = !one.open;
+  });
+  if (!folds.length && !shown.length) say("Nothing stays directly around this proposal.");
+};
+
+const narrow = async () => {
+  const part = await unfolded();
+  if (!part) return;
+  const choices = part.querySelector(".narrow");
+  if (!choices) {
+    say("This proposal is one block: it goes or it stays.");
+    return;
+  }
+  choices.open = true;
+  choices.querySelector("input").focus();
+};
+
+const add = async () => {
+  const part = await unfolded();
+  if (!part) return;
+  const links = Array.from(part.querySelectorAll(".fold a"));
+  const loaded = links.map((link) => new Promise((done) => link.addEventListener("htmx:afterRequest", done)));
+  links.forEach((link) => link.click());
+  await Promise.all(loaded);
+  const button = groups.unfolded(cursor.currentRow()).querySelector('button[name="add"]');
+  if (button) button.focus();
+  else say("Nothing stays beside this proposal that could be deleted.");
+};
+
+const openSession = async () => {
+  const part = await unfolded();
+  if (part) part.querySelector("[data-session]").click();
+};
+
+/* ---- the selection ------------------------------------------------------------------------------------ */
+
+const pick = () => {
+  const row = cursor.currentRow();
+  if (!row) return say("Only proposals can be selected: go to one.");
+  return groups.tick(row, !row.querySelector(".tick").checked);
+};
+
+const extend = async (by) => {
+  const row = cursor.currentRow();
+  if (row) groups.tick(row, true);
+  await cursor.step(by);
+  const next = cursor.currentRow();
+  if (next) groups.tick(next, true);
+  else say("The selection ends with the group.");
+};
+
+const clear = () => {
+  if (groups.ticks().length) return groups.clearTicks();
+  const all = document.getElementById("everything");
+  return all ? all.click() : say("Nothing is selected, and nothing is filtered.");
+};
+
+/* A tick with shift selects everything from the last one on. */
+let lastTick = null;
+
+form.addEventListener("click", (event) => {
+  const tick = event.target.closest(".tick");
+  if (!tick) return;
+  const all = Array.from(form.querySelectorAll(".tick"));
+  const [from, to] = [all.indexOf(lastTick), all.indexOf(tick)].sort((one, other) => one - other);
+  if (event.shiftKey && from >= 0) {
+    all.slice(from, to + 1).forEach((one) => {
+      one.checked = tick.checked;
     });
-    const one = currentProposal();
-    if (!one) return one;
-    one.classList.add("is-current");
-    const link = document.getElementById(`r-${one.closest(".hunk")?.dataset.turn}`);
-    document.querySelectorAll(".tree--turns [aria-current]").forEach((other) => other.removeAttribute("aria-current"));
-    if (link) link.setAttribute("aria-current", "true");
-    return one;
-  };
+  }
+  lastTick = tick;
+  groups.countTicks();
+});
 
-  /* Below the sticky bars, and whole if it fits. */
-  const show = (one) => {
-    const bars = [".site-header", ".review-bar", ".review-keys"];
-    const [header, bar, keysBar] = bars.map((name) => document.querySelector(name).offsetHeight);
-    const head = one.closest(".hunk")?.querySelector(".hunk__head").offsetHeight ?? 0;
-    const top = header + bar + head + 12;
-    const bottom = window.innerHeight - keysBar - 12;
-    const box = one.getBoundingClientRect();
-    if (box.top < top || box.height > bottom - top) window.scrollBy(0, box.top - top);
-    else if (box.bottom > bottom) window.scrollBy(0, box.bottom - bottom);
-  };
+/* ---- places ------------------------------------------------------------------------------------------- */
 
-  const unfold = (hunk) => {
-    if (hunk) hunk.querySelector("details").open = true;
-  };
+let goes = false;
 
-  const select = (one) => {
-    current = one.id;
-    unfold(one.closest(".hunk"));
-    mark();
-    one.focus({ preventScroll: true });
-    show(one);
-  };
+const go = (key) => {
+  const link = document.querySelector(`a[data-go="${CSS.escape(key)}"]`);
+  if (link) link.click();
+  else say(key === "c" ? "Nothing is approved yet, so there is nothing to commit." : `g ${key} leads nowhere.`);
+};
 
-  /* Loads later proposals below those on the page. Resolves to whether there were any. */
-  const loadLater = async () => {
-    await allSent();
-    const link = document.querySelector("#later a");
-    if (!link) return false;
-    const status = await responseStatus(link, () => link.click());
-    if (status !== 200) throw new RequestFailed("Later proposals could not be loaded.", status);
-    return true;
-  };
+const find = () => {
+  const field = document.getElementById("find");
+  field.focus();
+  field.select();
+};
 
-  /* Loads other proposals in the place of those on the page. */
-  const load = async (query) => {
-    await allSent();
-    const status = await request("GET", `?${query}&part=reload`);
-    if (status !== 200) throw new RequestFailed("These proposals could not be loaded.", status);
-  };
+/* ---- keys --------------------------------------------------------------------------------------------- */
 
-  const step = async (by) => {
-    moved = false;
-    const all = visibleProposals();
-    const at = all.indexOf(currentProposal());
-    const next = at < 0 ? all.find((one) => one.getBoundingClientRect().bottom > 160) || all[0] : all[at + by];
-    if (next) return select(next);
-    if (by > 0 && (await loadLater())) return step(by);
-    const earlier = document.querySelector("#earlier a");
-    if (by < 0 && earlier) {
-      await load(earlier.search.slice(1));
-      const last = visibleProposals().pop();
-      if (last) return select(last);
-    }
-    if (!all.length) return showMessage("No proposal on this page is open.");
-    return showMessage(by > 0 ? "This is the last proposal." : "This is the first proposal.");
-  };
+const keys = {
+  j: () => cursor.step(1),
+  k: () => cursor.step(-1),
+  ArrowDown: () => cursor.step(1),
+  ArrowUp: () => cursor.step(-1),
+  n: () => cursor.nextUndecided(1),
+  N: () => cursor.nextUndecided(-1),
+  "]": () => cursor.stepGroup(1),
+  "[": () => cursor.stepGroup(-1),
+  Enter: toggle,
+  ArrowRight: expand,
+  ArrowLeft: collapse,
+  a: () => decide("approve"),
+  x: () => decide("reject"),
+  A: () => decideGroup("approve"),
+  X: () => decideGroup("reject"),
+  e: narrow,
+  "+": add,
+  s: pick,
+  "shift ArrowDown": () => extend(1),
+  "shift ArrowUp": () => extend(-1),
+  u: undo,
+  c: surroundings,
+  o: openSession,
+  "/": find,
+  Escape: clear,
+  "?": () => document.getElementById("keys-help").togglePopover(),
+};
 
-  /* First below the cursor, loading later proposals; then from the top; then the server says where. */
-  const nextUndecided = async () => {
-    const all = proposals();
-    const next = all.slice(all.indexOf(currentProposal()) + 1).find(isUndecided);
-    if (next) return select(next);
-    if (await loadLater()) return nextUndecided();
-    const first = proposals().find(isUndecided);
-    if (first) return select(first);
-    await allSent();
-    const left = Number(document.getElementById("bar").dataset.undecided);
-    if (!left) return showMessage("Everything is decided.");
-    await load("undecided=1");
-    const found = proposals().find(isUndecided);
-    if (found) return select(found);
-    return showMessage(`${left} more undecided proposals are not shown; a decision on their turn applies to them.`);
-  };
+const nameOf = (event) =>
+  event.shiftKey && event.key.startsWith("Arrow") ? `shift ${event.key}` : event.key;
 
-  /* ---- what the keys do ------------------------------------------------------------------------------- */
-
-  const stateOf = (one) => one.querySelector(".state").textContent.trim();
-
-  const begin = async () => {
-    await nextUndecided();
-    const one = currentProposal();
-    if (one && isUndecided(one)) showMessage("No proposal was selected: this is the next undecided one.");
-  };
-
-  const hide = (one) => {
-    one.removeAttribute("data-open"); /* until the response says what was decided */
-    one.setAttribute("data-sent", "");
-  };
-
-  const advance = async () => {
-    const was = current;
-    await nextUndecided();
-    moved = current !== was;
-  };
-
-  const decide = async (name) => {
-    const one = currentProposal();
-    if (!one) return begin();
-    if (one.hasAttribute("data-sent")) return showMessage("This decision is being sent.");
-    if (!buttonOf(one, name)) return showMessage(`Nothing to ${name} here: ${stateOf(one)}.`);
-    const { id } = one;
-    if (isUndecided(one)) hide(one);
-    decision(() => buttonOf(document.getElementById(id), name));
-    return advance();
-  };
-
-  const approveTurn = async () => {
-    const hunk = currentProposal()?.closest(".hunk");
-    if (!hunk) return begin();
-    if (!buttonOf(hunk, "approve_turn")) return showMessage("Nothing is undecided in this turn.");
-    const { id } = hunk;
-    const all = Array.from(form.querySelectorAll(`.hunk[data-turn="${hunk.dataset.turn}"] .proposal[data-open]`));
-    all.forEach(hide);
-    decision(() => buttonOf(document.getElementById(id), "approve_turn"));
-    return advance();
-  };
-
-  const openFold = () => {
-    const one = currentProposal();
-    let near = one?.previousElementSibling;
-    while (near && !near.matches(".fold, .staying")) {
-      near = near.matches(".proposal") ? null : near.previousElementSibling;
-    }
-    if (!near) showMessage(one ? "No entries stay directly above this proposal." : "No proposal is selected.");
-    else if (near.matches(".staying")) near.open = !near.open;
-    else near.querySelector("a").click();
-  };
-
-  const keys = {
-    j: () => step(1),
-    k: () => step(-1),
-    n: nextUndecided,
-    a: () => decide("approve"),
-    x: () => decide("reject"),
-    A: approveTurn,
-    u: () => decision(() => document.querySelector('button[name="undo"]')),
-    o: openFold,
-    "?": () => help.showModal(),
-  };
-
-  document.addEventListener("keydown", (event) => {
-    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog");
-    if (typing || event.ctrlKey || event.altKey || event.metaKey || !Object.hasOwn(keys, event.key)) return;
+document.addEventListener("keydown", (event) => {
+  const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+  const reads = document.querySelector(":popover-open") && event.key !== "?";
+  if (typing || reads || event.ctrlKey || event.altKey || event.metaKey) return;
+  if (goes) {
+    goes = false;
     event.preventDefault();
-    press(keys[event.key]);
-  });
+    go(event.key);
+    return;
+  }
+  if (event.key === "g") {
+    goes = true;
+    say("g: c last look, s session, t tree, l list, r runs");
+    return;
+  }
+  const name = nameOf(event);
+  /* Links and buttons have an Enter of their own. */
+  if (name === "Enter" && event.target.closest("a, button, summary, input")) return;
+  if (!Object.hasOwn(keys, name)) return;
+  event.preventDefault();
+  press(keys[name]);
+});
 
-  document.querySelectorAll("[data-key]").forEach((button) => {
-    button.hidden = false;
-    button.addEventListener("click", () => press(keys[button.dataset.key]));
-  });
+document.querySelectorAll("[data-key]").forEach((button) => {
+  if (!Object.hasOwn(keys, button.dataset.key)) return;
+  button.hidden = false;
+  button.addEventListener("click", () => press(keys[button.dataset.key]));
+});
 
-  /* A pressed button waits its turn like a key. */
-  form.addEventListener("submit", (event) => {
-    const { name, value } = event.submitter || {};
-    if (!name) return;
-    event.preventDefault();
-    decision(() => document.querySelector(`button[name="${name}"][value="${CSS.escape(value)}"]`));
-  });
+/* ---- the mouse ---------------------------------------------------------------------------------------- */
 
-  form.addEventListener("click", (event) => {
-    const one = event.target.closest(".proposal");
-    if (one && one.id !== current) {
-      current = one.id;
-      mark();
-    }
-  });
+/* A pressed button waits its turn like a key. */
+form.addEventListener("submit", (event) => {
+  const { name, value } = event.submitter || {};
+  if (!name) return;
+  event.preventDefault();
+  const [kind, extent] = name.split("_");
+  if (name === "undo") press(undo);
+  else if (extent === "picked") press(() => decidePicked(kind));
+  else if (extent === "group" && kind !== "reopen") {
+    press(() => decideGroup(kind, event.submitter.closest(".group")));
+  } else decision(() => ({ [name]: value }));
+});
 
-  /* A link to something on the page does not load it again. */
-  document.addEventListener("click", (event) => {
-    const link = event.target.closest('a[href^="?"][href*="#"]');
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    const there = document.getElementById(link.hash.slice(1));
-    if (!there) return;
-    event.preventDefault();
-    window.history.pushState(null, "", link.hash);
-    unfold(there.closest(".hunk"));
-    if (there.matches(".proposal")) select(there);
-    else there.scrollIntoView();
-  });
+form.addEventListener("click", (event) => {
+  const stop = event.target.closest(".group__row, .proposal");
+  if (stop) cursor.put(stop);
+  const link = event.target.closest(".disclose, .proposal__what");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  press(toggle);
+});
 
-  /* The current proposal stays current when a response replaces it. */
-  document.addEventListener("htmx:oobAfterSwap", () => {
-    const lost = document.activeElement === document.body;
-    const one = mark();
-    if (one && lost) one.focus({ preventScroll: true });
+/* A link to a proposal that is on the page does not load it again. */
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href^="?at="][href*="#"]');
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const there = document.getElementById(link.hash.slice(1));
+  if (!there) return;
+  event.preventDefault();
+  press(async () => {
+    cursor.select(there);
+    if (there.matches(".proposal")) await groups.unfold(there);
   });
+});
 
-  /* The browser asks before the page is left with decisions that are not sent. */
-  window.addEventListener("beforeunload", (event) => {
-    if (queue.length) event.preventDefault();
-  });
+document.addEventListener("htmx:oobAfterSwap", groups.countTicks);
 
-  const target = window.location.hash && document.getElementById(window.location.hash.slice(1));
-  if (target && target.matches(".proposal")) select(target);
-})();
+const start = document.getElementById(window.location.hash.slice(1));
+if (start?.matches(".proposal")) cursor.select(start);
+else if (start?.matches(".group")) cursor.select(groups.headerOf(start));
+else if (document.getElementById("find").value && groups.rows().length) cursor.select(groups.rows()[0]);

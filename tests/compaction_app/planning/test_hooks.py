@@ -43,8 +43,7 @@ from redline.configuration import FILE_NAME, load, sources
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.web.server_log import kept_log
-from tests.browser.scenarios import decide as decide_there
-from tests.browser.scenarios import finished_run
+from tests.browser.scenarios import approve_everything, finished_run
 from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session
 from tests.files import backdate, place
 from tests.html import active_markup, elements, text_of
@@ -145,7 +144,7 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(tmp_pa
         review = text_of(server.get(f"{kept}/review"))
         assert "pinned by a hook" in review
         assert f"{EXAMPLE}.keep_what_is_labelled: it has a label" in review
-        decide_there(server, kept, approve_all="1")
+        approve_everything(server, kept)
         server.post(f"{kept}/commit", f"{kept}/commit", yes="below_target")
     written = json.loads(path.read_bytes().splitlines()[-1])
     assert written["type"] == "context_compaction"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from django.test import Client
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
+from compaction_app.review.target_ref import ref_of, target_of
 from compaction_app.runs.reviews import review_of, reviewed
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -54,11 +56,26 @@ def post(browser: Client, run: Run, in_place: bool = False, **values: object) ->
     return browser.post(f"/runs/{run.pk}/decide", pressed, headers=HTMX if in_place else {})
 
 
+def opened(browser: Client, run: Run, target: Target) -> Any:
+    """The page with one proposal folded open."""
+    return page(browser, run, f"?at={quote(ref_of(target), safe='')}")
+
+
+def everything(run: Run, kind: str = "approve") -> dict[str, Any]:
+    """The button and the ticks that decide on every proposal."""
+    return {f"{kind}_picked": "1", "pick": [ref_of(target) for target in leads(run)]}
+
+
 def extent(source: Source) -> dict[str, list[str]]:
-    """The fields of a page that say which part of the plan it shows."""
-    return {name: values(source, name) for name in ("shown", "rail")}
+    """The fields of a page that say which part of the review it shows."""
+    return {name: values(source, name) for name in ("rows", "opened", "groups", "open")}
 
 
 def shown_entries(source: Source) -> list[str]:
     """The ids of the entries whose proposals are drawn."""
-    return [str(one.attributes["data-id"]) for one in elements(source, "[data-id]")]
+    keys = [str(one.attributes["data-key"]) for one in elements(source, "li[data-key]")]
+    return [target.entry_id for key in keys if (target := target_of(key)) is not None]
+
+
+def group_keys(source: Source) -> list[str]:
+    return [str(one.attributes["data-key"]) for one in elements(source, "section[data-key]")]

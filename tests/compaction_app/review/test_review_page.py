@@ -3,35 +3,37 @@
 from __future__ import annotations
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from playwright.sync_api import expect, sync_playwright
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
-from compaction_app.review import outline
 from compaction_app.review import presenter as review_pages
+from compaction_app.review.presenter import ReviewDesk
 from compaction_app.review.review_text import fold_words
 from compaction_app.review.target_ref import ref_of, target_of
 from compaction_app.runs.commands import plan_again
+from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
 from sessions_app.sessionlog.targets import Target
-from tests.browser.chromium import MISSING, find_chromium
 from tests.compaction_app.review.review_page import (
     HTMX,
+    everything,
     extent,
+    group_keys,
     leads,
+    opened,
     page,
     planned,
     post,
@@ -49,9 +51,7 @@ from tests.factories import (
     user,
     working_session,
 )
-from tests.files import place
 from tests.html import (
-    Source,
     actions,
     addresses,
     assert_inert,
@@ -65,7 +65,6 @@ from tests.html import (
     values,
 )
 from tests.installation import refusal
-from tests.server import start_server
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
@@ -81,16 +80,6 @@ def many_turns() -> list[Any]:
                 result(f"c{turn}{step}", f"line {turn} {step} " * 60),
             ]
     return chain(*turns, assistant(text("end")))
-
-
-def folded(source: Source) -> tuple[int, int]:
-    """Entries and tokens that stay, by the folds of a page."""
-    words = [
-        re.search(r"^([\d,]+) entr(?:y|ies) stays?\b.*?([\d,]+) tokens?$", fold)
-        for fold in texts(source, ".fold")
-    ]
-    counts = [[int(number.replace(",", "")) for number in fold.groups()] for fold in words if fold]
-    return sum(entries for entries, _ in counts), sum(tokens for _, tokens in counts)
 
 
 def page_words(browser: Client, run: Run) -> str:
@@ -109,7 +98,7 @@ def page_words(browser: Client, run: Run) -> str:
 )
 def test_a_reason_ends_in_one_stop(browser: Client, run: Run, reason: str, said: str) -> None:
     Proposal.objects.filter(run=run).update(reason=reason)
-    assert set(texts(page(browser, run), "q")) == ({said} if said else set())
+    assert set(texts(opened(browser, run, leads(run)[0]), "q")) == ({said} if said else set())
 
 
 def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
@@ -142,7 +131,7 @@ def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser: Client,
 @pytest.mark.parametrize("kind", ["approve", "reject"])
 def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, run: Run, kind: str) -> None:
     before = review_of(run)
-    post(browser, run, **{f"{kind}_all": "1"})
+    post(browser, run, **everything(run, kind))
     assert Decision.objects.count() == 1
     assert review_of(run).undecided == 0
     post(browser, run, undo="1")
@@ -151,20 +140,40 @@ def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, r
     assert [row.kind for row in run.decisions.order_by("seq")] == [kind, Decision.UNDO]
 
 
-def test_a_turn_is_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
+def test_a_group_is_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
+    shown = page(browser, run, "?by=turn")
+    (group,) = group_keys(shown)
     kept = leads(run)[1]
     post(browser, run, reject=ref_of(kept))
-    post(browser, run, approve_turn="1")
+    post(browser, run, by="turn", approve_group=group)
     review = review_of(run)
     assert review.undecided == 0
     assert review.items[kept].standing is ReviewStatus.REJECTED
     assert kept not in review.goes
 
 
+def test_a_group_that_is_reopened_is_undecided_again(browser: Client, run: Run) -> None:
+    (group,) = group_keys(page(browser, run, "?by=turn"))
+    before = review_of(run)
+    post(browser, run, by="turn", reject_group=group)
+    assert review_of(run).undecided == 0
+    post(browser, run, by="turn", reopen_group=group)
+    assert review_of(run) == before
+
+
+def test_a_filter_limits_what_a_group_decision_is_about(browser: Client, run: Run) -> None:
+    last = leads(run)[-1]
+    words = ReviewDesk(run).line(review_of(run).items[last]).words
+    shown = page(browser, run, f"?{urlencode({'by': 'turn', 'q': words})}")
+    assert shown_entries(shown) == [last.entry_id]
+    post(browser, run, by="turn", q=words, approve_group=group_keys(shown)[0])
+    assert [row.targets for row in run.decisions.all()] == [[last.to_json()]]
+
+
 def test_an_entry_is_narrowed_by_its_checkboxes(browser: Client, known_root: Path) -> None:
     run = planned(known_root, working_session())
     decide(run, Kind.ADD, [Target("e2")], NOW)
-    assert "e2:0" in values(page(browser, run), "block")
+    assert "e2:0" in values(opened(browser, run, Target("e2")), "block")
     post(browser, run, narrow="e2", block=["e2:0", "e4:0"])
     review = review_of(run)
     assert Target("e2", 0) in review.goes
@@ -174,10 +183,12 @@ def test_an_entry_is_narrowed_by_its_checkboxes(browser: Client, known_root: Pat
 
 def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_root: Path) -> None:
     run = planned(known_root, working_session())
-    rows = [
-        browser.get(f"/runs/{run.pk}/{fold.attributes['hx-get']}", headers=HTMX)
-        for fold in elements(page(browser, run), '[hx-get^="stays"]')
+    folds = [
+        fold.attributes["hx-get"]
+        for target in leads(run)
+        for fold in elements(opened(browser, run, target), '[hx-get^="stays"]')
     ]
+    rows = [browser.get(f"/runs/{run.pk}/{fold}", headers=HTMX) for fold in folds]
     response = " ".join(map(text_of, rows))
     assert "Mend the parser." in response
     assert "user message" in response
@@ -192,7 +203,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
     added = target_of(offered[0])
     assert added is not None
     assert review_of(run).items[added].added
-    assert "added by you" in page_words(browser, run)
+    assert "added by you" in text_of(opened(browser, run, added))
     post(browser, run, withdraw=offered[0])
     assert added not in review_of(run).items
 
@@ -204,21 +215,14 @@ def test_what_goes_with_an_addition_is_not_listed_as_staying(
     run = planned(known_root, working_session(), compression_ratio=0.9)
     proposed = {target.entry_id for target in review_of(run).items}
     step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
-    shown = page(browser, run)
-    entries, tokens = folded(shown)
     added, pair = Target(f"e{step}", 1), Target(f"e{step + 1}")
     if side == "result":
         added, pair = pair, added
-    response = post(browser, run, in_place=True, add=ref_of(added), **extent(shown))
+    response = post(browser, run, in_place=True, add=ref_of(added), **extent(page(browser, run)))
     assert "goes with it, −" in text_of(response)
     after = review_of(run)
     assert pair in after.goes
     assert pair not in after.items
-    shown = page(browser, run)
-    # The result goes whole; of the call's entry its text stays.
-    caller, answer = review_pages.ReviewDesk(run).transcript.entries[step - 1 : step + 1]
-    assert folded(shown) == (entries - 1, tokens - answer.tokens - caller.tokens + caller.blocks[0].tokens)
-    assert folded(response) == folded(shown)
     rows = browser.get(f"/runs/{run.pk}/stays?from=0&to=99")
     assert f"e{step}:0" in values(rows, "add")
     assert ref_of(pair) not in values(rows, "add")
@@ -230,10 +234,10 @@ def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client
     post(browser, run, reject=ref_of(first))
     call_of = review_of(run).followers[first][0]
     post(browser, run, approve=ref_of(call_of))
-    # It is mentioned on the article of the result that it belongs to.
-    assert "protected_pair" not in page_words(browser, run)
+    # It is mentioned with the result that it belongs to.
+    assert "protected_pair" not in text_of(opened(browser, run, first))
     post(browser, run, add="e1")
-    refused = page(browser, run)
+    refused = opened(browser, run, Target("e1"))
     assert "Refused, protected" in text_of(element(refused, ".refusal b"))
     assert "it contains what the user said" in text_of(refused)
 
@@ -247,10 +251,10 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Clien
         ),
     )
     note = "carries the same call id and would be left without a result"
-    assert note not in page_words(browser, made), "the embedded planner takes both calls"
+    assert note not in text_of(opened(browser, made, leads(made)[0])), "the embedded planner takes both calls"
     Proposal.objects.filter(run=made, entry_id="e2", block_index=2).delete()
     Snapshot.objects.filter(run=made).update(mark="another")
-    shown = page(browser, made)
+    shown = opened(browser, made, leads(made)[0])
     assert text_of(shown).count(note) == 1
     assert f"e2[2] {note}." in texts(shown, '[role="note"]')
 
@@ -262,8 +266,10 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Clien
         {"approve": ""},
         {"approve": "e2:x"},
         {"approve": "e2:99999999999"},
-        {"approve_turn": "77"},
-        {"reject_turn": "-1"},
+        {"approve_group": "77"},
+        {"reject_group": ""},
+        {"approve_all": "1"},
+        {"reject_picked": "1", "pick": ":"},
         {"narrow": ":"},
         {"explode": "1"},
     ],
@@ -277,7 +283,7 @@ def test_a_form_that_names_nothing_decides_nothing(browser: Client, run: Run, va
 def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: Run) -> None:
     for number in range(2):
         assert post(browser, run, add=f"no<b>where:{number}").status_code == 303
-    shown = page(browser, run)
+    shown = opened(browser, run, Target("no<b>where", 0))
     assert "unknown_entry" in text_of(shown)
     assert "<b>where" not in shown.content.decode()
     assert review_of(run).refused == 2
@@ -288,18 +294,25 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: 
 
 def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> None:
     first = leads(run)[0]
-    answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(page(browser, run)))
+    shown = page(browser, run, "?by=turn")
+    (group,) = group_keys(shown)
+    answer = post(browser, run, in_place=True, by="turn", approve=ref_of(first), **extent(shown))
     assert answer.status_code == 200
     assert shown_entries(answer) == [first.entry_id]
-    assert {"bar", "h-1", "r-1", "message"} <= set(ids(answer))
-    response = text_of(answer)
-    assert (
-        f"Approved {first.entry_id}. {review_of(run).approved_stats.percent_reduction}% approved." in response
-    )
+    assert {"bar", f"r-{group}", "message"} <= set(ids(answer))
+    assert f"Approved {first.entry_id}." in text_of(answer)
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
 
 
-def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None:
+def test_in_place_a_proposal_that_is_open_stays_open(browser: Client, run: Run) -> None:
+    first = leads(run)[0]
+    shown = opened(browser, run, first)
+    answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(shown))
+    assert len(elements(answer, ".proposal__open")) == 1
+    assert "reopen" in {str(button.attributes["name"]) for button in elements(answer, "li button")}
+
+
+def test_in_place_an_addition_brings_all_groups(browser: Client, run: Run) -> None:
     shown = extent(page(browser, run))
     free = next(
         entry_id
@@ -307,29 +320,37 @@ def test_in_place_an_addition_brings_its_hunk(browser: Client, run: Run) -> None
         if not any(target.entry_id == entry_id for target in review_of(run).items)
     )
     response = post(browser, run, in_place=True, add=free, **shown)
-    assert "turn-1" in ids(response)
+    assert "groups" in ids(response)
     assert free in shown_entries(response)
 
 
 def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
-    response = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), shown="5-6")
+    response = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), rows="p-999")
     assert shown_entries(response) == []
-    assert {"h-1", "r-1"}.isdisjoint(ids(response))
+    assert not elements(response, ".group__row")
     assert "bar" in ids(response)
 
 
 def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Client, known_root: Path
 ) -> None:
-    monkeypatch.setattr(outline, "WINDOW", 4)
-    monkeypatch.setattr(review_pages, "RAIL", 3)
     run = planned(known_root, many_turns(), compression_ratio=0.05)
-    shown = page(browser, run)
-    response = post(browser, run, in_place=True, approve_all="1", **extent(shown))
+    shown = page(browser, run, "?by=turn")
+    response = post(browser, run, in_place=True, by="turn", **everything(run), **extent(shown))
     swapped = {str(one.id) for one in elements(response, "[hx-swap-oob]")}
-    assert {"bar", "h-1", "r-1", "r-2", "turns-done", "message"} <= swapped
+    assert {"bar", "message", "sums", "chips", *(f"r-{key}" for key in group_keys(shown))} <= swapped
     assert swapped <= set(ids(shown))
-    assert len(review_pages.ReviewDesk(run).outline.turns) > 3
+    assert len(group_keys(shown)) > 3
+
+
+def test_an_undo_says_where_what_it_undid_is(browser: Client, run: Run) -> None:
+    shown = page(browser, run, "?by=turn")
+    first = leads(run)[0]
+    post(browser, run, approve=ref_of(first))
+    answer = post(browser, run, in_place=True, by="turn", undo="1", **extent(shown))
+    went = element(answer, "[data-went]").attributes
+    assert went["data-group"] == group_keys(shown)[0]
+    assert went["data-went"] in ids(shown)
 
 
 # ---- the page --------------------------------------------------------------------------------------------
@@ -339,55 +360,69 @@ def test_the_page_has_one_title_that_names_the_run(browser: Client, run: Run) ->
     assert texts(page(browser, run), "h1") == [f"Review of run {run.pk}"]
 
 
-def test_the_page_shows_source_reason_and_pair(browser: Client, run: Run) -> None:
-    shown = page(browser, run)
-    review = review_of(run)
-    origin = next(iter(review.leads())).origin
-    assert origin is not None
-    assert (f"call {origin.call}", f"/runs/{run.pk}#ev-{origin.call}") in links(shown)
-    for words in (
-        "embedded planner",
-        "its call",
-        "goes with it, −",
-        f"{review.planned_stats.percent_reduction}%",
-        "Nothing is approved yet",
-    ):
-        assert words in text_of(shown)
+def test_an_open_proposal_shows_source_reason_and_pair(browser: Client, run: Run) -> None:
+    lead = next(iter(review_of(run).leads()))
+    shown = opened(browser, run, lead.target)
+    assert lead.origin is not None
+    assert (f"call {lead.origin.call}", f"/runs/{run.pk}#ev-{lead.origin.call}") in links(shown)
+    for words in ("embedded planner", "its call", "goes with it, −"):
+        assert words in text_of(element(shown, ".proposal__open"))
+    part = browser.get(f"/runs/{run.pk}/review?part=open&at={ref_of(lead.target)}", headers=HTMX)
+    assert text_of(part) == text_of(element(shown, ".proposal__open"))
 
 
-def test_below_the_target_a_commit_is_possible_and_says_so(browser: Client, run: Run) -> None:
+def test_only_what_was_opened_is_remembered_as_opened(browser: Client, run: Run) -> None:
+    first = leads(run)[0]
+    page(browser, run)
+    assert opened_targets(run) == frozenset()
+    opened(browser, run, first)
+    assert opened_targets(run) == {first}
+
+
+def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser: Client, run: Run) -> None:
+    assert "Nothing is approved yet" in page_words(browser, run)
     post(browser, run, approve=ref_of(leads(run)[0]))
     shown = page(browser, run)
+    stats = review_of(run).approved_stats
+    bar = text_of(element(shown, "#bar"))
+    assert f"−{stats.tokens_before - stats.tokens_after:,} approved" in bar
+    assert "Last look at 1…" in bar
     assert f"/runs/{run.pk}/commit" in addresses(shown)
-    assert f"{review_of(run).tokens_to_go:,} tokens short of the target" in text_of(shown)
-    assert "you can commit all the same" in text_of(shown)
-    post(browser, run, approve_all="1")
-    assert "The target is met" in page_words(browser, run)
+    assert ", met" not in bar
+    post(browser, run, **everything(run))
+    assert ", met" in text_of(element(page(browser, run), "#bar"))
 
 
-def test_pages_contain_whole_turns_and_link_to_the_next(
+def test_there_is_no_button_for_everything_but_a_way_to_the_last_look(browser: Client, run: Run) -> None:
+    shown = page(browser, run)
+    assert not {"approve_all", "reject_all"} & {
+        str(button.attributes.get("name")) for button in elements(shown, "button")
+    }
+    assert ("Approve everything undecided…", f"/runs/{run.pk}/commit?undecided=1") in links(shown)
+
+
+def test_the_rest_of_a_group_is_loaded_in_parts(
     browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outline, "WINDOW", 4)
+    monkeypatch.setattr(review_pages, "ROWS", 4)
     run = planned(known_root, many_turns(), compression_ratio=0.05)
-    expected = [target.entry_id for target in leads(run)]
+    expected = {target.entry_id for target in leads(run)}
     found: list[str] = []
-    query = ""
-    for _ in range(20):
-        shown = page(browser, run, query)
-        found += shown_entries(shown)
-        later = dict(links(shown)).get("Later proposals")
-        if later is None:
-            break
-        part = browser.get(f"/runs/{run.pk}/review{later}&part=window", headers=HTMX)
-        assert shown_entries(part)
-        assert not elements(part, "h1")
-        query = later
-    assert found == sorted(expected, key=lambda entry_id: int(entry_id[1:]))
+    part = page(browser, run, "?by=tool&open=none")
+    assert shown_entries(part) == []
+    for key in group_keys(part):
+        part = browser.get(f"/runs/{run.pk}/review?by=tool&part=group&group={key}", headers=HTMX)
+        while True:
+            assert not elements(part, "h1")
+            found += shown_entries(part)
+            later = [str(one.attributes["hx-get"]) for one in elements(part, ".group__more a")]
+            if not later:
+                break
+            part = browser.get(f"/runs/{run.pk}/review{later[0]}", headers=HTMX)
+    assert sorted(found) == sorted(expected)
     assert len(found) > 8
-    assert "Earlier proposals" in dict(links(page(browser, run, query)))
-    query, _, anchor = addresses(element(page(browser, run), "#turns"))[-1].partition("#")
-    assert anchor in ids(page(browser, run, query))
+    last = max(leads(run))
+    assert last.entry_id in shown_entries(opened(browser, run, last))
 
 
 def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
@@ -395,7 +430,7 @@ def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
     page(browser, run)
     with CaptureQueriesContext(connection) as queries:
         page(browser, run)
-    assert len(queries) <= 7
+    assert len(queries) <= 9
 
 
 def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> None:
@@ -410,7 +445,7 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
     ]
     run = planned(known_root, chain(user(evil), *worked, user("x"), assistant(text("y"))))
     post(browser, run, approve=ref_of(leads(run)[0]))
-    for shown in (page(browser, run), browser.get(f"/runs/{run.pk}/stays?from=0&to=99")):
+    for shown in (opened(browser, run, leads(run)[0]), browser.get(f"/runs/{run.pk}/stays?from=0&to=99")):
         assert_inert(shown)
         assert "<script>alert(1)</script>\"'{{ 7|add:7 }}" in text_of(shown)
 
@@ -463,7 +498,7 @@ def test_a_run_that_ended_without_a_proposal_offers_no_review(
     shown = page(browser, run)
     assert words in text_of(shown)
     assert "proposed nothing" in text_of(shown)
-    assert not elements(shown, "form")
+    assert not elements(shown, "main form")
     review = f"/runs/{run.pk}/review"
     for address in ("/runs/", f"/runs/{run.pk}"):
         response = browser.get(address)
@@ -601,82 +636,20 @@ def test_a_call_is_shown_as_one_writes_it(text_: str, words: tuple[str, str]) ->
     assert call_words(text_, "c1") == words
 
 
-# ---- the keys --------------------------------------------------------------------------------------------
-
-
-def test_the_keys_press_the_buttons_and_move_to_the_next_undecided_proposal(tmp_path: Path) -> None:
-    executable = find_chromium()
-    assert executable is not None, MISSING
-    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
-    with start_server(tmp_path) as server, sync_playwright() as playwright:
-        session_of = server.session("Mend the parser.")
-        run_of = server.post(f"{session_of}/compact", f"{session_of}/compact", planner="embedded")
-        server.wait_for(lambda: "Review the proposals" in server.text(run_of))
-        chromium = playwright.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-gpu"]
-        )
-        page_of = chromium.new_page(viewport={"width": 1280, "height": 800})
-        faults: list[str] = []
-        page_of.on("pageerror", lambda fault: faults.append(str(fault)))
-        page_of.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        page_of.context.add_cookies(
-            [{"name": one.name, "value": one.value or "", "url": server.base} for one in server.cookies]
-        )
-        page_of.goto(f"{server.base}{run_of}/review")
-        current = page_of.locator(".proposal.is-current")
-
-        page_of.keyboard.press("j")
-        first = current.get_attribute("id")
-        expect(current).to_be_focused()
-        page_of.keyboard.press("a")
-        expect(page_of.locator(f"#{first}.is-approved")).to_be_visible()
-        expect(page_of.locator("#message")).to_contain_text("% approved.")
-        assert current.get_attribute("id") != first
-        second = current.get_attribute("id")
-        page_of.keyboard.press("Control+x")
-        page_of.keyboard.press("x")
-        expect(page_of.locator(f"#{second}.is-kept")).to_be_visible()
-        page_of.keyboard.press("u")
-        expect(page_of.locator(f"#{second}.is-open")).to_be_visible()
-        expect(page_of.locator(f"#{first}.is-approved")).to_be_visible()
-        page_of.keyboard.press("A")
-        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
-        page_of.keyboard.press("?")
-        expect(page_of.locator("#help")).to_be_visible()
-        page_of.keyboard.press("u")
-        page_of.keyboard.press("Escape")
-        expect(page_of.locator("#help")).to_be_hidden()
-        page_of.keyboard.press("k")
-        page_of.locator(".fold a").first.click()
-        expect(page_of.locator(".staying .staying__entry").first).to_be_visible()
-        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
-        # Decisions that are made faster than they are answered all arrive, each with its own object.
-        page_of.locator("button[name=undo]").click()
-        expect(page_of.locator(".proposal[data-open]").first).to_be_visible()
-        opened = page_of.locator(".proposal[data-open]").count()
-        page_of.keyboard.press("n")
-        for _ in range(opened):
-            page_of.keyboard.press("a")
-        expect(page_of.locator(".proposal[data-open]")).to_have_count(0)
-        assert not faults
-        chromium.close()
-
-
 def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, run: Run) -> None:
     mark = field(page(browser, run), "mark")
     Snapshot.objects.filter(run=run).update(mark="another")
-    answer = post(browser, run, approve_all="1", mark=mark)
+    answer = post(browser, run, **everything(run), mark=mark)
     assert answer.status_code == 409
     assert "planned again" in text_of(answer)
     assert not run.decisions.exists()
-    assert post(browser, run, approve_all="1", mark="another").status_code == 303
+    assert post(browser, run, **everything(run), mark="another").status_code == 303
 
 
 def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, known_root: Path) -> None:
     blocks = [text(f"part {number} of a long answer that nobody needs any more") for number in range(3_000)]
     run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
-    shown = page(browser, run)
-    assert len(shown.content) < 1_000_000
-    assert "more blocks are not shown here" in text_of(shown) or "more are not shown." in text_of(shown)
-    assert post(browser, run, approve_all="1").status_code == 303
+    for shown in (page(browser, run), opened(browser, run, leads(run)[0])):
+        assert len(shown.content) < 1_000_000
+    assert post(browser, run, **everything(run)).status_code == 303
     assert len(browser.get(f"/runs/{run.pk}/stays?from=0&to=9").content) < 1_000_000

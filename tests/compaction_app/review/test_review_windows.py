@@ -16,7 +16,16 @@ from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.targets import Target
 from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
-from tests.compaction_app.review.review_page import HTMX, extent, leads, page, post, shown_entries, version
+from tests.compaction_app.review.review_page import (
+    HTMX,
+    extent,
+    group_keys,
+    leads,
+    page,
+    post,
+    shown_entries,
+    version,
+)
 from tests.html import field, text_of, values
 from tests.server import start_server
 
@@ -52,7 +61,7 @@ def test_a_refused_decision_shows_the_current_state_and_can_then_be_made(
     post(browser, run, reject=ref_of(first))
     response = post(browser, run, True, **stale, approve=ref_of(first))
     assert shown_entries(response) == [first.entry_id]
-    assert "rejected, pinned" in text_of(response)
+    assert "rejected" in text_of(response)
     answer = post(browser, run, True, **{**stale, "seen": field(response, "seen")}, approve=ref_of(first))
     assert answer.status_code == 200
     assert review_of(run).items[first].standing is ReviewStatus.APPROVED
@@ -87,7 +96,7 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
 
 
 @pytest.mark.parametrize("in_place", [True, False])
-@pytest.mark.parametrize("button", ["approve_all", "reject_all", "approve_turn", "reject_turn"])
+@pytest.mark.parametrize("button", ["approve_picked", "reject_picked", "approve_group", "reject_group"])
 @pytest.mark.parametrize("meanwhile", ["approve", "reject"])
 def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
     browser: Client,
@@ -98,8 +107,10 @@ def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
     button: str,
     in_place: bool,
 ) -> None:
+    (group,) = group_keys(page(browser, run, "?by=turn"))
+    picked = {"pick": [ref_of(target) for target in leads(run)], "by": "turn"}
     post(browser, run, **{meanwhile: ref_of(first)})
-    answer = post(browser, run, in_place, **stale, **{button: "1"})
+    answer = post(browser, run, in_place, **stale, **picked, **{button: group})
     alike = button.startswith(meanwhile)
     assert (answer.status_code == 409) is not alike
     assert Decision.objects.count() == (2 if alike else 1)

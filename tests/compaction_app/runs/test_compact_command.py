@@ -32,7 +32,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
-from tests.browser.scenarios import decide as decide_there
+from tests.browser.scenarios import approve_everything
 from tests.browser.scenarios import start_run as start_there
 from tests.factories import session_bytes, working_session
 from tests.files import place
@@ -338,7 +338,7 @@ def test_a_browser_reviews_and_commits_what_a_command_left(server: Server) -> No
     shown = json.loads(out)
     page = f"/runs/{shown['run']}"
     assert "the target is met" in server.text(page)
-    decide_there(server, page, approve_all="1")
+    approve_everything(server, page)
     server.post(f"{page}/commit", f"{page}/commit")
     written = json.loads((server.root / "first.jsonl").read_bytes().splitlines()[-1])
     assert written["type"] == "context_compaction"

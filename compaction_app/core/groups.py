@@ -1,0 +1,156 @@
+"""PURE: the proposals of a review in groups, and what each group brings towards the target.
+
+Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the embedded
+planner's patterns have titles of their own. Groups keep their order while proposals are decided: a rejected proposal
+counts nothing in its group's tokens, but the group stays where it was.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from hashlib import blake2s
+from typing import Final
+
+from sessions_app.sessionlog.targets import Target
+
+from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, repeat_in, supersession_in
+from .references import references
+from .review_fold import ReviewItem, ReviewStatus
+
+KEY_BYTES: Final = 5
+SINGLES: Final = 8
+"""More reasons than this that were given once each are one group."""
+SUPERSEDED: Final = "Superseded by a later read or edit"
+_SUPERSEDED: Final = (
+    ("partly", "Partly superseded by a later read or edit"),
+    ("older", "Older than a later read or edit"),
+)
+REPEATED: Final = "The same output again"
+ONLY_HERE: Final = "Holds names found nowhere else"
+NO_REASON: Final = "Without a reason"
+OTHERS: Final = "Other reasons, each given once"
+_TITLES: Final = (
+    (r"an output that is empty", "Empty outputs"),
+    (r"a part of an output that has to stay with its call", "Parts of outputs that stay with their calls"),
+    (rf".*; {NOT_MENTIONED}", "Nothing later mentions it"),
+    (rf".*; {NO_NAMES}", "Holds no names"),
+    (rf"(?:a long|an) old output( of .+)?; {ELSEWHERE}", "Old outputs{}, names found elsewhere"),
+    (rf"an old call( of .+)?; {ELSEWHERE}", "Old calls{}, names found elsewhere"),
+    (rf"old reasoning; {ELSEWHERE}", "Old reasoning, names found elsewhere"),
+    (rf"an old message.*; {ELSEWHERE}", "Old messages, names found elsewhere"),
+)
+_PATTERNS: Final = tuple((re.compile(pattern, re.DOTALL), title) for pattern, title in _TITLES)
+_ONLY_HERE: Final = re.compile(rf".*; (\d+) of the (\d+) {ONLY_THERE}", re.DOTALL)
+_QUOTED: Final = re.compile(r"`[^`\n]*`|\"[^\"\n]*\"|“[^”\n]*”")
+_WORD: Final = re.compile(r"[^\s,;()]+")
+_NUMBER: Final = re.compile(r"\d+")
+
+
+class Grouping(StrEnum):
+    """What the proposals of a group have in common."""
+
+    REASON = "reason"
+    TOOL = "tool"
+    FILE = "file"
+    TURN = "turn"
+    CALL = "call"
+    """The call of the planner that proposed them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Proposals with something in common, the largest first."""
+
+    key: str
+    """Short, and the same as long as the title is."""
+    title: str
+    leads: Sequence[ReviewItem]
+
+    def with_status(self, *wanted: ReviewStatus) -> list[ReviewItem]:
+        return [item for item in self.leads if item.standing in wanted]
+
+
+@dataclass(frozen=True, slots=True)
+class Stair:
+    """A group on the way to the target, in percent of the way's length: what is approved, and then what is not."""
+
+    start: float
+    approved: float
+    end: float
+    goal: float
+    """Where the target is."""
+
+
+def reason_title(reason: str) -> str:
+    """The pattern of a reason, as a title: its names, paths and numbers left out."""
+    reason = reason.strip()
+    if not reason:
+        return NO_REASON
+    if supersession_in(reason) is not None:
+        return next((title for start, title in _SUPERSEDED if reason.startswith(start)), SUPERSEDED)
+    if repeat_in(reason) is not None:
+        return REPEATED
+    if only_here(reason) is not None:
+        return ONLY_HERE
+    for pattern, title in _PATTERNS:
+        found = pattern.fullmatch(reason)
+        if found is not None:
+            return title.format(*(part or "" for part in found.groups()))
+    words = _QUOTED.sub("…", reason)
+    words = _WORD.sub(lambda found: "…" if references(found[0]) else found[0], words)
+    words = _NUMBER.sub("…", " ".join(words.split())).rstrip(".")
+    return words[:1].upper() + words[1:]
+
+
+def only_here(reason: str) -> tuple[int, int] | None:
+    """How many of how many names a reason says occur nowhere else; None if it says no such thing."""
+    found = _ONLY_HERE.fullmatch(reason.strip())
+    return (int(found[1]), int(found[2])) if found is not None else None
+
+
+def group_key(title: str) -> str:
+    return blake2s(title.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).hexdigest()
+
+
+def grouped(
+    leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str], size: Callable[[ReviewItem], int]
+) -> list[Group]:
+    """The groups of proposals with the same title: the largest group first, and in each the largest proposal."""
+    found: dict[str, list[ReviewItem]] = {}
+    for item in leads:
+        found.setdefault(title(item), []).append(item)
+    groups = [
+        Group(group_key(name), name, sorted(items, key=lambda item: (-size(item), item.position)))
+        for name, items in found.items()
+    ]
+    return sorted(groups, key=lambda group: (-sum(map(size, group.leads)), group.title))
+
+
+def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str]) -> Mapping[Target, str]:
+    """The title of each proposal's group by reason: if many reasons were given once each, those are one group."""
+    titles = {item.target: title(item) for item in leads}
+    counts: dict[str, int] = {}
+    for name in titles.values():
+        counts[name] = counts.get(name, 0) + 1
+    singles = {name for name, count in counts.items() if count == 1}
+    if len(singles) <= SINGLES:
+        return titles
+    return {target: OTHERS if name in singles else name for target, name in titles.items()}
+
+
+def stairs(sizes: Sequence[tuple[int, int]], goal: int) -> list[Stair]:
+    """For each group, given the tokens it deletes and how many of them are approved: its part of the way to a goal.
+
+    The way is as long as the goal, or as everything together if that is more.
+    """
+    length = max(1, goal, sum(tokens for tokens, _ in sizes))
+    found: list[Stair] = []
+    at = 0
+    for tokens, approved in sizes:
+        start, middle, end = (round(100 * place / length, 1) for place in (at, at + approved, at + tokens))
+        found.append(Stair(start, middle, end, round(100 * goal / length, 1)))
+        at += tokens
+    return found

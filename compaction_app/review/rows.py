@@ -1,0 +1,105 @@
+"""The one-line rows of a review, and the rows of their groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.core.groups import Stair
+from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+
+from .articles import OpenProposal
+
+SIGNED: Final = frozenset(
+    {ReviewStatus.UNDECIDED, ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
+)
+"""The statuses with which a proposal would go."""
+_MARKS: Final = {
+    ReviewStatus.UNDECIDED: ("open", "open", "undecided"),
+    ReviewStatus.APPROVED: ("approved", "ok", "approved"),
+    ReviewStatus.REJECTED: ("kept", "stet", "rejected"),
+    ReviewStatus.GOES_WITH_PAIR: ("pair", "pair", "with its pair"),
+    ReviewStatus.KEPT_WITH_PAIR: ("kept", "stet", "kept, pair stays"),
+    ReviewStatus.REFUSED: ("refused", "no", "refused"),
+    ReviewStatus.NARROWED: ("approved", "ok", "narrowed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The status of a proposal as it is drawn: a style, an icon, and words."""
+
+    style: str
+    icon: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalRow:
+    """One proposal in one line; folded open, with everything else."""
+
+    anchor: str
+    key: str
+    entry_id: str
+    tool: str
+    words: str
+    why: str
+    tokens: int
+    """What deciding it deletes, its pair included."""
+    signed: bool
+    """Whether that counts: of what is rejected, nothing does."""
+    mark: Mark
+    undecided: bool
+    acts: str
+    """The names of the buttons that decide it."""
+    opened: OpenProposal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRows:
+    """Some of a group's rows, and what is left after them."""
+
+    rows: Sequence[ProposalRow]
+    upto: int
+    """How many of the group's rows are shown with these."""
+    left: int
+    left_tokens: int
+    largest_left: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRow:
+    """A group in one line; open, with its rows."""
+
+    key: str
+    title: str
+    examples: str
+    count: int
+    tokens: int
+    """What is approved and undecided deletes; what is rejected counts nothing."""
+    percent: float
+    """Of the tokens that the target deletes."""
+    stair: Stair
+    approved: int
+    rejected: int
+    undecided: int
+    risky: bool
+    """Whether its proposals hold names that occur nowhere else."""
+    opened: GroupRows | None = None
+
+    @property
+    def decided(self) -> int:
+        return self.count - self.undecided
+
+
+def mark_of_item(item: ReviewItem, blocks: tuple[int, int], hooked: bool) -> Mark:
+    """How the status of a proposal is drawn; `blocks` are how many of its entry's blocks go, and how many there are."""
+    style, icon, words = _MARKS[item.standing]
+    if item.standing is ReviewStatus.APPROVED and item.added:
+        words = "added by you"
+    if item.standing is ReviewStatus.REJECTED and item.origin is None:
+        words = "pinned by a hook" if hooked else "kept by you"
+    if item.standing is ReviewStatus.NARROWED:
+        words = f"{blocks[0]} of {blocks[1]} blocks"
+    return Mark(style, icon, words)

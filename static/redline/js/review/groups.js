@@ -1,0 +1,96 @@
+/* Groups and proposals of the review: what they say of themselves, and how they are folded open and shut. */
+
+import { allSent, form, load } from "./requests.js";
+
+export const headers = () => Array.from(form.querySelectorAll(".group__row"));
+/* An element as the last response drew it; nothing if it is gone. */
+export const fresh = (element) => document.getElementById(element.id);
+
+export const rows = (within = form) => Array.from(within.querySelectorAll(".proposal"));
+export const stops = () => Array.from(form.querySelectorAll(".group__row, .proposal"));
+
+export const isHeader = (stop) => stop.matches(".group__row");
+export const groupOf = (stop) => stop.closest(".group");
+export const headerOf = (group) => group.querySelector(".group__row");
+export const linkOf = (stop) => stop.querySelector(".disclose, .proposal__what");
+export const isUndecided = (row) => row.hasAttribute("data-undecided");
+export const undecidedIn = (group) => (group.hasAttribute("data-sent") ? 0 : Number(headerOf(group).dataset.undecided));
+
+/* ---- groups ------------------------------------------------------------------------------------------- */
+
+export const isOpen = (group) => group.matches(".group--open");
+const body = (group) => group.querySelector(".group__body");
+
+const drawDisclosure = (group) =>
+  headerOf(group).querySelector(".disclose").setAttribute("aria-expanded", String(isOpen(group)));
+
+/* What waits to be decided is decided first: the response may draw the group again. */
+export const open = async (before) => {
+  await allSent();
+  const group = fresh(before);
+  if (!group || isOpen(group)) return;
+  await load(body(group), body(group).dataset.rows, "innerHTML");
+  group.classList.add("group--open");
+  drawDisclosure(group);
+};
+
+export const shut = (group) => {
+  body(group).replaceChildren();
+  group.classList.remove("group--open");
+  drawDisclosure(group);
+};
+
+/* Loads further rows of a group. Resolves to whether there were any. */
+export const loadMore = async (before) => {
+  await allSent();
+  const group = fresh(before);
+  const more = group && isOpen(group) && group.querySelector(".group__more");
+  if (!more) return false;
+  const link = more.querySelector("a");
+  await load(more, link.getAttribute("hx-get"), "outerHTML");
+  return true;
+};
+
+/* ---- proposals ---------------------------------------------------------------------------------------- */
+
+export const unfolded = (row) => row.querySelector(".proposal__open");
+
+export const unfold = async (before) => {
+  await allSent();
+  const row = fresh(before);
+  if (!row || unfolded(row)) return;
+  await load(row, `?part=open&at=${encodeURIComponent(row.dataset.key)}`, "beforeend");
+  linkOf(row).setAttribute("aria-expanded", "true");
+};
+
+export const fold = (row) => {
+  unfolded(row)?.remove();
+  linkOf(row).setAttribute("aria-expanded", "false");
+};
+
+/* Drawn again by a response, a header says whether its group is open. */
+document.addEventListener("htmx:oobAfterSwap", () => form.querySelectorAll(".group").forEach(drawDisclosure));
+
+/* ---- selected ----------------------------------------------------------------------------------------- */
+
+export const ticks = () => Array.from(form.querySelectorAll(".tick:checked"));
+
+export const countTicks = () => {
+  const all = ticks();
+  const undecided = all.filter((tick) => isUndecided(tick.closest(".proposal")));
+  const tokens = undecided.reduce((sum, tick) => sum + Number(tick.dataset.tokens), 0);
+  document.getElementById("picked").textContent = `${all.length.toLocaleString("en")} selected`;
+  document.getElementById("picked-tokens").textContent = tokens ? `−${tokens.toLocaleString("en")}` : "";
+};
+
+export const tick = (row, on) => {
+  row.querySelector(".tick").checked = on;
+  countTicks();
+};
+
+export const clearTicks = () => {
+  ticks().forEach((one) => {
+    one.checked = false;
+  });
+  countTicks();
+};

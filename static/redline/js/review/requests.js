@@ -1,0 +1,135 @@
+/* The requests of the review: decisions, sent one after the other, each on the page that the last response drew; and
+   parts of the page. A decision that gets no answer is kept and sent again. */
+
+export const form = document.getElementById("review");
+
+const RETRY_MS = 4000;
+const area = document.getElementById("groups");
+
+export class RequestFailed extends Error {
+  constructor(what, status) {
+    const why = {
+      0: "The server did not answer.",
+      403: "The server no longer knows this browser: open the address that `redline address` prints.",
+    };
+    super(`${what} ${why[status] || `The server answered with an error (${status}); see its log.`}`);
+  }
+}
+
+export const say = (words) => {
+  document.getElementById("message").textContent = words;
+};
+
+/* Resolves to the status of the response to an element's request, 0 if none came. */
+const responseStatus = (element, make) =>
+  new Promise((settle) => {
+    const done = (event) => {
+      if (event.detail.requestConfig.elt !== element) return;
+      document.removeEventListener("htmx:afterRequest", done);
+      settle(event.detail.xhr.status);
+    };
+    document.addEventListener("htmx:afterRequest", done);
+    make();
+  });
+
+/* htmx rejects a request without a response; its status says so as well. */
+const request = (element, verb, address, options) =>
+  responseStatus(element, () => window.htmx.ajax(verb, address, { source: element, ...options }).catch(() => {}));
+
+/* The response to a refused decision draws what has changed, or says what is wrong. */
+const isRefused = (status) => status === 409 || status === 422;
+
+document.addEventListener("htmx:beforeSwap", (event) => {
+  if (event.detail.requestConfig.verb !== "post" || !isRefused(event.detail.xhr.status)) return;
+  event.detail.shouldSwap = true;
+  event.detail.isError = false;
+});
+
+/* ---- banners ------------------------------------------------------------------------------------------ */
+
+const banner = (words, name) => {
+  const made = document.getElementById(name).content.cloneNode(true);
+  made.querySelector("span").textContent = words;
+  document.getElementById("fault").replaceChildren(made);
+};
+
+/* Bugs of this page end here too: an error that is thrown on would stop all later keys. */
+export const fail = (fault) => {
+  if (!(fault instanceof RequestFailed)) console.error(fault);
+  banner(fault.message, "unsent");
+};
+
+const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
+
+/* Resolves after a while, or when the user wants to try now. */
+const nextTry = () =>
+  new Promise((settle) => {
+    const kept = `${counted(queue.length, "decision")} ${queue.length === 1 ? "is" : "are"} kept in this tab`;
+    banner(`Redline does not answer. ${kept} and sent when it is back.`, "unanswered");
+    const timer = window.setTimeout(settle, RETRY_MS);
+    document.querySelector("#fault button").addEventListener("click", () => {
+      window.clearTimeout(timer);
+      settle();
+    });
+  });
+
+/* ---- decisions ---------------------------------------------------------------------------------------- */
+
+/* Decisions that wait for a response. `values` gives what is posted when its turn comes, or nothing if it can no
+   longer be made; `done` is called when it was. */
+const queue = [];
+let sending = null;
+let settled = () => {};
+
+export const onSettled = (act) => {
+  settled = act;
+};
+
+const send = async () => {
+  try {
+    while (queue.length) {
+      const { values, done } = queue[0];
+      const posted = values();
+      if (!posted) say("One of these was already decided with another one.");
+      const status = posted ? await request(area, "POST", form.action, { swap: "none", values: posted }) : 200;
+      if (status === 0) {
+        await nextTry();
+        continue;
+      }
+      if (isRefused(status)) break;
+      if (status !== 200) throw new RequestFailed("This decision may not have been saved.", status);
+      queue.shift();
+      if (posted && done) done();
+    }
+  } catch (fault) {
+    fail(fault);
+  } finally {
+    const behind = queue.length - 1;
+    queue.length = 0;
+    sending = null;
+    settled();
+    if (behind > 0) say(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
+  }
+};
+
+export const decision = (values, done) => {
+  queue.push({ values, done });
+  sending = sending || Promise.resolve().then(send);
+};
+
+export const allSent = async () => {
+  while (sending) await sending;
+};
+
+/* The browser asks before the page is left with decisions that are not sent. */
+window.addEventListener("beforeunload", (event) => {
+  if (queue.length) event.preventDefault();
+});
+
+/* ---- parts of the page -------------------------------------------------------------------------------- */
+
+/* Loads a part of the page into an element. */
+export const load = async (element, address, swap) => {
+  const status = await request(element, "GET", address, { target: element, swap });
+  if (status !== 200) throw new RequestFailed("This part of the review could not be loaded.", status);
+};

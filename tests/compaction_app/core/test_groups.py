@@ -1,0 +1,138 @@
+"""Promises of the groups of a review: alike reasons are one group, the largest group is first, sums do not overlap."""
+
+from __future__ import annotations
+
+import pytest
+
+from compaction_app.core.groups import (
+    NO_REASON,
+    ONLY_HERE,
+    OTHERS,
+    REPEATED,
+    SINGLES,
+    SUPERSEDED,
+    Stair,
+    group_key,
+    grouped,
+    only_here,
+    reason_title,
+    reason_titles,
+    stairs,
+)
+from compaction_app.core.loop import Origin
+from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from sessions_app.sessionlog.targets import Target
+
+
+def item(
+    position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED
+) -> ReviewItem:
+    origin = Origin(call=1, tool="context_delete", reason=reason, by_repair=False)
+    return ReviewItem(Target(f"e{position}"), position, tokens, status, "planner", origin)
+
+
+@pytest.mark.parametrize(
+    ("reason", "title"),
+    [
+        ("superseded by the edit of src/a b.ts in 0000", SUPERSEDED),
+        ("superseded by the read of x in 1", SUPERSEDED),
+        (
+            "partly superseded by the edit of a.ts in 0001: 73 of 367 lines still stand later",
+            "Partly superseded by a later read or edit",
+        ),
+        (
+            "older than the write of a.ts in 0001: none of its lines stands later",
+            "Older than a later read or edit",
+        ),
+        ("a repeat of the output in 0002", REPEATED),
+        ("an old output of read; 27 of the 51 names in it occur only there", ONLY_HERE),
+        ("old reasoning; 1 of the 2 names in it occur only there", ONLY_HERE),
+        ("an old output of bash; nothing later mentions a name in it", "Nothing later mentions it"),
+        ("old reasoning; it holds no names that later work could need", "Holds no names"),
+        (
+            "a long old output of bash; every name in it occurs elsewhere too",
+            "Old outputs of bash, names found elsewhere",
+        ),
+        ("an old output; every name in it occurs elsewhere too", "Old outputs, names found elsewhere"),
+        (
+            "an old call of edit; every name in it occurs elsewhere too",
+            "Old calls of edit, names found elsewhere",
+        ),
+        ("  ", NO_REASON),
+        ("", NO_REASON),
+    ],
+)
+def test_the_wordings_of_the_embedded_planner_have_titles(reason: str, title: str) -> None:
+    assert reason_title(reason) == title
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Read of src/app.ts, read again in 00000123.", "read of lib/other_name.py, read again in 00000999"),
+        ("The build failed 3 times", "The build failed 12 times."),
+        ("Contents of `a` are stale", "Contents of `some b` are stale"),
+        ('Says "no" to it', 'Says "yes, indeed" to it'),
+    ],
+)
+def test_reasons_that_differ_in_names_and_numbers_are_one_group(one: str, other: str) -> None:
+    assert reason_title(one) == reason_title(other)
+
+
+def test_reasons_that_differ_in_words_are_two_groups() -> None:
+    assert reason_title("An old listing of files") != reason_title("An old listing of tests")
+
+
+def test_how_many_names_occur_nowhere_else_is_read_from_a_reason() -> None:
+    assert only_here("an old call of bash; 3 of the 13 names in it occur only there") == (3, 13)
+    assert only_here("3 of the 13 names in it occur elsewhere") is None
+
+
+def test_the_largest_group_is_first_and_in_it_the_largest_proposal() -> None:
+    items = [item(0, 5, "a"), item(1, 2, "b"), item(2, 9, "b"), item(3, 3, "a"), item(4, 3, "a")]
+    groups = grouped(items, lambda one: one.origin.reason if one.origin else "", lambda one: one.tokens)
+    assert [(group.title, [one.position for one in group.leads]) for group in groups] == [
+        ("a", [0, 3, 4]),
+        ("b", [2, 1]),
+    ]
+    items[0] = item(0, 4, "a")
+    groups = grouped(items, lambda one: one.origin.reason if one.origin else "", lambda one: one.tokens)
+    assert [group.title for group in groups] == ["b", "a"]
+
+
+def test_groups_of_the_same_size_are_in_the_order_of_their_titles() -> None:
+    groups = grouped(
+        [item(0, 5, "b"), item(1, 5, "a")], lambda one: f"{one.position}", lambda one: one.tokens
+    )
+    assert [group.title for group in groups] == ["0", "1"]
+
+
+def test_a_group_counts_by_status() -> None:
+    items = [item(0, 1), item(1, 1, status=ReviewStatus.REJECTED)]
+    (group,) = grouped(items, lambda one: one.source, lambda one: one.tokens)
+    assert [one.position for one in group.with_status(ReviewStatus.REJECTED)] == [1]
+    assert group.key == group_key("planner")
+
+
+def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title() -> None:
+    keys = {group_key(f"title {number} \ud800") for number in range(1_000)}
+    assert len(keys) == 1_000
+    assert all(len(key) == 10 and key.isalnum() for key in keys)
+
+
+@pytest.mark.parametrize("singles", [SINGLES, SINGLES + 1])
+def test_many_reasons_that_were_given_once_each_are_one_group(singles: int) -> None:
+    items = [item(n, 1, f"reason {'x' * n}") for n in range(singles)]
+    items += [item(100 + n, 1, "often") for n in range(2)]
+    titles = reason_titles(items, lambda one: one.origin.reason if one.origin else "")
+    assert list(titles.values()).count("often") == 2
+    assert (OTHERS in titles.values()) is (singles > SINGLES)
+
+
+def test_a_stair_begins_where_the_one_above_ended() -> None:
+    assert stairs([(30, 10), (20, 20)], 100) == [Stair(0, 10, 30, 100), Stair(30, 50, 50, 100)]
+
+
+def test_stairs_that_go_past_the_goal_are_drawn_up_to_their_end() -> None:
+    assert stairs([(150, 0), (50, 0)], 100) == [Stair(0, 0, 75, 50), Stair(75, 75, 100, 50)]
+    assert stairs([(0, 0)], 0) == [Stair(0, 0, 0, 0)]
