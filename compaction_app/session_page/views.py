@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
@@ -29,7 +29,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 from .forms import PlaceForm, ReaderForm
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
-from .session_presenter import relatives_of, row_compactions, view_session
+from .session_presenter import SessionView, relatives_of, row_compactions, view_session
 from .text_form import OTHER, RECORDED, form_of, keep_form
 from .whole_text import whole_picture, whole_text
 
@@ -70,7 +70,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
             at=entry or request.GET.get("at", ""),
             as_recorded=form == RECORDED,
         )
-        activity = activity_of(found, found.agent.state(found.real_path()), timezone.now())
+        around = {} if wants_fragment(request) else _around(found, shown, leaf, form)
     except BadInput as fault:
         if fault.code == "unknown_entry":
             raise Http404(fault.message) from fault
@@ -81,39 +81,43 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     context = {
         "session": found,
         "shown": shown,
-        "rail": shown.rail,
-        "leaf": leaf,
         "selected": entry,
-        "activity": activity,
         "form": form,
         "other_form": OTHER[form],
-        "tabs": [
-            (
-                name,
-                words,
-                shown.counts[name],
-                _address(found, name, leaf, shown.here if shown.earlier else ""),
-            )
-            for name, words in TABS.items()
-        ],
-        "begin": _address(found, view, leaf),
-        "other_texts": f"{_address(found, view, leaf, shown.here if shown.earlier else '')}&{TEXTS}={OTHER[form]}",
-        # What follows these in a path is an entry's id.
+        # What follows this in a path is an entry's id.
         "at": _address(found, view, leaf) + "&at=",
-        "all_at": _address(found, "all", leaf) + "&at=",
-        "branch": _address(found, view) + "&leaf=",
-        "place": place_of(found, shown.state, shown.seen_before + 1),
-        "readers": readers_of(found.agent),
-        "is_old": found.is_old,
-        "relatives": relatives_of(found),
         "row_compactions": row_compactions(found) if view == "removed" else [],
-        "is_headless": not found.has_header,
-        "here": "sessions",
+        **around,
     }
     response = render(request, part, context)
     if request.GET.get(TEXTS) in OTHER:
         keep_form(response, form)
     return response
+
+
+def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
+    """What a page has around its entries. Raises BadInput and SystemFailure."""
+    begin = _address(found, shown.view, leaf)
+    here = shown.here if shown.earlier else ""
+    return {
+        "rail": shown.rail,
+        "leaf": leaf,
+        "activity": activity_of(found, found.agent.state(found.real_path()), timezone.now()),
+        "tabs": [
+            (name, words, shown.counts[name], _address(found, name, leaf, here))
+            for name, words in TABS.items()
+        ],
+        "begin": begin,
+        "other_texts": f"{_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
+        "all_at": _address(found, "all", leaf) + "&at=",
+        "branch": _address(found, shown.view) + "&leaf=",
+        "place": place_of(found, shown.state, shown.seen_before + 1),
+        "readers": readers_of(found.agent),
+        "is_old": found.is_old,
+        "relatives": relatives_of(found),
+        "is_headless": not found.has_header,
+        "here": "sessions",
+    }
 
 
 @require_safe
