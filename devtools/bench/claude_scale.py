@@ -84,7 +84,7 @@ def _messages_of(message: Mapping[str, Any], reply_id: str) -> Iterator[tuple[st
                     "usage": {
                         "input_tokens": 3,
                         "output_tokens": 40 + place,
-                        "cache_read_input_tokens": 50_000,
+                        "cache_read_input_tokens": message["usage"]["totalTokens"],
                     },
                     "content": [_block(block)],
                 },

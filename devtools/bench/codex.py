@@ -86,7 +86,7 @@ def _lines_of(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
         for block in blocks:
             yield from _lines_of_block(block, role)
     if role == "assistant":
-        usage = {"total_tokens": 1_000}
+        usage = {"total_tokens": message["usage"]["totalTokens"]}
         yield "token_usage_record", {"usage": usage, "thread_token_usage": usage}
 
 

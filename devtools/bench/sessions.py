@@ -20,6 +20,8 @@ from sessions_app.sessionlog.session import ParserState
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader, real_path
 
+ANSWER: Final = 120
+"""Characters of an answer, about."""
 ENVELOPE: Final = 190
 """The average bytes of a generated line besides a result's text, with an adjustment for short lines."""
 WORDS: Final = (
@@ -136,6 +138,7 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
     }
     parent: str | None = None
     open_call = ""
+    characters = 0
     for number in range(entries):
         entry_id = f"{number + 1:08x}"
         if number % 40 == 0:
@@ -150,6 +153,7 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
                 else int(2 * (entry_bytes - ENVELOPE) * chance.uniform(0.7, 1.3))
             )
             text = _text(chance.choice(pool), size, chance)
+            characters += len(text)
             message = {
                 "role": "toolResult",
                 "toolCallId": open_call,
@@ -160,7 +164,8 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
             open_call = ""
         else:
             open_call = f"call_{number}"
-            message = _assistant(number, open_call, chance)
+            characters += ANSWER
+            message = _assistant(number, open_call, chance, characters // 4)
         yield {
             "type": "message",
             "id": entry_id,
@@ -171,7 +176,7 @@ def generate(*, entries: int, entry_bytes: int, seed: int, long_line: int = 0) -
         parent = entry_id
 
 
-def _assistant(number: int, call_id: str, chance: random.Random) -> dict[str, Any]:
+def _assistant(number: int, call_id: str, chance: random.Random, tokens: int) -> dict[str, Any]:
     path = f"src/{chance.choice(WORDS)}/{chance.choice(WORDS)}_{number % 400}.py"
     return {
         "role": "assistant",
@@ -184,9 +189,9 @@ def _assistant(number: int, call_id: str, chance: random.Random) -> dict[str, An
         "usage": {
             "input": 10,
             "output": 50,
-            "cacheRead": number,
+            "cacheRead": tokens,
             "cacheWrite": 0,
-            "totalTokens": 60 + number,
+            "totalTokens": 60 + tokens,
         },
         "stopReason": "toolUse",
     }
