@@ -186,7 +186,8 @@ class Run(models.Model):
     def context_size(self) -> ContextSize:
         """The size of the context that it was planned on."""
         if self.context is None:
-            return ContextSize(self.plan_stats.tokens_before, Basis.ABOUT)
+            tokens = self.plan_stats.tokens_before
+            return ContextSize(tokens, Basis.ABOUT, estimate=tokens)
         return msgspec.convert(self.context, ContextSize)
 
     @property

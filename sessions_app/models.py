@@ -193,7 +193,9 @@ class Session(models.Model):
         """The size of its context; None while it is unknown."""
         if self.context_tokens is None:
             return None
-        return ContextSize(self.context_tokens, Basis(self.context_basis), self.context_ratio)
+        return ContextSize(
+            self.context_tokens, Basis(self.context_basis), self.context_ratio, self.context_estimate
+        )
 
     @property
     def inherited_measure(self) -> InheritedMeasure | None:

@@ -8,6 +8,7 @@ from typing import Final
 
 from compaction_app.core.effects import KindSum, sums_by_kind, sums_by_tool
 from compaction_app.core.token_map import KINDS
+from sessions_app.sessionlog.measure import apportion
 
 from .units import ReviewAccount, ReviewUnit
 
@@ -176,7 +177,7 @@ def undecided_look(account: ReviewAccount) -> LastLook:
 def _rows(account: ReviewAccount, sums: Sequence[KindSum], names: Mapping[str, str]) -> list[AmountRow]:
     """The rows in the measure of the context, which they add up to; `names` are those of kinds."""
     size = account.before
-    struck = size.shares([one.struck for one in sums])
+    struck = apportion(account.struck, [one.struck for one in sums])
     stays = size.shares([one.stays for one in sums])
     rows = [
         AmountRow(one.name if names else "", names.get(one.name, one.name), gone, left)

@@ -13,7 +13,7 @@ from typing import Final
 from zlib import crc32
 
 from compaction_app.core.approvals import Approval, approvals
-from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens
+from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens, removed_estimate
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
@@ -23,7 +23,7 @@ from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import decisions_in_force, reviewed
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.measure import ContextSize, apportion
 from sessions_app.sessionlog.targets import Target
 
 from .unit_words import UNKNOWN, UnitLine, reason_group, unit_lines
@@ -111,8 +111,7 @@ class ReviewAccount:
     @property
     def after(self) -> ContextSize:
         """The size of the context without what is approved."""
-        stats = self.review.approved_stats
-        return self.before.without(stats.tokens_before - stats.tokens_after)
+        return self.before.without(removed_estimate(self.transcript, self.review.goes))
 
     @property
     def struck(self) -> int:
@@ -161,7 +160,9 @@ def account_of(run: Run) -> ReviewAccount:
     )
     size = run.context_size
     estimates = {item.target: _estimate(transcript, review, item, parts) for item in leads}
-    tokens = _in_one_measure(size, leads, {target: whole for target, (whole, _) in estimates.items()})
+    tokens = _in_one_measure(
+        size, transcript, review, {target: whole for target, (whole, _) in estimates.items()}
+    )
     units = []
     for item in leads:
         together = [item.target, *review.followers.get(item.target, ())]
@@ -198,14 +199,21 @@ def _estimate(
 
 
 def _in_one_measure(
-    size: ContextSize, leads: Iterable[ReviewItem], estimates: Mapping[Target, int]
+    size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
 ) -> dict[Target, int]:
     """Estimates in the measure of the context. Those of one status add up: approved ones to the approved plan."""
+    approved, planned = (
+        size.tokens - size.without(removed_estimate(transcript, goes)).tokens
+        for goes in (review.goes, review.would_go)
+    )
+    totals = {True: approved, False: planned - approved}
     by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
-    for item in leads:
-        is_open = item.standing is ReviewStatus.UNDECIDED
-        by_status[None if item.standing in _KEEPS else is_open].append(item.target)
+    for item in review.leads():
+        is_approved = item.standing is not ReviewStatus.UNDECIDED
+        by_status[None if item.standing in _KEEPS else is_approved].append(item.target)
     found: dict[Target, int] = {}
-    for targets in by_status.values():
-        found |= zip(targets, size.shares([estimates[target] for target in targets]), strict=True)
+    for status, targets in by_status.items():
+        parts = [estimates[target] for target in targets]
+        total = size.of(sum(parts)) if status is None else totals[status]
+        found |= zip(targets, apportion(total, parts), strict=True)
     return found

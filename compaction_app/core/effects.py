@@ -20,7 +20,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sessions_app.sessionlog.entries import Block
+from sessions_app.sessionlog.entries import Block, tokens_of
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .review_fold import Review
@@ -88,6 +88,21 @@ def unit_tokens(parts: Iterable[PlanPart]) -> Counter[Target]:
 def removable_tokens(transcript: Transcript, targets: Collection[Target]) -> int:
     """The tokens of these objects, each counted once: what a rejected unit would have removed."""
     return sum(cell.tokens for cell in _cells(transcript, targets))
+
+
+def removed_estimate(transcript: Transcript, plan: Collection[Target]) -> int:
+    """What a plan takes from the estimate of the context: what remains of an entry is estimated as a whole.
+
+    The agent's statistics add the estimates of single blocks, each rounded up.
+    """
+    blocks = blocks_by_entry(plan)
+    entries = (entry for entry in map(transcript.entry, blocks) if entry is not None)
+    return sum(entry.tokens - _remaining(entry, blocks[entry.entry_id]) for entry in entries)
+
+
+def _remaining(entry: TranscriptEntry, struck: Collection[int] | None) -> int:
+    left = [block.units for block in entry.blocks if struck is not None and block.index not in struck]
+    return tokens_of(sum(left)) if left else 0
 
 
 def sums_by_kind(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:

@@ -190,7 +190,7 @@ def view_session(
 def _contents(state: BranchState) -> tuple[list[Share], int]:
     """The kinds of content in the measure of the context, and what is in none of them."""
     size, shares = state.size, state.token_map.shares
-    tokens, rest = size.contents(state.context.estimate, [share.tokens for share in shares])
+    tokens, rest = size.contents([share.tokens for share in shares])
     found = [
         Share(share.kind, share.name, part, percent(part, size.tokens))
         for share, part in zip(shares, tokens, strict=True)

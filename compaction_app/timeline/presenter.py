@@ -118,7 +118,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
     state = branch_state(session, leaf_id)
     found = timeline_of(state.branch, state.reading.reader)
     written = {row.entry_id: row for row in session.compactions.select_related("run").filter(created="")}
-    sizes = [state.size.of_past(estimate, found.sizes[-1]) for estimate in found.sizes]
+    sizes = [state.size.at(estimate) for estimate in found.sizes]
     largest = max((*sizes, 1))
     is_in_database = session.agent.database(session.path) is not None
     places = {entry.id: place for place, entry in enumerate(state.branch)}
@@ -129,7 +129,7 @@ def view_timeline(session: Session, leaf_id: str, at: str) -> TimelineView:
             point,
             written,
             places[point.last.id] / max(1, len(state.branch) - 1) * WIDTH,
-            (state.size.of_past(point.tokens_before, found.sizes[-1]), sizes[places[point.last.id]]),
+            (state.size.at(point.tokens_before), sizes[places[point.last.id]]),
             at,
         )
         for number, point in enumerate(found.points, 1)

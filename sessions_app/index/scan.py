@@ -78,7 +78,7 @@ class Scan:
         )
         self._tree_damage: list[Any] = kept["tree_damage"] if kept else []
         self._tree_damaged: int = kept["tree_damaged"] if kept else 0
-        self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else Tally()
+        self._tally = msgspec.convert(kept["tally"], Tally | None) if kept else self._first_tally()
         self._conversation = msgspec.convert(kept["conversation"], SentConversation | None) if kept else None
         """What the agent would send, without the entries in `_carried`; None before the first."""
         self._asked: list[Any] | None = kept.get("asked")
@@ -244,8 +244,12 @@ class Scan:
         session.context_tokens = session.overflow = None
         session.tokens_after_first = session.context_estimate = 0
         session.context_ratio = 1.0
-        self._tally, self._conversation = Tally(), None
+        self._tally, self._conversation = self._first_tally(), None
         self._tree_damage, self._tree_damaged = [], 0
+
+    def _first_tally(self) -> Tally | None:
+        """The totals before the first entry; None if only the whole branch shows what an inherited measure is of."""
+        return Tally() if self.session.inherited is None else None
 
     def _recount(self) -> None:
         """Compute the totals of the leaf's branch from all entries of the session."""

@@ -68,6 +68,8 @@ class ContextSize(msgspec.Struct, frozen=True):
     tokens: int
     basis: Basis
     ratio: float = 1.0
+    estimate: int = 0
+    """What the agents estimate of it."""
 
     def __str__(self) -> str:
         """Such as `about 178,000 tokens` or `177,657 tokens, reported`."""
@@ -88,28 +90,27 @@ class ContextSize(msgspec.Struct, frozen=True):
         """A part of the context in this measure, to a whole token."""
         return round(self.ratio * estimate)
 
-    def of_past(self, then: int, now: int) -> int:
-        """The size of the context when its estimate was `then`; `now` is that of this size."""
-        return max(0, self.tokens + self.of(then) - self.of(now))
+    def at(self, estimate: int) -> int:
+        """The tokens of this context when its estimate was another."""
+        return max(0, self.tokens + self.of(estimate) - self.of(self.estimate))
 
-    def without(self, estimate: int) -> ContextSize:
-        """The size when a part is gone: never larger."""
-        if not estimate:
+    def without(self, part: int) -> ContextSize:
+        """The size when a part with this estimate is gone: never larger."""
+        if not part:
             return self
-        return msgspec.structs.replace(
-            self, tokens=max(0, self.tokens - self.of(estimate)), basis=Basis.ABOUT
-        )
+        left = self.estimate - part
+        return ContextSize(self.at(left), Basis.ABOUT, self.ratio, left)
 
     def shares(self, estimates: Sequence[int]) -> list[int]:
         """Parts in this measure that together are exactly the whole of them."""
         return apportion(self.of(sum(estimates)), estimates)
 
-    def contents(self, estimate: int, weights: Sequence[int]) -> tuple[list[int], int]:
-        """What parts with these weights have of the context, whose estimate this is, and what is in none of them.
+    def contents(self, weights: Sequence[int]) -> tuple[list[int], int]:
+        """What parts with these weights have of the context, and what is in none of them: together they are its size.
 
-        The provider also counts what is not in the session: instructions and tools. All together is exactly the size.
+        The provider also counts what is not in the session: instructions and tools.
         """
-        inside = min(self.tokens, self.of(estimate))
+        inside = min(self.tokens, self.of(self.estimate))
         if abs(self.tokens - inside) <= 1 and any(weights):
             inside = self.tokens
         return apportion(inside, weights), self.tokens - inside
@@ -140,11 +141,11 @@ class Measure(msgspec.Struct, frozen=True):
         if report is None or self.is_of_another_context:
             is_exact = sample is not None and sample.estimate == estimate and not is_compacted
             basis = Basis.COUNTED if is_exact else Basis.ABOUT
-            return ContextSize(round(by_count * estimate), basis, by_count)
+            return ContextSize(round(by_count * estimate), basis, by_count, estimate)
         ratio = report.ratio if report.ratio <= MOST else by_count
-        tokens = max(0, report.tokens + round(ratio * (estimate - report.estimate)))
+        tokens = max(0, report.tokens + round(ratio * estimate) - round(ratio * report.estimate))
         is_current = estimate == report.estimate and not is_compacted
-        return ContextSize(tokens, Basis.REPORTED if is_current else Basis.ABOUT, ratio)
+        return ContextSize(tokens, Basis.REPORTED if is_current else Basis.ABOUT, ratio, estimate)
 
 
 NOTHING_MEASURED: Final = Measure()

@@ -83,7 +83,9 @@ def context_size(size: ContextSize, short: bool = False) -> SafeString:
     """The size of a context: about 178,000 tokens; 177,657 tokens, reported; or ≈ 178,000, if it has to be short."""
     sign = "≈\u202f" if size.is_rounded else ""
     shown = f"{sign}{size.shown:,}" if short else str(size)
-    return format_html('<span class="tabular" title="{}">{}</span>', _BASIS[size.basis], shown)
+    return format_html(
+        '<data class="tabular" value="{}" title="{}">{}</data>', size.tokens, _BASIS[size.basis], shown
+    )
 
 
 @register.simple_block_tag
