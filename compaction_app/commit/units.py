@@ -5,28 +5,28 @@ The last look, the result and the exports are made of it, so their numbers are t
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
-from zlib import crc32
 
 from compaction_app.core.approvals import Approval, approvals
 from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens, removed_estimate
+from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
+from compaction_app.planning.snapshots import mark_of
+from compaction_app.review.lines import UNKNOWN, ProposalLine, lines_of
+from compaction_app.review.outline import Outline
 from compaction_app.review.target_ref import anchor, ref_of
+from compaction_app.review.titles import GroupTitles
 from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import decisions_in_force, reviewed
-from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.measure import ContextSize, apportion
 from sessions_app.sessionlog.targets import Target
-
-from .unit_words import UNKNOWN, UnitLine, reason_group, unit_lines
 
 _KEEPS: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
 
@@ -36,9 +36,11 @@ class ReviewUnit:
     """What is decided at once: a leading item of the review. Tokens are in the measure of the session's context."""
 
     item: ReviewItem
-    line: UnitLine
+    line: ProposalLine
     title: str
     """The reason without what is particular about it: that of its group."""
+    why: str
+    """What is particular about it in its group."""
     turn: int
     tokens: int
     """What deciding it removes, with what goes along; of a rejected one, what it would have removed."""
@@ -52,9 +54,14 @@ class ReviewUnit:
         return self.item.target
 
     @property
+    def because(self) -> str:
+        """Why it is proposed, in short: what is particular about it, or else its group."""
+        return self.title if self.why in ("", f"turn {self.turn}") else self.why
+
+    @property
     def key(self) -> str:
         """Identifies its group in addresses."""
-        return f"{crc32(self.title.encode('utf-8', 'surrogatepass')):08x}"
+        return group_key(self.title)
 
     @property
     def is_undecided(self) -> bool:
@@ -147,13 +154,14 @@ def account_of(run: Run) -> ReviewAccount:
     transcript = reviewer.transcript
     parts = _by_leader(plan_parts(transcript, review))
     leads = list(review.leads())
-    lines: Mapping[Target, UnitLine] = {}
+    lines: Mapping[Target, ProposalLine] = {}
     is_unread = False
     try:
-        lines = unit_lines(run, transcript, leads)
+        lines = lines_of(run, mark_of(run), transcript, leads)
     except RedlineError:
         is_unread = True
-    turns = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+    outline = Outline(transcript, review)
+    titles = GroupTitles(outline, lines)
     approved, opened = (
         approvals((made.step, made.at) for made in decisions_in_force(run)),
         opened_targets(run),
@@ -170,8 +178,9 @@ def account_of(run: Run) -> ReviewAccount:
             ReviewUnit(
                 item=item,
                 line=lines.get(item.target, UNKNOWN),
-                title=reason_group(item),
-                turn=bisect_right(turns, item.position),
+                title=titles.reason(item),
+                why=titles.why(item, Grouping.REASON),
+                turn=outline.turn_number(item.position),
                 tokens=tokens[item.target],
                 pair_tokens=size.of(estimates[item.target][1]),
                 approval=next((approved[one] for one in together if one in approved), None),

@@ -22,7 +22,7 @@ from compaction_app.planning.snapshots import known_torn_line, mark_of
 from compaction_app.runs.openings import record_opened
 from compaction_app.runs.review_conflicts import DECIDED_ELSEWHERE
 from compaction_app.runs.reviews import decide as record_decision
-from compaction_app.runs.reviews import undo
+from compaction_app.runs.reviews import require_same_plan, undo
 from compaction_app.runs.unseen_proposals import mark_seen
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.sqlite import left_out_if_busy
@@ -148,7 +148,7 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     found, form, chosen = known_run(run), DecisionForm(request.POST), filter_of(request.POST)
     try:
         require_valid(form, NOT_DECIDED)
-        _require_same_plan(found, form.cleaned_data["mark"])
+        require_same_plan(found, form.cleaned_data["mark"])
         latest, seen = ReviewDesk(found, chosen), form.cleaned_data["seen"]
         decision = form.decision(latest)
         # Computed before the decision: mostly the page shows the version that is still cached.
@@ -235,15 +235,6 @@ def stays(request: HttpRequest, run: int) -> HttpResponse:
     }
     part = "review/stays.html#rows" if wants_fragment(request) else "review/stays.html"
     return render(request, part, context)
-
-
-def _require_same_plan(run: Run, mark: str) -> None:
-    """Raise Conflict `planned_anew` if the form's page was made on another preparation of the run."""
-    if mark not in ("", mark_of(run)):
-        raise Conflict(
-            "planned_anew",
-            f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
-        )
 
 
 def _decide(run: Run, decision: DecisionRequest, seen: int) -> Step | None:
