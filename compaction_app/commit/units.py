@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from compaction_app.core.approvals import Approval, approvals
-from compaction_app.core.effects import PlanPart, plan_parts, removable_tokens, removed_estimate
+from compaction_app.core.effects import PlanPart, plan_parts, removed_estimate
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
@@ -203,7 +203,7 @@ def _estimate(
     """The estimate of what a unit removes, and of what of that merely goes along."""
     own = parts.get(item.target, ())
     if not own and item.standing in _KEEPS:
-        return removable_tokens(transcript, {item.target, *review.followers.get(item.target, ())}), 0
+        return removed_estimate(transcript, {item.target, *review.followers.get(item.target, ())}), 0
     return sum(part.cell.tokens for part in own), sum(part.cell.tokens for part in own if not part.is_own)
 
 
