@@ -21,6 +21,12 @@ def entry_address(session: str, entry_id: str) -> str:
     return f"{session}?entry={quote(entry_id, safe='')}"
 
 
+def place_address(session: str, entry_id: str, typed: str) -> str:
+    """The address of an entry in which a search found something; the search goes on from there."""
+    address = entry_address(session, entry_id)
+    return f"{address}{'&' if '?' in address else '?'}{urlencode({'q': typed})}"
+
+
 def text_address(session: str, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it, below the address of its session.
 

@@ -15,11 +15,13 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, branch_state, leaf_below
+from compaction_app.display.links import place_address
 from compaction_app.lookups import known_session
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
+from sessions_app.search.session_search import SessionSearch, search_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.templatetags.formatting import escape_text
 from sessions_app.web.error_handlers import status_of
@@ -60,6 +62,9 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     view = view if view in VIEWS else "sees"
     leaf = request.GET.get("leaf", "")
     form = form_of(request, TEXTS)
+    within = _search(request, found, entry)
+    if within is not None and within.entries and not entry:
+        return redirect(place_address(found.get_absolute_url(), within.next, within.typed))
     try:
         if entry and not leaf:
             leaf = leaf_below(found, entry)
@@ -82,6 +87,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "session": found,
         "shown": shown,
         "selected": entry,
+        "within": within,
         "form": form,
         "other_form": OTHER[form],
         # What follows this in a path is an entry's id.
@@ -143,6 +149,12 @@ def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
     if request.accepts("text/html") or named is None:
         return redirect(address)
     return JsonResponse({**asdict(named), "address": address})
+
+
+def _search(request: HttpRequest, found: Session, entry: str) -> SessionSearch | None:
+    """The search within the session, seen from an entry; None if nothing was typed."""
+    typed = request.GET.get("q", "")
+    return search_session(found, typed, entry) if typed.strip() and not wants_fragment(request) else None
 
 
 def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:

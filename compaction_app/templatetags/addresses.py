@@ -24,6 +24,12 @@ def lost_address(session: Session, entry_id: str) -> str:
 
 
 @register.simple_tag
+def place_address(session: Session, entry_id: str, typed: str) -> str:
+    """The address of an entry in which a search found something."""
+    return links.place_address(session.get_absolute_url(), entry_id, typed)
+
+
+@register.simple_tag
 def text_address(session: Session, entry_id: str, block: int | None = None, **more: str) -> str:
     """The address of the whole text of an entry, or of one block of it."""
     return links.text_address(session.get_absolute_url(), entry_id, block, **more)

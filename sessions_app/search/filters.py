@@ -100,6 +100,14 @@ class SearchFilters:
         """The limits that are set, `since` first."""
         return [moment for moment in (self.since, self.until) if moment is not None]
 
+    def accepts(self, kind: int, state: int, tool: str) -> bool:
+        """Whether a passage is within the filters that do not depend on its session."""
+        return (
+            (not self.kinds or kind in self.kinds)
+            and (not self.states or state in self.states)
+            and (not self.tools or tool in self.tools)
+        )
+
     def in_project(self, cwd: str) -> bool:
         """Whether a project is one of those that were named, by its path or the end of its path."""
         return any(cwd == name or cwd.endswith(f"/{name.strip('/')}") for name in self.projects)

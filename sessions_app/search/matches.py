@@ -89,6 +89,11 @@ class Matches:
             for session, kinds in by_kind.items()
         }
 
+    def entries(self, groups: Iterable[MatchGroup]) -> list[int]:
+        """The keys of the entries of groups, in ascending order."""
+        wanted = {group.key for group in groups}
+        return sorted({number >> KIND_BITS for number, key in self._found if key in wanted})
+
     def _compare(self, store: TextStore) -> None:
         """Keep only the passages whose texts have what the query wants; the most telling kinds are compared first."""
         first = sorted(self._found, key=lambda found: (found[0] & KIND_MASK, -found[0]))[:COMPARED]

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sessions_app.sessionlog.jsjson import well_formed
 
@@ -60,6 +60,13 @@ class SearchTerm:
         if CJK.match(words[-1][-1]):
             after = ""
         return re.compile(before + r"[\W_]+".join(map(re.escape, words)) + after, re.IGNORECASE)
+
+    @property
+    def marks(self) -> dict[str, Any]:
+        """The same for a script, whose patterns differ: the words, which consist of letters and digits only; whether
+        longer words count; and whether words end where letters and digits do."""
+        words = _WORD.findall(self.text)
+        return {"words": words, "prefix": self.is_prefix(words[-1]), "bounded": not CJK.search(self.text)}
 
     def is_prefix(self, last: str) -> bool:
         """Whether longer words count as the last one of the term."""

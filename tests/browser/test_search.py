@@ -81,3 +81,23 @@ def test_filters_narrow_without_loading_the_page(server: Server, browse: Callabl
     assert "in=said" in page.url
     page.get_by_label("What people said").uncheck()
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
+
+
+def test_places_in_a_session_are_reached_by_keys_and_marked(
+    server: Server, browse: Callable[..., Watched]
+) -> None:
+    page = browse(server).open(server.session("hay.jsonl"))
+    page.keyboard.press("/")
+    expect(page.locator("#search-session")).to_be_focused()
+    page.keyboard.type("needle")
+    page.keyboard.press("Enter")
+    expect(page.locator(".within [role=status]")).to_have_text("1 of 2")
+    marked = "[...CSS.highlights.get('found')].map((range) => range.toString())"
+    assert page.evaluate(marked) == ["needle"]
+    first = page.url
+    page.keyboard.press("Escape")
+    page.keyboard.press("n")
+    expect(page.locator(".within [role=status]")).to_have_text("2 of 2")
+    page.keyboard.press("N")
+    expect(page.locator(".within [role=status]")).to_have_text("1 of 2")
+    assert page.url == first

@@ -180,3 +180,51 @@ def test_odd_addresses_are_answered(browser: Client, sessions: list[Session], qu
 def test_every_page_has_the_field(browser: Client, sessions: list[Session]) -> None:
     for address in ("/", "/search", sessions[0].get_absolute_url(), "/settings"):
         assert len(elements(browser.get(address), "input[data-search=all]")) == 1
+
+
+# ---- within a session --------------------------------------------------------------------------------------
+
+
+def within(browser: Client, address: str) -> Any:
+    return browser.get(address).context["within"]
+
+
+def test_a_search_within_a_session_goes_to_its_first_place(browser: Client, sessions: list[Session]) -> None:
+    address = sessions[0].get_absolute_url()
+    ids = list(sessions[0].entries.order_by("offset").values_list("entry_id", flat=True))
+    answer = browser.get(address, {"q": "needle -nothing"})
+    assert (answer.status_code, answer["Location"]) == (303, f"{address}/entries/{ids[0]}?q=needle+-nothing")
+    places = [within(browser, f"{address}/entries/{entry}?q=needle") for entry in ids]
+    assert [(one.position, one.entries) for one in places] == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [one.next for one in places] == [*ids[1:], ids[0]]
+    assert [one.previous for one in places] == [ids[-1], *ids[:-1]]
+
+
+def test_a_place_between_two_finds_has_both(browser: Client, known_root: Path) -> None:
+    session = add(known_root, "a.jsonl", user("needle"), user("hay"), user("needle again"))
+    first, hay, last = session.entries.order_by("offset").values_list("entry_id", flat=True)
+    found = within(browser, f"{session.get_absolute_url()}/entries/{hay}?q=needle")
+    assert (found.position, found.entries, found.previous, found.next) == (0, 2, first, last)
+
+
+def test_a_search_within_a_session_that_finds_nothing_says_so(
+    browser: Client, sessions: list[Session]
+) -> None:
+    answer = browser.get(sessions[1].get_absolute_url(), {"q": "needle in:user"})
+    assert answer.status_code == 200
+    assert "not found" in text_of(answer)
+
+
+def test_a_session_that_is_not_searchable_yet_says_so(browser: Client, known_root: Path) -> None:
+    (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("needle"))))
+    index_roots()
+    address = Session.objects.get().get_absolute_url()
+    assert "being read" in text_of(browser.get(address, {"q": "needle"}))
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_hostile_searches_within_a_session_are_inert(
+    browser: Client, sessions: list[Session], hostile: str
+) -> None:
+    typed = hostile.encode("utf-8", "replace").decode()
+    assert_inert(browser.get(f"{sessions[0].get_absolute_url()}", {"q": f"absent {typed}"}))
