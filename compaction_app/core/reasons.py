@@ -65,3 +65,8 @@ def repeat_in(reason: str) -> str | None:
 def is_about_names(reason: str) -> bool:
     """Whether a reason says where the names in a text occur."""
     return reason.endswith((NOT_MENTIONED, ELSEWHERE, ONLY_THERE))
+
+
+def is_checkable(reason: str) -> bool:
+    """Whether a reason can be checked without lines of a file."""
+    return repeat_in(reason) is not None or is_about_names(reason)

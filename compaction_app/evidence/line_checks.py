@@ -19,7 +19,7 @@ from compaction_app.core.standing_lines import FileHistory, Standing, StandingLa
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import WHOLE, Object
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
+from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed
 from sessions_app.sessionlog.targets import Target
 
@@ -31,13 +31,13 @@ _standing: OrderedDict[tuple[int, str, int], Mapping[int, StandingLater]] = Orde
 _lock = threading.Lock()
 
 
-def line_checks(run: Run, reviewed: Reviewed) -> Mapping[Target, Standing]:
+def line_checks(run: Run, mark: str, reviewed: Reviewed) -> Mapping[Target, Standing]:
     """How many lines of a proposal stand later in calls on the same file that stay, for those that have lines.
 
-    Raises what `open_snapshot_texts` raises.
+    `mark` is that of the run's preparation. Raises what `open_snapshot_texts` raises.
     """
     reviewer, review = reviewed.reviewer, reviewed.review
-    standing = standing_later(run, reviewed)
+    standing = standing_later(run, mark, reviewed)
     found: dict[Target, Standing] = {}
     for item in review.leads():
         call = call_of(reviewer.transcript, item.target)
@@ -53,14 +53,14 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
     return superseded.words(standing) if superseded is not None and standing is not None else reason
 
 
-def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
+def standing_later(run: Run, mark: str, reviewed: Reviewed) -> Mapping[int, StandingLater]:
     """The same by the order of tool calls, with the last later call that stays."""
-    key = run.pk, mark_of(run), reviewed.version
+    key = run.pk, mark, reviewed.version
     with _lock:
         if key in _standing:
             _standing.move_to_end(key)
             return _standing[key]
-    found = file_history(run).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+    found = file_history(run, mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
     with _lock:
         _standing[key] = found
         while len(_standing) > CACHED:
@@ -68,9 +68,9 @@ def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
     return found
 
 
-def file_history(run: Run) -> FileHistory:
+def file_history(run: Run, mark: str) -> FileHistory:
     """The calls on files of a run's transcript. Raises what `open_snapshot_texts` raises."""
-    key = run.pk, mark_of(run)
+    key = run.pk, mark
     with _lock:
         if key in _histories:
             _histories.move_to_end(key)

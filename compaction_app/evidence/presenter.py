@@ -22,7 +22,7 @@ from compaction_app.core.transcript_entries import WHOLE, Object, TranscriptEntr
 from compaction_app.display.authors import author_of
 from compaction_app.display.links import entry_address
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
+from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
@@ -31,7 +31,7 @@ from .line_checks import call_of, checked_reason, file_history, standing_later, 
 
 AROUND: Final = 2
 """Lines that are shown around a line that does not stand."""
-LINES_SHOWN: Final = 60
+LINES_SHOWN: Final = 24
 ALONE_SHOWN: Final = 12
 """Lines that are shown if nothing stands beside them."""
 ALL_LINES: Final = 4_000
@@ -136,6 +136,7 @@ class EvidenceMaker:
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._mark = mark_of(run)
         self._reviewed = reviewed(run)
         self._session = run.session.get_absolute_url()
 
@@ -169,8 +170,8 @@ class EvidenceMaker:
             later = [found] if self._stays(found) else []
             return self._compared(transcript, Object(item.position), later, found if later else None, most)
         call = call_of(transcript, item.target)
-        history = file_history(self._run)
-        standing = standing_later(self._run, self._reviewed)
+        history = file_history(self._run, self._mark)
+        standing = standing_later(self._run, self._mark, self._reviewed)
         if call is None or call.order not in standing:
             return None
         best = history.best(call.order, self._stays)

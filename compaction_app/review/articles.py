@@ -8,13 +8,16 @@ from typing import Final
 from urllib.parse import quote
 
 from compaction_app.core.errors import Refusal
+from compaction_app.core.reasons import is_checkable
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
+from compaction_app.core.standing_lines import Standing
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.authors import author_of
 from compaction_app.display.entry_items import BLOCKS
 from compaction_app.display.links import entry_address, text_address
 from compaction_app.display.shown_text import clamp
 from compaction_app.display.tool_call_text import call_words
+from compaction_app.evidence.line_checks import checked_reason
 from compaction_app.models import Proposal, Run
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
 from sessions_app.sessionlog.protection import Protection
@@ -119,6 +122,8 @@ class OpenProposal:
     parts: Sequence[Part]
     actions: Sequence[Action]
     reason: str
+    is_checkable: bool
+    """Whether something can be shown beside its reason: see `evidence`."""
     source: str
     call: int
     pairs: Sequence[Named]
@@ -165,8 +170,10 @@ class ArticleMaker:
         review: Review,
         texts: Mapping[str, Texts],
         hooked: Callable[[], Mapping[Target, str]],
+        standing: Mapping[Target, Standing],
     ) -> None:
-        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words."""
+        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `standing` has
+        the proposals with lines to compare."""
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
@@ -176,6 +183,7 @@ class ArticleMaker:
         self._session = session.get_absolute_url()
         self._planner = run.planner
         self._hooked = hooked
+        self._standing = standing
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
     def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
@@ -185,7 +193,8 @@ class ArticleMaker:
         if item.standing is ReviewStatus.KEPT_WITH_PAIR and item.refusal is not None:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
-        proposed = item.origin is not None and not item.added
+        reason = item.origin.reason if item.origin is not None and not item.added else ""
+        still = self._standing.get(item.target)
         return OpenProposal(
             anchor=anchor(item.position, item.target),
             key=ref_of(item.target),
@@ -195,7 +204,8 @@ class ArticleMaker:
             who=self._author(entry, item.target),
             parts=list(self._parts(item, entry)) if entry is not None else [],
             actions=[Action(name, words, _KEYS.get(name, "")) for name, words in actions_of(item)],
-            reason=as_sentence(self._short(item.origin.reason)) if proposed and item.origin else "",
+            reason=as_sentence(self._short(checked_reason(reason, still))),
+            is_checkable=still is not None or is_checkable(reason),
             source=self._source(item),
             call=item.origin.call if item.origin is not None else 0,
             pairs=pairs[:PAIRS_SHOWN],

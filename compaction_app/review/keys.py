@@ -21,6 +21,7 @@ KEYS: Final = (
     ("g c", "to the last look before the commit"),
     ("g s", "to the session"),
     ("g t", "to the tree"),
+    ("g p", "select by a pattern or by meaning"),
     ("esc", "clear the selection, then the filter"),
 )
 BUTTONS: Final = (

@@ -19,13 +19,15 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import ONLY_HERE, Group, group_key, grouped, stairs
 from compaction_app.core.patterns import Pattern
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.standing_lines import Standing
 from compaction_app.core.stats import percent
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.evidence.line_checks import line_checks
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_texts, snapshot_of
-from compaction_app.runs.reviews import reviewed
+from compaction_app.runs.reviews import Reviewed, reviewed
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.targets import Target
@@ -144,6 +146,12 @@ class ReviewDesk:
     def summary(self) -> Summary:
         ratio = self.transcript.parameters.compression_ratio
         return summary_of(self.review, self.leads, ratio, self.prepared.window)
+
+    @cached_property
+    def standing(self) -> Mapping[Target, Standing]:
+        """How many lines of a proposal still stand in what stays, for those that have lines to compare."""
+        found = Reviewed(self.reviewer, self.review, self.version, self.last)
+        return line_checks(self.run, self.mark, found)
 
     # ---- groups -----------------------------------------------------------------------------------------
 
@@ -339,6 +347,7 @@ class ReviewDesk:
             tool=line.tool,
             words=line.words or item.target.entry_id,
             why=self.titles.why(item, self.chosen.by),
+            still=self.standing.get(item.target),
             tokens=tokens,
             signed=signed,
             mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
@@ -369,7 +378,8 @@ class ReviewDesk:
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        return items.get(target), tuple(map(items.get, followers)), unanswered, self._planned.get(target)
+        planned, still = self._planned.get(target), self.standing.get(target)
+        return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still
 
     # ---- folded open ------------------------------------------------------------------------------------
 
@@ -408,7 +418,7 @@ class ReviewDesk:
         return self._pinned
 
     def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked)
+        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked, self.standing)
 
     def texts_of(self, items: Iterable[ReviewItem]) -> dict[str, Texts]:
         """The texts of proposals and of the calls that they answer, by entry."""

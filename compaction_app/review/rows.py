@@ -8,6 +8,7 @@ from typing import Final
 
 from compaction_app.core.groups import Stair
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.standing_lines import Standing
 
 from .articles import OpenProposal
 
@@ -45,6 +46,8 @@ class ProposalRow:
     tool: str
     words: str
     why: str
+    still: Standing | None
+    """How many of its lines stand later in what stays; None if it has no lines to compare."""
     tokens: int
     """What deciding it deletes, its pair included."""
     signed: bool

@@ -134,16 +134,16 @@ class SelectionScope:
 
 def scope_of_run(run: Run) -> SelectionScope:
     """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and what reading raises."""
-    found = reviewed(run)
+    found, mark = reviewed(run), mark_of(run)
     return SelectionScope(
         run.session,
         snapshot_of(run).prepared,
         found.reviewer.transcript,
         found.review,
         run.thinking_guard,
-        list(file_history(run).calls.values()),
+        list(file_history(run, mark).calls.values()),
         found.version,
-        mark_of(run),
+        mark,
     )
 
 

@@ -12,12 +12,13 @@ from compaction_app.core.decisions import Kind
 from compaction_app.core.reasons import is_about_names, repeat_in, supersession_in
 from compaction_app.evidence.line_checks import checked_reason, line_checks
 from compaction_app.models import Proposal, Run
+from compaction_app.planning.snapshots import mark_of
 from compaction_app.runs.reviews import decide, review_of, reviewed
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import HTMX, planned
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, text, user
-from tests.html import addresses, assert_inert, elements, text_of, texts
+from tests.html import addresses, assert_inert, element, elements, text_of, texts
 
 OLD = [f"def function_{number}() -> None:" for number in range(20)]
 NEW = [line if number % 4 else f"def renamed_{number}() -> None:" for number, line in enumerate(OLD)]
@@ -88,7 +89,7 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Clie
     assert "Every later call on this file goes too" in text_of(page)
     assert texts(page, ".evidence__found b") == ["None of its 20 lines"]
     decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
-    assert str(line_checks(run, reviewed(run))[target]) == "15 of 20"
+    assert str(line_checks(run, mark_of(run), reviewed(run))[target]) == "15 of 20"
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
@@ -127,7 +128,7 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
 
 def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
     target = proposed(run, "e7", "an old output of bash")
-    assert target not in line_checks(run, reviewed(run))
+    assert target not in line_checks(run, mark_of(run), reviewed(run))
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
 
 
@@ -157,7 +158,7 @@ def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) ->
 
 
 def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client, run: Run) -> None:
-    checks = line_checks(run, reviewed(run))
+    checks = line_checks(run, mark_of(run), reviewed(run))
     for item in review_of(run).leads():
         reason = item.origin.reason if item.origin is not None else ""
         if item.target in checks:
@@ -170,3 +171,44 @@ def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client,
 
 def test_a_reason_without_lines_is_shown_as_it_was_given() -> None:
     assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
+
+
+# --- on the review -------------------------------------------------------------------------------------------
+
+
+def review(browser: Client, run: Run, query: str = "") -> Any:
+    answer = browser.get(f"/runs/{run.pk}/review{query}")
+    assert answer.status_code == 200
+    return answer
+
+
+def test_a_row_of_the_review_says_how_many_lines_still_stand(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    page = review(browser, run, "?at=e3")
+    assert texts(page, ".proposal__still > span") == ["15 of 20 lines stand"]
+    assert element(page, ".still__part").attributes["width"] == "15"
+    assert texts(page, ".proposal__open q") == [
+        "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later."
+    ]
+
+
+def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(
+    browser: Client, run: Run
+) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    link = element(review(browser, run, "?at=e3"), ".proposal__open .evidence a")
+    assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"
+    proposed(run, "e7", "an old output of bash")
+    assert not elements(review(browser, run, "?at=e7"), ".proposal__open .evidence")
+
+
+def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser: Client, run: Run) -> None:
+    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    Proposal.objects.create(run=run, order=1, entry_id="e5", source="planner", call=1, tool="t", reason="old")
+    Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1)
+    run.refresh_from_db()
+    shown_rows = element(review(browser, run, "?at=e3"), 'input[name="rows"]').attributes["value"]
+    answer: Any = browser.post(
+        f"/runs/{run.pk}/decide", {"seen": 0, "reject": "e5", "rows": f"{shown_rows},p-4"}, headers=HTMX
+    )
+    assert "15 of 20 lines stand" in texts(answer, "#p-2 .proposal__still > span")
