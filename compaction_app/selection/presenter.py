@@ -17,7 +17,7 @@ from compaction_app.core.effects import plan_parts, removable_tokens, unit_token
 from compaction_app.core.errors import Refusal
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
-from compaction_app.core.scoring import units_of
+from compaction_app.core.scoring import Unit, units_of
 from compaction_app.core.selected_units import ReviewSelection, review_selection
 from compaction_app.core.selection import Criterion, SelectionKind, select
 from compaction_app.core.transcript import Transcript
@@ -44,6 +44,8 @@ ROWS: Final = 8
 REFUSED_SHOWN: Final = 3
 SUGGESTED: Final = 6
 PARTS_OF_PATH: Final = 2
+TURNS_KEPT: Final = 5
+"""The last turns, before which everything is offered."""
 _FATES: Final = {
     ReviewStatus.APPROVED: "ok",
     ReviewStatus.GOES_WITH_PAIR: "ok",
@@ -216,12 +218,23 @@ class SelectionMaker:
             *(_suggestion(SelectionKind.TOOL, tool, count) for tool, count in tools.most_common(SUGGESTED)),
             *([_suggestion(SelectionKind.THINKING, "", thinking)] if thinking else ()),
             _suggestion(SelectionKind.REPEATED, "", None),
+            *self._older(units),
             *(
                 _suggestion(SelectionKind.FILE, path, count - 1)
                 for path, count in reads.most_common(SUGGESTED)
                 if count > 1
             ),
         ]
+
+    def _older(self, units: Sequence[Unit]) -> list[SelectionSuggestion]:
+        """Everything before the last turns, if there are more."""
+        starts = [entry for entry in self._scope.transcript.entries if entry.role == Role.USER]
+        if len(starts) <= TURNS_KEPT:
+            return []
+        first = starts[-TURNS_KEPT]
+        older = sum(unit.position < first.position for unit in units)
+        criterion = Criterion(SelectionKind.OLDER, first.entry_id)
+        return [SelectionSuggestion(criterion, f"everything before the last {TURNS_KEPT} turns", older)]
 
     # ---- pieces -----------------------------------------------------------------------------------------
 

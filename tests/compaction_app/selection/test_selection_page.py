@@ -171,6 +171,18 @@ def test_the_page_offers_what_is_worth_selecting(browser: Client, run: Run) -> N
     ]
 
 
+def test_everything_before_the_last_turns_is_offered(browser: Client, known_root: Path) -> None:
+    turns = [
+        one for number in range(8) for one in (user(f"turn {number}"), assistant(text(f"answer {number}")))
+    ]
+    run = planned(known_root, chain(*turns), keep=0.9)
+    page = shown(browser, run, "")
+    offer = elements(page, '.selection__suggestions a[href*="by=older"]')
+    assert [" ".join(text_of(one).split()) for one in offer] == ["everything before the last 5 turns 6"]
+    older = shown(browser, run, str(offer[0].attributes["href"]).removeprefix("?"))
+    assert "3 more stay" in text_of(element(older, ".selection"))
+
+
 def test_in_place_only_the_preview_is_sent(browser: Client, run: Run) -> None:
     page = shown(browser, run, "by=tool&what=bash", **HTMX)
     assert texts(page, ".selection form button")
