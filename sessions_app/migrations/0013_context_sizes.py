@@ -3,6 +3,11 @@
 from django.db import migrations, models
 
 
+def forget_sizes(apps, schema_editor):
+    """The sizes were measured in another way: every session is indexed again, and has none until then."""
+    apps.get_model("sessions_app", "Session").objects.update(context_tokens=None, context_basis="")
+
+
 class Migration(migrations.Migration):
 
     dependencies = [
@@ -30,4 +35,5 @@ class Migration(migrations.Migration):
             name='inherited',
             field=models.JSONField(null=True),
         ),
+        migrations.RunPython(forget_sizes, migrations.RunPython.noop),
     ]
