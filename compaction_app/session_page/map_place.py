@@ -14,7 +14,7 @@ from compaction_app.display.tool_call_text import beginning_of, joined_in_short
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Block, Entry, Role
 from sessions_app.sessionlog.noise import without_images
-from sessions_app.templatetags.formatting import escape_line
+from sessions_app.templatetags.formatting import escape_line, in_measure
 
 WORDS: Final = 60
 """Characters of an entry's text in its name."""
@@ -59,7 +59,7 @@ def place_of(session: Session, state: BranchState, number: int) -> MapPlace | No
         number=number,
         total=len(seen),
         entry_id=entry.id,
-        name=f"{where}, {_name(session, state, entry)}, {tokens:,} tokens",
+        name=f"{where}, {_name(session, state, entry)}, about {in_measure(tokens, state.size)} tokens",
         top=top,
         height=height,
         previous_turn=begun if begun < number else _beginning(state, turn - 1, 1),

@@ -19,7 +19,7 @@ TALK = [
     result("c1", "x" * 4_000),
     assistant(text("Removed."), text("It is mended.")),
     user("<b>And</b>\x1b[2J the tests?"),
-    assistant(text("They pass.")),
+    assistant(text("They pass."), usage={"totalTokens": 1_037}),
     compaction(block("e4", 0), whole("e5")),
     user("Thanks."),
 ]
@@ -35,12 +35,12 @@ def test_each_entry_of_the_context_has_a_name_and_an_address(browser: Client, id
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["name"] for one in found] == [
-        "turn 1, user: Mend the parser., 4 tokens",
-        "turn 1, assistant: I look. read src/parse.py, 17 tokens",
-        "turn 1, read src/parse.py, 1,000 tokens",
-        "turn 1, assistant: It is mended., 4 tokens",
-        "turn 2, assistant: They pass., 3 tokens",
-        "turn 3, user: Thanks., 2 tokens",
+        "turn 1, user: Mend the parser., about 4 tokens",
+        "turn 1, assistant: I look. read src/parse.py, about 17 tokens",
+        "turn 1, read src/parse.py, about 1,000 tokens",
+        "turn 1, assistant: It is mended., about 4 tokens",
+        "turn 2, assistant: They pass., about 3 tokens",
+        "turn 3, user: Thanks., about 2 tokens",
     ]
     assert [parse_qs(urlsplit(one["address"]).query)["at"] for one in found] == [
         [name] for name in ("e1", "e2", "e3", "e4", "e6", "e8")
@@ -102,5 +102,6 @@ def test_what_is_no_place_is_refused(browser: Client, idle_root: Path) -> None:
 def test_a_name_is_inert(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*TALK[:6]))
     assert (
-        place(browser, address, number=5)["name"] == "turn 2, user: <b>And</b>\\x1b[2J the tests?, 7 tokens"
+        place(browser, address, number=5)["name"]
+        == "turn 2, user: <b>And</b>\\x1b[2J the tests?, about 7 tokens"
     )
