@@ -28,6 +28,7 @@ from websockets.typing import Origin
 from sessions_app.children import DIRECTORY, redline_command
 
 from .figures import Figure
+from .rendered import rendered_entries, time_rendering
 from .scale import LARGE_BYTES, LARGE_ENTRIES, MEGABYTE, environment_on, run_code, run_command
 from .sessions import generate, write_session
 
@@ -175,13 +176,16 @@ def pages() -> Iterator[Figure]:
         write_session(path, generate(entries=LARGE_ENTRIES, entry_bytes=mean, seed=2))
         reviewed = large / "reviewed.jsonl"
         write_session(reviewed, generate(entries=REVIEWED_ENTRIES, entry_bytes=REVIEWED_BYTES, seed=5))
-        for quiet in (path, reviewed):
+        rendered = large / "rendered.jsonl"
+        write_session(rendered, rendered_entries())
+        for quiet in (path, reviewed, rendered):
             os.utime(quiet, (time.time() - QUIET_SECONDS,) * 2)
         run_command(data, "index", str(many))
         with BenchServer(data, [many, large]) as server:
             yield from _while_indexing(server)
             yield from _list(server, data)
             yield from _session(server, data, path)
+            yield from time_rendering(server.browser, _address(server, "rendered"), median_of, ROUNDS)
             yield from _review(server, data)
             yield from _events(server)
             yield Figure("serving_memory", server.resident_mb, "MB", 350)
