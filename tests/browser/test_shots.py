@@ -30,6 +30,7 @@ from tests.browser.agent_sessions import (
     summarised_claude_session,
 )
 from tests.browser.chromium import Watched
+from tests.browser.rendered_session import rendered_session
 from tests.browser.scenarios import (
     LONG_STEPS,
     PausedWorker,
@@ -108,6 +109,7 @@ class Stage:
     def _sessions(self) -> None:
         real = self.server.session("real.jsonl")
         forked = self.at("forked")
+        rendered = self.at("rendered")
         self.real = real
         self.pages |= {
             "list": "/",
@@ -120,6 +122,10 @@ class Stage:
             "doctor": f"{self.at('damaged')}/doctor",
             "doctor-healthy": f"{forked}/doctor",
             "session-forked": f"{forked}?view=all",
+            "session-rendered": f"{rendered}?view=all",
+            "text-rendered": f"{rendered}/entries/e2/text?block=1",
+            "text-of-arguments": f"{rendered}/entries/e8/text?block=0",
+            "text-as-recorded": f"{rendered}/entries/e7/text?form=recorded",
             "timeline": f"{real}/timeline",
             "tree": f"{forked}/tree",
             "tree-selected": f"{forked}/tree?at=e4",
@@ -370,6 +376,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = base / "all" / "sessions"
     place(root / "real.jsonl", long_session())
     place(root / "forked.jsonl", forked_session())
+    place(root / "rendered.jsonl", rendered_session())
     for name in ("ended", "below", "queued", "live", "changed", "written", "gone", *MODEL_RUNS):
         place_titled(root, name)
     for name in ("interrupted", "running"):
