@@ -143,13 +143,14 @@ def replacement_by(
     replaced = _said(change.point.removed)
     if not replaced:
         return None
+    kept = (*change.kept, *(message for message in change.point.added if message is not summary))
     return Replacement(
         summary,
         change.point.before_id,
         change.before,
         replaced,
-        change.kept,
-        _entries_among(branch, replaced, change.kept),
+        kept,
+        _entries_among(branch, replaced, kept),
         change.after.estimate,
     )
 
@@ -169,8 +170,7 @@ def loss_of(
     users = [message for message in replacement.before.messages if message.role == Role.USER]
     summary = replacement.summary
     text = summary.text(texts[summary.source.id])
-    said = () if text == ENCRYPTED else (summary,)
-    still = Mentions(passages_of(said, texts, project)).of(subjects)
+    still = Mentions(passages_of((summary,), texts, project)).of(subjects)
     beside = Mentions(passages_of(replacement.kept, texts, project)).of(subjects)
     plan = _plan(replacement, before, texts, rules, restraints)
     return SummaryLoss(

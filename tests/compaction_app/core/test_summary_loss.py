@@ -158,6 +158,19 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
     assert [turn.number for turn in second.turns] == [2]
 
 
+def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path: Path) -> None:
+    talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
+    _, second = losses(write(tmp_path, *chain(*talk)), "pi")
+    assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
+
+
+def test_an_image_is_no_part_of_what_was_asked(tmp_path: Path) -> None:
+    asked = user('<image name="a.png">[image]</image>\nMend it.')
+    path = write(tmp_path, *chain(asked, assistant(text("done")), summary_compaction("s", None)))
+    (loss,) = losses(path, "pi")
+    assert [turn.words for turn in loss.turns] == ["Mend it."]
+
+
 def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path: Path) -> None:
     edited = context_edit("e4", {"content": [text("nothing")]})
     path = write(tmp_path, *chain(*TALK, edited, summary_compaction("so far", None)))
@@ -178,7 +191,10 @@ def test_an_entry_that_replaced_nothing_has_no_page(tmp_path: Path) -> None:
 
 def test_a_summary_that_the_reader_ignores_replaced_nothing(tmp_path: Path) -> None:
     path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e8")))
-    assert losses(path, "atomic-0.8") == []
+    loaded = load_session(path)
+    reader = reading_of(loaded.path, loaded.log.entries, loaded.log.state, "atomic-0.8").reader
+    assert summaries_on(loaded.tree.branch("e10"), reader) == []
+    assert replacement_by(loaded.tree, loaded.tree.branch("e10"), "e10", reader) is None
 
 
 def test_which_entries_are_summaries() -> None:
@@ -213,6 +229,25 @@ def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tm
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
     assert len(loss.still.messages) == 0
+
+
+def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path: Path) -> None:
+    talk = (*long_talk(), assistant(text("As in f0.py.")), summary_compaction("word " * 900, "e34"))
+    (loss,) = losses(write(tmp_path, *chain(*talk)), "pi")
+    assert loss.plan is not None
+    still, in_context = set(words(loss.plan.still)[0]), set(words(loss.plan.in_context)[0])
+    assert 0 < len(still) < len(loss.subjects.paths)
+    assert in_context - still == {"/p/f0.py"}
+
+
+def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path: Path) -> None:
+    rules = {"role": "system", "content": "x" * 3_000}
+    path = write(tmp_path, *chain(rules, *long_talk(), summary_compaction("word " * 900, "e35")))
+    (loss,) = losses(path, "pi")
+    assert loss.plan is not None
+    assert (
+        0.8 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
+    )
 
 
 def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path: Path) -> None:
@@ -296,6 +331,19 @@ def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
     assert counts(loss.still) == [1, 0, 0, 0]
     assert [one.role for one in loss.replacement.kept] == [Role.USER]
     assert [(turn.number, turn.words) for turn in loss.turns] == [(1, "Mend the parser.")]
+
+
+def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path: Path) -> None:
+    said, asked = "Summary.", ["Mend the parser.", "And readFile in a.rs?"]
+    turns = [*codex_turns(), rollouts.user(asked[1]), rollouts.answer("So it is.")]
+    rewritten = rollouts.user("And parse")
+    compacted = rollouts.compacted(*map(rollouts.user, asked), rewritten, rollouts.user(said), message=said)
+    path = Rollout(*turns, compacted, rollouts.user("Go on.")).save(tmp_path)
+    (loss,) = losses(path)
+    assert loss.text == said
+    assert (len(loss.replacement.replaced), loss.replacement.entries) == (9, 9)
+    assert len(loss.replacement.kept) == 3
+    assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [1, 1, 0, 0])
 
 
 def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
@@ -383,4 +431,6 @@ def test_the_figures_of_a_real_session() -> None:
     paths, names, errors, messages = counts(first.plan.still)
     assert (paths, errors, messages) == (10, 2, 11)
     assert names > 2 * len(first.still.names)
-    assert first.plan.tokens_after <= 1.01 * first.replacement.tokens_after
+    for loss in (first, second):
+        assert loss.plan is not None
+        assert 0.85 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01

@@ -190,7 +190,8 @@ def test_a_summary_that_no_boundary_precedes_is_no_change() -> None:
 
 
 def test_a_change_knows_what_was_kept_beside_what_it_added() -> None:
-    recorded = chain({"role": "system", "content": "rules"}, *TALK, summary_compaction("so far", "e5"))
+    rules = {"role": "system", "content": "rules"}
+    recorded = chain(rules, *TALK, summary_compaction("so far", "e5") | {"systemMessage": rules})
     change = change_at(branch_of(recorded), "e6", READERS["pi"])
     assert change is not None
     assert [message.entry.id for message in change.kept] == ["e5"]
