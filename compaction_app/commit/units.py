@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from compaction_app.core.approvals import Approval, approvals
-from compaction_app.core.effects import PlanPart, plan_parts, removed_estimate
+from compaction_app.core.effects import STAYING, PlanPart, in_measure, plan_parts, removed_estimate
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
@@ -25,10 +24,8 @@ from compaction_app.review.titles import GroupTitles
 from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import decisions_in_force, reviewed
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.measure import ContextSize, apportion
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
-
-_KEEPS: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,7 @@ class ReviewUnit:
 
     @property
     def is_kept(self) -> bool:
-        return self.item.standing in _KEEPS
+        return self.item.standing in STAYING
 
     @property
     def is_approved(self) -> bool:
@@ -168,9 +165,7 @@ def account_of(run: Run) -> ReviewAccount:
     )
     size = run.context_size
     estimates = {item.target: _estimate(transcript, review, item, parts) for item in leads}
-    tokens = _in_one_measure(
-        size, transcript, review, {target: whole for target, (whole, _) in estimates.items()}
-    )
+    tokens = in_measure(size, transcript, review, {target: whole for target, (whole, _) in estimates.items()})
     units = []
     for item in leads:
         together = [item.target, *review.followers.get(item.target, ())]
@@ -202,27 +197,6 @@ def _estimate(
 ) -> tuple[int, int]:
     """The estimate of what a unit removes, and of what of that merely goes along."""
     own = parts.get(item.target, ())
-    if not own and item.standing in _KEEPS:
+    if not own and item.standing in STAYING:
         return removed_estimate(transcript, {item.target, *review.followers.get(item.target, ())}), 0
     return sum(part.cell.tokens for part in own), sum(part.cell.tokens for part in own if not part.is_own)
-
-
-def _in_one_measure(
-    size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
-) -> dict[Target, int]:
-    """Estimates in the measure of the context. Those of one status add up: approved ones to the approved plan."""
-    approved, planned = (
-        size.tokens - size.without(removed_estimate(transcript, goes)).tokens
-        for goes in (review.goes, review.would_go)
-    )
-    totals = {True: approved, False: planned - approved}
-    by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
-    for item in review.leads():
-        is_approved = item.standing is not ReviewStatus.UNDECIDED
-        by_status[None if item.standing in _KEEPS else is_approved].append(item.target)
-    found: dict[Target, int] = {}
-    for status, targets in by_status.items():
-        parts = [estimates[target] for target in targets]
-        total = size.of(sum(parts)) if status is None else totals[status]
-        found |= zip(targets, apportion(total, parts), strict=True)
-    return found

@@ -18,15 +18,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.entries import Block, tokens_of
+from sessions_app.sessionlog.measure import ContextSize, apportion
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
-from .review_fold import Review
+from .review_fold import Review, ReviewStatus
 from .token_map import kind_of_piece, shares_of
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
+
+STAYING: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
+"""The statuses with which a unit removes nothing."""
 
 
 class Cell(NamedTuple):
@@ -83,6 +87,27 @@ def unit_tokens(parts: Iterable[PlanPart]) -> Counter[Target]:
     for part in parts:
         tokens[part.leader] += part.cell.tokens
     return tokens
+
+
+def in_measure(
+    size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
+) -> dict[Target, int]:
+    """Estimates in the measure of the context. Those of one status add up: approved ones to the approved plan."""
+    approved, planned = (
+        size.tokens - size.without(removed_estimate(transcript, goes)).tokens
+        for goes in (review.goes, review.would_go)
+    )
+    totals = {True: approved, False: planned - approved}
+    by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
+    for item in review.leads():
+        is_approved = item.standing is not ReviewStatus.UNDECIDED
+        by_status[None if item.standing in STAYING else is_approved].append(item.target)
+    found: dict[Target, int] = {}
+    for status, targets in by_status.items():
+        parts = [estimates.get(target, 0) for target in targets]
+        total = size.of(sum(parts)) if status is None else totals[status]
+        found |= zip(targets, apportion(total, parts), strict=True)
+    return found
 
 
 def removable_tokens(transcript: Transcript, targets: Collection[Target]) -> int:

@@ -20,6 +20,7 @@ from compaction_app.display.tool_call_text import call_words
 from compaction_app.evidence.line_checks import checked_reason
 from compaction_app.models import Proposal, Run
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
+from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
@@ -182,6 +183,7 @@ class ArticleMaker:
         # Made once: resolving an address is far slower than composing a text.
         self._session = session.get_absolute_url()
         self._planner = run.planner
+        self._context = run.context_size
         self._hooked = hooked
         self._standing = standing
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
@@ -336,7 +338,7 @@ class ArticleMaker:
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
-                after = f"goes with it, −{tokens_of(entry, target):,}"
+                after = f"goes with it, −{significant(self._context.of(tokens_of(entry, target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
 
     def _kept_by(self, refusal: Refusal) -> Named | None:

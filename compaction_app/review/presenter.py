@@ -8,13 +8,14 @@ Nothing is decided here. Texts are read once for the lines, and again for what i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from compaction_app.core.effects import PlanPart, plan_parts, unit_tokens
+from compaction_app.core.effects import in_measure, plan_parts, unit_tokens
 from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import ONLY_HERE, Group, group_key, grouped, stairs
 from compaction_app.core.patterns import Pattern
@@ -30,6 +31,7 @@ from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_t
 from compaction_app.runs.reviews import Reviewed, reviewed
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
@@ -39,7 +41,7 @@ from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline, Stay, tokens_of
 from .review_text import fold_words, step_text
 from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
-from .summary import ACCEPTED, KEPT, Summary, summary_of
+from .summary import ACCEPTED, KEPT, PlanTokens, Summary, summary_of
 from .target_ref import anchor, ref_of
 from .titles import GroupTitles
 
@@ -116,16 +118,14 @@ class ReviewDesk:
     # ---- numbers ----------------------------------------------------------------------------------------
 
     @cached_property
-    def _parts(self) -> Sequence[PlanPart]:
-        return plan_parts(self.transcript, self.review)
+    def context(self) -> ContextSize:
+        """The size of the context that was planned, in whose measure all numbers are."""
+        return self.run.context_size
 
     @cached_property
     def _planned(self) -> Mapping[Target, int]:
-        return unit_tokens(self._parts)
-
-    @cached_property
-    def _approved(self) -> Mapping[Target, int]:
-        return unit_tokens(part for part in self._parts if part.is_approved)
+        estimates = unit_tokens(plan_parts(self.transcript, self.review))
+        return in_measure(self.context, self.transcript, self.review, estimates)
 
     def size(self, item: ReviewItem) -> int:
         """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
@@ -134,18 +134,20 @@ class ReviewDesk:
     def full_effect(self, item: ReviewItem) -> int:
         """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
         pair = self.reviewer.goes_with(item.target)
-        return item.tokens + sum(tokens_of(entry, one) for entry, one in self._entries(pair))
+        return self.context.of(item.tokens + sum(tokens_of(entry, one) for entry, one in self._entries(pair)))
 
     def tokens(self, items: Iterable[ReviewItem]) -> int:
         """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
         return sum(self._planned.get(item.target, 0) for item in items)
 
     def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
-        return sum(self._approved.get(item.target, 0) for item in items)
+        return self.tokens(item for item in items if item.standing in ACCEPTED)
 
     def summary(self) -> Summary:
         ratio = self.transcript.parameters.compression_ratio
-        return summary_of(self.review, self.leads, ratio, self.prepared.window)
+        goal = self.context.of(self.transcript.tokens - math.floor(self.transcript.tokens * ratio))
+        tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
+        return summary_of(self.review, self.leads, tokens, self.prepared.window)
 
     @cached_property
     def standing(self) -> Mapping[Target, Standing]:
@@ -275,7 +277,7 @@ class ReviewDesk:
         *,
         unfolded: Collection[Target] = (),
     ) -> list[GroupRow]:
-        goal = self.summary().goal
+        goal = self.summary().tokens.goal
         sizes = [(self.tokens(group.leads), self.approved_tokens(group.leads)) for group in groups]
         return [
             GroupRow(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from compaction_app.core.review_fold import Review
 from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw, pieces_of
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.measure import apportion
 from sessions_app.sessionlog.targets import Target
 
 _APPROVED, _OPEN, _STAYS = "user", "text", "custom"
@@ -34,8 +35,8 @@ class StruckMap:
     tokens: int
 
 
-def struck_map(transcript: Transcript, review: Review) -> StruckMap:
-    """The map of a transcript under a review."""
+def struck_map(transcript: Transcript, review: Review, total: int | None = None) -> StruckMap:
+    """The map of a transcript under a review. `total` is what goes in another measure; None: in that of the plan."""
     pieces: list[Piece] = []
     strikes: list[Piece] = []
     kinds: dict[str, tuple[int, int]] = {}
@@ -48,17 +49,19 @@ def struck_map(transcript: Transcript, review: Review) -> StruckMap:
             fate = _OPEN
         pieces.append(piece)
         strikes.append(Piece(fate, piece.tokens))
-        before, struck = kinds.get(piece.kind, (0, 0))
-        kinds[piece.kind] = (before + piece.tokens, struck + (piece.tokens if fate != _STAYS else 0))
+        before, gone = kinds.get(piece.kind, (0, 0))
+        kinds[piece.kind] = (before + piece.tokens, gone + (piece.tokens if fate != _STAYS else 0))
     paths = dict(draw(strikes).paths)
+    found = [kind for kind in KINDS if kinds.get(kind, (0, 0))[1]]
+    struck = [kinds[kind][1] for kind in found]
+    tokens = sum(struck) if total is None else total
     return StruckMap(
         ground=draw(pieces),
         approved=paths.get(_APPROVED, ""),
         undecided=paths.get(_OPEN, ""),
         shares=[
-            StruckShare(kind, name, kinds[kind][1], round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
-            for kind, name in KINDS.items()
-            if kind in kinds and kinds[kind][1]
+            StruckShare(kind, KINDS[kind], part, round(100 * kinds[kind][1] / max(1, kinds[kind][0]), 1))
+            for kind, part in zip(found, apportion(tokens, struck), strict=True)
         ],
-        tokens=sum(struck for _, struck in kinds.values()),
+        tokens=tokens,
     )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent
+from sessions_app.sessionlog.measure import ContextSize
 
 ACCEPTED: Final = (ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED)
 KEPT: Final = (ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR)
@@ -25,18 +25,23 @@ class SummaryGauge:
     goal: float
 
 
+class PlanTokens(NamedTuple):
+    """The context and what goes of it, all in the measure of the context."""
+
+    context: ContextSize
+    approved: int
+    planned: int
+    """With everything that is undecided."""
+    goal: int
+    """What the target deletes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Summary:
     """The plan as the airlock computes it."""
 
-    tokens: int
-    """Of everything that could be deleted or not."""
+    tokens: PlanTokens
     window: int | None
-    approved_tokens: int
-    planned_tokens: int
-    """With everything that is undecided."""
-    goal: int
-    """The tokens that the target deletes."""
     percent: float
     """How much of the goal is approved."""
     met: bool
@@ -49,25 +54,19 @@ class Summary:
 
 
 def summary_of(
-    review: Review, leads: Sequence[ReviewItem], compression_ratio: float, window: int | None
+    review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None
 ) -> Summary:
     """The totals of a review. They are also the sums of the proposals' own numbers."""
-    tokens = review.approved_stats.tokens_before
-    approved = tokens - review.approved_stats.tokens_after
-    planned = tokens - review.planned_stats.tokens_after
-    goal = tokens - math.floor(tokens * compression_ratio)
-    length = max(1, window or 0, tokens)
+    size = tokens.context.tokens
+    length = max(1, window or 0, size)
     body, struck, all_struck, tick = (
         round(100 * place / length, 2)
-        for place in (tokens, tokens - approved, tokens - planned, tokens - goal)
+        for place in (size, size - tokens.approved, size - tokens.planned, size - tokens.goal)
     )
     return Summary(
         tokens=tokens,
-        window=window if window is not None and window >= tokens else None,
-        approved_tokens=approved,
-        planned_tokens=planned,
-        goal=goal,
-        percent=percent(approved, goal),
+        window=window if window is not None and window >= size else None,
+        percent=percent(tokens.approved, tokens.goal),
         met=review.tokens_to_go == 0,
         total=review.total,
         undecided=review.undecided,

@@ -64,7 +64,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     mark_seen(found)
     context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
-        "map": struck_map(desk.transcript, desk.review),
+        "map": struck_map(desk.transcript, desk.review, desk.summary().tokens.planned),
         "keys": KEYS,
         "buttons": BUTTONS,
         "groupings": [(one.value, words, desk.chosen.query(by=one)) for one, words in GROUPINGS.items()],
@@ -86,7 +86,7 @@ def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
 
 
 def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
-    drawn = struck_map(desk.transcript, desk.review)
+    drawn = struck_map(desk.transcript, desk.review, desk.summary().tokens.planned)
     return render(request, "review/review.html#map", {"run": desk.run, "map": drawn})
 
 

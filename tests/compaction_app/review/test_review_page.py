@@ -14,11 +14,14 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.core.decisions import Kind
+from compaction_app.core.effects import removed_estimate
+from compaction_app.core.groups import Grouping
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.display.tool_call_text import call_words
 from compaction_app.models import Decision, Proposal, Run, Snapshot
 from compaction_app.review import presenter as review_pages
+from compaction_app.review.filters import ReviewFilter
 from compaction_app.review.presenter import ReviewDesk
 from compaction_app.review.review_text import fold_words
 from compaction_app.review.target_ref import ref_of, target_of
@@ -26,6 +29,7 @@ from compaction_app.runs.commands import plan_again
 from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
+from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import (
     HTMX,
@@ -383,14 +387,42 @@ def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser: Client, ru
     assert "Nothing is approved yet" in page_words(browser, run)
     post(browser, run, approve=ref_of(leads(run)[0]))
     shown = page(browser, run)
-    stats = review_of(run).approved_stats
+    size = run.context_size
+    after = size.without(removed_estimate(ReviewDesk(run).transcript, review_of(run).goes))
     bar = text_of(element(shown, "#bar"))
-    assert f"−{stats.tokens_before - stats.tokens_after:,} approved" in bar
+    assert f"−{significant(size.tokens - after.tokens):,} approved" in bar
     assert "Last look at 1…" in bar
     assert f"/runs/{run.pk}/commit" in addresses(shown)
     assert ", met" not in bar
     post(browser, run, **everything(run))
     assert ", met" in text_of(element(page(browser, run), "#bar"))
+
+
+@pytest.mark.parametrize("by", list(Grouping))
+def test_rows_groups_and_headline_add_up(known_root: Path, by: Grouping) -> None:
+    run = planned(known_root, many_turns(), compression_ratio=0.3)
+    first, second, third = leads(run)[:3]
+    decide(run, Kind.APPROVE, [first, second], NOW)
+    decide(run, Kind.REJECT, [third], NOW)
+    desk = ReviewDesk(run, ReviewFilter(by=by))
+    page_of = desk.page([group.key for group in desk.groups])
+    for group in page_of.groups:
+        assert group.opened is not None
+        assert group.opened.left == 0
+        assert sum(row.tokens for row in group.opened.rows if row.signed) == group.tokens
+    planned_tokens = page_of.summary.tokens.planned
+    after = desk.context.without(removed_estimate(desk.transcript, desk.review.would_go))
+    assert sum(group.tokens for group in page_of.groups) == planned_tokens
+    assert planned_tokens == desk.context.tokens - after.tokens
+
+
+def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_was(run: Run) -> None:
+    before = ReviewDesk(run).page().groups
+    decide(run, Kind.REJECT, [leads(run)[0]], NOW)
+    after = ReviewDesk(run).page().groups
+    assert [group.key for group in after] == [group.key for group in before]
+    assert sum(group.tokens for group in after) < sum(group.tokens for group in before)
+    assert sum(group.rejected for group in after) == 1
 
 
 def test_there_is_no_button_for_everything_but_a_way_to_the_last_look(browser: Client, run: Run) -> None:
@@ -430,7 +462,7 @@ def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
     page(browser, run)
     with CaptureQueriesContext(connection) as queries:
         page(browser, run)
-    assert len(queries) <= 9
+    assert len(queries) <= 10
 
 
 def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> None:

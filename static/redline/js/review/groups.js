@@ -78,7 +78,8 @@ export const ticks = () => Array.from(form.querySelectorAll(".tick:checked"));
 export const countTicks = () => {
   const all = ticks();
   const undecided = all.filter((tick) => isUndecided(tick.closest(".proposal")));
-  const tokens = undecided.reduce((sum, tick) => sum + Number(tick.dataset.tokens), 0);
+  const sum = undecided.reduce((so, tick) => so + Number(tick.dataset.tokens), 0);
+  const tokens = Number(sum.toPrecision(3));
   document.getElementById("picked").textContent = `${all.length.toLocaleString("en")} selected`;
   document.getElementById("picked-tokens").textContent = tokens ? `−${tokens.toLocaleString("en")}` : "";
 };
