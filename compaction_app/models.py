@@ -191,12 +191,6 @@ class Run(models.Model):
         return msgspec.convert(self.context, ContextSize)
 
     @property
-    def planned_size(self) -> ContextSize:
-        """The size of the context without what is planned to go so far."""
-        stats = self.plan_stats
-        return self.context_size.without(stats.tokens_before - stats.tokens_after)
-
-    @property
     def percent(self) -> float:
         """The reduction so far. By the agent's rule it can exceed 100: estimates are rounded up one by one."""
         return min(100.0, self.plan_stats.percent_reduction)

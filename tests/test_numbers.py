@@ -94,6 +94,7 @@ def test_all_pages_of_one_walk_agree(browser: Client, redline: Installation, roo
         return
     run = plan(session)
     assert run.context_size == size
+    assert numbers(browser, reverse("compaction:runs")) == {size.tokens}
     account = account_of(run)
     assert account.struck == size.tokens - account.after.tokens
     assert numbers(browser, reverse("compaction:commit", args=(run.pk,))) == {
