@@ -1,0 +1,80 @@
+"""Evidence appears where a proposal is opened, and a preview of a selection while a pattern is typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.scenarios import finished_run
+from tests.browser.test_review import Opener
+from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.files import place
+from tests.server import Server, start_server
+
+OLD = [f"def function_{number}() -> None:" for number in range(40)]
+NEW = [*OLD[:30], *(f"def renamed_{number}() -> None:" for number in range(40))]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    base = tmp_path_factory.mktemp("evidence")
+    work = [
+        user("Mend the parser in src/a.py."),
+        assistant(call("c1", path="src/a.py")),
+        result("c1", "\n".join(OLD)),
+        assistant(text("Mended.")),
+        user("Look again."),
+        assistant(call("c2", path="src/a.py")),
+        result("c2", "\n".join(NEW)),
+        assistant(text("It is.")),
+    ]
+    place(base / "sessions" / "short.jsonl", session_bytes(chain(*work)))
+    with start_server(base) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def run(server: Server) -> str:
+    return finished_run(server, server.session("the parser"), keep="60")
+
+
+def undecided_of(page: Page) -> int:
+    return int(page.locator("#bar").get_attribute("data-undecided") or "")
+
+
+@pytest.mark.parametrize("width", [390, 1_440])
+def test_evidence_appears_where_a_proposal_is_opened(
+    server: Server, run: str, browse: Opener, width: int
+) -> None:
+    page = browse(server, viewport={"width": width, "height": 900}).open(f"{run}/review")
+    undecided = undecided_of(page)
+    expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
+    page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    opened = page.locator(".proposal__open .evidence")
+    expect(opened).to_contain_text("Only 30 of 40 lines still stand later in what stays; 10 do not.")
+    expect(opened.locator(".is-lost")).to_have_count(10)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    # Keys act on the row while and after its evidence is loaded.
+    page.keyboard.press("a")
+    expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided - 1))
+    page.keyboard.press("u")
+    expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
+
+
+def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, browse: Opener) -> None:
+    watched = browse(server)
+    undecided = undecided_of(watched.open(f"{run}/review"))
+    page = watched.open(f"{run}/select")
+    page.get_by_label("Text, or a pattern between slashes").fill("renamed_7")
+    expect(page.locator("#preview")).to_contain_text("1 more stays")
+    page.get_by_label("Text, or a pattern between slashes").fill("/(/")
+    expect(page.locator("#preview")).to_contain_text("The pattern cannot be used")
+    page.get_by_label("Text, or a pattern between slashes").fill("/function_3[0-9]/")
+    expect(page.locator("#preview")).to_contain_text("1 proposal")
+    page.get_by_role("button", name="Approve 1").click()
+    expect(page.get_by_role("status").first).to_contain_text("Approved 1: everything with /function_3[0-9]/")
+    page.keyboard.press("u")
+    expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
