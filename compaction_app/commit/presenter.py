@@ -65,6 +65,10 @@ class CommitView:
     """The beginning of what would be appended."""
     line_count: int
     line_bytes: int
+    file_bytes: int
+    """The size of the session's file as it is."""
+    file_bytes_after: int
+    """Its size once the lines are appended."""
     rows: int
     """How many rows of a database would be changed, or copied into a new session."""
     server: str
@@ -113,6 +117,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         change = change_of(preflight, write_facts(preflight.present, line, backup, now))
         lines = change.lines if isinstance(change, Append) else ()
     text = b"\n".join(lines)
+    present = preflight.present
+    ends_with_newline = present.fingerprint.size == present.state.size
     return CommitView(
         run=run,
         path=str(path),
@@ -132,6 +138,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         lines=text[:LINES_SHOWN].decode("utf-8", "replace"),
         line_count=len(lines),
         line_bytes=len(text) + 1,
+        file_bytes=present.state.size,
+        file_bytes_after=present.state.size + (not ends_with_newline) + len(text) + 1,
         rows=_row_count(change, preflight.server),
         server=preflight.server.address if preflight.server is not None else "",
         created=_created(change),

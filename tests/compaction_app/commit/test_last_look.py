@@ -137,6 +137,17 @@ def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, 
     assert largest[-1].startswith("−")
 
 
+@pytest.mark.parametrize("ending", [b"", b"\n"], ids=["without-newline", "with-newline"])
+def test_the_size_that_the_file_will_have_is_the_one_it_gets(
+    browser: Client, path: Path, ending: bytes
+) -> None:
+    place(path, path.read_bytes().rstrip(b"\n") + ending)
+    run = approve_proposals(plan_session(index_file(path)))
+    shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
+    committed(browser, run)
+    assert f"afterwards {path.stat().st_size:,} bytes" in shown
+
+
 # ---- what was opened ---------------------------------------------------------------------------------------
 
 
