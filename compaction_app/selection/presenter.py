@@ -18,7 +18,7 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
 from compaction_app.core.scoring import Unit, units_of
-from compaction_app.core.selected_units import ReviewSelection, review_selection
+from compaction_app.core.selected_units import ReviewSelection, review_selection, targets_of
 from compaction_app.core.selection import Criterion, SelectionKind, select
 from compaction_app.core.transcript import Transcript
 from compaction_app.display.links import entry_address
@@ -224,6 +224,40 @@ class SelectionMaker:
                 for path, count in reads.most_common(SUGGESTED)
                 if count > 1
             ),
+        ]
+
+    def suggestions_like(self, target: Target) -> list[SelectionSuggestion]:
+        """Selections that a proposal or an entry is an example of: its tool, its file, thinking; and what is older."""
+        transcript = self._scope.transcript
+        entry = transcript.entry(target.entry_id)
+        if entry is None:
+            return []
+        units = list(units_of(transcript))
+        found = [unit for unit in units if target in targets_of(unit, transcript)]
+        reads = {call.order: call.touch.path for call in self._scope.calls if call.touch.reads}
+        tools = dict.fromkeys(unit.tool for unit in found if unit.call is not None and unit.tool)
+        paths = dict.fromkeys(reads[unit.call] for unit in found if unit.call in reads)
+        thinking = sum(unit.kind == "reasoning" for unit in units)
+        older = sum(unit.position < entry.position for unit in units)
+        return [
+            *(
+                _suggestion(
+                    SelectionKind.TOOL,
+                    tool,
+                    sum(unit.tool == tool for unit in units if unit.call is not None),
+                )
+                for tool in tools
+            ),
+            *(
+                _suggestion(SelectionKind.FILE, path, sum(other == path for other in reads.values()) - 1)
+                for path in paths
+            ),
+            *(
+                [_suggestion(SelectionKind.THINKING, "", thinking)]
+                if any(unit.kind == "reasoning" for unit in found)
+                else ()
+            ),
+            _suggestion(SelectionKind.OLDER, entry.entry_id, older),
         ]
 
     def _older(self, units: Sequence[Unit]) -> list[SelectionSuggestion]:

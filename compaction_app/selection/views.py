@@ -16,6 +16,7 @@ from compaction_app.lookups import known_run, known_session
 from compaction_app.models import Run
 from compaction_app.planning.planners import BY_HAND
 from compaction_app.planning.snapshots import mark_of
+from compaction_app.review.target_ref import target_of
 from compaction_app.runs.commands import require_writable, start_run
 from compaction_app.runs.reviews import decide
 from compaction_app.runs.unseen_proposals import mark_seen
@@ -64,8 +65,9 @@ def select_for_plan(request: HttpRequest, root: int, path: str) -> HttpResponse:
 def _preview(request: HttpRequest, scope: SelectionScope) -> dict[str, Any]:
     """What an address selects, if it names a criterion. Raises FormInvalid and what SelectionMaker raises."""
     maker = SelectionMaker(scope)
+    like = target_of(request.GET.get("like", ""))
     if "by" not in request.GET:
-        return {"suggestions": maker.suggestions()}
+        return {"suggestions": maker.suggestions_like(like) if like is not None else maker.suggestions()}
     form = SelectionForm(request.GET)
     require_valid(form, NOT_SELECTED)
     preview = maker.preview(form.criterion)

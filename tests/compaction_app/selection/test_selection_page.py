@@ -22,7 +22,7 @@ from tests.compaction_app.review.review_page import HTMX, planned, version
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
 from tests.files import backdate
-from tests.html import assert_inert, element, elements, hidden_fields, text_of, texts
+from tests.html import addresses, assert_inert, element, elements, hidden_fields, text_of, texts
 
 
 def session(words: str = "npm run check") -> list[dict[str, Any]]:
@@ -181,6 +181,38 @@ def test_everything_before_the_last_turns_is_offered(browser: Client, known_root
     assert [" ".join(text_of(one).split()) for one in offer] == ["everything before the last 5 turns 6"]
     older = shown(browser, run, str(offer[0].attributes["href"]).removeprefix("?"))
     assert "3 more stay" in text_of(element(older, ".selection"))
+
+
+@pytest.mark.parametrize(
+    ("like", "offered"),
+    [
+        ("e5", ["all results of bash 11", "everything older than e5 6"]),
+        ("e4:0", ["all thinking 10", "everything older than e4 4"]),
+        ("e1", ["everything older than e1"]),
+        ("e99", []),
+    ],
+)
+def test_more_like_a_proposal_is_offered(browser: Client, run: Run, like: str, offered: list[str]) -> None:
+    page = shown(browser, run, f"like={like}")
+    assert [" ".join(words.split()) for words in texts(page, ".selection__suggestions a")] == offered
+    opened: Any = browser.get(f"/runs/{run.pk}/review?at=e5")
+    assert "select?like=e5" in addresses(opened)
+
+
+def test_more_reads_of_the_same_file_are_offered(browser: Client, known_root: Path) -> None:
+    reads = [
+        one
+        for number in range(3)
+        for one in (
+            assistant(call(f"r{number}", "read", path="src/a.py")),
+            result(f"r{number}", f"def part_{number}():"),
+        )
+    ]
+    run = planned(known_root, chain(user("go on"), *reads, assistant(text("Fine.")), user("Bye.")), keep=0.9)
+    page = shown(browser, run, "like=e3")
+    assert "all reads of src/a.py but the last 2" in [
+        " ".join(words.split()) for words in texts(page, ".selection__suggestions a")
+    ]
 
 
 def test_in_place_only_the_preview_is_sent(browser: Client, run: Run) -> None:
