@@ -42,6 +42,7 @@ urlpatterns = [
     re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
     re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
+    re_path(_SESSION + "/export$", session_pages.export, name="export"),
     re_path(_SESSION + "/place$", session_pages.place, name="place"),
     re_path(_SESSION + "/reader$", session_pages.reader, name="reader"),
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import BinaryIO, Final
-from urllib.parse import quote
 
 from asgiref.sync import sync_to_async
 from django.http import HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 
+from compaction_app.runs.streaming import disposition
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.documents import DOCUMENT_SUFFIX
@@ -86,15 +85,3 @@ def download(path: Path, method: str) -> HttpResponseBase:
     answer["Content-Disposition"] = disposition(sent.name)
     answer["X-Content-Type-Options"] = "nosniff"
     return answer
-
-
-def disposition(name: str) -> str:
-    """The header that names a download: in ASCII, and also in full if the name has other characters.
-
-    Characters that could control a terminal or a shell become underscores in both. See RFC 6266.
-    """
-    plain = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    whole = "".join("_" if not one.isprintable() or one in '/\\:*?"<>|' else one for one in name)
-    plain, whole = (re.sub(r"^\.+", "_", given) for given in (plain, whole))
-    header = f'attachment; filename="{plain}"'
-    return header if whole == plain else f"{header}; filename*=UTF-8''{quote(whole, safe='')}"

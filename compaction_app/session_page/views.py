@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -16,7 +17,9 @@ from django.views.decorators.http import require_safe
 
 from compaction_app.display.branches import VIEWS, branch_state, leaf_below
 from compaction_app.display.links import place_address
+from compaction_app.exports.branch_export import FORMS
 from compaction_app.lookups import known_session
+from compaction_app.runs.streaming import stream
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
@@ -28,6 +31,7 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
+from .exported_branch import export_of
 from .forms import PlaceForm, ReaderForm
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
@@ -117,6 +121,8 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "other_texts": f"{_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "all_at": _address(found, "all", leaf) + "&at=",
         "branch": _address(found, shown.view) + "&leaf=",
+        "export_forms": FORMS,
+        "export_note": export_of(found, leaf).note,
         "place": place_of(found, shown.state, shown.seen_before + 1),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
@@ -124,6 +130,23 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "is_headless": not found.has_header,
         "here": "sessions",
     }
+
+
+@require_safe
+def export(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
+    """A branch as a file, made while it is sent."""
+    found = known_session(root, path)
+    form = request.GET.get("format", "")
+    if form not in FORMS:
+        raise Http404(f"There is no format {form!r}.")
+    try:
+        branch = export_of(found, request.GET.get("leaf", ""))
+        name = Path(found.path.stem + FORMS[form].suffix).name
+        return stream(branch.pieces(form), name, FORMS[form].content_type)
+    except BadInput as fault:
+        raise Http404(fault.message) from fault
+    except RedlineError as fault:
+        return _not_readable(request, found, fault)
 
 
 @require_safe

@@ -26,7 +26,7 @@ def _section(message: Message, texts: Texts) -> str:
     if not text.strip():
         return ""
     heading = f"## {_HEADINGS.get(message.role, message.role)}"
-    return f"{heading}\n\n{_fenced(text) if message.role == Role.TOOL_RESULT else text}"
+    return f"{heading}\n\n{fenced(text) if message.role == Role.TOOL_RESULT else text}"
 
 
 def _block_text(block: Block, texts: Texts) -> str:
@@ -37,7 +37,7 @@ def _block_text(block: Block, texts: Texts) -> str:
     return f"Called {text.removeprefix(f'{BlockType.TOOL_CALL} {block.call_id} ')}"
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
     """A text in a fence that it does not contain."""
     fence = _FENCE
     while fence in text:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Opener
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
@@ -157,3 +158,34 @@ def test_an_entry_s_link_text_and_id_are_copied(server: Server, browse: Opener) 
     press(page, "j", "c")
     expect(status).to_have_text("The link of e4 is copied")
     assert page.evaluate(clipboard) == f"{page.url}/entries/e4"
+
+
+# ---- exports ---------------------------------------------------------------------------------------------
+
+
+def test_an_exported_page_fetches_nothing_and_runs_nothing(
+    server: Server, browse: Opener, chromium: Browser, tmp_path: Path
+) -> None:
+    hostile = "<script>document.title = 'owned'</script><img src='https://evil.example/x' onerror='document.title=1'>"
+    recorded = chain(
+        user(hostile), assistant(text(f"{hostile}\n\n![x](https://evil.example/y)")), result("c", hostile)
+    )
+    place(server.root / "hostile.jsonl", session_bytes(recorded))
+    page = browse(server).open(server.session("document.title"))
+    page.get_by_role("button", name="Export").click()
+    with page.expect_download() as download:
+        page.get_by_role("link", name="HTML page of this branch").click()
+    saved = tmp_path / "page.html"
+    download.value.save_as(saved)
+    context = chromium.new_context()
+    fetched: list[str] = []
+    complaints: list[str] = []
+    context.on("request", lambda request: fetched.append(request.url))
+    context.on("console", lambda said: complaints.append(said.text))
+    opened = context.new_page()
+    opened.goto(saved.as_uri())
+    expect(opened.locator("article")).to_have_count(3)
+    expect(opened).to_have_title(re.compile("^<script>document.title"))
+    context.close()
+    assert fetched == [saved.as_uri()]
+    assert complaints == []

@@ -1,0 +1,129 @@
+"""A branch of a session as a file: Markdown, a page that needs nothing else, or the lines as they were recorded.
+
+All forms are made in pieces while they are written or sent: a session of 100 MB takes no more memory than its longest
+line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from compaction_app.rendering.pictures import Picture, pictures_in
+from sessions_app.agents.base import Agent
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Entry, Texts
+from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import Fingerprint, SessionReader
+from sessions_app.storage.session_loader import read_texts
+
+from .markdown import markdown_pieces
+from .page import page_pieces
+from .spoken_entry import ExportHead, SpokenEntry
+
+BATCH_ENTRIES: Final = 200
+BATCH_BYTES: Final = 4_000_000
+"""The limits of what is read at once."""
+LINE_BYTES: Final = 32_000_000
+"""Longer lines are not searched for pictures."""
+
+
+class ExportForm(NamedTuple):
+    """A form in which a branch is exported."""
+
+    suffix: str
+    content_type: str
+    label: str
+
+
+FORMS: Final = {
+    "markdown": ExportForm(".md", "text/markdown; charset=utf-8", "Markdown"),
+    "html": ExportForm(".html", "text/html; charset=utf-8", "HTML page"),
+    "jsonl": ExportForm(".jsonl", "application/x-ndjson", "Recorded lines (JSONL)"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BranchExport:
+    """A branch that is to be exported, and the file that it is read from."""
+
+    agent: Agent
+    path: Path
+    fingerprint: Fingerprint
+    tree: SessionTree
+    leaf_id: str
+    head: ExportHead
+
+    def pieces(self, form: str) -> Iterator[bytes]:
+        """The file in one of FORMS. Raises Conflict if the session was rewritten."""
+        if form == "jsonl":
+            return self._lines()
+        make = markdown_pieces if form == "markdown" else page_pieces
+        return (piece.encode("utf-8", "backslashreplace") for piece in make(self.head, self._spoken()))
+
+    def is_session(self) -> bool:
+        """Whether the recorded lines are what the agent keeps in a file: rows, documents and joined files are not."""
+        if self.agent.database(self.path) is not None or not self.path.is_file():
+            return False
+        with self.agent.open(self.path) as reader:
+            return reader.stat().st_size == self.path.stat().st_size
+
+    @property
+    def note(self) -> str:
+        """What the recorded lines are good for, as a sentence."""
+        label = self.agent.label
+        if self.is_session():
+            return (
+                f"{label} opens these lines as a session, if they are placed among its own under such a name."
+            )
+        return f"{label} does not keep this session as such lines, so it does not open them."
+
+    def _lines(self) -> Iterator[bytes]:
+        """The lines of the session without those that have entries of other branches only."""
+        branch = self.tree.branch(self.leaf_id)
+        own = {entry.number for entry in branch}
+        others = {entry.number for entry in self.tree.entries if not entry.is_beside} - own
+        read_texts(self.path, self.fingerprint, ())
+        with self.agent.open(self.path) as reader:
+            for line in split_lines(reader.chunks(0)):
+                if line.end > self.fingerprint.size:
+                    break
+                if line.number not in others:
+                    yield line.raw + b"\n"
+
+    def _spoken(self) -> Iterator[SpokenEntry]:
+        """The entries of the branch with their texts and pictures, root first."""
+        with self.agent.open(self.path) as reader:
+            for batch in _batches(self.tree.branch(self.leaf_id)):
+                texts = read_texts(self.path, self.fingerprint, batch)
+                for entry in batch:
+                    own = texts.get(entry.id, NO_TEXTS)
+                    yield SpokenEntry(entry, own, self._pictures(reader, entry, own))
+
+    def _pictures(self, reader: SessionReader, entry: Entry, texts: Texts) -> Sequence[Picture]:
+        has_images = any(block.type == BlockType.IMAGE for block in entry.blocks or ())
+        if (
+            not entry.is_message
+            or entry.length > LINE_BYTES
+            or not (has_images or "image/" in (texts.whole or ""))
+        ):
+            return ()
+        line = reader.read_at(entry.offset, entry.length)
+        message = Message(entry, entry.role, entry.blocks, 0)
+        return tuple(pictures_in(dict(self.agent.message_json(message, line, None))))
+
+
+def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
+    batch: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if batch and (len(batch) == BATCH_ENTRIES or size + entry.length > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(entry)
+        size += entry.length
+    if batch:
+        yield batch

@@ -1,0 +1,32 @@
+"""The export of a branch that a page shows."""
+
+from __future__ import annotations
+
+import msgspec
+
+from compaction_app.display.branches import branch_state
+from compaction_app.exports.branch_export import BranchExport
+from compaction_app.exports.spoken_entry import ExportHead
+from sessions_app.models import Session
+from sessions_app.storage.files import Fingerprint
+
+
+def export_of(session: Session, leaf_id: str) -> BranchExport:
+    """The export of a branch; an empty `leaf_id` is the session's last entry. Raises what `branch_state` raises."""
+    state = branch_state(session, leaf_id)
+    entries = len(state.branch)
+    facts = [
+        session.agent_label,
+        session.cwd,
+        session.model,
+        f"{entries:,} entr{'y' if entries == 1 else 'ies'}",
+        f"leaf {state.leaf_id}",
+    ]
+    return BranchExport(
+        agent=session.agent,
+        path=session.real_path(),
+        fingerprint=msgspec.convert(session.fingerprint, Fingerprint),
+        tree=state.tree,
+        leaf_id=state.leaf_id,
+        head=ExportHead(session.heading, [fact for fact in facts if fact]),
+    )

@@ -1,0 +1,192 @@
+"""Promises of exports: a branch as it was said, and nothing in the file acts, whatever the session contains."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from markdown_it import MarkdownIt
+from selectolax.lexbor import LexborHTMLParser
+
+from compaction_app.exports.markdown import is_harmless
+from sessions_app.index.indexer import index_file
+from tests.browser.agent_sessions import AgentHome, opencode_session
+from tests.factories import (
+    HEADER,
+    assistant,
+    call,
+    chain,
+    message,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    user,
+)
+from tests.files import place
+from tests.html import HOSTILE_TEXTS, element, elements, links
+from tests.installation import Installation
+from tests.sessions import add_session
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+TALK = [
+    user("Mend the **parser**, see [the page](https://example.org/)."),
+    assistant(thinking("Where is it?"), text("I look at `parse`."), call("c1", path="src/parse.py")),
+    result("c1", "\n".join(f"\x1b[31mline {n}\x1b[0m" for n in range(30))),
+    user("Thanks."),
+]
+FORKED = [*chain(*TALK), message("x1", "e2", user("Not that.")), message("x2", "x1", user("Stop."))]
+
+
+def exported(browser: Client, address: str, form: str, **query: str) -> str:
+    answered = browser.get(f"{address}/export", {"format": form, **query})
+    assert answered.status_code == 200
+    assert answered["X-Content-Type-Options"] == "nosniff"
+    assert answered["Content-Disposition"].startswith("attachment; ")
+    return asyncio.run(received(answered)).decode()
+
+
+async def received(answered: Any) -> bytes:
+    return b"".join([piece async for piece in answered.streaming_content])
+
+
+def test_markdown_has_every_entry_of_the_branch(browser: Client, idle_root: Path) -> None:
+    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+    written = exported(browser, address, "markdown")
+    assert "Mend the **parser**, see [the page](https://example.org/)." in written
+    assert "Thinking:\n\n```\nWhere is it?\n```" in written
+    assert 'Call of read:\n\n```\n{"path": "src/parse.py"}\n```' in written.replace('":"', '": "')
+    assert "## read\n" in written
+    assert "line 29" in written
+    assert "\x1b" not in written
+
+
+def test_a_page_is_whole_and_forbids_itself_everything(browser: Client, idle_root: Path) -> None:
+    image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
+    talk = [*TALK, {"role": "user", "content": [text("Look:"), image]}]
+    page = exported(browser, add_session(idle_root, "a.jsonl", chain(*talk)), "html")
+    policy = element(page, "meta[http-equiv]").attributes["content"]
+    assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+    assert len(elements(page, "article")) == 5
+    assert [one.attributes["src"][:15] for one in elements(page, "img")] == ["data:image/png;"]  # type: ignore[index]
+    assert len(elements(page, "details")) == 1
+    assert ("the page", "https://example.org/") in links(page)
+    assert not elements(page, "script, link, iframe, object, form, style[src]")
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_hostile_texts_do_nothing(browser: Client, idle_root: Path, form: str) -> None:
+    hostile = [
+        *HOSTILE_TEXTS,
+        "![x](https://evil.example/a.png)",
+        "[x](javascript:alert(1))",
+        "[x]: javascript:alert(1)\n\n[x]",
+        "```\nnever closed",
+        "</style><script>alert(1)</script>",
+        "<!--",
+    ]
+    talk: list[Any] = [user("one")]
+    for number, words in enumerate(hostile):
+        talk += [
+            user(words),
+            assistant(text(words), call(f"c{number}", words, x=words)),
+            result(f"c{number}", words),
+        ]
+    address = add_session(idle_root, "a.jsonl", chain(*talk, user("the last")))
+    written = exported(browser, address, form)
+    page = written if form == "html" else MarkdownIt("commonmark").render(written)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e]", written)
+    parsed = LexborHTMLParser(page)
+    assert not parsed.css("script, iframe, object, form, [onerror], img")
+    assert {str(one.attributes["href"])[:8] for one in parsed.css("a")} <= {"https://"}
+    assert "the last" in (parsed.css("p")[-1].text() if form == "markdown" else page)
+
+
+@pytest.mark.parametrize(
+    ("words", "harmless"),
+    [
+        ("Some *words* and `<b>`.", True),
+        ("```\n<script>\n```", True),
+        ("a <b>word</b>", False),
+        ("<https://example.org>", True),
+        ("[x](javascript:x)", False),
+        ("![x](a.png)", False),
+        ("~~~\nopen", False),
+        ("<!-- open", False),
+        ("[x]: /y\n", False),
+        ("- a list\n\n  - with more", True),
+        ("", True),
+        ("x" * 60_000, False),
+    ],
+)
+def test_markdown_stays_markdown_if_it_does_nothing_and_ends(words: str, harmless: bool) -> None:
+    assert is_harmless(words) is harmless
+
+
+def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser: Client, idle_root: Path) -> None:
+    lines = session_bytes(FORKED).splitlines(keepends=True)
+    lines[3] = lines[3].replace(b'"role": ', b'"role":   ')
+    path = idle_root / "a.jsonl"
+    path.write_bytes(b"".join(lines))
+    address = index_file(path).get_absolute_url()
+    assert exported(browser, address, "jsonl") == b"".join([*lines[:3], *lines[5:]]).decode()
+    assert exported(browser, address, "jsonl", leaf="e4") == b"".join(lines[:5]).decode()
+    (idle_root / "b.jsonl").write_text(exported(browser, address, "jsonl", leaf="e4"))
+    assert index_file(idle_root / "b.jsonl").leaf_id == "e4"
+
+
+def test_the_menu_says_what_opens_the_lines(browser: Client, idle_root: Path) -> None:
+    page = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
+    assert "Atomic opens these lines as a session" in element(page, "#exports").text()
+    assert [words for words, _ in links(element(page, "#exports"))] == [
+        "Markdown of this branch",
+        "HTML page of this branch",
+        "Recorded lines (JSONL) of this branch",
+        "The whole session as it is stored",
+    ]
+
+
+def test_what_cannot_be_exported_is_not_found(browser: Client, idle_root: Path) -> None:
+    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+    assert browser.get(f"{address}/export", {"format": "pdf"}).status_code == 404
+    assert browser.get(f"{address}/export", {"format": "html", "leaf": "nobody"}).status_code == 404
+
+
+# ---- the command -----------------------------------------------------------------------------------------
+
+
+def test_the_command_writes_a_new_file(redline: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "s.jsonl", session_bytes(FORKED))
+    output = tmp_path / "out.md"
+    done = redline.call("export", path, "--output", output)
+    assert done.code == 0
+    assert "Not that." in output.read_text()
+    refused = redline.call("export", path, "--output", output, "--format", "html", "--json")
+    assert (refused.code, refused.error) == (2, "exists")
+    branch = tmp_path / "e4.jsonl"
+    done = redline.call("export", path, "--format", "jsonl", "--leaf", "e4", "--output", branch, "--json")
+    assert done.json["leafId"] == "e4"
+    assert done.json["bytes"] == len(branch.read_bytes())
+    assert [json.loads(line)["id"] for line in branch.read_bytes().splitlines()] == [
+        HEADER["id"],
+        "e1",
+        "e2",
+        "e3",
+        "e4",
+    ]
+
+
+def test_rows_of_a_database_are_not_what_the_agent_opens(redline: Installation, tmp_path: Path) -> None:
+    home = AgentHome(tmp_path)
+    opencode_session(home.opencode, "ses_1", "Mend it.")
+    path = home.opencode.database / "ses_1"
+    done = redline.call("export", path, "--format", "jsonl", "--output", tmp_path / "x.jsonl", "--json")
+    assert "OpenCode does not keep this session as such lines" in done.json["note"]
