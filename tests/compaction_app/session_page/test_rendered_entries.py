@@ -193,6 +193,8 @@ def test_a_deleted_text_is_struck_when_it_is_rendered(browser: Client, idle_root
     for entry_id, gone in (("e2", "Gone and listed"), ("e4", "ok")):
         assert [text_of(one) for one in elements(article(page, entry_id), "del.struck")] == [gone]
     assert texts(article(page, "e3"), "del") == ["edit a", "-x +y"]
+    page = page_of(browser, link(page, "Texts as recorded"))
+    assert texts(article(page, "e3"), "del") == ["edit a", '{"path":"a","oldText":"x","newText":"y"}']
 
 
 # ---- pictures ----------------------------------------------------------------------------------------------
