@@ -34,6 +34,14 @@ TALK = (
 """e1 to e10."""
 COMPACTED = chain(*TALK, summary_compaction("Now parseLine works.", "e9"), user("And then?"))
 """The summary is e11."""
+TOUCHED = (
+    ("edit", "a.py"),
+    ("edit", "a.py"),
+    ("edit", "b.py"),
+    ("read", "b.py"),
+    ("read", "c.py"),
+    ("read", "d.py"),
+)
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +88,32 @@ def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, i
     assert "Mend the parser. 8 messages" in text_of(turn)
     assert texts(turn, ".brief__files") == ["read src/a.py"]
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
+
+
+def test_files_are_named_after_what_was_done_to_them(browser: Client, idle_root: Path) -> None:
+    calls = [call(f"c{number}", name, path=path) for number, (name, path) in enumerate(TOUCHED)]
+    talk = chain(user("go"), assistant(*calls), summary_compaction("so far", None))
+    shown = page(browser, f"{add_pi_session(idle_root, talk)}/lost")
+    assert texts(shown, ".brief__files") == ["edit a.py ×2, b.py, read b.py, c.py, 1 more"]
+
+
+def test_the_page_says_how_large_the_context_was_and_became(browser: Client, idle_root: Path) -> None:
+    url = add_pi_session(idle_root, COMPACTED)
+    session = Session.objects.get()
+    found = service.loss_at(session)
+    assert session.context_size is not None
+    assert found.before.ratio == session.context_size.ratio
+    after = found.before.without(found.loss.replacement.tokens_before - found.loss.replacement.tokens_after)
+    assert after.tokens < found.before.tokens
+    assert f"{found.before} → {after}" in text_of(page(browser, f"{url}/lost"))
+
+
+def test_a_plan_that_cannot_leave_as_little_says_so(browser: Client, idle_root: Path) -> None:
+    for name, summary in (("a.jsonl", "so far"), ("b.jsonl", "so far " * 100)):
+        url = add_pi_session(idle_root, chain(*TALK, summary_compaction(summary, "e9")), name)
+        shown = text_of(page(browser, f"{url}/lost"))
+        assert ("cannot leave as little" in shown) == (name == "a.jsonl")
+        assert ("leaves no more than this did" in shown) == (name == "b.jsonl")
 
 
 def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_root: Path) -> None:
@@ -265,6 +299,8 @@ def test_the_summary_of_claude_code_is_linked_and_shown(
     assert address == f"{found.get_absolute_url()}/lost?entry={summary}"
     shown = page(browser, address)
     assert "The summary of Claude Code." in text_of(shown)
+    assert "written by claude-opus-5-5" in text_of(shown)
+    assert "the session went on for 1.0 s" in text_of(shown)
     assert texts(shown, ".lost__item") == ["readFile 5"]
 
 
