@@ -199,7 +199,7 @@ def test_the_number_of_queries_of_the_list_does_not_depend_on_its_size(
         connection,
     ) as queries:
         answer = browser.get("/")
-    assert len(queries) <= 8
+    assert len(queries) <= 9
     assert len(answer.content) < 150_000
     assert "Page 1 of 9" in text_of(answer)
 

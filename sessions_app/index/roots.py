@@ -48,7 +48,7 @@ def configured_roots() -> list[Root]:
     """The configured and added roots and, if it exists, the managed one, as rows; other rows are marked as not
     configured."""
     kept = []
-    for path, (agent, reader) in _wanted().items():
+    for path, (agent, reader) in wanted_roots().items():
         root, _ = Root.objects.update_or_create(
             path=path, defaults={"agent": agent, "reader": reader, "configured": True}
         )
@@ -61,14 +61,14 @@ def shown_roots() -> list[Root]:
     """The configured roots, without writing to the database: a root without a row is an unsaved one."""
     rows = {root.path: root for root in Root.objects.all()}
     roots = []
-    for path, (agent, reader) in _wanted().items():
+    for path, (agent, reader) in wanted_roots().items():
         root = rows.get(path) or Root(path=path)
         root.agent, root.reader = agent, reader
         roots.append(root)
     return roots
 
 
-def _wanted() -> dict[str, tuple[str, str]]:
+def wanted_roots() -> dict[str, tuple[str, str]]:
     """The agent and the configured reader of each root, by its real path."""
     wanted: dict[str, tuple[str, str]] = {
         str(real_path(setting.path)): (setting.agent, setting.reader) for setting in settings.REDLINE.roots

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.core.paginator import Page, Paginator
 from django.db.models import Count, Max, Q, Sum
 
@@ -16,10 +16,9 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
 from sessions_app.index.progress import Indexing
-from sessions_app.index.roots import managed_place
+from sessions_app.index.roots import managed_place, wanted_roots
 from sessions_app.models import Session
 from sessions_app.querysets import DUE, SessionQuerySet, live
-from sessions_app.storage.files import real_path
 
 from .session_badges import SessionBadge, marks_of
 
@@ -121,6 +120,9 @@ class Place:
     """A root in the list."""
 
     path: str
+    agent: str
+    """The name of the agent that writes to it; empty if that is detected by path."""
+    exists: bool
     kept: bool
     """Whether it is the managed root."""
     fault: str
@@ -151,9 +153,9 @@ class Listing:
     next: str
 
     @property
-    def searched(self) -> list[str]:
+    def searched(self) -> list[Place]:
         """The roots that agents write to."""
-        return [root.path for root in self.roots if not root.kept]
+        return [root for root in self.roots if not root.kept]
 
 
 def browse(choice: ListFilters, now: datetime) -> Listing:
@@ -204,11 +206,17 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
 
 
 def _places() -> list[Place]:
-    managed = managed_place()
-    places = {real_path(root.path): Place(str(root.path), False, "") for root in settings.REDLINE.roots}
-    if managed.is_dir():
-        places.setdefault(managed, Place(str(managed), True, ""))
-    return [replace(place, fault=progress.fault_of(str(real))) for real, place in places.items()]
+    managed = str(managed_place())
+    return [
+        Place(
+            path,
+            AGENTS[agent].label if agent in AGENTS else "",
+            Path(path).exists(),
+            path == managed,
+            progress.fault_of(path),
+        )
+        for path, (agent, _) in wanted_roots().items()
+    ]
 
 
 def _columns(choice: ListFilters) -> list[ListColumn]:

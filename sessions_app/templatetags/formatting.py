@@ -9,7 +9,9 @@ from typing import Final
 
 from django import template
 from django.utils import timezone
+from django.utils.text import Truncator
 
+from sessions_app.models import Session
 from sessions_app.sessionlog import measure
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import duration_words
@@ -93,6 +95,12 @@ def home(path: str) -> str:
 def escape_line(text: str | None) -> str:
     """A text on one line, with every control and direction character escaped; empty for None."""
     return "" if text is None else printable(" ".join(text.split()))
+
+
+@register.filter
+def heading(session: Session) -> str:
+    """The title of a session for the title of a page: one line of at most 70 characters."""
+    return Truncator(escape_line(session.heading)).chars(70)
 
 
 @register.filter

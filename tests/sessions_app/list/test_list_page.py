@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from redline.configuration import RootSetting
 from sessions_app.index import progress
 from sessions_app.index.demo import offer_demo
 from sessions_app.index.indexer import index_roots
@@ -19,7 +21,7 @@ from sessions_app.models import Root, Session
 from sessions_app.templatetags.formatting import size
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
-from tests.html import element, elements, text_of
+from tests.html import element, elements, link, text_of, texts
 
 
 def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(
@@ -141,7 +143,7 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         browser.get(address)
         with CaptureQueriesContext(connection) as queries:
             answer = browser.get(address)
-        assert len(queries) <= 8
+        assert len(queries) <= 9
         assert len(answer.content) < 150_000
 
 
@@ -164,3 +166,17 @@ def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(
     listed = text_of(element(browser.get("/?show=damaged"), "#listing"))
     assert "one" in listed
     assert "two" not in listed
+
+
+def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(
+    browser: Client, known_root: Path, tmp_path: Path, settings: Any
+) -> None:
+    roots = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "gone", agent="codex")]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    answer = browser.get("/")
+    assert texts(answer, ".places li") == [
+        f"Atomic {known_root} no session in it",
+        f"Codex {tmp_path / 'gone'} does not exist yet",
+    ]
+    assert link(answer, "Add a directory") == "/settings#roots"
+    assert link(answer, "Import a session") == "/import"
