@@ -78,3 +78,15 @@ def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, b
     expect(page.get_by_role("status").first).to_contain_text("Approved 1: everything with /function_3[0-9]/")
     page.keyboard.press("u")
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
+
+
+def test_a_plan_is_started_from_what_is_like_an_entry(server: Server, run: str, browse: Opener) -> None:
+    page = browse(server).open(f"{server.session('the parser')}?view=all")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("+")
+    expect(page.get_by_role("link", name="everything older than e3")).to_be_visible()
+    page.get_by_role("link", name="all results of read").click()
+    page.get_by_role("button", name="Start a plan from 1").click()
+    expect(page.get_by_role("main")).to_contain_text("selected by hand")

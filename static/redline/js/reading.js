@@ -7,6 +7,7 @@
   const text = document.getElementById("transcript");
   if (!text) return;
   const tools = document.getElementById("entry-tools");
+  const like = tools && tools.querySelector("[data-like]");
   const status = document.getElementById("reading-status");
 
   let forget = 0;
@@ -94,6 +95,8 @@
     if (!tools || !entry.id || tools.parentElement === entry) return;
     entry.append(tools);
     tools.hidden = false;
+    /* The reference of an entry is its quoted id, and is quoted again in an address. */
+    if (like) like.href = `${like.dataset.like}${encodeURIComponent(encodeURIComponent(entry.id))}`;
   };
 
   const address = (entry) => new URL(entry.querySelector("a.ref").href);
@@ -160,6 +163,7 @@
     "[": () => turn(-1),
     c: chosen((entry) => copy("link", entry)),
     o: chosen((entry) => entry.querySelector("a.ref").click()),
+    "+": chosen(() => (like ? like.click() : say("Nothing can be planned for this session"))),
     "/": search,
   };
 
