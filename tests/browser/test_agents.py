@@ -85,7 +85,7 @@ def test_a_session_of_each_agent_is_found_compacted_in_its_own_form_and_undone(
 
     expect(page.get_by_role("heading", level=1)).to_contain_text(f"recorded by {walk.writer}")
     expect(page.get_by_text("The agent can continue from it.")).to_be_visible()
-    expect(page.locator("pre.file-line").first).to_have_text(walk.command)
+    expect(page.locator("[data-copy] code")).to_have_text(walk.command)
     assert _recorded(agents, name) != before
     result = page.url
     journey.click("Open the session")
