@@ -1,11 +1,13 @@
-"""The addresses of the sockets of runs."""
+"""The addresses of the sockets of runs and of sessions."""
 
 from __future__ import annotations
 
 from django.urls import URLPattern, re_path
 
 from .runs.consumers import RunConsumer
+from .session_page.consumers import SessionConsumer
 
 websocket_urlpatterns: list[URLPattern] = [
+    re_path(r"^ws/sessions/(?P<session>[0-9]{1,18})$", SessionConsumer.as_asgi()),
     re_path(r"^ws/runs/(?P<run>[0-9]{1,18})$", RunConsumer.as_asgi()),
 ]

@@ -97,6 +97,8 @@ class SessionView:
     later: str
     last: str
     """The first entry of the last page."""
+    upto: str
+    """The last entry of the view."""
     here: str
     """The first entry of this page."""
     shares: list[Share]
@@ -174,6 +176,7 @@ def view_session(
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
+        upto=listed[-1].id if listed else "",
         here=here.id if here is not None else "",
         shares=shares,
         rest=rest,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.browser.conftest import Opener
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
+from tests.factories import assistant, call, chain, message, result, session_bytes, text, user
+from tests.files import append_as_agent, place
 from tests.server import Server, start_server
 
 TURNS = 12
@@ -189,3 +190,33 @@ def test_an_exported_page_fetches_nothing_and_runs_nothing(
     context.close()
     assert fetched == [saved.as_uri()]
     assert complaints == []
+
+
+# ---- following -------------------------------------------------------------------------------------------
+
+
+def grow(path: Path, *messages: dict[str, Any]) -> None:
+    """Append messages to a session of `chain`, as an agent does."""
+    count = len(path.read_bytes().splitlines()) - 1
+    for number, said in enumerate(messages, count + 1):
+        append_as_agent(path, session_bytes([message(f"e{number}", f"e{number - 1}", said)]))
+
+
+def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server, browse: Opener) -> None:
+    path = place(server.root / "growing.jsonl", session_bytes(chain(user("Watch it grow."))))
+    page = browse(server).open(server.session("Watch it grow"))
+    grow(path, assistant(text("It grows.")))
+    expect(page.locator("#e2")).to_contain_text("It grows.")
+    expect(page.locator("#newer a")).to_have_count(0)
+    grow(path, *[assistant(text("\n\n".join(["a line"] * 40))), user("Go on.")] * 4)
+    expect(page.locator("#e10")).to_be_attached()
+    assert page.evaluate("scrollY") == 0
+    grow(path, assistant(text("One more.")), user("And another."))
+    expect(page.locator("#newer")).to_contain_text("2 new entries")
+    assert page.locator("#e11").count() == 0
+    page.locator("#newer a").click()
+    expect(page.locator("#e12")).to_be_in_viewport()
+    expect(page.locator("#newer a")).to_have_count(0)
+    assert [one.get_attribute("id") for one in page.locator("article[id]").all()] == [
+        f"e{n}" for n in range(1, 13)
+    ]
