@@ -15,7 +15,7 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from tests.compaction_app.core.test_embedded import Run, read_branch
 from tests.factories import prepare
-from tests.paths import corpus_sessions
+from tests.paths import corpus, corpus_sessions
 
 KINDS = st.sampled_from(["read", "part", "edit", "write"])
 CALLS = st.lists(
@@ -95,3 +95,21 @@ def _require_true_claims(run: Run, transcript: Transcript) -> None:
         if origin is not None and origin.reason.startswith("superseded") and later.standing.total:
             assert later.standing.is_enough, origin.reason
             assert later.call is not None
+
+
+def test_a_read_of_a_real_session_is_counted_line_by_line() -> None:
+    path = corpus()
+    if path is None:
+        pytest.skip("there are no real sessions")
+    transcript = prepare(*read_branch((path / "pi/large-session.v3.jsonl").read_bytes()), {})
+    assert transcript is not None
+    run = Run(transcript)
+    read = transcript.entry("00000152")
+    assert read is not None
+    call = transcript.pairs.answered_by(read)
+    assert call is not None
+    history = FileHistory(file_calls(transcript))
+    assert str(history.standing(lambda found: found not in run.store)[call.order].standing) == "132 of 143"
+    best = history.best(call.order, lambda found: found not in run.store)
+    assert best is not None
+    assert transcript.entries[best.shown.position].entry_id == "00000383"
