@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -77,3 +78,15 @@ def test_a_theme_is_chosen_and_drawn_at_once(
         page.get_by_role("button", name="As the system").click()
         expect(page.locator("html:not([data-theme])")).to_be_attached()
         assert page.evaluate(GROUND) == LIGHT
+
+
+def test_a_request_without_an_answer_is_reported(tmp_path: Path, browse: Callable[..., Watched]) -> None:
+    place(tmp_path / "sessions" / "one.jsonl", session_bytes(chain(user("Mend it."), user("And this."))))
+    with start_server(tmp_path) as running:
+        watched = browse(running)
+        page = watched.open(f"{running.session('Mend it.')}/tree")
+        running.child.terminate()
+        running.child.wait()
+        page.get_by_role("link", name="Mend it.").last.click()
+        expect(page.get_by_text("Redline does not answer")).to_be_visible()
+    watched.expect("ERR_CONNECTION_REFUSED|request failed|WebSocket|htmx:")

@@ -40,6 +40,13 @@
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
 
+  /* A request without an answer. The review says itself what it has not sent. */
+  const unanswered = (isSo) => {
+    document.getElementById("unanswered").hidden = !isSo || Boolean(document.getElementById("review"));
+  };
+  document.addEventListener("htmx:sendError", () => unanswered(true));
+  document.addEventListener("htmx:afterOnLoad", () => unanswered(false));
+
   /* Reasoning that a reader has opened stays open, although the page of a finished turn shows only its beginning. */
   document.addEventListener("htmx:oobBeforeSwap", (event) => {
     const { fragment, target } = event.detail;
