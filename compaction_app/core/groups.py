@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from hashlib import blake2s
 from typing import Final
 
@@ -23,6 +24,8 @@ from .review_fold import ReviewItem, ReviewStatus
 KEY_BYTES: Final = 5
 SINGLES: Final = 8
 """More reasons than this that were given once each are one group."""
+REASONS: Final = 4_096
+"""Reasons whose titles are cached."""
 SUPERSEDED: Final = "Superseded by a later read or edit"
 _SUPERSEDED: Final = (
     ("partly", "Partly superseded by a later read or edit"),
@@ -84,6 +87,7 @@ class Stair:
     """Where the target is."""
 
 
+@lru_cache(maxsize=REASONS)
 def reason_title(reason: str) -> str:
     """The pattern of a reason, as a title: its names, paths and numbers left out."""
     reason = reason.strip()

@@ -24,7 +24,6 @@ from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
 
-from .outline import tokens_of
 from .review_text import as_sentence
 from .target_ref import anchor, ref_of
 
@@ -172,9 +171,10 @@ class ArticleMaker:
         texts: Mapping[str, Texts],
         hooked: Callable[[], Mapping[Target, str]],
         standing: Mapping[Target, Standing],
+        removed: Callable[[Target], int],
     ) -> None:
         """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `standing` has
-        the proposals with lines to compare."""
+        the proposals with lines to compare; `removed` gives the estimate of what the plan removes of an object."""
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
@@ -185,6 +185,7 @@ class ArticleMaker:
         self._planner = run.planner
         self._context = run.context_size
         self._hooked = hooked
+        self._removed = removed
         self._standing = standing
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
@@ -338,7 +339,7 @@ class ArticleMaker:
             if kept:
                 after = "goes all the same" if goes else "is kept too, so that the pair stays whole"
             else:
-                after = f"goes with it, −{significant(self._context.of(tokens_of(entry, target))):,}"
+                after = f"goes with it, −{significant(self._context.of(self._removed(target))):,}"
             yield self._named(self._other_side(entry, target), target, after)
 
     def _kept_by(self, refusal: Refusal) -> Named | None:

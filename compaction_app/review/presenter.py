@@ -9,41 +9,28 @@ Nothing is decided here. Texts are read once for the lines, and again for what i
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import Final, NamedTuple
 
-from compaction_app.core.effects import in_measure, plan_parts, unit_tokens
-from compaction_app.core.errors import Refusal
-from compaction_app.core.groups import ONLY_HERE, Group, group_key, grouped, stairs
-from compaction_app.core.patterns import Pattern
+from compaction_app.core.groups import ONLY_HERE, Group, stairs
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.standing_lines import Standing
 from compaction_app.core.stats import percent
-from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import TranscriptEntry
-from compaction_app.evidence.line_checks import line_checks
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
-from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_texts, snapshot_of
-from compaction_app.runs.reviews import Reviewed, reviewed
 from sessions_app.sessionlog.entries import Texts
-from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
 from .chips import LARGE, Chip, chips_of
 from .filters import ReviewFilter
-from .lines import UNKNOWN, ProposalLine, lines_of
-from .outline import Outline, Stay, tokens_of
+from .grouped_review import GroupedReview
+from .outline import Stay
 from .review_text import fold_words, step_text
 from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
 from .summary import ACCEPTED, KEPT, PlanTokens, Summary, summary_of
 from .target_ref import anchor, ref_of
-from .titles import GroupTitles
 
 ROWS: Final = 40
 """Rows of a group that are shown at a time."""
@@ -88,139 +75,18 @@ class ReviewChanges:
     groups: Sequence[GroupRow]
 
 
-class ReviewDesk:
-    """One run's review at one version (by default the latest), as one filter shows it.
-
-    Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
-    """
+class ReviewDesk(GroupedReview):
+    """One run's review at one version, from which pages and fragments are made."""
 
     def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
-        self.run = run
-        self.chosen = chosen or ReviewFilter()
-        self.reviewer, self.review, self.version, self.last = reviewed(run, version)
-        self.outline = Outline(self.transcript, self.review)
-        self.leads = list(self.review.leads())
+        super().__init__(run, chosen, version)
         self._pinned: Mapping[Target, str] | None = None
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.reviewer.transcript
-
-    @property
-    def prepared(self) -> Prepared:
-        return snapshot_of(self.run).prepared
-
-    @cached_property
-    def mark(self) -> str:
-        """Identifies the preparation of the run."""
-        return mark_of(self.run)
-
-    # ---- numbers ----------------------------------------------------------------------------------------
-
-    @cached_property
-    def context(self) -> ContextSize:
-        """The size of the context that was planned, in whose measure all numbers are."""
-        return self.run.context_size
-
-    @cached_property
-    def _planned(self) -> Mapping[Target, int]:
-        estimates = unit_tokens(plan_parts(self.transcript, self.review))
-        return in_measure(self.context, self.transcript, self.review, estimates)
-
-    def size(self, item: ReviewItem) -> int:
-        """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
-        return self._planned.get(item.target) or self.full_effect(item)
-
-    def full_effect(self, item: ReviewItem) -> int:
-        """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
-        pair = self.reviewer.goes_with(item.target)
-        return self.context.of(item.tokens + sum(tokens_of(entry, one) for entry, one in self._entries(pair)))
-
-    def tokens(self, items: Iterable[ReviewItem]) -> int:
-        """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
-        return sum(self._planned.get(item.target, 0) for item in items)
-
-    def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
-        return self.tokens(item for item in items if item.standing in ACCEPTED)
 
     def summary(self) -> Summary:
         ratio = self.transcript.parameters.compression_ratio
         goal = self.context.of(self.transcript.tokens - math.floor(self.transcript.tokens * ratio))
         tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
         return summary_of(self.review, self.leads, tokens, self.prepared.window)
-
-    @cached_property
-    def standing(self) -> Mapping[Target, Standing]:
-        """How many lines of a proposal still stand in what stays, for those that have lines to compare."""
-        found = Reviewed(self.reviewer, self.review, self.version, self.last)
-        return line_checks(self.run, self.mark, found)
-
-    # ---- groups -----------------------------------------------------------------------------------------
-
-    @cached_property
-    def lines(self) -> Mapping[Target, ProposalLine]:
-        return lines_of(self.run, self.mark, self.transcript, self.leads)
-
-    @cached_property
-    def titles(self) -> GroupTitles:
-        return GroupTitles(self.outline, self.lines)
-
-    @cached_property
-    def groups(self) -> list[Group]:
-        """The groups of everything that the filter leaves, decided or not."""
-        return grouped(self.found, self.titles.by(self.chosen.by), self.size)
-
-    @cached_property
-    def found(self) -> list[ReviewItem]:
-        """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
-        chosen = self.chosen
-        items = [
-            item
-            for item in self.leads
-            if (not chosen.tool or self.line(item).tool == chosen.tool)
-            and (not chosen.kind or self.line(item).kind == chosen.kind)
-            and (not chosen.over or self.size(item) > chosen.over)
-            and (not chosen.reason or self.reason_key(item) == chosen.reason)
-        ]
-        pattern = chosen.pattern()
-        if isinstance(pattern, Refusal):
-            raise BadInput(pattern.code.value, pattern.message)
-        return self._with_text(items, pattern) if pattern is not None else items
-
-    def line(self, item: ReviewItem) -> ProposalLine:
-        return self.lines.get(item.target, UNKNOWN)
-
-    def reason_key(self, item: ReviewItem) -> str:
-        return group_key(self.titles.reason(item))
-
-    def group(self, key: str) -> Group | None:
-        return next((group for group in self.groups if group.key == key), None)
-
-    def group_of(self, target: Target) -> Group | None:
-        """The group with a proposal, or with the one that it is decided with."""
-        item = self.review.items.get(target)
-        if item is None:
-            return None
-        wanted = item.leader or target
-        return next(
-            (group for group in self.groups if any(one.target == wanted for one in group.leads)), None
-        )
-
-    def _with_text(self, items: Sequence[ReviewItem], pattern: Pattern) -> list[ReviewItem]:
-        """The proposals whose line, reason or deleted text contains a match."""
-        texts = self.texts_of(items)
-        return [item for item in items if any(map(pattern.found_in, self._words_of(item, texts)))]
-
-    def _words_of(self, item: ReviewItem, texts: Mapping[str, Texts]) -> Iterator[str]:
-        line = self.line(item)
-        yield f"{line.tool} {line.words}"
-        if item.origin is not None:
-            yield item.origin.reason
-        found = texts.get(item.target.entry_id)
-        if found is not None and item.target.block_index is not None:
-            yield found.block(item.target.block_index)
-        elif found is not None:
-            yield found.joined(self.transcript.entries[item.position].blocks)
 
     # ---- the page ---------------------------------------------------------------------------------------
 
@@ -312,7 +178,7 @@ class ReviewDesk:
             upto=min(upto, len(leads)),
             left=len(rest),
             left_tokens=self.tokens(rest),
-            largest_left=max((self._planned.get(item.target, 0) for item in rest), default=0),
+            largest_left=max((self.planned.get(item.target, 0) for item in rest), default=0),
         )
 
     def _listed(self, group: Group) -> Sequence[ReviewItem]:
@@ -338,7 +204,7 @@ class ReviewDesk:
 
     def _row(self, item: ReviewItem, opened: OpenProposal | None) -> ProposalRow:
         line, signed = self.line(item), item.standing in SIGNED
-        tokens = self._planned.get(item.target, 0) if signed else self.full_effect(item)
+        tokens = self.planned.get(item.target, 0) if signed else self.full_effect(item)
         entry = self.transcript.entries[item.position] if item.position >= 0 else None
         goes = sum(one in self.review.goes for one in self.review.followers.get(item.target, ()))
         blocks = (goes, len(entry.blocks) if entry is not None else 0)
@@ -380,7 +246,7 @@ class ReviewDesk:
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self._planned.get(target), self.standing.get(target)
+        planned, still = self.planned.get(target), self.standing.get(target)
         return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still
 
     # ---- folded open ------------------------------------------------------------------------------------
@@ -395,7 +261,7 @@ class ReviewDesk:
         start, end = max(0, start), min(end, len(self.transcript))
         entries = self.outline.stays(start, end).entries
         shown, rest = entries[:STAYS_SHOWN], entries[STAYS_SHOWN:]
-        maker = self._maker(self._read(shown))
+        maker = self._maker(self.read(shown))
         more = self._fold(Stay(rest[0].position, end, rest)) if rest else None
         return [block for entry in shown for block in maker.staying(entry)], more
 
@@ -420,25 +286,6 @@ class ReviewDesk:
         return self._pinned
 
     def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked, self.standing)
-
-    def texts_of(self, items: Iterable[ReviewItem]) -> dict[str, Texts]:
-        """The texts of proposals and of the calls that they answer, by entry."""
-        entries = self.transcript.entries
-        wanted: dict[int, TranscriptEntry] = {}
-        for item in items:
-            if item.position >= 0:
-                wanted[item.position] = entries[item.position]
-                call = self.transcript.pairs.answered_by(entries[item.position])
-                if call is not None:
-                    wanted[call.owner.position] = entries[call.owner.position]
-        return self._read(wanted.values())
-
-    def _read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
-        return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
-
-    def _entries(self, targets: Iterable[Target]) -> Iterator[tuple[TranscriptEntry, Target]]:
-        for target in targets:
-            entry = self.transcript.entry(target.entry_id)
-            if entry is not None:
-                yield entry, target
+        return ArticleMaker(
+            self.run, self.reviewer, self.review, texts, self._hooked, self.standing, self.removed
+        )

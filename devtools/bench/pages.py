@@ -7,6 +7,7 @@ counted in a separate process, on the same database.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any, Final, Self
@@ -36,6 +37,8 @@ SESSIONS: Final = 5_000
 REVIEWED_ENTRIES, REVIEWED_BYTES = 2_000, 2_400
 ROUNDS: Final = 15
 EVENTS: Final = 200
+GROUP_DECISION: Final = 200
+"""Proposals that are decided at once."""
 WAIT_SECONDS: Final = 180
 QUIET_SECONDS: Final = 3_600
 IDLE_SECONDS: Final = 2
@@ -101,11 +104,15 @@ class BenchBrowser:
     def get(self, path: str, **headers: str) -> str:
         return self.ask("GET", path, **headers)[0]
 
-    def post(self, page: str, path: str, values: dict[str, str], **headers: str) -> tuple[str, str]:
+    def post(
+        self, page: str, path: str, values: Mapping[str, str | list[str]], **headers: str
+    ) -> tuple[str, str]:
         """Post a form whose CSRF token is on `page`."""
         found = _CSRF.search(page)
         token = found[1] if found is not None else ""
-        return self.ask("POST", path, urlencode({"csrfmiddlewaretoken": token, **values}), **headers)
+        return self.ask(
+            "POST", path, urlencode({"csrfmiddlewaretoken": token, **values}, doseq=True), **headers
+        )
 
     def time(self, path: str) -> float:
         """The median response time of a page in milliseconds, after one round to warm up."""
@@ -267,21 +274,35 @@ def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     review = f"{run}/review"
     page = browser.get(review)
     yield Figure("review_proposals", _proposals(server, run), "proposals", None)
-    yield Figure("review_warm", browser.time(review), "ms", 250)
+    yield Figure("review_warm", browser.time(review), "ms", 100)
     yield Figure("review_queries", _queries(server, [review])[0], "queries", 20)
-    yield Figure("review_html", _kilobytes(page), "KB", 500)
-    proposed = re.findall(r'name="approve"\s+value="([^"]+)"', page)
-    held = re.search(r'name="shown" value="([^"]*)"', page)
-    shown = held[1] if held is not None else ""
+    yield Figure("review_html", _kilobytes(page), "KB", 200)
+    keys = _proposal_keys(browser, review, page)
+    shown = {
+        name: ",".join(re.findall(rf'name="{name}"\s+value="([^"]*)"', page)) for name in ("rows", "groups")
+    }
     steps = iter(range(10_000))
 
-    def decide() -> None:
+    def decide(**pressed: str | list[str]) -> None:
         # Each decision creates the next version of the review.
-        seen = next(steps)
-        pressed = {"approve": proposed[seen % len(proposed)], "shown": shown, "seen": str(seen)}
-        browser.post(page, f"{run}/decide", pressed, **HTMX)
+        browser.post(page, f"{run}/decide", {**pressed, **shown, "seen": str(next(steps))}, **HTMX)
 
-    yield Figure("review_decision", median_of(decide, ROUNDS), "ms", 60)
+    one, kinds = itertools.cycle(keys), itertools.cycle(("approve_picked", "reopen_picked"))
+    yield Figure("review_decision", median_of(lambda: decide(approve=next(one)), ROUNDS), "ms", 60)
+    decide(reopen_picked="1", pick=keys)
+    many = median_of(lambda: decide(**{next(kinds): "1"}, pick=keys), ROUNDS)
+    yield Figure("review_group_decision", many, "ms", 150)
+
+
+def _proposal_keys(browser: BenchBrowser, review: str, page: str) -> list[str]:
+    """GROUP_DECISION proposals of a review, from the first rows of its groups on."""
+    keys: list[str] = []
+    waiting = re.findall(r'data-rows="([^"]+)"', page)
+    while len(keys) < GROUP_DECISION:
+        part = browser.get(review + waiting.pop(0).replace("&amp;", "&"), **HTMX)
+        keys += re.findall(r'data-key="([^"]+)"', part)
+        waiting = re.findall(r'hx-get="([^"]+part=group[^"]+)"', part) + waiting
+    return keys[:GROUP_DECISION]
 
 
 def _proposals(server: BenchServer, run: str) -> int:

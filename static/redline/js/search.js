@@ -24,13 +24,16 @@
     if (event.key === "/" && !isTyping(target)) {
       event.preventDefault();
       enter(field("page") || all);
-    } else if (event.key === "/" && target.type === "search" && target !== all && isUntouched(target)) {
+    } else if (event.key === "/" && target.type === "search" && goesOn(target, all)) {
       event.preventDefault();
       enter(all);
     } else if (event.key === "Escape" && target.dataset.search) {
       target.blur();
     }
   });
+
+  /* A field for patterns takes the key as text: a pattern begins with it. */
+  const goesOn = (input, all) => input !== all && input.dataset.search !== "pattern" && isUntouched(input);
 
   /* Empty, or selected as a whole, as the first press of the key leaves it. */
   const isUntouched = (input) => input.selectionEnd - input.selectionStart === input.value.length;

@@ -7,7 +7,8 @@ export const headers = () => Array.from(form.querySelectorAll(".group__row"));
 export const fresh = (element) => document.getElementById(element.id);
 
 export const rows = (within = form) => Array.from(within.querySelectorAll(".proposal"));
-export const stops = () => Array.from(form.querySelectorAll(".group__row, .proposal"));
+export const stops = () =>
+  Array.from(form.querySelectorAll(".group__row, .group__body:not([hidden]) .proposal"));
 
 export const isHeader = (stop) => stop.matches(".group__row");
 export const groupOf = (stop) => stop.closest(".group");
@@ -29,14 +30,19 @@ export const open = async (before) => {
   await allSent();
   const group = fresh(before);
   if (!group || isOpen(group)) return;
-  await load(body(group), body(group).dataset.rows, "innerHTML");
-  group.classList.add("group--open");
-  drawDisclosure(group);
+  if (!rows(group).length) await load(body(group), body(group).dataset.rows, "innerHTML");
+  draw(group, true);
 };
 
-export const shut = (group) => {
-  body(group).replaceChildren();
-  group.classList.remove("group--open");
+/* Its rows stay on the page, hidden: responses draw them, and it opens again at once. */
+export const shut = (group) => draw(group, false);
+
+const draw = (group, isShown) => {
+  body(group).hidden = !isShown;
+  body(group).querySelectorAll('input[name="open"]').forEach((input) => {
+    input.disabled = !isShown;
+  });
+  group.classList.toggle("group--open", isShown);
   drawDisclosure(group);
 };
 

@@ -1,0 +1,194 @@
+"""A review as a filter groups it: which proposals, in which groups, with which numbers.
+
+rows ──reviews──▶ Review ──effects──▶ tokens by proposal ──filter, titles──▶ groups
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+
+from compaction_app.core.effects import PlanPart, in_measure, plan_parts, unit_tokens
+from compaction_app.core.errors import Refusal
+from compaction_app.core.groups import Group, group_key, grouped
+from compaction_app.core.patterns import Pattern
+from compaction_app.core.review_fold import ReviewItem
+from compaction_app.core.standing_lines import Standing
+from compaction_app.core.transcript import Transcript
+from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.evidence.line_checks import line_checks
+from compaction_app.models import Run
+from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_texts, snapshot_of
+from compaction_app.runs.reviews import Reviewed, reviewed
+from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import ContextSize
+from sessions_app.sessionlog.targets import Target
+
+from .filters import ReviewFilter
+from .lines import UNKNOWN, ProposalLine, lines_of
+from .outline import Outline, tokens_of
+from .summary import ACCEPTED
+from .titles import GroupTitles
+
+
+class GroupedReview:
+    """One run's review at one version (by default the latest), as one filter groups it.
+
+    Raises BadInput `not_prepared`; what it makes raises Conflict `session_rewritten` and what reading raises.
+    """
+
+    def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
+        self.run = run
+        self.chosen = chosen or ReviewFilter()
+        self.reviewer, self.review, self.version, self.last = reviewed(run, version)
+        self.outline = Outline(self.transcript, self.review)
+        self.leads = list(self.review.leads())
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.reviewer.transcript
+
+    @property
+    def prepared(self) -> Prepared:
+        return snapshot_of(self.run).prepared
+
+    @cached_property
+    def mark(self) -> str:
+        """Identifies the preparation of the run."""
+        return mark_of(self.run)
+
+    # ---- numbers ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def context(self) -> ContextSize:
+        """The size of the context that was planned, in whose measure all numbers are."""
+        return self.run.context_size
+
+    @cached_property
+    def _parts(self) -> Sequence[PlanPart]:
+        return plan_parts(self.transcript, self.review)
+
+    def removed(self, target: Target) -> int:
+        """The estimate of what the plan removes of an entry or a block."""
+        cells = (part.cell for part in self._parts if part.cell.target.entry_id == target.entry_id)
+        return sum(cell.tokens for cell in cells if target.block_index in (None, cell.target.block_index))
+
+    @cached_property
+    def planned(self) -> Mapping[Target, int]:
+        estimates = unit_tokens(self._parts)
+        return in_measure(self.context, self.transcript, self.review, estimates)
+
+    def size(self, item: ReviewItem) -> int:
+        """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
+        return self.planned.get(item.target) or self.full_effect(item)
+
+    def full_effect(self, item: ReviewItem) -> int:
+        """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
+        pair = self.reviewer.goes_with(item.target)
+        return self.context.of(
+            item.tokens + sum(tokens_of(entry, one) for entry, one in self.entries_of(pair))
+        )
+
+    def tokens(self, items: Iterable[ReviewItem]) -> int:
+        """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
+        return sum(self.planned.get(item.target, 0) for item in items)
+
+    def approved_tokens(self, items: Iterable[ReviewItem]) -> int:
+        return self.tokens(item for item in items if item.standing in ACCEPTED)
+
+    @cached_property
+    def standing(self) -> Mapping[Target, Standing]:
+        """How many lines of a proposal still stand in what stays, for those that have lines to compare."""
+        found = Reviewed(self.reviewer, self.review, self.version, self.last)
+        return line_checks(self.run, self.mark, found)
+
+    # ---- groups -----------------------------------------------------------------------------------------
+
+    @cached_property
+    def lines(self) -> Mapping[Target, ProposalLine]:
+        return lines_of(self.run, self.mark, self.transcript, self.leads)
+
+    @cached_property
+    def titles(self) -> GroupTitles:
+        return GroupTitles(self.outline, self.lines)
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The groups of everything that the filter leaves, decided or not."""
+        return grouped(self.found, self.titles.by(self.chosen.by), self.size)
+
+    @cached_property
+    def found(self) -> list[ReviewItem]:
+        """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
+        chosen = self.chosen
+        items = [
+            item
+            for item in self.leads
+            if (not chosen.tool or self.line(item).tool == chosen.tool)
+            and (not chosen.kind or self.line(item).kind == chosen.kind)
+            and (not chosen.over or self.size(item) > chosen.over)
+            and (not chosen.reason or self.reason_key(item) == chosen.reason)
+        ]
+        pattern = chosen.pattern()
+        if isinstance(pattern, Refusal):
+            raise BadInput(pattern.code.value, pattern.message)
+        return self._with_text(items, pattern) if pattern is not None else items
+
+    def line(self, item: ReviewItem) -> ProposalLine:
+        return self.lines.get(item.target, UNKNOWN)
+
+    def reason_key(self, item: ReviewItem) -> str:
+        return group_key(self.titles.reason(item))
+
+    def group(self, key: str) -> Group | None:
+        return next((group for group in self.groups if group.key == key), None)
+
+    def group_of(self, target: Target) -> Group | None:
+        """The group with a proposal, or with the one that it is decided with."""
+        item = self.review.items.get(target)
+        if item is None:
+            return None
+        wanted = item.leader or target
+        return next(
+            (group for group in self.groups if any(one.target == wanted for one in group.leads)), None
+        )
+
+    def _with_text(self, items: Sequence[ReviewItem], pattern: Pattern) -> list[ReviewItem]:
+        """The proposals whose line, reason or deleted text contains a match."""
+        texts = self.texts_of(items)
+        return [item for item in items if any(map(pattern.found_in, self._words_of(item, texts)))]
+
+    def _words_of(self, item: ReviewItem, texts: Mapping[str, Texts]) -> Iterator[str]:
+        line = self.line(item)
+        yield f"{line.tool} {line.words}"
+        if item.origin is not None:
+            yield item.origin.reason
+        found = texts.get(item.target.entry_id)
+        if found is not None and item.target.block_index is not None:
+            yield found.block(item.target.block_index)
+        elif found is not None:
+            yield found.joined(self.transcript.entries[item.position].blocks)
+
+    # ---- texts -----------------------------------------------------------------------------------------
+
+    def texts_of(self, items: Iterable[ReviewItem]) -> dict[str, Texts]:
+        """The texts of proposals and of the calls that they answer, by entry."""
+        entries = self.transcript.entries
+        wanted: dict[int, TranscriptEntry] = {}
+        for item in items:
+            if item.position >= 0:
+                wanted[item.position] = entries[item.position]
+                call = self.transcript.pairs.answered_by(entries[item.position])
+                if call is not None:
+                    wanted[call.owner.position] = entries[call.owner.position]
+        return self.read(wanted.values())
+
+    def read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
+        return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
+
+    def entries_of(self, targets: Iterable[Target]) -> Iterator[tuple[TranscriptEntry, Target]]:
+        for target in targets:
+            entry = self.transcript.entry(target.entry_id)
+            if entry is not None:
+                yield entry, target
