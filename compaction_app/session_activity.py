@@ -81,8 +81,13 @@ class Activity:
             )
 
 
-def activity_of(session: Session, state: FileState | None, now: datetime) -> Activity:
-    """What others do with a session in this state; nothing if it is gone."""
+def activity_of(
+    session: Session, state: FileState | None, now: datetime, *, with_writers: bool = True
+) -> Activity:
+    """What others do with a session in this state; nothing if it is gone.
+
+    `with_writers`: the system's processes are searched for some that have it open, which takes some 20 ms.
+    """
     if state is None:
         return Activity(is_recent=False, writers=())
     agent, path = session.agent, session.path
@@ -94,7 +99,7 @@ def activity_of(session: Session, state: FileState | None, now: datetime) -> Act
         elsewhere = elsewhere._replace(sentence=known)
     return Activity(
         is_recent=session.is_live(now, state.mtime_ns),
-        writers=writers_of(state),
+        writers=writers_of(state) if with_writers else (),
         elsewhere=elsewhere,
         is_in_database=agent.database(path) is not None,
         server=server,

@@ -9,9 +9,10 @@ from urllib.parse import urlencode
 from django.template.loader import render_to_string
 
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
-from compaction_app.session_activity import activity_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
+
+from .live_signs import live_signs
 
 
 class ShownBranch(NamedTuple):
@@ -48,7 +49,7 @@ def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
     context = {
         "session": session,
         "size": state.size,
-        "activity": activity_of(session, session.agent.state(session.real_path()), now),
+        "activity": live_signs(session, now),
         "has_changed": found is None,
         "new": found or (),
         "tokens": sum(state.kept[entry.id].tokens for entry in found or () if entry.id in state.kept),

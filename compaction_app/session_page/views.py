@@ -20,7 +20,6 @@ from compaction_app.display.links import place_address
 from compaction_app.exports.branch_export import FORMS
 from compaction_app.lookups import known_session
 from compaction_app.runs.streaming import stream
-from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
@@ -33,6 +32,7 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .exported_branch import export_of
 from .forms import PlaceForm, ReaderForm
+from .live_signs import live_signs
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .session_presenter import SessionView, relatives_of, row_compactions, view_session
@@ -112,7 +112,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
     return {
         "rail": shown.rail,
         "leaf": leaf,
-        "activity": activity_of(found, found.agent.state(found.real_path()), timezone.now()),
+        "activity": live_signs(found, timezone.now()),
         "tabs": [
             (name, words, shown.counts[name], _address(found, name, leaf, here))
             for name, words in TABS.items()
