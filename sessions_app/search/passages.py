@@ -45,7 +45,7 @@ class PassageKind(IntEnum):
     """What the agent or an extension added: instructions, notes, the new content of an edit."""
 
 
-class Passage(NamedTuple):
+class IndexedPassage(NamedTuple):
     """The text of one kind in an entry."""
 
     kind: PassageKind
@@ -70,13 +70,13 @@ _ESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "r": "\r", "t": "\
 _WITHOUT_WORDS: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING})
 
 
-def passages(entry: Entry, texts: Texts) -> Iterator[Passage]:
+def passages(entry: Entry, texts: Texts) -> Iterator[IndexedPassage]:
     """The passages of an entry that have text, at most one of each kind."""
     if not entry.has_text:
         return
     if texts.whole is not None or entry.blocks is None:
         if texts.whole:
-            yield Passage(_kind_of(entry), texts.whole)
+            yield IndexedPassage(_kind_of(entry), texts.whole)
         return
     found: dict[PassageKind, list[str]] = {}
     for block in entry.blocks:
@@ -86,7 +86,7 @@ def passages(entry: Entry, texts: Texts) -> Iterator[Passage]:
         if text:
             found.setdefault(_kind_of(entry, block.type), []).append(text)
     for kind, parts in found.items():
-        yield Passage(kind, "\n".join(parts))
+        yield IndexedPassage(kind, "\n".join(parts))
 
 
 def _call_text(text: str) -> str:
