@@ -45,7 +45,7 @@ class PassageKind(IntEnum):
     """What the agent or an extension added: instructions, notes, the new content of an edit."""
 
 
-class IndexedPassage(NamedTuple):
+class EntryPassage(NamedTuple):
     """The text of one kind in an entry."""
 
     kind: PassageKind
@@ -70,13 +70,13 @@ _ESCAPED: Final = {'"': '"', "\\": "\\", "/": "/", "n": "\n", "r": "\r", "t": "\
 _WITHOUT_WORDS: Final = frozenset({BlockType.IMAGE, BlockType.REDACTED_THINKING})
 
 
-def passages(entry: Entry, texts: Texts) -> Iterator[IndexedPassage]:
+def passages(entry: Entry, texts: Texts) -> Iterator[EntryPassage]:
     """The passages of an entry that have text, at most one of each kind."""
     if not entry.has_text:
         return
     if texts.whole is not None or entry.blocks is None:
         if texts.whole:
-            yield IndexedPassage(_kind_of(entry), texts.whole)
+            yield EntryPassage(_kind_of(entry), texts.whole)
         return
     found: dict[PassageKind, list[str]] = {}
     for block in entry.blocks:
@@ -86,7 +86,7 @@ def passages(entry: Entry, texts: Texts) -> Iterator[IndexedPassage]:
         if text:
             found.setdefault(_kind_of(entry, block.type), []).append(text)
     for kind, parts in found.items():
-        yield IndexedPassage(kind, "\n".join(parts))
+        yield EntryPassage(kind, "\n".join(parts))
 
 
 def _call_text(text: str) -> str:

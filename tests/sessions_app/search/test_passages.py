@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import re
 
-from sessions_app.search.passages import IndexedPassage, PassageKind, index_text, passages
+from sessions_app.search.passages import EntryPassage, PassageKind, index_text, passages
 from sessions_app.search.query import SearchQuery
 from sessions_app.search.snippet import snippet
 from sessions_app.sessionlog.entries import Entry
@@ -25,7 +25,7 @@ from tests.factories import (
 )
 
 
-def passages_of(*messages: dict[str, object]) -> list[list[IndexedPassage]]:
+def passages_of(*messages: dict[str, object]) -> list[list[EntryPassage]]:
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     return [list(passages(entry, texts[entry.id])) for entry in branch if entry.has_text]
 
