@@ -4,13 +4,13 @@
 |----------|------------------------------------------------------------|----------------------------------------------|
 | paths    | files that tool calls name                                 | a path ends with its shortest ending that no |
 |          |                                                            | other of them has: at least the file's name  |
-| names    | identifiers in FREQUENT passages or more: those with a     | it stands as a whole word                    |
+| names    | identifiers in FREQUENT statements or more: those with a   | it stands as a whole word                    |
 |          | capital or an underscore inside, but not options           |                                              |
 | errors   | lines of failed results that begin with the word error or  | it stands word for word                      |
 |          | with an exception, after their place in a file             |                                              |
 | messages | what the user said                                         | it stands word for word                      |
 
-A passage is one block of a message, or a message without blocks; of a tool call, the values of its arguments.
+A statement is one block of a message, or a message without blocks; of a tool call, the values of its arguments.
 Blanks and line breaks count alike.
 """
 
@@ -58,7 +58,7 @@ _ERROR: Final = re.compile(
 )
 
 
-class Passage(NamedTuple):
+class Statement(NamedTuple):
     """A text of the conversation, and what is known of it."""
 
     entry_id: str
@@ -101,10 +101,10 @@ class Subjects:
 MEASURES: Final = tuple(measure.name for measure in fields(Subjects))
 
 
-def passages_of(
+def statements_of(
     messages: Iterable[Message], texts: Mapping[str, Texts], project: str = ""
-) -> Iterator[Passage]:
-    """The passages of messages, without what the agent itself adds. `texts` are by the id of each message's source.
+) -> Iterator[Statement]:
+    """The statements of messages, without what the agent itself adds. `texts` are by the id of each message's source.
 
     A path is read from `project`, the session's directory, if it is relative.
     """
@@ -113,45 +113,45 @@ def passages_of(
             continue
         entry, found = message.entry, texts[message.source.id]
         if message.blocks is None or found.whole is not None:
-            yield Passage(entry.id, message.role, message.text(found), entry.failed)
+            yield Statement(entry.id, message.role, message.text(found), entry.failed)
             continue
         for block in message.blocks:
             text = found.block(block.index)
             if block.type == BlockType.TOOL_CALL:
                 yield _call(entry.id, text, block.call_id or "", project)
             elif block.type != BlockType.IMAGE:
-                yield Passage(entry.id, message.role, text, entry.failed)
+                yield Statement(entry.id, message.role, text, entry.failed)
 
 
-def subjects_of(passages: Iterable[Passage]) -> Subjects:
-    """What the passages mention."""
+def subjects_of(statements: Iterable[Statement]) -> Subjects:
+    """What the statements mention."""
     paths, names, errors, messages = _Register(), _Register(), _Register(), _Register()
     is_name = cache(_is_name)
-    for passage in passages:
-        paths.add(passage.paths, passage.entry_id)
-        names.add(filter(is_name, set(_WORD.findall(passage.text))), passage.entry_id)
-        if passage.role == Role.USER and not is_noise(passage.text):
-            messages.add(filter(None, [_flat(passage.text)]), passage.entry_id)
-        if passage.role in _OUTPUTS and _has_failed(passage):
+    for statement in statements:
+        paths.add(statement.paths, statement.entry_id)
+        names.add(filter(is_name, set(_WORD.findall(statement.text))), statement.entry_id)
+        if statement.role == Role.USER and not is_noise(statement.text):
+            messages.add(filter(None, [_flat(statement.text)]), statement.entry_id)
+        if statement.role in _OUTPUTS and _has_failed(statement):
             errors.add(
-                (_flat(line)[:ERROR_LENGTH] for line in _ERROR.findall(passage.text)), passage.entry_id
+                (_flat(line)[:ERROR_LENGTH] for line in _ERROR.findall(statement.text)), statement.entry_id
             )
     return Subjects(paths.ranked(1), names.ranked(FREQUENT), errors.ranked(1), messages.in_order())
 
 
 class Mentions:
-    """What passages mention of the subjects of others."""
+    """What statements mention of the subjects of others."""
 
-    def __init__(self, passages: Iterable[Passage]) -> None:
-        found = list(passages)
-        self._words = {word for passage in found for word in _WORD.findall(passage.text)}
+    def __init__(self, statements: Iterable[Statement]) -> None:
+        found = list(statements)
+        self._words = {word for statement in found for word in _WORD.findall(statement.text)}
         self._paths: dict[str, set[str]] = {}
         """Every path, by the name of its file."""
-        for passage in found:
-            named = {path.rstrip(".") for path in _PATH.findall(passage.text)}
-            for path in named.union(passage.paths):
+        for statement in found:
+            named = {path.rstrip(".") for path in _PATH.findall(statement.text)}
+            for path in named.union(statement.paths):
                 self._paths.setdefault(posixpath.basename(path), set()).add(path)
-        self._text = "\n" + "\n".join(_flat(passage.text) for passage in found)
+        self._text = "\n" + "\n".join(_flat(statement.text) for statement in found)
 
     def of(self, subjects: Subjects) -> Subjects:
         """Those of the subjects that are mentioned."""
@@ -205,9 +205,9 @@ def _is_name(word: str) -> bool:
     return len(word) <= NAME_LENGTH and _NAME.search(word) is not None
 
 
-def _has_failed(passage: Passage) -> bool:
-    ends = passage.text[:EXIT_CODE_WITHIN], passage.text[-EXIT_CODE_WITHIN:]
-    return passage.failed or any(_EXIT_CODE.search(end) for end in ends)
+def _has_failed(statement: Statement) -> bool:
+    ends = statement.text[:EXIT_CODE_WITHIN], statement.text[-EXIT_CODE_WITHIN:]
+    return statement.failed or any(_EXIT_CODE.search(end) for end in ends)
 
 
 def _flat(text: str) -> str:
@@ -229,7 +229,7 @@ def _ends(path: str) -> Iterator[str]:
         yield "/".join(parts[start:])
 
 
-def _call(entry_id: str, text: str, call_id: str, project: str) -> Passage:
+def _call(entry_id: str, text: str, call_id: str, project: str) -> Statement:
     """A call: the values of its arguments, and the files that it names."""
     tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
     try:
@@ -244,7 +244,7 @@ def _call(entry_id: str, text: str, call_id: str, project: str) -> Passage:
     ]
     named += [added or moved for added, moved in _PATCHED.findall(said)]
     paths = dict.fromkeys(filter(None, (_path(one, project) for one in named)))
-    return Passage(entry_id, Role.ASSISTANT, said, tool=tool, paths=tuple(paths))
+    return Statement(entry_id, Role.ASSISTANT, said, tool=tool, paths=tuple(paths))
 
 
 def _path(recorded: str, project: str) -> str:

@@ -11,7 +11,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry, Role, Texts
 from sessions_app.sessionlog.noise import without_images
 
-from .mentions import Passage
+from .mentions import Statement
 
 WORDS: Final = 160
 """Characters of what the user said."""
@@ -55,12 +55,12 @@ def turns_of(
     numbers: Mapping[str, int],
     messages: Sequence[Message],
     users: Iterable[Message],
-    passages: Iterable[Passage],
+    statements: Iterable[Statement],
     texts: Mapping[str, Texts],
 ) -> tuple[ReplacedTurn, ...]:
     """The turns of replaced messages, in order.
 
-    `users` are the user's messages, also those that were not replaced; `passages` are those of the replaced messages,
+    `users` are the user's messages, also those that were not replaced; `statements` are those of the replaced messages,
     and `texts` are by the ids of the messages' sources.
     """
     grouped: dict[int, list[Message]] = {}
@@ -68,9 +68,9 @@ def turns_of(
         grouped.setdefault(numbers.get(message.entry.id, 0), []).append(message)
     asked = {numbers.get(user.entry.id, 0): user for user in users}
     files: dict[int, Counter[tuple[str, str]]] = {number: Counter() for number in grouped}
-    for passage in passages:
-        touched = files[numbers.get(passage.entry_id, 0)]
-        touched.update((passage.tool, path) for path in passage.paths)
+    for statement in statements:
+        touched = files[numbers.get(statement.entry_id, 0)]
+        touched.update((statement.tool, path) for path in statement.paths)
     return tuple(
         ReplacedTurn(
             number,

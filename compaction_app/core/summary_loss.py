@@ -1,7 +1,7 @@
 """What a summary lost: what an agent replaced by it, what of that is still mentioned, and what a verbatim plan that
 leaves as much would have kept.
 
-branch ─change_at─▶ replaced ─passages─▶ subjects ◀─mentions─ the summary, and what stayed beside it
+branch ─change_at─▶ replaced ─statements─▶ subjects ◀─mentions─ the summary, and what stayed beside it
    └─prepare─▶ transcript ─embedded planner─▶ survivors ─mentions─▶ the same figures for a plan of this size
 """
 
@@ -25,7 +25,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from .embedded import EmbeddedPlanner
 from .gates import NO_RESTRAINTS, Restraints
 from .loop import drive
-from .mentions import MEASURES, Mentions, Subjects, passages_of, subjects_of
+from .mentions import MEASURES, Mentions, Subjects, statements_of, subjects_of
 from .replaced_turns import ReplacedTurn, turn_numbers, turns_of
 from .store import DeletionStore
 from .tools import Workbench
@@ -164,19 +164,19 @@ def loss_of(
     project: str = "",
 ) -> SummaryLoss:
     """What a summary lost. `before` is the branch of `before_id`, root first; `texts` are those of `sources`."""
-    passages = list(passages_of(replacement.replaced, texts, project))
-    subjects = subjects_of(passages)
+    statements = list(statements_of(replacement.replaced, texts, project))
+    subjects = subjects_of(statements)
     numbers = turn_numbers(before)
     users = [message for message in replacement.before.messages if message.role == Role.USER]
     summary = replacement.summary
     text = summary.text(texts[summary.source.id])
-    still = Mentions(passages_of((summary,), texts, project)).of(subjects)
-    beside = Mentions(passages_of(replacement.kept, texts, project)).of(subjects)
+    still = Mentions(statements_of((summary,), texts, project)).of(subjects)
+    beside = Mentions(statements_of(replacement.kept, texts, project)).of(subjects)
     plan = _plan(replacement, before, texts, rules, restraints)
     return SummaryLoss(
         replacement,
         numbers,
-        turns_of(numbers, replacement.replaced, users, passages, texts),
+        turns_of(numbers, replacement.replaced, users, statements, texts),
         text,
         subjects,
         still,
@@ -263,8 +263,8 @@ def _judged(
     gone = {message.entry.id for message in replacement.replaced}
     rest = [message for message in survivors if message.entry.id in gone]
     others = [message for message in survivors if message.entry.id not in gone]
-    still = Mentions(passages_of(rest, texts, project)).of(subjects)
-    elsewhere = Mentions(passages_of(others, texts, project)).of(subjects)
+    still = Mentions(statements_of(rest, texts, project)).of(subjects)
+    elsewhere = Mentions(statements_of(others, texts, project)).of(subjects)
     tokens = replacement.tokens_before - plan.stats.tokens_before + plan.stats.tokens_after
     return VerbatimPlan(tokens, still, _either(subjects, still, elsewhere))
 

@@ -1,4 +1,4 @@
-"""What passages mention, and what of it others still mention: each rule, and what holds for all passages."""
+"""What statements mention, and what of it others still mention: each rule, and what holds for all statements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from compaction_app.core.mentions import (
     FREQUENT,
     MEASURES,
     Mentions,
-    Passage,
+    Statement,
     Subjects,
-    passages_of,
+    statements_of,
     subjects_of,
 )
 from sessions_app.sessionlog.context import keep
@@ -34,15 +34,15 @@ from tests.factories import (
 )
 
 
-def recorded(*messages: dict[str, object], project: str = "") -> list[Passage]:
-    """The passages of a session with these messages."""
+def recorded(*messages: dict[str, object], project: str = "") -> list[Statement]:
+    """The statements of a session with these messages."""
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     found = [message for message in map(keep, branch) if message is not None]
-    return list(passages_of(found, texts, project))
+    return list(statements_of(found, texts, project))
 
 
-def said(*words: str, role: str = Role.ASSISTANT, failed: bool = False) -> list[Passage]:
-    return [Passage(f"e{number}", role, one, failed) for number, one in enumerate(words, 1)]
+def said(*words: str, role: str = Role.ASSISTANT, failed: bool = False) -> list[Statement]:
+    return [Statement(f"e{number}", role, one, failed) for number, one in enumerate(words, 1)]
 
 
 def words_of(subjects: Subjects, measure: str) -> list[str]:
@@ -50,7 +50,7 @@ def words_of(subjects: Subjects, measure: str) -> list[str]:
 
 
 def names_in(*texts: str) -> list[str]:
-    """The names in a text that stands in enough passages."""
+    """The names in a text that stands in enough statements."""
     return words_of(subjects_of(said(*texts) * FREQUENT), "names")
 
 
@@ -62,10 +62,10 @@ def touched(*calls: dict[str, object]) -> Subjects:
     return subjects_of(recorded(assistant(*calls)))
 
 
-# ---- passages --------------------------------------------------------------------------------------------
+# ---- statements --------------------------------------------------------------------------------------------
 
 
-def test_each_block_is_a_passage_of_its_entry() -> None:
+def test_each_block_is_a_statement_of_its_entry() -> None:
     found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
     assert [(one.entry_id, one.role, one.text) for one in found] == [
         ("e1", Role.USER, "go"),
@@ -80,9 +80,9 @@ def test_a_call_says_the_values_of_its_arguments_and_not_their_names() -> None:
     assert (found.text, found.tool) == ("a\tb\nc", "edit")
 
 
-def test_what_an_agent_adds_by_itself_is_no_passage() -> None:
+def test_what_an_agent_adds_by_itself_is_no_statement() -> None:
     found = recorded({"role": "system", "content": "You are."}, user("go"))
-    assert found == [Passage("e2", Role.USER, "go")]
+    assert found == [Statement("e2", Role.USER, "go")]
 
 
 # ---- paths -----------------------------------------------------------------------------------------------
@@ -161,16 +161,16 @@ def test_other_words_are_no_names(word: str) -> None:
     assert names_in(f"the word {word} here") == []
 
 
-def test_a_name_counts_once_for_each_passage() -> None:
+def test_a_name_counts_once_for_each_statement() -> None:
     few = said(*["readFile readFile"] * 4)
     assert subjects_of(few).names == ()
-    (found,) = subjects_of([*few, Passage("e9", Role.USER, "readFile")]).names
+    (found,) = subjects_of([*few, Statement("e9", Role.USER, "readFile")]).names
     assert (found.words, found.entry_id, found.uses) == ("readFile", "e1", 5)
 
 
 def test_the_names_with_the_most_uses_come_first() -> None:
-    passages = said(*["bA"] * FREQUENT, *["aB cD"] * FREQUENT, "cD")
-    assert words_of(subjects_of(passages), "names") == ["cD", "aB", "bA"]
+    statements = said(*["bA"] * FREQUENT, *["aB cD"] * FREQUENT, "cD")
+    assert words_of(subjects_of(statements), "names") == ["cD", "aB", "bA"]
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_what_did_not_fail_has_no_errors(output: str) -> None:
 
 
 def test_an_error_counts_each_time_and_is_cut() -> None:
-    passages = said("error: a\nerror: a", f"error: {'b' * 400}", role=Role.TOOL_RESULT, failed=True)
-    first, second = subjects_of(passages).errors
+    statements = said("error: a\nerror: a", f"error: {'b' * 400}", role=Role.TOOL_RESULT, failed=True)
+    first, second = subjects_of(statements).errors
     assert (first.words, first.uses, len(second.words)) == ("error: a", 2, ERROR_LENGTH)
 
 
@@ -236,8 +236,8 @@ def test_an_error_counts_each_time_and_is_cut() -> None:
 
 
 def test_messages_are_what_the_user_said_in_order() -> None:
-    passages = said("b\n c", "a", "/clear", " ", role=Role.USER) + said("x")
-    assert words_of(subjects_of(passages), "messages") == ["b c", "a"]
+    statements = said("b\n c", "a", "/clear", " ", role=Role.USER) + said("x")
+    assert words_of(subjects_of(statements), "messages") == ["b c", "a"]
 
 
 @pytest.mark.parametrize(
@@ -259,9 +259,9 @@ def test_a_message_may_stand_after_a_part_of_a_longer_word() -> None:
 WORDS = st.sampled_from(
     ["readFile", "a_b", "main.ts", "src/main.ts", "error: bad", "go on", "\n", " ", "x", "💥"]
 )
-PASSAGES = st.lists(
+STATEMENTS = st.lists(
     st.builds(
-        Passage,
+        Statement,
         st.sampled_from(["e1", "e2"]),
         st.sampled_from([Role.USER, Role.ASSISTANT, Role.TOOL_RESULT]),
         st.lists(WORDS, max_size=6).map(" ".join),
@@ -273,15 +273,15 @@ PASSAGES = st.lists(
 )
 
 
-@given(PASSAGES)
-def test_passages_mention_everything_of_themselves(passages: list[Passage]) -> None:
-    found = subjects_of(passages)
-    assert Mentions(passages).of(found) == found
+@given(STATEMENTS)
+def test_statements_mention_everything_of_themselves(statements: list[Statement]) -> None:
+    found = subjects_of(statements)
+    assert Mentions(statements).of(found) == found
 
 
-@given(PASSAGES, PASSAGES)
-def test_more_passages_mention_no_less(passages: list[Passage], more: list[Passage]) -> None:
-    found = subjects_of(passages)
+@given(STATEMENTS, STATEMENTS)
+def test_more_statements_mention_no_less(statements: list[Statement], more: list[Statement]) -> None:
+    found = subjects_of(statements)
     few, all_of_them = Mentions(more[:3]).of(found), Mentions(more).of(found)
     for measure in MEASURES:
         assert (
@@ -289,6 +289,6 @@ def test_more_passages_mention_no_less(passages: list[Passage], more: list[Passa
         )
 
 
-@given(PASSAGES)
-def test_nothing_mentions_nothing(passages: list[Passage]) -> None:
-    assert Mentions(()).of(subjects_of(passages)) == Subjects()
+@given(STATEMENTS)
+def test_nothing_mentions_nothing(statements: list[Statement]) -> None:
+    assert Mentions(()).of(subjects_of(statements)) == Subjects()
