@@ -76,5 +76,5 @@ def _session(number: int, words: list[str], chance: random.Random) -> Iterator[d
 def _queries(words: list[str], chance: random.Random) -> Iterator[str]:
     """Words of every frequency, alone and together, and phrases."""
     for number in range(QUERIES):
-        few = chance.choices(words[: 10 ** (1 + number % 4)], k=1 + number % 3)
+        few = [words[int(WORDS ** chance.random())] for _ in range(1 + number % 3)]
         yield f'"{" ".join(few)}"' if number % 10 == 9 else " ".join(few)

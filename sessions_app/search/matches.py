@@ -71,19 +71,17 @@ class Matches:
         if self._query.compared or self._query.refused:
             self._compare(store)
         counts = Counter(map(itemgetter(1), self._found))
-        alike = store.alike(counts.keys())
-        self.groups = [MatchGroup(key, *alike[key], places) for key, places in counts.items()]
+        self.groups = [MatchGroup(*row, counts[row[0]]) for row in store.alike(counts) if row[0] in counts]
 
     def places(self, groups: Iterable[MatchGroup], limit: int) -> dict[int, list[MatchPlace]]:
         """The first places of groups by session: kind by kind, in the order of the file."""
         wanted = {group.key: group for group in groups}
         by_kind: dict[int, dict[int, list[MatchPlace]]] = {}
-        for number, key in self._found:
-            group = wanted.get(key)
-            if group is not None:
-                places = by_kind.setdefault(group.session, {}).setdefault(group.kind, [])
-                if len(places) < limit:
-                    places.append(MatchPlace(number, group.tool, group.state))
+        for number, key in [found for found in self._found if found[1] in wanted]:
+            group = wanted[key]
+            places = by_kind.setdefault(group.session, {}).setdefault(group.kind, [])
+            if len(places) < limit:
+                places.append(MatchPlace(number, group.tool, group.state))
         return {
             session: [place for kind in sorted(kinds) for place in kinds[kind]][:limit]
             for session, kinds in by_kind.items()
@@ -98,10 +96,10 @@ class Matches:
         """Keep only the passages whose texts have what the query wants; the most telling kinds are compared first."""
         first = sorted(self._found, key=lambda found: (found[0] & KIND_MASK, -found[0]))[:COMPARED]
         self.left_out = len(self._found) - len(first)
-        alike = store.alike({key for _, key in first})
+        sessions = {key: session for key, session, *_ in store.alike({key for _, key in first})}
         ids: dict[int, list[int]] = {}
         for number, key in first:
-            ids.setdefault(alike[key].session, []).append(number)
+            ids.setdefault(sessions[key], []).append(number)
         entries = EntryRow.objects.in_bulk({number >> KIND_BITS for number, _ in first})
         accepted = {
             number

@@ -35,6 +35,7 @@ PLACES_OF_SESSION: Final = 3
 """Places that are shown of each session."""
 FACETS: Final = ("agent", "in", "is", "tool", "project")
 """The names of the filters by which results can be narrowed."""
+_Traits = tuple[str, int, int, str, str]
 CHOICES: Final = 12
 """The tools and projects that are offered to narrow a search, those with most places."""
 
@@ -167,11 +168,8 @@ def search(
         if not filters.query.finds:
             return empty
         matches = Matches(store, filters)
-        groups = matches.groups
-        known = _Sessions(groups, shown_only)
-        groups = [group for group in groups if group.session in known.agents]
-        tests = known.tests(filters)
-        matching = [group for group in groups if all(test(group) for test in tests.values())]
+        known = _Sessions(matches.groups, shown_only)
+        matching, facets = _narrow(matches.groups, known, filters)
         order = _order(matching, known, filters.sort)
         per_page = limit or SESSIONS_ON_PAGE
         pages = max(1, -(-len(order) // per_page))
@@ -185,7 +183,7 @@ def search(
         sum(group.places for group in matching),
         len(order),
         found,
-        _facets(groups, tests, known, filters),
+        facets,
         page,
         pages,
         empty.passages,
@@ -210,20 +208,21 @@ class _Sessions:
             self.projects[key] = cwd
             self.used[key] = mtime_ns or 0
 
-    def tests(self, filters: SearchFilters) -> dict[str, Callable[[MatchGroup], bool]]:
-        """The filters that are set, by name."""
-        tests: dict[str, Callable[[MatchGroup], bool]] = {}
-        if filters.agents:
-            tests["agent"] = lambda group: self.agents[group.session] in filters.agents
-        if filters.kinds:
-            tests["in"] = lambda group: group.kind in filters.kinds
-        if filters.states:
-            tests["is"] = lambda group: group.state in filters.states
-        if filters.tools:
-            tests["tool"] = lambda group: group.tool in filters.tools
-        if filters.projects:
-            tests["project"] = lambda group: filters.in_project(self.projects[group.session])
-        return tests
+    def traits(self, group: MatchGroup) -> _Traits:
+        """What filters look at, in the order of FACETS."""
+        session = group.session
+        return self.agents[session], group.kind, group.state, group.tool, self.projects[session]
+
+
+def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
+    """Whether a value of each facet is within the filters."""
+    return [
+        lambda agent: not filters.agents or agent in filters.agents,
+        lambda kind: not filters.kinds or kind in filters.kinds,
+        lambda state: not filters.states or state in filters.states,
+        lambda tool: not filters.tools or tool in filters.tools,
+        lambda project: not filters.projects or filters.in_project(project),
+    ]
 
 
 def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[int]:
@@ -236,25 +235,30 @@ def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[in
     return sorted(kinds, key=lambda key: (kinds[key], -known.used[key], key))
 
 
-def _facets(
-    groups: Sequence[MatchGroup],
-    tests: Mapping[str, Callable[[MatchGroup], bool]],
-    known: _Sessions,
-    filters: SearchFilters,
-) -> list[Facet]:
-    """What the search can be narrowed by; each with the counts under all other filters."""
+def _narrow(
+    groups: Iterable[MatchGroup], known: _Sessions, filters: SearchFilters
+) -> tuple[list[MatchGroup], list[Facet]]:
+    """The groups within the filters, and by what they can be narrowed, with counts under all other filters.
+
+    Thousands of groups have some dozens of traits, which are tested and counted instead.
+    """
+    traits = [(group, known.traits(group)) for group in groups if group.session in known.agents]
+    places: Counter[_Traits] = Counter()
+    for group, found in traits:
+        places[found] += group.places
+    tests = _tests(filters)
+    failed = {
+        found: [number for number, test in enumerate(tests) if not test(found[number])] for found in places
+    }
     counts: dict[str, Counter[Any]] = {name: Counter() for name in FACETS}
-    for group in groups:
-        values = (
-            *(known.agents[group.session], group.kind, group.state, group.tool),
-            known.projects[group.session],
-        )
-        failed = [name for name, test in tests.items() if not test(group)] if tests else ()
-        if len(failed) > 1:
-            continue
-        for name, value in zip(FACETS, values, strict=True):
-            if not failed or name == failed[0]:
-                counts[name][value] += group.places
+    for found, number in places.items():
+        for facet, name in enumerate(FACETS):
+            if failed[found] in ([], [facet]):
+                counts[name][found[facet]] += number
+    return [group for group, found in traits if not failed[found]], _facets(counts, filters)
+
+
+def _facets(counts: Mapping[str, Counter[Any]], filters: SearchFilters) -> list[Facet]:
     agents = {key: agent.label for key, agent in AGENTS.items()}
     chosen_projects = {one for one in counts["project"] if filters.projects and filters.in_project(one)}
     return [

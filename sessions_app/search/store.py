@@ -170,15 +170,13 @@ class TextStore:
         )
         return {number: Alike(*shared) for number, *shared in rows}
 
-    def alike(self, keys: Collection[int]) -> dict[int, Alike]:
-        """What passages have in common, by the key of it."""
+    def alike(self, keys: Collection[int]) -> Iterator[tuple[int, int, int, str, int]]:
+        """What passages have in common: its key, and the fields of `Alike`; perhaps for more than the wanted keys."""
         statement = "SELECT id, session, kind, tool, state FROM alike"
         if len(keys) > READ_ALL:
-            rows = self.connection.execute(statement)
-        else:
-            marks = ", ".join("?" * len(keys))
-            rows = self.connection.execute(f"{statement} WHERE id IN ({marks})", tuple(keys))
-        return {key: Alike(*shared) for key, *shared in rows}
+            return self.connection.execute(statement)
+        marks = ", ".join("?" * len(keys))
+        return self.connection.execute(f"{statement} WHERE id IN ({marks})", tuple(keys))
 
     def tokens_of(self, text: str) -> list[str]:
         """The tokens of a text in order, as the index has them."""
