@@ -129,18 +129,18 @@ class TextStore:
 
     def _prepare(self) -> None:
         run = self.connection.execute
+        run("PRAGMA synchronous = NORMAL")
+        if self._version() == SCHEMA:
+            return
         run("PRAGMA auto_vacuum = INCREMENTAL")
         run("PRAGMA journal_mode = WAL")
-        run("PRAGMA synchronous = NORMAL")
-        if self._version() != SCHEMA:
-            run("BEGIN IMMEDIATE")
+        with self._transaction():
             if self._version() != SCHEMA:
                 for name in ("words", "session", "alike", "passage", "gone"):
                     run(f"DROP TABLE IF EXISTS {name}")
                 for statement in filter(str.strip, _TABLES.split(";")):
                     run(statement)
                 run(f"PRAGMA user_version = {SCHEMA}")
-            run("COMMIT")
 
     def _version(self) -> int:
         return int(self.connection.execute("PRAGMA user_version").fetchone()[0])
