@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from compaction_app.rendering.ansi import coloured, without_styles
-from compaction_app.rendering.code import highlighted, highlighted_file, pretty_json
+from compaction_app.rendering.code import highlighted, highlighted_file, is_patch, pretty_json
 from compaction_app.rendering.diffs import DiffLine, counts, diff_markup
 from compaction_app.rendering.markdown import rendered_markdown
 from compaction_app.rendering.markup import NO_MARKUP, Markup, sanitized, spans
@@ -155,7 +155,8 @@ def _output(source: TextSource, limits: _Limits) -> ShownText:
     if source.language in ("", "json") and (shown := _json(source.text, limits)):
         return shown
     printable = printable_lines(cut)
-    markup = _rendered.get(source.language, cut, lambda: highlighted_file(printable, source.language))
+    language = source.language or ("diff" if is_patch(cut) else "")
+    markup = _rendered.get(language, cut, lambda: highlighted_file(printable, language))
     return ShownText(cut, more, "code", markup) if markup else ShownText(cut, more)
 
 

@@ -21,12 +21,15 @@ from .markup import spans
 
 LIMIT: Final = 20_000
 """Longer texts are not highlighted, in characters."""
+LINES: Final = 800
+"""Nor are texts with more lines: the lexers of some languages take a time that is quadratic in blank ones."""
 LINE_LIMIT: Final = 1_000
 """Nor are texts with a longer line: nobody wrote it."""
 JSON_LIMIT: Final = 200_000
 """Longer texts are not read as JSON."""
 _NUMBER: Final = re.compile(r" {0,8}[0-9]{1,7}(?:→|\t|\| ?|: ?)")
 """How agents begin the lines of a file that a tool read."""
+_PATCHES: Final = ("diff --git ", "diff -", "Index: ")
 _LANGUAGES: Final[Mapping[str, str]] = {
     "bash": "bash sh shell zsh console shell-session",
     "c": "c h",
@@ -96,6 +99,11 @@ def language_of(path: str) -> str:
     return LANGUAGES.get(extension if stem else name, "")
 
 
+def is_patch(text: str) -> bool:
+    """Whether a text begins as the output of a program that compares files."""
+    return text.startswith(_PATCHES)
+
+
 def highlighted(text: str, language: str) -> str | None:
     """A printable text in one of LANGUAGES as HTML, which has to be sanitized.
 
@@ -128,8 +136,9 @@ def highlighted_file(text: str, language: str) -> str | None:
 
 def _known(text: str, language: str) -> str | None:
     """The language by its own name, if a text in it is to be highlighted."""
-    is_long = len(text) > LIMIT or any(len(line) > LINE_LIMIT for line in text.split("\n"))
-    return None if is_long else LANGUAGES.get(language.lower())
+    lines = text.split("\n") if len(text) <= LIMIT else []
+    is_short = 0 < len(lines) <= LINES and all(len(line) <= LINE_LIMIT for line in lines)
+    return LANGUAGES.get(language.lower()) if is_short else None
 
 
 def _by_line(pieces: Iterable[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:
@@ -164,8 +173,9 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _pieces(text: str, language: str) -> Iterator[tuple[str, str]]:
-    for _, kind, piece in _lexer(language).get_tokens_unprocessed(text):
-        yield _class_of(kind), piece
+    # Lexers expect a line break at the end.
+    for start, kind, piece in _lexer(language).get_tokens_unprocessed(text + "\n"):
+        yield _class_of(kind), piece[: len(text) - start]
 
 
 @cache

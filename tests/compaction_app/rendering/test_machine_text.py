@@ -9,6 +9,7 @@ from compaction_app.rendering.code import (
     LANGUAGES,
     LIMIT,
     LINE_LIMIT,
+    LINES,
     highlighted,
     highlighted_file,
     language_of,
@@ -62,7 +63,11 @@ def test_words_texts_names_and_notes_have_a_class() -> None:
     assert texts(drawn, ".code__string") == ['"x"']
 
 
-@pytest.mark.parametrize("text", ["x" * (LIMIT + 1), "x" * (LINE_LIMIT + 1)], ids=["long", "long line"])
+@pytest.mark.parametrize(
+    "text",
+    [("x" * 99 + "\n") * (LIMIT // 100 + 1), "x" * (LINE_LIMIT + 1), "\n" * LINES],
+    ids=["long", "long line", "lines"],
+)
 def test_a_long_text_is_not_highlighted(text: str) -> None:
     assert highlighted(text, "python") is None
     assert highlighted_file(text, "python") is None

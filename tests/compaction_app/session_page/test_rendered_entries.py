@@ -97,6 +97,15 @@ def test_an_output_has_its_colours_and_json_a_line_for_each_value(browser: Clien
     assert element(body(page, "e7"), "pre").text() == '{\n  "found": [\n    1,\n    2\n  ]\n}'
 
 
+def test_the_output_of_a_comparison_is_a_diff(browser: Client, idle_root: Path) -> None:
+    output = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x\n+y"
+    recorded = chain(user("go"), assistant(call("c1", "bash", command="git diff")), result("c1", output))
+    shown = body(page_of(browser, add_session(idle_root, "b.jsonl", recorded)), "e3")
+    assert texts(shown, ".diff__removed") == ["--- a/a.py", "-x"]
+    assert texts(shown, ".diff__added") == ["+++ b/a.py", "+y"]
+    assert element(shown, "pre").text() == output
+
+
 def test_long_arguments_are_folded(browser: Client, address: str) -> None:
     shown = body(page_of(browser, address), "e6")
     assert not elements(shown, "pre")
