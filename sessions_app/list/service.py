@@ -162,13 +162,18 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     """The page of the list for these filters; page numbers beyond the last mean the last."""
     shown = Session.objects.shown()
     filters = _filters(now)
-    counts = shown.aggregate(
-        **{name: Count("pk", filter=found) for name, found in filters.items()},
+    totals = shown.aggregate(
+        known=Count("pk"),
+        subagents=Count("pk", filter=filters["subagents"]),
         bytes=Sum("size"),
         indexed_at=Max("indexed_at"),
     )
-    matching = _matching(shown, choice, filters, now)
-    page = Paginator(matching.order_by(*SORTS[choice.sort]), PAGE_SIZE).get_page(choice.page)
+    matching = _matching(shown, choice, now)
+    counts = matching.aggregate(**{name: Count("pk", filter=found) for name, found in filters.items()})
+    chosen = matching.filter(filters[choice.show]).for_display().order_by(*SORTS[choice.sort])
+    paginator = Paginator(chosen, PAGE_SIZE)
+    paginator.count = counts[choice.show]  # known already: it is not counted again
+    page = paginator.get_page(choice.page)
     marks = marks_of([session.pk for session in page.object_list])
     labels = {
         "all": "All",
@@ -189,16 +194,16 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
             for name in SHOW
-            if name != "subagents" or counts[name]
+            if name != "subagents" or totals["subagents"]
         ],
         projects=_values(shown, "cwd"),
         agents=_agents(shown),
         models=_values(shown, "model"),
-        known=counts["all"] + counts["subagents"],
-        bytes=counts["bytes"] or 0,
+        known=totals["known"],
+        bytes=totals["bytes"] or 0,
         roots=_places(),
         indexing=progress.indexing(),
-        indexed_at=counts["indexed_at"],
+        indexed_at=totals["indexed_at"],
         page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
@@ -245,10 +250,8 @@ def _filters(now: datetime) -> dict[str, Q]:
     }
 
 
-def _matching(
-    shown: SessionQuerySet, choice: ListFilters, filters: Mapping[str, Q], now: datetime
-) -> SessionQuerySet:
-    found = shown.filter(filters[choice.show])
+def _matching(found: SessionQuerySet, choice: ListFilters, now: datetime) -> SessionQuerySet:
+    """The sessions in all tabs of the list for these filters."""
     if choice.text:
         found = found.containing(choice.text)
     if choice.project:
@@ -259,7 +262,7 @@ def _matching(
         found = found.filter(model=choice.model)
     if choice.age:
         found = found.filter(last_used__gte=now - timedelta(days=AGES[choice.age]))
-    return found.for_display()
+    return found
 
 
 def _agents(shown: SessionQuerySet) -> list[Agent]:

@@ -100,7 +100,9 @@ def test_a_later_page_says_the_pause_before_its_first_entry(browser: Client, idl
 
 
 def test_live_says_why(browser: Client, known_root: Path) -> None:
-    assert "live: was written to in the last 5 minutes" in text_of(page(browser, known_root))
+    found = page(browser, known_root)
+    assert "live: was written to in the last 5 minutes" in text_of(found)
+    assert ", live · Redline" in element(found, "title").text()
 
 
 def test_live_is_what_the_agent_itself_has_open(browser: Client, settings: Any, tmp_path: Path) -> None:

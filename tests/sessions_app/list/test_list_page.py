@@ -180,3 +180,19 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(
     ]
     assert link(answer, "Add a directory") == "/settings#roots"
     assert link(answer, "Import a session") == "/import"
+
+
+def test_the_tabs_count_what_the_filters_leave(browser: Client, known_root: Path) -> None:
+    for name in ("apples", "pears"):
+        place(known_root / f"{name}.jsonl", session_bytes(chain(user(f"count the {name}"))))
+    place(known_root / "broken.jsonl", session_bytes(chain(user("count the plums"), result("c1"))))
+    index_roots()
+
+    def tabs(query: str) -> list[str]:
+        page = browser.get(f"/{query}")
+        assert "3 sessions in" in text_of(element(page, "#summary"))
+        return [text_of(tab) for tab in elements(page, ".tabs a")]
+
+    assert tabs("") == ["All 3", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
+    assert tabs("?q=pears") == ["All 1", "Due 0", "Live 0", "Damaged 0", "Compacted 0"]
+    assert tabs("?q=plums&show=damaged") == ["All 1", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
