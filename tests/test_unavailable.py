@@ -205,6 +205,11 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
             name: f"{at}/{name}"
             for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "fork", "doctor")
         },
+        "tree": f"{at}/tree",
+        "compare_branches": f"{at}/tree/compare",
+        "all_backups": "/backups",
+        "verify_backups": "/backups/verify",
+        "theme": "/theme",
         "lost": f"{at}/lost",
         "lost_report": f"{at}/lost/report",
         "read_anew": f"{at}/read-anew",
