@@ -5,8 +5,11 @@ rows ──reviews──▶ Review ──effects──▶ tokens by proposal ─
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from typing import Final
 
 from compaction_app.core.effects import PlanPart, in_measure, plan_parts, unit_tokens
 from compaction_app.core.errors import Refusal
@@ -30,6 +33,11 @@ from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline, tokens_of
 from .summary import ACCEPTED
 from .titles import GroupTitles
+
+CACHED: Final = 8
+"""Versions of reviews whose numbers are cached: a decision compares with the version before it."""
+_planned: OrderedDict[tuple[int, int, str, int], Mapping[Target, int]] = OrderedDict()
+_lock = threading.Lock()
 
 
 class GroupedReview:
@@ -76,8 +84,18 @@ class GroupedReview:
 
     @cached_property
     def planned(self) -> Mapping[Target, int]:
-        estimates = unit_tokens(self._parts)
-        return in_measure(self.context, self.transcript, self.review, estimates)
+        """The tokens that the plan deletes with each proposal, its pair included."""
+        key = self.run.pk, self.run.last_seq, self.mark, self.version
+        with _lock:
+            found = _planned.get(key)
+        if found is None:
+            estimates = unit_tokens(self._parts)
+            found = in_measure(self.context, self.transcript, self.review, estimates)
+            with _lock:
+                _planned[key] = found
+                while len(_planned) > CACHED:
+                    _planned.popitem(last=False)
+        return found
 
     def size(self, item: ReviewItem) -> int:
         """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
