@@ -197,6 +197,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "list": "/",
         "import": "/import",
         "remove": "/import/kept.jsonl/remove",
+        "search": "/search?q=needle",
         "settings": "/settings",
         "session": at,
         "text": f"{at}/text?entry=e3",

@@ -42,6 +42,8 @@ def page(server: Server, browse: Callable[..., Watched]) -> Page:
 
 def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page) -> None:
     page.keyboard.press("/")
+    expect(page.locator("#q")).to_be_focused()
+    page.keyboard.press("/")
     expect(page.locator("#search-all")).to_be_focused()
     page.keyboard.type("needle")
     page.keyboard.press("Enter")
@@ -57,7 +59,7 @@ def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page
 def test_a_slash_in_a_query_is_typed(page: Page) -> None:
     page.keyboard.press("/")
     page.keyboard.type("a/b")
-    expect(page.locator("#search-all")).to_have_value("a/b")
+    expect(page.locator("#q")).to_have_value("a/b")
 
 
 def test_places_are_reached_and_opened_by_keys(server: Server, browse: Callable[..., Watched]) -> None:
