@@ -109,10 +109,13 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
     """What a page has around its entries. Raises BadInput and SystemFailure."""
     begin = _address(found, shown.view, leaf)
     here = shown.here if shown.earlier else ""
+    activity = live_signs(found, timezone.now())
+    states = {"due": found.due, "live": activity.is_live}
     return {
         "rail": shown.rail,
         "leaf": leaf,
-        "activity": live_signs(found, timezone.now()),
+        "activity": activity,
+        "states": [state for state, applies in states.items() if applies],
         "tabs": [
             (name, words, shown.counts[name], _address(found, name, leaf, here))
             for name, words in TABS.items()
