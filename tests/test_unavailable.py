@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -26,6 +27,7 @@ from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent
+from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import worker_name
@@ -35,7 +37,8 @@ from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Root, Session
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.launch_tokens import api_token
-from tests.factories import session_bytes, working_session
+from tests.compaction_app.rendering.test_pictures import png
+from tests.factories import chain, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import text_of
 from tests.installation import Installation, Result, finish
@@ -190,6 +193,10 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
     index_roots()
     Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:1/v1")
     model = PlannerModel.objects.create(provider="own", name="m", window=20_000, output_limit=1_000)
+    proposed = run.proposals.order_by("order")[0]
+    shown = {"type": "image", "mimeType": "image/png", "data": b64encode(png(1, 1)).decode()}
+    picture = session_bytes(chain(user("Look.") | {"content": [shown]}))
+    seen = index_file(place(Path(session.root.path) / "seen.jsonl", picture))
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
     of_run, of_provider = f"/runs/{run.pk}", "/providers/own"
@@ -207,6 +214,10 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
             for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "fork", "doctor")
         },
         "tree": f"{at}/tree",
+        "picture": f"/sessions/{seen.root_id}/{seen.relative_path}/entries/e1/picture",
+        "export": f"{at}/export?format=markdown",
+        "place": f"{at}/place?number=1",
+        "select_for_plan": f"{at}/select",
         "compare_branches": f"{at}/tree/compare",
         "all_backups": "/backups",
         "verify_backups": "/backups/verify",
@@ -228,6 +239,11 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "run": of_run,
         **{name: f"{of_run}/{name}" for name in ("stop", "resume", "again", "decide", "commit")},
         "review": f"{of_run}/review",
+        "review_markdown": f"{of_run}/review.md",
+        "review_json": f"{of_run}/review.json",
+        "approve_rest": f"{of_run}/approve-rest",
+        "select": f"{of_run}/select",
+        "evidence": f"{of_run}/evidence?of={ref_of(proposed.target)}",
         "stays": f"{of_run}/stays?from=0&to=9",
         "transcript": f"{of_run}/transcript.jsonl",
         "handoff": f"{of_run}/handoff.md",
