@@ -65,7 +65,7 @@ const counted = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
 const nextTry = () =>
   new Promise((settle) => {
     const kept = `${counted(queue.length, "decision")} ${queue.length === 1 ? "is" : "are"} kept in this tab`;
-    banner(`Redline does not answer. ${kept} and sent when it is back.`, "unanswered");
+    banner(`Redline does not answer. ${kept} and sent when it is back.`, "kept-decisions");
     const timer = window.setTimeout(settle, RETRY_MS);
     document.querySelector("#fault button").addEventListener("click", () => {
       window.clearTimeout(timer);
