@@ -27,7 +27,6 @@ from compaction_app.display.entry_texts import texts_of
 from compaction_app.display.read_files import calls_of, languages_of
 from compaction_app.display.shown_text import ShownText, clamp
 from compaction_app.models import Compaction
-from sessions_app.index.index_store import entries_naming
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.provider_rules import Breakage
@@ -36,13 +35,13 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 
 from .item_pictures import with_pictures
+from .relatives import subagents_of
 from .time_lines import TimeSpan, pause_before, span_of, turn_line
 from .turn_sidebar import TurnSidebar, rail_of
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
 WINDOW_BLOCKS: Final = 100
-RELATIVES_SHOWN: Final = 100
 DAMAGED_SHOWN: Final = 20
 """Damaged lines that are shown between two entries."""
 DAMAGED_BYTES: Final = 300
@@ -61,28 +60,6 @@ class Bypassed:
     """The run it came from, whose plan can be applied again."""
     host: str
     """The host that receives requests for that; empty if there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Relatives:
-    """The indexed sessions that are related to one."""
-
-    parent: Session | None
-    """The one that it was forked from, or that started it."""
-    subagents: list[Session]
-    """The first RELATIVES_SHOWN sessions that it started, and its forks."""
-    forks: list[Session]
-    start: StartingCall | None
-    """The call that started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class StartingCall:
-    """The call that started a subagent, in the session of this call."""
-
-    session: Session
-    entry_id: str
-    tool: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,32 +94,6 @@ class SessionView:
     """Why the branch cannot be continued; None if it can."""
     span: TimeSpan | None
     """When it was written; None if its entries record no times."""
-
-
-def relatives_of(session: Session) -> Relatives:
-    """The sessions that pages show and that are related to this one."""
-    shown = Session.objects.shown().for_display()
-    children = shown.children_of(session).order_by("mtime_ns", "pk")
-    parent = shown.parent_of(session)
-    siblings = shown.children_of(parent).filter(is_subagent=True) if parent is not None else ()
-    return Relatives(
-        parent,
-        list(children.filter(is_subagent=True)[:RELATIVES_SHOWN]),
-        list(children.filter(is_subagent=False)[:RELATIVES_SHOWN]),
-        _starting_call(session, [parent, *siblings]) if parent is not None and session.is_subagent else None,
-    )
-
-
-def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCall | None:
-    """The call of one of these sessions that started a subagent; None if none of them shows one."""
-    if not subagent.header_id:
-        return None
-    for session, result in entries_naming(sessions, subagent.header_id):
-        if result.subagent == subagent.header_id and result.result_for is not None:
-            naming = (entry for _, entry in entries_naming([session], result.result_for))
-            call = next((entry for entry in naming if result.result_for in entry.call_ids()), result)
-            return StartingCall(session, call.id, result.tool_name)
-    return None
 
 
 def row_compactions(session: Session) -> list[Compaction]:
@@ -252,7 +203,7 @@ def _items(
     calls = calls_of(state, shown)
     texts = texts_of(session, [*sources, *calls])
     languages = languages_of(calls, texts)
-    subagents = _subagents_of(session, state, shown)
+    subagents = subagents_of(session, state, shown)
     between = damage.between(listed, start, end) if view == "all" else {}
     with session.agent.open(session.real_path()) as reader:
         position = start
@@ -283,15 +234,6 @@ def _items(
                 yield turn
             position += 1
         yield from _damaged(reader, between.get(end, ()))
-
-
-def _subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
-    """The sessions that calls of these entries started, by `Entry.subagent`."""
-    results = (
-        result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ())
-    )
-    ids = {result.subagent for result in results if result.subagent}
-    return Session.objects.shown().for_display().started_by(session, ids) if ids else {}
 
 
 def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[int]) -> list[Entry]:

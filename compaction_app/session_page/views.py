@@ -35,7 +35,8 @@ from .forms import PlaceForm, ReaderForm
 from .live_signs import live_signs
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
-from .session_presenter import SessionView, relatives_of, row_compactions, view_session
+from .relatives import relatives_of
+from .session_presenter import SessionView, row_compactions, view_session
 from .text_form import OTHER, RECORDED, form_of, keep_form
 from .whole_text import whole_picture, whole_text
 
