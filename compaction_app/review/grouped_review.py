@@ -36,7 +36,7 @@ from .titles import GroupTitles
 
 CACHED: Final = 8
 """Versions of reviews whose numbers are cached: a decision compares with the version before it."""
-_planned: OrderedDict[tuple[int, int, str, int], Mapping[Target, int]] = OrderedDict()
+_estimates: OrderedDict[tuple[int, int, str, int], Mapping[Target, int]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -83,19 +83,23 @@ class GroupedReview:
         return sum(cell.tokens for cell in cells if target.block_index in (None, cell.target.block_index))
 
     @cached_property
-    def planned(self) -> Mapping[Target, int]:
-        """The tokens that the plan deletes with each proposal, its pair included."""
+    def estimates(self) -> Mapping[Target, int]:
+        """The estimate of what the plan deletes with each proposal, its pair included."""
         key = self.run.pk, self.run.last_seq, self.mark, self.version
         with _lock:
-            found = _planned.get(key)
+            found = _estimates.get(key)
         if found is None:
-            estimates = unit_tokens(self._parts)
-            found = in_measure(self.context, self.transcript, self.review, estimates)
+            found = unit_tokens(self._parts)
             with _lock:
-                _planned[key] = found
-                while len(_planned) > CACHED:
-                    _planned.popitem(last=False)
+                _estimates[key] = found
+                while len(_estimates) > CACHED:
+                    _estimates.popitem(last=False)
         return found
+
+    @cached_property
+    def planned(self) -> Mapping[Target, int]:
+        """The same in the measure of the context."""
+        return in_measure(self.context, self.transcript, self.review, self.estimates)
 
     def size(self, item: ReviewItem) -> int:
         """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""

@@ -242,11 +242,11 @@ class ReviewDesk(GroupedReview):
         return ReviewChanges(self.proposal_rows(changed, opened), groups)
 
     def signature(self, target: Target) -> tuple[object, ...]:
-        """Everything in a proposal's row, except its texts."""
+        """Everything in a proposal's row, except its texts. Another measure of the same estimate is no change."""
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self.planned.get(target), self.standing.get(target)
+        planned, still = self.estimates.get(target), self.standing.get(target)
         return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still
 
     # ---- folded open ------------------------------------------------------------------------------------

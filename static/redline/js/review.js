@@ -31,9 +31,20 @@ const hide = (row) => {
   row.setAttribute("data-sent", "");
 };
 
+/* Rows whose decisions wait: a response to an earlier decision may draw them as they were. */
+const waiting = new Set();
+
+document.addEventListener("htmx:oobAfterSwap", () => {
+  waiting.forEach((id) => {
+    const row = document.getElementById(id);
+    if (row) hide(row);
+  });
+});
+
 let moved = false; /* to a row that was undecided then; an earlier decision may decide it too */
 
 onSettled(() => {
+  waiting.clear();
   const unsent = Array.from(form.querySelectorAll(".proposal[data-sent]"));
   unsent.forEach((row) => {
     row.removeAttribute("data-sent");
@@ -75,10 +86,14 @@ const decide = async (name) => {
   const { key } = row.dataset;
   hide(row);
   groups.fold(row);
-  decision(() => {
-    const now = document.getElementById(id);
-    return !now || canDo(now, act) ? { [act]: key } : null;
-  });
+  waiting.add(id);
+  decision(
+    () => {
+      const now = document.getElementById(id);
+      return !now || canDo(now, act) ? { [act]: key } : null;
+    },
+    () => waiting.delete(id),
+  );
   return advance();
 };
 
