@@ -134,14 +134,14 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(tmp_pa
     with start_server(tmp_path, roots=root, REDLINE_HOOKS=EXAMPLE) as server:
         address = server.session("Mend the parser.")
         page = finished_run(server, address)
-        victim = str(elements(server.get(f"{page}/review"), "[data-id]")[-1].attributes["data-id"])
+        victim = str(elements(server.get(f"{page}/review"), "li[data-key]")[-1].attributes["data-key"])
         labels = labelled(label(victim))
         backdate(place(path, session_bytes(labels)))
         server.wait_for(lambda: "label" in text_of(server.get(address)))
         kept = finished_run(server, address)
         pinned = f"1 object pinned by {EXAMPLE}.keep_what_is_labelled: it has a label."
         assert pinned in text_of(server.get(kept))
-        review = text_of(server.get(f"{kept}/review"))
+        review = text_of(server.get(f"{kept}/review?at={victim}"))
         assert "pinned by a hook" in review
         assert f"{EXAMPLE}.keep_what_is_labelled: it has a label" in review
         approve_everything(server, kept)
@@ -588,7 +588,7 @@ def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
 
 
 def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) -> None:
-    shown = text_of(browser.get(f"/runs/{pinning.pk}/review"))
+    shown = text_of(browser.get(f"/runs/{pinning.pk}/review?at=e3"))
     assert shown.count("pinned by a hook") == 1
     assert "dear to me" in shown
     browser.post(f"/runs/{pinning.pk}/decide", {"reopen": "e3", "seen": "0"})
@@ -726,7 +726,7 @@ def test_no_receiver_is_called_if_nothing_was_written(redline: Installation) -> 
 def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session: Session) -> None:
     connect_answer(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
     run = plan_session(session)
-    for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review"):
+    for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review?at=e3"):
         page = browser.get(address)
         assert "<script>alert(1)</script>" in text_of(page)
         assert active_markup(page) == []

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from compaction_app.review.target_ref import ref_of
+from compaction_app.runs.reviews import review_of
 from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
@@ -72,6 +74,7 @@ def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(
         Path(sessions[0].path).parent, f"rollout-2026-01-05T10-00-01-{OTHER}.jsonl"
     )
     run = plan_session(index_file(path))
-    review = text_of(browser.get(f"/runs/{run.pk}/review"))
+    proposed = next(iter(review_of(run).leads())).target
+    review = text_of(browser.get(f"/runs/{run.pk}/review?at={ref_of(proposed)}"))
     assert "thinking 2 goes with it" in review
     assert "its call 3 goes with it" in review

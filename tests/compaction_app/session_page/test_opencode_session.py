@@ -103,7 +103,7 @@ def commit_run(run: Run, writer: str) -> None:
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
 def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
     run = reviewed_run(path, writer)
-    assert "output" in shown(f"/runs/{run.pk}/review")
+    assert "Results: bash" in shown(f"/runs/{run.pk}/review")
     commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
     assert ("with a placeholder as the result" in commit) is (writer == "prune")
     commit_run(run, writer)
@@ -359,7 +359,7 @@ def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_roo
     worked_session(store, turns=8, session_id="ses_2")
     run = reviewed_run(documents(known_root, store, "ses_2"), "")
     before = snapshot(older.parents[2])
-    assert "Hand off what is kept…" in shown(f"/runs/{run.pk}/review")
+    assert "Hand off…" in shown(f"/runs/{run.pk}/review")
     commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit").content.decode())
     assert "Download what is kept, as Markdown" in commit
     assert commit.count(reason) == 1

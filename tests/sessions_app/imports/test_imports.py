@@ -144,7 +144,7 @@ def test_a_session_of_any_agent_is_imported_under_its_own_name(
         page = browser.get(answer["Location"])
         assert label in text_of(page)
         assert name in text_of(browser.get("/import"))
-        assert link(page, "Download")
+        assert link(page, "The whole session as it is stored")
     index_roots()
     assert Session.objects.filter(missing=False, imported_at__isnull=False).count() == 4
 
