@@ -125,10 +125,12 @@ class Server:
         """The URL of the listed session with this text in its row or its URL; waits for one."""
 
         def look() -> str | None:
-            for row in elements(self.get("/"), "tbody tr"):
-                address = links(row)[0][1]
-                if text in text_of(row) or text in address:
-                    return address
+            # The list is sorted by what the sessions record, often long ago: it may be on a later page.
+            for number in (1, 2, 3):
+                for row in elements(self.get(f"/?page={number}"), "tbody tr"):
+                    address = links(row)[0][1]
+                    if text in text_of(row) or text in address:
+                        return address
             return None
 
         return str(self.wait_for(look))

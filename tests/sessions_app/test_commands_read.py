@@ -189,7 +189,10 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     assert ended.code == 0
     assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
         *SUCCESSES,
+        "export",
         "fake_provider",
+        "review",
+        "search",
         "undo",
         "serve",
         "worker",

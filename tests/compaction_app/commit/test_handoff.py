@@ -50,7 +50,7 @@ def test_a_thread_is_planned_for_a_hand_off_and_not_for_a_commit(browser: Client
     page = browser.get(run.session.get_absolute_url())
     assert text_of(page).count("keeps its threads on its servers") == 1
     assert {"Plan a hand-off…"} == {words for words, address in links(page) if address.endswith("/compact")}
-    assert "Hand off what is kept…" in text_of(browser.get(f"/runs/{run.pk}/review"))
+    assert "Hand off…" in text_of(browser.get(f"/runs/{run.pk}/review"))
 
 
 def test_what_is_kept_is_downloaded_without_what_was_approved(browser: Client, run: Run) -> None:

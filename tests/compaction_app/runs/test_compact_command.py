@@ -74,7 +74,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(
     assert run.stats == shown.json["stats"]
     assert not run.decisions.exists()
     assert f"/runs/{run.pk}/review" in browser.get(f"/runs/{run.pk}").content.decode()
-    assert "Approve all" in text_of(browser.get(f"/runs/{run.pk}/review"))
+    assert "Nothing is approved yet" in text_of(browser.get(f"/runs/{run.pk}/review"))
 
 
 def test_what_it_commits_is_the_compaction_of_its_run(

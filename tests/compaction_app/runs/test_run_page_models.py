@@ -377,7 +377,7 @@ def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser
 
 def test_a_resumed_run_names_the_host_it_sends_to(factory: RunFactory, look: Look, browser: Client) -> None:
     factory.add_all([PREPARED, asked_event(1)])
-    assert "again" not in text_of(look())
+    assert "sends to" not in text_of(look())
     add_turn(factory, 2)
     factory.end("failed", "The credit is used up.")
     assert f"sends to {HOST} again" in text_of(look())
