@@ -122,6 +122,8 @@ class Reviewer:
         self._free = Airlock(transcript, Restraints(thinking_guard=thinking_guard))
         self.proposed = {one.target: one for one in proposed}
         self.leaders = self._leaders()
+        self._companions: dict[Target, tuple[Target, ...]] = {}
+        """What goes with each object that was asked for: no decision changes it."""
         self._followers: dict[Target, list[Target]] = {}
         for follower, leader in self.leaders.items():
             self._followers.setdefault(leader, []).append(follower)
@@ -135,10 +137,13 @@ class Reviewer:
         return found
 
     def _pair(self, target: Target) -> tuple[Target, ...]:
-        plan = self._free.judge_request(request_of([target]))
-        if isinstance(plan, Refusal):
-            return ()
-        return tuple(one for one in self._free.targets(plan) if one.entry_id != target.entry_id)
+        known = self._companions.get(target)
+        if known is None:
+            plan = self._free.judge_request(request_of([target]))
+            together = () if isinstance(plan, Refusal) else self._free.targets(plan)
+            known = tuple(one for one in together if one.entry_id != target.entry_id)
+            self._companions[target] = known
+        return known
 
     def review(self, steps: Iterable[Step]) -> Review:
         """The review after these steps. No step raises: what is impossible is refused."""

@@ -102,8 +102,8 @@ class GroupedReview:
         return in_measure(self.context, self.transcript, self.review, self.estimates)
 
     def size(self, item: ReviewItem) -> int:
-        """What a proposal is sorted by: the tokens of its row, which stay the same when it is rejected."""
-        return self.planned.get(item.target) or self.full_effect(item)
+        """What a proposal is sorted by. No decision changes it: rows are loaded by their place in the order."""
+        return self.full_effect(item)
 
     def full_effect(self, item: ReviewItem) -> int:
         """The tokens that deciding a proposal deletes by itself, whatever else was decided."""

@@ -166,9 +166,9 @@ class Journey:
     def approve_groups(self) -> None:
         """Approve what is undecided in each group."""
         groups = self.page.locator("button[name=approve_group]")
-        for left in range(groups.count() - 1, -1, -1):
+        while left := groups.count():
             groups.first.click()
-            expect(groups).to_have_count(left)
+            expect(groups).not_to_have_count(left)  # what goes with it may be all of another group
         expect(self.page.get_by_role("link", name=re.compile("^Last look"))).to_be_visible()
         expect(self.page.locator("#bar")).to_have_attribute("data-undecided", "0")
 

@@ -352,4 +352,4 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(
     for texts in grown:
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
     page.get_by_role("link", name="Review the proposals").click()
-    expect(page.locator("article.proposal[data-open]")).not_to_have_count(0)
+    expect(page.locator("li.proposal[data-undecided]")).not_to_have_count(0)

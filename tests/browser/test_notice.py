@@ -101,7 +101,7 @@ def test_an_enabled_page_notifies_of_a_proposal_as_text(server: Server, browse: 
     expect(page.locator("img")).to_have_count(0)
     with page.expect_popup() as opened:
         page.evaluate("window.lastNotice.dispatchEvent(new Event('click'))")
-    expect(opened.value.get_by_role("heading", name="the parser")).to_be_visible()
+    expect(opened.value.get_by_role("link", name="the parser")).to_be_visible()
     expect(opened.value).to_have_url(re.compile("/review$"))
     expect(page.locator("#waiting")).to_be_hidden()
 

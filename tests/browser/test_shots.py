@@ -109,7 +109,7 @@ class Stage:
     def _sessions(self) -> None:
         real = self.server.session("real.jsonl")
         forked = self.at("forked")
-        rendered = self.at("rendered")
+        rendered = self.server.session("rendered.jsonl")
         self.real = real
         self.pages |= {
             "list": "/",
