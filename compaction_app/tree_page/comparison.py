@@ -11,10 +11,11 @@ from typing import Final
 from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import RowText, texts_of_stretches
 from sessions_app.models import Session
+from sessions_app.sessionlog.branch_comparison import compare
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.moments import moment_of
-from sessions_app.sessionlog.tree_rows import Stretch, compare
+from sessions_app.sessionlog.tree_rows import Stretch
 
 from .figures import measure_of
 

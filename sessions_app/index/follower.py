@@ -17,12 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from django.db.models import BooleanField, ExpressionWrapper, Q
-
 from sessions_app.agents.registry import keeps_database
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
-from sessions_app.sessionlog.packing import SCHEMA
 from sessions_app.storage.discovery import discover, fault_of_root
 from sessions_app.storage.documents import DOCUMENT_SUFFIX
 from sessions_app.storage.nofollow import stat_file
@@ -32,6 +28,7 @@ from sessions_app.web.broadcast import SESSIONS, publish
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
+from .indexed_files import IndexedFile, known_files, present_files
 from .indexer import IndexTotals, batches, index_batch
 from .progress import ReadSoFar
 from .roots import configured_roots, discover_in, managed_root
@@ -53,16 +50,6 @@ class SeenFile(NamedTuple):
     size: int
     mtime_ns: int
     ctime_ns: int
-
-
-class IndexedFile(NamedTuple):
-    """The state of a file in the index. If it is not settled, it is indexed again, whatever its size and time."""
-
-    key: int
-    size: int
-    mtime_ns: int | None
-    missing: bool
-    settled: bool
 
 
 class Announcer:
@@ -205,7 +192,7 @@ class Follower:
             others = there.keys() - with_databases
             self._watcher.watch([path for path in others if not others & set(path.parents)], with_databases)
             self._there = there
-        known = _known()
+        known = known_files()
         waiting: dict[Path, SeenFile] = {}
         faults: dict[str, str] = {}
         changed = refresh_windows(self._total.lookup)
@@ -230,7 +217,7 @@ class Follower:
     ) -> list[int]:
         """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
-            lost = lost_below(root, _there(known), set())
+            lost = lost_below(root, present_files(known), set())
             mark_missing(lost)
             return lost
         if keeps_database(self._roots[root]):
@@ -246,7 +233,7 @@ class Follower:
                 continue
             if row is None or not row.settled or (row.size, row.mtime_ns) != (seen.size, seen.mtime_ns):
                 waiting[path] = seen
-        lost = lost_below(root, _there(known), there, [refused.path for refused in found.refused])
+        lost = lost_below(root, present_files(known), there, [refused.path for refused in found.refused])
         mark_missing(lost)
         return lost
 
@@ -303,7 +290,7 @@ class Follower:
         self._index_changed(files)
         lost = []
         if gone:
-            lost = [key for key, path in _there(_known()) if gone & {path, *path.parents}]
+            lost = [key for key, path in present_files(known_files()) if gone & {path, *path.parents}]
             mark_missing(lost)
         self._announce_changed(lost)
 
@@ -312,7 +299,7 @@ class Follower:
         started = time.monotonic()
         self._total = IndexTotals()
         roots, self._unlisted = self._unlisted & self._there.keys(), set()
-        known = _known()
+        known = known_files()
         found: dict[Path, SeenFile] = {}
         lost = []
         for root in roots:
@@ -384,23 +371,3 @@ def _found_in(directories: Iterable[Path]) -> set[Path]:
             # It has been removed again, or was not a directory.
             continue
     return found
-
-
-def _known() -> dict[Path, IndexedFile]:
-    """The state of every session in the index, by real path."""
-    valid = Q(state__isnull=False, schema=SCHEMA, fault="", missing=False)
-    rows = Session.objects.annotate(valid=ExpressionWrapper(valid, BooleanField())).values_list(
-        *("root__path", "relative_path", "pk", "size", "mtime_ns", "missing", "valid"),
-        *("read_as", "reader", "root__chosen_reader", "root__reader"),
-    )
-    known = {}
-    for root, relative, key, size, mtime_ns, missing, is_valid, read_as, *readers in rows.iterator():
-        chosen = next(filter(None, readers), read_as)
-        settled = is_valid and read_as != "" and chosen == read_as
-        known[Path(root, relative)] = IndexedFile(key, size, mtime_ns, missing, settled)
-    return known
-
-
-def _there(known: Mapping[Path, IndexedFile]) -> list[tuple[int, Path]]:
-    """Keys and paths of the sessions that are not marked as missing."""
-    return [(row.key, path) for path, row in known.items() if not row.missing]

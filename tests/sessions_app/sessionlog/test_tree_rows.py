@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.sessionlog.branch_comparison import compare
 from sessions_app.sessionlog.controls import BoundaryControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
@@ -19,7 +20,6 @@ from sessions_app.sessionlog.tree_rows import (
     RowKind,
     TreeRow,
     TreeRows,
-    compare,
     folded,
 )
 
