@@ -185,6 +185,9 @@ class Journey:
     def _add_proposal(self, words: str) -> str:
         """Unfold what surrounds proposals until a button has this text, and press it; returns the row that it adds."""
         page = self.page
+        if not self.scripted:
+            # The last decision left open only its own group.
+            page.goto(page.url.partition("?")[0])
         for number in range(page.locator("li.proposal").count()):
             row = self._row(number)
             self._open(row)
