@@ -161,6 +161,11 @@ class Agent(Protocol):
         """The sign that the agent has a session open; None if it does not, or leaves no such sign."""
         ...
 
+    def open_sessions(self, root: Path) -> set[str]:
+        """The header ids of the sessions below a root that the agent certainly has open, so far as it leaves a sign for
+        each of them. It costs the same however many sessions there are."""
+        ...
+
     @property
     def has_server(self) -> bool:
         """Whether its sessions can be changed through a running server of its own."""

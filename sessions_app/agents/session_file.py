@@ -101,6 +101,10 @@ class SessionFileAgent(ABC):
         del path
         return None
 
+    def open_sessions(self, root: Path) -> set[str]:
+        del root
+        return set()
+
     def server(self, path: Path, address: str) -> AgentServer | None:
         del path, address
         return None

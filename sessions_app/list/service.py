@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from django.db.models import Count, Max, Q, Sum
 from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
+from sessions_app.index.open_sessions import OpenSessions, open_sessions
 from sessions_app.index.progress import Indexing
 from sessions_app.index.roots import managed_place, wanted_roots
 from sessions_app.models import Session
@@ -88,7 +89,8 @@ class SessionRow(NamedTuple):
     """One session in the list."""
 
     session: Session
-    is_live: bool
+    live: str
+    """Why it is live, such as `just written to`; empty if it is not."""
     badges: Sequence[SessionBadge]
     """Badges from other parts of Redline."""
 
@@ -161,7 +163,9 @@ class Listing:
 def browse(choice: ListFilters, now: datetime) -> Listing:
     """The page of the list for these filters; page numbers beyond the last mean the last."""
     shown = Session.objects.shown()
-    filters = _filters(now)
+    roots = [(path, agent) for path, (agent, _) in wanted_roots().items()]
+    held = open_sessions(roots)
+    filters = _filters(now, held)
     totals = shown.aggregate(
         known=Count("pk"),
         subagents=Count("pk", filter=filters["subagents"]),
@@ -186,7 +190,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     return Listing(
         choice=choice,
         rows=[
-            SessionRow(session, session.is_live(now), marks.get(session.pk, ()))
+            SessionRow(session, _live_reason(session, held, now), marks.get(session.pk, ()))
             for session in page.object_list
         ],
         managed=str(managed_place()),
@@ -201,7 +205,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         models=_values(shown, "model"),
         known=totals["known"],
         bytes=totals["bytes"] or 0,
-        roots=_places(),
+        roots=_places(roots),
         indexing=progress.indexing(),
         indexed_at=totals["indexed_at"],
         page=page,
@@ -210,7 +214,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     )
 
 
-def _places() -> list[Place]:
+def _places(roots: Iterable[tuple[str, str]]) -> list[Place]:
     managed = str(managed_place())
     return [
         Place(
@@ -220,7 +224,7 @@ def _places() -> list[Place]:
             path == managed,
             progress.fault_of(path),
         )
-        for path, (agent, _) in wanted_roots().items()
+        for path, agent in roots
     ]
 
 
@@ -239,11 +243,18 @@ def _columns(choice: ListFilters) -> list[ListColumn]:
     ]
 
 
-def _filters(now: datetime) -> dict[str, Q]:
+def _live_reason(session: Session, held: OpenSessions, now: datetime) -> str:
+    agent = held.agent_of(session)
+    if agent:
+        return f"open in {agent}"
+    return "just written to" if session.is_live(now) else ""
+
+
+def _filters(now: datetime, held: OpenSessions) -> dict[str, Q]:
     return {
         "all": Q(is_subagent=False),
         "due": DUE & Q(is_subagent=False),
-        "live": live(now),
+        "live": live(now) | held.query,
         "damaged": Q(damage_count__gt=0) | ~Q(broken="") | ~Q(fault=""),
         "compacted": Q(compaction_count__gt=0),
         "subagents": Q(is_subagent=True),

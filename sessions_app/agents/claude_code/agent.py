@@ -27,7 +27,7 @@ from .parser import ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
 from .records import KEY
 from .rules import ClaudeCodeRules
-from .running_clients import PROJECTS, open_elsewhere
+from .running_clients import PROJECTS, open_elsewhere, open_sessions
 from .sent import CURRENT, OLDER, sent_messages
 from .sent_lines import content_of
 from .settings import DIRECTORY, config_directory, model_windows, read_settings, user_settings
@@ -75,6 +75,9 @@ class ClaudeCodeAgent(SessionFileAgent):
 
     def open_elsewhere(self, path: Path) -> OpenElsewhere | None:
         return open_elsewhere(path, config_directory(Path.home()))
+
+    def open_sessions(self, root: Path) -> set[str]:
+        return open_sessions(root, config_directory(Path.home()))
 
     def tree(self, entries: Sequence[Entry]) -> ClaudeCodeTree:
         return ClaudeCodeTree(entries)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,7 +47,7 @@ def open_elsewhere(session: Path, configuration: Path) -> OpenElsewhere | None:
     """
     clients: set[int] = set()
     possible: set[int] = set()
-    for register in _registers(session, configuration):
+    for register in _registers(session.parent.parent, configuration):
         try:
             for pid in _registered(register):
                 has_open = _has_open(register, pid, session.stem)
@@ -64,13 +65,33 @@ def open_elsewhere(session: Path, configuration: Path) -> OpenElsewhere | None:
     return None
 
 
+def open_sessions(root: Path, configuration: Path) -> set[str]:
+    """The ids of the sessions below a root that running clients certainly have open.
+
+    The root is the directory of all projects, that of one, or a configuration directory.
+    """
+    projects = (root, root.parent, root / PROJECTS)
+    registers = {register for place in projects for register in _registers(place, configuration)}
+    return {session_id for register in registers for session_id in _running(register)}
+
+
+def _running(register: Path) -> Iterator[str]:
+    """The sessions that the clients in a register have open; none if it is not there, or cannot be seen."""
+    with suppress(OSError):
+        for pid in _registered(register):
+            found = read_json_file(register / f"{pid}.json", inside=register)
+            recorded = found.values.get("sessionId") if found is not None else None
+            if found is not None and isinstance(recorded, str) and _runs(pid, found.values):
+                yield recorded
+
+
 def _processes(pids: set[int]) -> str:
     return f"process{'es' if len(pids) > 1 else ''} {', '.join(map(str, sorted(pids)))}"
 
 
-def _registers(session: Path, configuration: Path) -> Iterator[Path]:
-    """The registers of the clients that may have a session open: its directory may be linked into the configuration."""
-    projects = session.parent.parent
+def _registers(projects: Path, configuration: Path) -> Iterator[Path]:
+    """The registers of the clients that may have a session of these projects open: their directory may be linked into
+    the configuration."""
     if projects.name == PROJECTS:
         yield projects.with_name(REGISTER)
     own = real_path(configuration)

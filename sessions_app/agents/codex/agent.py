@@ -33,7 +33,7 @@ from .rules import CodexRules
 from .sent import item_json, sent_items
 from .settings import DIRECTORY, home_directory, model_windows, read_settings, user_settings
 from .tree import thread_tree
-from .writer_lock import lock_of, thread_id_of, writer_lock
+from .writer_lock import lock_of, open_threads, thread_id_of, writer_lock
 
 READER: Final = CodexReader("codex", is_older=False)
 OLDER_READER: Final = CodexReader("codex-0.104", is_older=True)
@@ -94,6 +94,9 @@ class CodexAgent(SessionFileAgent):
                 "may be open in Codex: nothing shows whether its lock is held", is_certain=False
             )
         return OpenElsewhere("is open in Codex") if held else None
+
+    def open_sessions(self, root: Path) -> set[str]:
+        return set(open_threads(root))
 
     def write_lock(self, path: Path) -> AbstractContextManager[object]:
         return writer_lock(path)

@@ -20,11 +20,13 @@ from typing import Final
 
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.files import reported
-from sessions_app.storage.nofollow import open_file, stat_file
+from sessions_app.storage.held_locks import locked_among
+from sessions_app.storage.nofollow import open_file, scan_directory, stat_file
 
 from .directories import codex_home
 
 LOCKS: Final = "thread-writer-locks"
+_SUFFIX: Final = ".lock"
 NOT_WRITTEN: Final = "Nothing was written."
 _NAME: Final = re.compile(
     r"rollout-.+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:_[0-9a-f-]+)?\.jsonl\Z"
@@ -62,7 +64,18 @@ def writer_lock(path: Path) -> Iterator[None]:
 def lock_of(path: Path) -> Path | None:
     """The file that a client locks while it has a thread open; None for a session that is not among Codex's files."""
     home, thread_id = codex_home(path), thread_id_of(path)
-    return home / LOCKS / f"{thread_id}.lock" if home is not None and thread_id else None
+    return home / LOCKS / f"{thread_id}{_SUFFIX}" if home is not None and thread_id else None
+
+
+def open_threads(root: Path) -> Iterator[str]:
+    """The ids of the threads below a root that clients certainly have open."""
+    directory = (codex_home(root / "thread") or root) / LOCKS
+    try:
+        with scan_directory(directory) as entries:
+            locks = [directory / entry.name for entry in entries if entry.name.endswith(_SUFFIX)]
+    except OSError:
+        return  # no client has ever locked a thread there, or its locks cannot be seen
+    yield from (lock.name.removesuffix(_SUFFIX) for lock in locked_among(locks) or ())
 
 
 def _locked(lock: Path) -> int | None:
