@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from compaction_app.core.groups import ONLY_HERE, group_key
 
-from .filters import ReviewFilter
+from .filters import ProposalFacts, ReviewFilter
+from .lines import KINDS
 
 TOOLS: Final = 3
 """Tools that have a chip."""
 LARGE: Final = 500
 """A proposal of more tokens is large."""
+RISKY: Final = group_key(ONLY_HERE)
+UNKNOWN_REASON: Final = "A reason that no proposal has"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +30,58 @@ class Chip:
     query: str
 
 
+class FilterChoices(NamedTuple):
+    """What the fields of a filter offer, the most frequent first: values and their words."""
+
+    tools: Sequence[tuple[str, str]]
+    kinds: Sequence[tuple[str, str]]
+    reasons: Sequence[tuple[str, str]]
+
+
 def chips_of(
-    chosen: ReviewFilter, *, undecided: int, large: int, only_here: int, tools: Sequence[str]
+    chosen: ReviewFilter, facts: Sequence[ProposalFacts], tools: Sequence[str], reasons: Mapping[str, str]
 ) -> list[Chip]:
-    """The chips for a filter; the counts are those of the whole review, `tools` one name for each proposal."""
-    most = Counter(tools).most_common(TOOLS)
-    if chosen.tool and chosen.tool not in dict(most):
-        most.append((chosen.tool, tools.count(chosen.tool)))
-    risky = group_key(ONLY_HERE)
-    chips = [
-        Chip("Undecided", undecided, chosen.undecided, chosen.query(undecided=not chosen.undecided)),
-        Chip(
-            f"Over {LARGE} tokens",
-            large,
-            chosen.over == LARGE,
-            chosen.query(over=0 if chosen.over == LARGE else LARGE),
-        ),
-        *(
-            Chip(tool, count, chosen.tool == tool, chosen.query(tool="" if chosen.tool == tool else tool))
-            for tool, count in most
-        ),
-    ]
-    if only_here:
-        on = chosen.reason == risky
-        chips.append(Chip(ONLY_HERE, only_here, on, chosen.query(reason="" if on else risky)))
+    """The chips for a filter: the usual ones, then one for everything else that is filtered.
+
+    `facts` are those of the proposals that its text leaves, `tools` are the review's, the most frequent first, and
+    `reasons` has the titles of its groups by reason.
+    """
+
+    def chip(words: str, **on: Any) -> Chip:
+        is_on = all(getattr(chosen, name) == value for name, value in on.items())
+        count = sum(map(replace(chosen, **on).leaves, facts))
+        off = {name: getattr(ReviewFilter(), name) for name in on}
+        return Chip(words, count, is_on, chosen.query(**(off if is_on else on)))
+
+    chips = [chip("Undecided", undecided=True), chip(_over(LARGE), over=LARGE)]
+    chips += [chip(tool, tool=tool) for tool in tools[:TOOLS]]
+    if RISKY in reasons:
+        chips.append(chip(ONLY_HERE, reason=RISKY))
+    if chosen.over not in (0, LARGE):
+        chips.append(chip(_over(chosen.over), over=chosen.over))
+    if chosen.tool and chosen.tool not in tools[:TOOLS]:
+        chips.append(chip(chosen.tool, tool=chosen.tool))
+    if chosen.kind:
+        chips.append(chip(KINDS[chosen.kind].capitalize(), kind=chosen.kind))
+    if chosen.reason and (chosen.reason != RISKY or RISKY not in reasons):
+        chips.append(chip(reasons.get(chosen.reason, UNKNOWN_REASON), reason=chosen.reason))
+    if chosen.q:
+        chips.append(chip(chosen.q if chosen.is_pattern else f"“{chosen.q}”", q=chosen.q))
     return chips
+
+
+def choices_of(facts: Sequence[ProposalFacts], reasons: Mapping[str, str]) -> FilterChoices:
+    """What all proposals of a review can be filtered by."""
+    return FilterChoices(
+        [(tool, tool) for tool in by_frequency(one.tool for one in facts)],
+        [(kind, KINDS[kind]) for kind in by_frequency(one.kind for one in facts)],
+        [(reason, reasons[reason]) for reason in by_frequency(one.reason for one in facts)],
+    )
+
+
+def by_frequency(names: Any) -> list[str]:
+    return [name for name, _ in Counter(names).most_common()]
+
+
+def _over(tokens: int) -> str:
+    return f"Over {tokens:,} tokens"

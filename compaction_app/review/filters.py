@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from compaction_app.core.errors import Refusal
@@ -22,6 +22,17 @@ from .lines import KINDS
 LENGTH: Final = 512
 """Characters of a field that count."""
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
+
+
+class ProposalFacts(NamedTuple):
+    """What a filter looks at in a proposal, besides its texts."""
+
+    is_undecided: bool
+    tool: str
+    kind: str
+    reason: str
+    """The key of its group by reason."""
+    size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +70,26 @@ class ReviewFilter:
         """The query of an address with this filter, changed."""
         return f"?{urlencode(replace(self, **changes).values, errors='replace')}"
 
+    def leaves(self, facts: ProposalFacts) -> bool:
+        """Whether it shows a proposal that its text or pattern is found in."""
+        return (
+            (not self.undecided or facts.is_undecided)
+            and self.tool in ("", facts.tool)
+            and self.kind in ("", facts.kind)
+            and self.reason in ("", facts.reason)
+            and (not self.over or facts.size > self.over)
+        )
+
+    @property
+    def is_pattern(self) -> bool:
+        return len(self.q) > 2 and self.q.startswith("/") and self.q.endswith("/")
+
     def pattern(self) -> Pattern | Refusal | None:
         """What is searched for: between slashes a pattern, otherwise a text; None if nothing is."""
         if not self.q:
             return None
-        is_pattern = len(self.q) > 2 and self.q.startswith("/") and self.q.endswith("/")
-        words = self.q[1:-1] if is_pattern else self.q
-        return compile_pattern(words, regex=is_pattern, case_sensitive=False)
+        words = self.q[1:-1] if self.is_pattern else self.q
+        return compile_pattern(words, regex=self.is_pattern, case_sensitive=False)
 
 
 def filter_of(fields: Mapping[str, Any]) -> ReviewFilter:

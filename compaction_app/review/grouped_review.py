@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
@@ -15,7 +16,7 @@ from compaction_app.core.effects import PlanPart, in_measure, plan_parts, unit_t
 from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import Group, group_key, grouped
 from compaction_app.core.patterns import Pattern
-from compaction_app.core.review_fold import ReviewItem
+from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.standing_lines import Standing
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
@@ -28,7 +29,7 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
-from .filters import ReviewFilter
+from .filters import ProposalFacts, ReviewFilter
 from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline, tokens_of
 from .summary import ACCEPTED
@@ -143,25 +144,35 @@ class GroupedReview:
     @cached_property
     def found(self) -> list[ReviewItem]:
         """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
-        chosen = self.chosen
-        items = [
-            item
-            for item in self.leads
-            if (not chosen.tool or self.line(item).tool == chosen.tool)
-            and (not chosen.kind or self.line(item).kind == chosen.kind)
-            and (not chosen.over or self.size(item) > chosen.over)
-            and (not chosen.reason or self.reason_key(item) == chosen.reason)
-        ]
-        pattern = chosen.pattern()
+        chosen = replace(self.chosen, undecided=False)
+        return [item for item in self.matching if chosen.leaves(self.facts[item.target])]
+
+    @cached_property
+    def matching(self) -> Sequence[ReviewItem]:
+        """The proposals with the filter's text or pattern. Raises BadInput if it cannot be used."""
+        pattern = self.chosen.pattern()
         if isinstance(pattern, Refusal):
             raise BadInput(pattern.code.value, pattern.message)
-        return self._with_text(items, pattern) if pattern is not None else items
+        return self._with_text(self.leads, pattern) if pattern is not None else self.leads
+
+    @cached_property
+    def facts(self) -> Mapping[Target, ProposalFacts]:
+        """What each proposal can be filtered by."""
+        found: dict[Target, ProposalFacts] = {}
+        for item in self.leads:
+            line, reason = self.line(item), group_key(self.titles.reason(item))
+            undecided = item.standing is ReviewStatus.UNDECIDED
+            found[item.target] = ProposalFacts(undecided, line.tool, line.kind, reason, self.size(item))
+        return found
+
+    def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:
+        """Those of the proposals that the filter leaves that are shown: with `undecided`, not those decided by now."""
+        if not self.chosen.undecided:
+            return items
+        return [item for item in items if item.standing is ReviewStatus.UNDECIDED]
 
     def line(self, item: ReviewItem) -> ProposalLine:
         return self.lines.get(item.target, UNKNOWN)
-
-    def reason_key(self, item: ReviewItem) -> str:
-        return group_key(self.titles.reason(item))
 
     def group(self, key: str) -> Group | None:
         return next((group for group in self.groups if group.key == key), None)

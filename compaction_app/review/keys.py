@@ -16,6 +16,7 @@ KEYS: Final = (
     ("+", "add a deletion beside it"),
     ("u", "undo the last step, and go to it"),
     ("/", "search: a text, or a /pattern/"),
+    ("f", "filter by tool, kind, reason or size"),
     ("c", "what surrounds it"),
     ("o", "open it in the session"),
     ("g c", "to the last look before the commit"),

@@ -12,9 +12,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Final, NamedTuple
 
-from compaction_app.core.groups import ONLY_HERE, Group, stairs
+from compaction_app.core.groups import ONLY_HERE, Group, group_key, stairs
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from compaction_app.core.stats import percent
 from compaction_app.models import Run
@@ -23,7 +24,7 @@ from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.targets import Target
 
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
-from .chips import LARGE, Chip, chips_of
+from .chips import Chip, FilterChoices, by_frequency, chips_of, choices_of
 from .filters import ReviewFilter
 from .grouped_review import GroupedReview
 from .outline import Stay
@@ -43,6 +44,18 @@ STAYS_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
+class FoundSum:
+    """What a filter shows of a review, and what it hides of what is undecided."""
+
+    count: int
+    tokens: int
+    matching: int
+    """What it would show with what is decided."""
+    hidden_undecided: int
+    hidden_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class Page:
     """A review, or what a filter leaves of it."""
 
@@ -50,6 +63,7 @@ class Page:
     version: int
     summary: Summary
     chosen: ReviewFilter
+    found: FoundSum
     chips: Sequence[Chip]
     groups: Sequence[GroupRow]
     left: int
@@ -110,6 +124,7 @@ class ReviewDesk(GroupedReview):
             version=self.version,
             summary=self.summary(),
             chosen=self.chosen,
+            found=self.found_sum(),
             chips=self.chips(),
             groups=self._groups(on_page, keys, shown, unfolded=unfolded),
             left=len(groups) - len(on_page),
@@ -118,13 +133,27 @@ class ReviewDesk(GroupedReview):
         )
 
     def chips(self) -> list[Chip]:
-        return chips_of(
-            self.chosen,
-            undecided=self.review.undecided,
-            large=sum(self.size(item) > LARGE for item in self.leads),
-            only_here=sum(self.titles.reason(item) == ONLY_HERE for item in self.leads),
-            tools=[self.line(item).tool for item in self.leads],
-        )
+        facts = [self.facts[item.target] for item in self.matching]
+        tools = by_frequency(one.tool for one in self.facts.values())
+        return chips_of(self.chosen, facts, tools, self._reasons)
+
+    def choices(self) -> FilterChoices:
+        return choices_of(list(self.facts.values()), self._reasons)
+
+    @cached_property
+    def _reasons(self) -> Mapping[str, str]:
+        """The titles of the groups by reason, by their keys."""
+        return {group_key(title): title for title in map(self.titles.reason, self.leads)}
+
+    def found_sum(self) -> FoundSum:
+        shown = self.listed(self.found)
+        targets = {item.target for item in shown}
+        hidden = [
+            item
+            for item in self.leads
+            if item.standing is ReviewStatus.UNDECIDED and item.target not in targets
+        ]
+        return FoundSum(len(shown), self.tokens(shown), len(self.found), len(hidden), self.tokens(hidden))
 
     def first_group(self) -> str:
         """The key of the largest group with something undecided; empty if everything is decided."""
@@ -144,13 +173,14 @@ class ReviewDesk(GroupedReview):
         unfolded: Collection[Target] = (),
     ) -> list[GroupRow]:
         goal = self.summary().tokens.goal
-        sizes = [(self.tokens(group.leads), self.approved_tokens(group.leads)) for group in groups]
+        listed = [self.listed(group.leads) for group in groups]
+        sizes = [(self.tokens(items), self.approved_tokens(items)) for items in listed]
         return [
             GroupRow(
                 key=group.key,
                 title=group.title,
                 examples=", ".join(self._examples(group)),
-                count=len(group.leads),
+                count=len(items),
                 tokens=tokens,
                 percent=percent(tokens, goal),
                 stair=stair,
@@ -162,27 +192,35 @@ class ReviewDesk(GroupedReview):
                 if group.key in open_keys
                 else None,
             )
-            for group, (tokens, _), stair in zip(groups, sizes, stairs(sizes, goal), strict=True)
+            for group, items, (tokens, _), stair in zip(
+                groups, listed, sizes, stairs(sizes, goal), strict=True
+            )
         ]
 
     def group_rows(
         self, group: Group, start: int, shown: ReviewItem | None = None, *, unfolded: Collection[Target] = ()
     ) -> GroupRows:
-        """The rows of a group from one on, up to the next ROWS, or up to one that is shown."""
-        leads = self._listed(group)
-        place = leads.index(shown) + 1 if shown in leads else 0
-        upto = max(start + ROWS, place)
-        rest = leads[upto:]
+        """The rows of a group from a place in its order on: the next ROWS, or up to one that is shown.
+
+        Places count all of the group, also what the filter no longer lists: decisions do not move them.
+        """
+        upto = max(
+            self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0
+        )
+        rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
+        rest = self.listed(group.leads[upto:])
         return GroupRows(
-            rows=self.proposal_rows(leads[start:upto], unfolded),
-            upto=min(upto, len(leads)),
+            rows=self.proposal_rows(rows, unfolded),
+            upto=upto,
             left=len(rest),
             left_tokens=self.tokens(rest),
             largest_left=max((self.planned.get(item.target, 0) for item in rest), default=0),
         )
 
-    def _listed(self, group: Group) -> Sequence[ReviewItem]:
-        return group.with_status(ReviewStatus.UNDECIDED) if self.chosen.undecided else group.leads
+    def _place_after(self, group: Group, start: int) -> int:
+        """The place after the next ROWS of a group that are listed."""
+        places = [place for place in range(start, len(group.leads)) if self.listed([group.leads[place]])]
+        return places[ROWS - 1] + 1 if len(places) >= ROWS else len(group.leads)
 
     def _examples(self, group: Group) -> list[str]:
         found: dict[str, None] = {}

@@ -65,6 +65,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
         "map": struck_map(desk.transcript, desk.review, desk.summary().tokens.planned),
+        "choices": desk.choices(),
         "keys": KEYS,
         "buttons": BUTTONS,
         "groupings": [(one.value, words, desk.chosen.query(by=one)) for one, words in GROUPINGS.items()],
@@ -190,8 +191,9 @@ def _changed(
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
     context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary(), "fault": fault}
-    context["chips"] = desk.chips()
     context |= {
+        "chips": desk.chips(),
+        "found": desk.found_sum(),
         "chosen": desk.chosen,
         "went": _place(desk, step) if decision and decision.kind is None else None,
     }

@@ -281,6 +281,20 @@ def test_slash_searches_and_escape_shows_everything_again(page: Page) -> None:
     expect(page.locator("section.group")).to_have_count(TURNS)
 
 
+def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page: Page) -> None:
+    press(page, "j", "f")
+    expect(page.get_by_label("Tool", exact=True)).to_be_focused()
+    press(page, "Escape")
+    expect(page.locator("#filter-menu")).to_be_hidden()
+    press(page, "f")
+    page.get_by_label("Larger than").fill("999999")
+    press(page, "Enter")
+    page.wait_for_url(re.compile("over=999999"))
+    expect(page.get_by_role("heading", name="No proposal matches")).to_be_visible()
+    page.get_by_role("link", name=re.compile("Over 999,999 tokens")).click()
+    expect(page.locator("section.group")).to_have_count(TURNS)
+
+
 @pytest.mark.parametrize(("key", "where"), [("s", "/sessions/"), ("l", "/$")])
 def test_g_goes_places(page: Page, key: str, where: str) -> None:
     press(page, "g", key)

@@ -275,6 +275,8 @@ const find = () => {
   field.select();
 };
 
+const filter = () => document.getElementById("filter-menu").showPopover();
+
 /* ---- keys --------------------------------------------------------------------------------------------- */
 
 const keys = {
@@ -302,6 +304,7 @@ const keys = {
   c: surroundings,
   o: openSession,
   "/": find,
+  f: filter,
   Escape: clear,
   "?": () => document.getElementById("keys-help").togglePopover(),
 };
