@@ -179,6 +179,11 @@ class Session(models.Model):
         """The title, or the name of the file."""
         return self.title or self.path.name
 
+    @property
+    def parent_name(self) -> str:
+        """The name of the file that it is a fork of; empty if it is no fork."""
+        return Path(self.parent_path).name
+
     def is_live(self, now: datetime, mtime_ns: int | None = None) -> bool:
         """Whether anyone other than Redline wrote to the file in the last minutes.
 
@@ -201,19 +206,27 @@ class Session(models.Model):
     def inherited_measure(self) -> InheritedMeasure | None:
         return msgspec.convert(self.inherited, InheritedMeasure | None)
 
+    def fill_percent_of(self, size: ContextSize | None) -> int | None:
+        """What a context uses of the window, in percent, at most 100; None if that is unknown."""
+        if size is None or not self.window:
+            return None
+        return min(100, round(100 * size.tokens / self.window))
+
     @property
     def fill_percent(self) -> int | None:
-        """The usage of the window in percent, at most 100; None if it is unknown."""
-        if self.context_tokens is None or not self.window:
+        return self.fill_percent_of(self.context_size)
+
+    @property
+    def due_at(self) -> int | None:
+        """The tokens beyond which its agent compacts it automatically; None if that is unknown."""
+        if not self.window or self.window <= self.reserve_tokens:
             return None
-        return min(100, round(100 * self.context_tokens / self.window))
+        return self.window - self.reserve_tokens
 
     @property
     def due_percent(self) -> float | None:
-        """The threshold for compaction, in percent of the window."""
-        if not self.window or self.window <= self.reserve_tokens:
-            return None
-        return round(100 * (self.window - self.reserve_tokens) / self.window, 1)
+        """The same threshold in percent of the window."""
+        return round(100 * self.due_at / self.window, 1) if self.window and self.due_at else None
 
     @property
     def due(self) -> Literal["", "threshold", "overflow"]:

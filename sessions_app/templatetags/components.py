@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from django import template
 from django.forms import BoundField
@@ -86,6 +86,12 @@ def context_size(size: ContextSize, short: bool = False) -> SafeString:
     return format_html(
         '<data class="tabular" value="{}" title="{}">{}</data>', size.tokens, _BASIS[size.basis], shown
     )
+
+
+@register.inclusion_tag("components/context_gauge.html")
+def context_gauge(session: Session, size: ContextSize | None) -> dict[str, Any]:
+    """How much of its window a session's context fills, with a tick where the agent compacts it."""
+    return {"session": session, "filled": session.fill_percent_of(size) or 0}
 
 
 @register.simple_block_tag

@@ -93,13 +93,13 @@ def test_places_in_a_session_are_reached_by_keys_and_marked(
     expect(page.locator("#search-session")).to_be_focused()
     page.keyboard.type("needle")
     page.keyboard.press("Enter")
-    expect(page.locator(".places [role=status]")).to_have_text("1 of 2")
+    expect(page.locator(".hit-steps [role=status]")).to_have_text("1 of 2")
     marked = "[...CSS.highlights.get('found')].map((range) => range.toString())"
     assert page.evaluate(marked) == ["needle"]
     first = page.url
     page.keyboard.press("Escape")
     page.keyboard.press("n")
-    expect(page.locator(".places [role=status]")).to_have_text("2 of 2")
+    expect(page.locator(".hit-steps [role=status]")).to_have_text("2 of 2")
     page.keyboard.press("N")
-    expect(page.locator(".places [role=status]")).to_have_text("1 of 2")
+    expect(page.locator(".hit-steps [role=status]")).to_have_text("1 of 2")
     assert page.url == first

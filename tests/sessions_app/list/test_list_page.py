@@ -74,7 +74,7 @@ def test_a_fork_is_marked_in_the_list_and_names_its_original(browser: Client, kn
     page = browser.get("/")
     assert [text_of(one) for one in elements(page, "span.mark") if "title" in one.attributes] == ["fork"]
     session = Session.objects.get()
-    assert "fork of /s/<b>.jsonl" in text_of(browser.get(session.get_absolute_url()))
+    assert "fork of <b>.jsonl" in text_of(browser.get(session.get_absolute_url()))
 
 
 def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Path) -> None:
