@@ -16,6 +16,7 @@ from sessions_app.routing import websocket_urlpatterns as sessions  # noqa: E402
 from sessions_app.web.gate import gated  # noqa: E402
 from sessions_app.web.socket_auth import only_known_browsers, refuse_socket  # noqa: E402
 
+from . import urls  # noqa: E402, F401  # the modules of all pages are imported before the first request
 from .serving import lifespan  # noqa: E402
 
 elsewhere = re_path("", refuse_socket)  # type: ignore[arg-type]  # routes of sockets have ASGI applications

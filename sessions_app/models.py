@@ -18,7 +18,7 @@ from django.db import models
 
 from .agents.base import Agent
 from .agents.registry import AGENTS, agent_at, agent_with_reader, key_of_reader
-from .querysets import SessionQuerySet, live_since
+from .querysets import HAS_ENTRIES, SessionQuerySet, live_since
 from .sessionlog.context import why_due
 from .sessionlog.errors import BadInput
 from .sessionlog.measure import Basis, ContextSize, InheritedMeasure
@@ -146,6 +146,9 @@ class Session(models.Model):
         indexes = [
             models.Index(fields=["-mtime_ns"], name="session_mtime"),
             models.Index(fields=["-last_used"], name="session_last_used"),
+            # What searches look at of all sessions, without reading whole rows, which have kilobytes of parser state.
+            models.Index(fields=["root", "read_as", "cwd", "mtime_ns"], name="session_facts"),
+            models.Index(fields=["schema"], condition=HAS_ENTRIES, name="session_with_entries"),
         ]
 
     def __str__(self) -> str:

@@ -8,9 +8,8 @@ passages.
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
+from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
 from sessions_app.models import Entry as EntryRow
@@ -29,15 +28,20 @@ COMPARED: Final = 400
 
 
 class MatchGroup(NamedTuple):
-    """The passages of one session that are alike."""
+    """The passages of one session that are alike and were found."""
 
-    key: int
-    """The key of what they have in common."""
     session: int
     kind: int
     tool: str
     state: int
     places: int
+    ids: str
+    """The ids of the passages, separated by commas, in any order: few of them are ever looked at."""
+
+    @property
+    def passages(self) -> list[int]:
+        """The ids of the passages."""
+        return [int(one) for one in self.ids.split(",")]
 
 
 class MatchPlace(NamedTuple):
@@ -56,6 +60,17 @@ class MatchPlace(NamedTuple):
         return PassageKind(self.passage & KIND_MASK)
 
 
+def first_places(groups: Iterable[MatchGroup], limit: int) -> list[MatchPlace]:
+    """The first places of groups of one session: kind by kind, in the order of the file."""
+    places = [MatchPlace(number, group.tool, group.state) for group in groups for number in group.passages]
+    return nsmallest(limit, places, key=lambda place: (place.passage & KIND_MASK, place.passage))
+
+
+def entries_of(groups: Iterable[MatchGroup]) -> list[int]:
+    """The keys of the entries of groups, in ascending order."""
+    return sorted({number >> KIND_BITS for group in groups for number in group.passages})
+
+
 class Matches:
     """What a query finds within the filters that the index knows: the period and the session.
 
@@ -66,40 +81,18 @@ class Matches:
         self._query = filters.query.for_index(store.tokens_of)
         self.left_out = 0
         """Passages that have all words and were not compared with the query, because there are too many."""
-        self._found = _find(store, self._query.expression, filters)
-        """The id of each passage in ascending order, and the key of what it is alike."""
+        self.groups = _find(store, self._query.expression, filters)
         if self._query.compared or self._query.refused:
-            self._compare(store)
-        counts = Counter(map(itemgetter(1), self._found))
-        self.groups = [MatchGroup(*row, counts[row[0]]) for row in store.alike(counts) if row[0] in counts]
+            self._compare()
 
-    def places(self, groups: Iterable[MatchGroup], limit: int) -> dict[int, list[MatchPlace]]:
-        """The first places of groups by session: kind by kind, in the order of the file."""
-        wanted = {group.key: group for group in groups}
-        by_kind: dict[int, dict[int, list[MatchPlace]]] = {}
-        for number, key in [found for found in self._found if found[1] in wanted]:
-            group = wanted[key]
-            places = by_kind.setdefault(group.session, {}).setdefault(group.kind, [])
-            if len(places) < limit:
-                places.append(MatchPlace(number, group.tool, group.state))
-        return {
-            session: [place for kind in sorted(kinds) for place in kinds[kind]][:limit]
-            for session, kinds in by_kind.items()
-        }
-
-    def entries(self, groups: Iterable[MatchGroup]) -> list[int]:
-        """The keys of the entries of groups, in ascending order."""
-        wanted = {group.key for group in groups}
-        return sorted({number >> KIND_BITS for number, key in self._found if key in wanted})
-
-    def _compare(self, store: TextStore) -> None:
+    def _compare(self) -> None:
         """Keep only the passages whose texts have what the query wants; the most telling kinds are compared first."""
-        first = sorted(self._found, key=lambda found: (found[0] & KIND_MASK, -found[0]))[:COMPARED]
-        self.left_out = len(self._found) - len(first)
-        sessions = {key: session for key, session, *_ in store.alike({key for _, key in first})}
+        candidates = [(number, group.session) for group in self.groups for number in group.passages]
+        first = nsmallest(COMPARED, candidates, key=lambda found: (found[0] & KIND_MASK, -found[0]))
+        self.left_out = len(candidates) - len(first)
         ids: dict[int, list[int]] = {}
-        for number, key in first:
-            ids.setdefault(sessions[key], []).append(number)
+        for number, session in first:
+            ids.setdefault(session, []).append(number)
         entries = EntryRow.objects.in_bulk({number >> KIND_BITS for number, _ in first})
         accepted = {
             number
@@ -107,7 +100,11 @@ class Matches:
             for number, text in _texts(session, ids[key], entries)
             if self._accepts(text)
         }
-        self._found = sorted(found for found in first if found[0] in accepted)
+        self.groups = [
+            group._replace(places=len(left), ids=",".join(map(str, left)))
+            for group in self.groups
+            if (left := accepted.intersection(group.passages))
+        ]
 
     def _accepts(self, text: str) -> bool:
         query = self._query
@@ -116,7 +113,7 @@ class Matches:
         )
 
 
-def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[tuple[int, int]]:
+def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[MatchGroup]:
     conditions, values = ["words MATCH ?"], [expression, *map(_seconds, filters.period)]
     if filters.since is not None:
         conditions.append("moment >= ?")
@@ -125,12 +122,17 @@ def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[tup
     if filters.session is not None:
         conditions.append("alike IN (SELECT id FROM alike WHERE session = ?)")
         values.append(filters.session)
+    found = (
+        "SELECT alike AS key, count(*) AS places, group_concat(words.rowid) AS ids"  # noqa: S608  # constants
+        " FROM words CROSS JOIN passage ON passage.id = words.rowid"
+        f" WHERE {' AND '.join(conditions)} GROUP BY alike"
+    )
     try:
-        return store.connection.execute(
-            "SELECT words.rowid, +alike FROM words CROSS JOIN passage ON passage.id = words.rowid"  # noqa: S608  # constants
-            f" WHERE {' AND '.join(conditions)}",
+        rows = store.connection.execute(
+            f"SELECT session, kind, tool, state, places, ids FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608
             values,
-        ).fetchall()
+        )
+        return list(map(MatchGroup._make, rows))
     except sqlite3.DatabaseError as fault:
         raise SystemFailure(
             "search_failed",

@@ -7,6 +7,7 @@ All counts are exact. Only the texts of the places that are shown are read, from
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,12 +23,12 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 
 from .filters import KINDS, STATES, SearchFilters
-from .matches import Matches, MatchGroup, MatchPlace, passage_text
+from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
 from .passages import PassageKind
 from .query import SearchQuery
 from .snippet import SnippetPart, snippet
 from .states import PassageState
-from .store import READ_ALL, TextStore
+from .store import KIND_MASK, TextStore
 from .text_index import TextProgress, text_progress
 
 SESSIONS_ON_PAGE: Final = 10
@@ -36,6 +37,8 @@ PLACES_OF_SESSION: Final = 3
 FACETS: Final = ("agent", "in", "is", "tool", "project")
 """The names of the filters by which results can be narrowed."""
 _Traits = tuple[str, int, int, str, str]
+READ_ALL: Final = 500
+"""If more sessions have places, all rows are read rather than so many by their keys."""
 CHOICES: Final = 12
 """The tools and projects that are offered to narrow a search, those with most places."""
 
@@ -175,7 +178,7 @@ def search(
         pages = max(1, -(-len(order) // per_page))
         page = min(filters.page, pages)
         keys = order[(page - 1) * per_page : page * per_page]
-        found = _session_hits(matches, filters, matching, keys, limit or places, limit)
+        found = _session_hits(filters.query.patterns, matching, keys, limit or places, limit)
     return SearchResults(
         filters.query,
         filters,
@@ -199,19 +202,13 @@ class _Sessions:
         keys = {group.session for group in groups}
         found = Session.objects.shown() if shown_only else Session.objects.all()
         rows = found.filter(pk__in=keys) if len(keys) <= READ_ALL else found
-        self.agents: dict[int, str] = {}
-        self.projects: dict[int, str] = {}
+        self.owners: dict[int, tuple[str, str]] = {}
+        """The agent and the project of each."""
         self.used: dict[int, int] = {}
         columns = rows.values_list("pk", "read_as", "root__agent", "cwd", "mtime_ns")
         for key, read_as, agent, cwd, mtime_ns in columns:
-            self.agents[key] = key_of_reader(read_as) or agent
-            self.projects[key] = cwd
+            self.owners[key] = (key_of_reader(read_as) or agent, cwd)
             self.used[key] = mtime_ns or 0
-
-    def traits(self, group: MatchGroup) -> _Traits:
-        """What filters look at, in the order of FACETS."""
-        session = group.session
-        return self.agents[session], group.kind, group.state, group.tool, self.projects[session]
 
 
 def _tests(filters: SearchFilters) -> list[Callable[[Any], bool]]:
@@ -229,7 +226,8 @@ def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[in
     """The keys of the sessions in order: the latest first, or before that those with the most telling kind."""
     kinds: dict[int, int] = {}
     for group in groups:
-        kinds[group.session] = min(group.kind, kinds.get(group.session, group.kind))
+        if group.kind < kinds.get(group.session, KIND_MASK + 1):
+            kinds[group.session] = group.kind
     if sort != "best":
         return sorted(kinds, key=lambda key: (-known.used[key], key))
     return sorted(kinds, key=lambda key: (kinds[key], -known.used[key], key))
@@ -242,20 +240,22 @@ def _narrow(
 
     Thousands of groups have some dozens of traits, which are tested and counted instead.
     """
-    traits = [(group, known.traits(group)) for group in groups if group.session in known.agents]
-    places: Counter[_Traits] = Counter()
-    for group, found in traits:
-        places[found] += group.places
-    tests = _tests(filters)
-    failed = {
-        found: [number for number, test in enumerate(tests) if not test(found[number])] for found in places
-    }
+    alike: dict[_Traits, list[MatchGroup]] = {}
+    for group in groups:
+        if group.session in known.owners:
+            agent, project = known.owners[group.session]
+            alike.setdefault((agent, group.kind, group.state, group.tool, project), []).append(group)
     counts: dict[str, Counter[Any]] = {name: Counter() for name in FACETS}
-    for found, number in places.items():
+    tests = _tests(filters)
+    matching: list[MatchGroup] = []
+    for traits, found in alike.items():
+        failed = [number for number, test in enumerate(tests) if not test(traits[number])]
+        if not failed:
+            matching += found
         for facet, name in enumerate(FACETS):
-            if failed[found] in ([], [facet]):
-                counts[name][found[facet]] += number
-    return [group for group, found in traits if not failed[found]], _facets(counts, filters)
+            if failed in ([], [facet]):
+                counts[name][traits[facet]] += sum(group.places for group in found)
+    return matching, _facets(counts, filters)
 
 
 def _facets(counts: Mapping[str, Counter[Any]], filters: SearchFilters) -> list[Facet]:
@@ -305,50 +305,48 @@ def _value_of(value: Any) -> str:
 
 
 def _session_hits(
-    matches: Matches,
-    filters: SearchFilters,
-    groups: Sequence[MatchGroup],
+    patterns: Sequence[re.Pattern[str]],
+    groups: Iterable[MatchGroup],
     keys: Sequence[int],
     places: int,
     limit: int,
 ) -> list[SessionHits]:
-    sessions = {one.pk: one for one in Session.objects.for_display().filter(pk__in=keys)}
-    by_session: dict[int, list[MatchGroup]] = {}
+    sessions = Session.objects.for_display().in_bulk(keys)
+    by_session: dict[int, list[MatchGroup]] = {key: [] for key in keys if key in sessions}
     for group in groups:
-        if group.session in sessions:
-            by_session.setdefault(group.session, []).append(group)
-    chosen = matches.places([group for found in by_session.values() for group in found], places)
+        if group.session in by_session:
+            by_session[group.session].append(group)
+    chosen = {key: first_places(found, places) for key, found in by_session.items()}
     if limit:
-        chosen = _first(chosen, keys, limit)
+        chosen = _first(chosen, limit)
     rows = EntryRow.objects.in_bulk([place.entry for found in chosen.values() for place in found])
     return [
         SessionHits(
             sessions[key],
             sum(group.places for group in by_session[key]),
-            _hits(sessions[key], [place for place in found if place.entry in rows], rows, filters.query),
+            _hits(sessions[key], [place for place in found if place.entry in rows], rows, patterns),
         )
-        for key in keys
-        if (found := chosen.get(key)) is not None
+        for key, found in chosen.items()
     ]
 
 
-def _first(
-    places: Mapping[int, list[MatchPlace]], keys: Iterable[int], limit: int
-) -> dict[int, list[MatchPlace]]:
-    """The first places of all sessions together, in the order of the sessions' keys."""
+def _first(places: Mapping[int, list[MatchPlace]], limit: int) -> dict[int, list[MatchPlace]]:
+    """The first places of all sessions together, in the order of the sessions."""
     first: dict[int, list[MatchPlace]] = {}
-    for key in keys:
-        if limit and key in places:
-            first[key] = places[key][:limit]
+    for key, found in places.items():
+        if limit:
+            first[key] = found[:limit]
             limit -= len(first[key])
     return first
 
 
 def _hits(
-    session: Session, places: Sequence[MatchPlace], rows: Mapping[int, EntryRow], query: SearchQuery
+    session: Session,
+    places: Sequence[MatchPlace],
+    rows: Mapping[int, EntryRow],
+    patterns: Sequence[re.Pattern[str]],
 ) -> list[SearchHit]:
     """The places with their snippets, read from the file of the session."""
-    patterns = query.patterns
     hits: list[SearchHit] = []
     try:
         with session.agent.open(session.real_path()) as reader:

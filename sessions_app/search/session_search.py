@@ -11,7 +11,7 @@ from django.conf import settings
 from sessions_app.models import Session
 
 from .filters import SearchFilters
-from .matches import Matches
+from .matches import Matches, entries_of
 from .query import SearchQuery
 from .store import TextStore
 
@@ -50,7 +50,7 @@ def search_session(session: Session, typed: str, entry_id: str = "") -> SessionS
             wanted = [
                 group for group in matches.groups if filters.accepts(group.kind, group.state, group.tool)
             ]
-            keys = matches.entries(wanted)
+            keys = entries_of(wanted)
     here = (
         session.entries.filter(entry_id=entry_id).values_list("pk", flat=True).first() if entry_id else None
     )

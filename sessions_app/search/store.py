@@ -17,7 +17,7 @@ which `fts5vocab` reads from the index itself (`purge`).
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
@@ -36,8 +36,6 @@ BUSY_SECONDS: Final = 10
 PURGED_AT_ONCE: Final = 20_000
 """Passages whose words are removed by one reading of the index."""
 DELETED_AT_ONCE: Final = 100
-READ_ALL: Final = 500
-"""Of a table with some thousand rows, all are read rather than so many by their keys."""
 PAGES_AT_ONCE: Final = 200
 """Pages of the file that are merged, or given back, in one step."""
 _TABLES: Final = """
@@ -170,16 +168,10 @@ class TextStore:
         )
         return {number: Alike(*shared) for number, *shared in rows}
 
-    def alike(self, keys: Collection[int]) -> Iterator[tuple[int, int, int, str, int]]:
-        """What passages have in common: its key, and the fields of `Alike`; perhaps for more than the wanted keys."""
-        statement = "SELECT id, session, kind, tool, state FROM alike"
-        if len(keys) > READ_ALL:
-            return self.connection.execute(statement)
-        marks = ", ".join("?" * len(keys))
-        return self.connection.execute(f"{statement} WHERE id IN ({marks})", tuple(keys))
-
     def tokens_of(self, text: str) -> list[str]:
         """The tokens of a text in order, as the index has them."""
+        if text.isascii() and text.isalnum():
+            return [text.lower()]
         run = self.connection.execute
         if not self._has_tokens:
             for statement in filter(str.strip, _TOKENS.split(";")):

@@ -22,7 +22,7 @@ from sessions_app.agents.registry import READERS
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
-from sessions_app.querysets import SessionQuerySet
+from sessions_app.querysets import HAS_ENTRIES, SessionQuerySet
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
@@ -64,8 +64,7 @@ def text_progress(store: TextStore) -> TextProgress:
 
 def _readable() -> SessionQuerySet:
     """The sessions whose entries are in the index."""
-    found = Session.objects.present().filter(schema=SCHEMA, state__isnull=False, indexed_at__isnull=False)
-    return found.latest_first()
+    return Session.objects.filter(HAS_ENTRIES, schema=SCHEMA).latest_first()
 
 
 @contextmanager

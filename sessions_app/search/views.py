@@ -52,7 +52,8 @@ def _title(found: SearchResults) -> str:
 
 def _session(key: str) -> Session | None:
     """The session that the search is narrowed to; None for all."""
-    return Session.objects.shown().for_display().filter(pk=_number(key, 18)).first()
+    number = _number(key, 18)
+    return Session.objects.shown().for_display().filter(pk=number).first() if number else None
 
 
 def _number(text: str, digits: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -285,5 +286,9 @@ def test_a_server_shuts_down_after_any_error(monkeypatch: pytest.MonkeyPatch) ->
     async def send(message: dict[str, str]) -> None:
         sent.append(message["type"])
 
+    gc.unfreeze()
     asyncio.run(redline.serving.lifespan({}, receive, send))
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    # What was loaded before the first request is not scanned by the garbage collector.
+    assert gc.get_freeze_count()
+    gc.unfreeze()

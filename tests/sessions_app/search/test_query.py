@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from string import ascii_letters, digits
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,28 @@ def found_by(store: TextStore, typed: str) -> list[int]:
 )
 def test_words_and_phrases_are_found(store: TextStore, typed: str, expected: list[int]) -> None:
     assert found_by(store, typed) == expected
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "marked"),
+    [
+        ("race", "embrace _race races", ["race", "races"]),
+        ('"race"', "racerace races RACE", ["RACE"]),
+        ('"race condition"', "a grace condition, a race  condition", ["race  condition"]),
+        ("検出", "の検出する", ["検出"]),
+    ],
+)
+def test_what_is_marked_begins_a_word(typed: str, text: str, marked: list[str]) -> None:
+    (pattern,) = SearchQuery.of(typed).patterns
+    assert [found[0] for found in pattern.finditer(text)] == marked
+
+
+@given(word=st.text(alphabet=ascii_letters + digits, min_size=1))
+def test_a_plain_word_is_the_token_that_the_index_has(
+    tmp_path_factory: pytest.TempPathFactory, word: str
+) -> None:
+    with TextStore(tmp_path_factory.mktemp("search")) as store:
+        assert store.tokens_of(word) == store.tokens_of(f"{word} ")
 
 
 @given(typed=st.text(max_size=60) | st.text(alphabet='"*-:(){}^+\\ aé語\0\ud800', max_size=30))
