@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import time
 from typing import Any, Final
@@ -53,14 +52,11 @@ class SessionConsumer(AsyncWebsocketConsumer):
                 await self._drawing
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """`{"view": …, "last": …}`: the page shows a view up to this entry. Anything else is ignored."""
+        """What the page shows, as JSON. Anything else is ignored."""
         del bytes_data
         if text_data is None or len(text_data) > MESSAGE_LIMIT:
             return
-        try:
-            shown = ShownBranch.of(json.loads(text_data))
-        except (ValueError, RecursionError):
-            return
+        shown = ShownBranch.of(text_data)
         if shown is None:
             return
         self._shown = shown

@@ -6,6 +6,13 @@ from datetime import datetime
 
 from compaction_app.session_activity import Activity, activity_of
 from sessions_app.models import Session
+from sessions_app.templatetags.formatting import heading
+
+
+def title_of(session: Session, activity: Activity) -> str:
+    """The title of its page: the session and its states."""
+    states = {"due": session.due, "live": activity.is_live}
+    return ", ".join([heading(session), *(state for state, applies in states.items() if applies)])
 
 
 def live_signs(session: Session, now: datetime) -> Activity:

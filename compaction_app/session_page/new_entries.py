@@ -1,59 +1,88 @@
-"""What was added to a branch since a page of it was drawn."""
+"""What became of a branch since a page of it was drawn: entries that were added, or another context or branch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
-from urllib.parse import urlencode
+from typing import Any, Final
 
+import msgspec
 from django.template.loader import render_to_string
 
 from compaction_app.display.branches import VIEWS, BranchState, branch_state
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 
-from .live_signs import live_signs
+from .live_signs import live_signs, title_of
+from .surroundings import surroundings_of, view_address
+
+COMPACTED: Final = "What the model sees of this session has changed"
+ANOTHER_BRANCH: Final = "This session continues on another branch"
 
 
-class ShownBranch(NamedTuple):
-    """What a page shows of the branch that its session continues: a view, and the last entry of that."""
+class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "to"}):
+    """What a page shows of the branch that its session continues: the entries of a view between two positions.
+
+    The view had `count` entries when the page was drawn, and `last` was the last of them; both grow with the page.
+    """
 
     view: str
     last: str
+    count: int
+    start: int
+    end: int
 
     @classmethod
-    def of(cls, said: Any) -> ShownBranch | None:
-        """What a page says that it shows; None if it says anything else."""
-        if not isinstance(said, dict):
+    def of(cls, message: str) -> ShownBranch | None:
+        """What a page says that it shows, as JSON; None if it says anything else."""
+        try:
+            said = msgspec.json.decode(message, type=cls)
+        except (ValueError, RecursionError):
             return None
-        view, last = said.get("view"), said.get("last")
-        return cls(view, last) if view in VIEWS and isinstance(last, str) else None
+        is_valid = said.view in VIEWS and 0 <= said.start <= said.end <= said.count
+        return said if is_valid and (said.count > 0) == bool(said.last) else None
 
 
-def new_entries(state: BranchState, shown: ShownBranch) -> list[Entry] | None:
-    """The entries of the view after the last one that a page shows; None if that is not in the view any more."""
+@dataclass(frozen=True, slots=True)
+class BranchNews:
+    """How a view differs from what a page shows of it."""
+
+    entries: Sequence[Entry]
+    """What follows the last entry of the page's view."""
+    count: int
+    """The entries of the view now."""
+    change: str
+    """Why the page is not continued by them, as a sentence without a stop; empty if it is."""
+
+
+def news_of(state: BranchState, shown: ShownBranch) -> BranchNews:
+    """What is new for a page."""
     listed = state.listed[shown.view]
-    if not shown.last:
-        return listed
-    for place in range(len(listed) - 1, -1, -1):
-        if listed[place].id == shown.last:
-            return listed[place + 1 :]
-    return None
+    count = len(listed)
+    if not shown.count or (shown.count <= count and listed[shown.count - 1].id == shown.last):
+        return BranchNews(listed[shown.count :], count, "")
+    is_on_branch = any(entry.id == shown.last for entry in state.branch)
+    return BranchNews((), count, COMPACTED if is_on_branch else ANOTHER_BRANCH)
 
 
 def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
     """What is new for a page, as the parts of it that change. Raises what reading a session raises."""
     session = Session.objects.shown().select_related("root").get(pk=key)
     state = branch_state(session)
-    found = new_entries(state, shown)
-    context = {
+    news = news_of(state, shown)
+    activity = live_signs(session, now)
+    start, end = (0, 0) if news.change else (shown.start, shown.end)
+    context: dict[str, Any] = {
         "session": session,
         "size": state.size,
-        "activity": live_signs(session, now),
-        "has_changed": found is None,
-        "new": found or (),
-        "tokens": sum(state.kept[entry.id].tokens for entry in found or () if entry.id in state.kept),
-        "page": f"{session.get_absolute_url()}?{urlencode({'view': shown.view})}",
+        "activity": activity,
+        "title": title_of(session, activity),
+        "news": news,
+        "tokens": sum(state.kept[entry.id].tokens for entry in news.entries if entry.id in state.kept),
+        "page": view_address(session, shown.view),
         "apart": True,
     }
+    if news.change != ANOTHER_BRANCH:
+        context["around"] = surroundings_of(session, state, shown.view, "", start, end)
     return render_to_string("session_page/news.html", context)

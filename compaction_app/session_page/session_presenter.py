@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from compaction_app.core.stats import percent
-from compaction_app.core.token_map import Share
-from compaction_app.display.branches import VIEWS, BranchState, branch_state
+from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.entry_items import (
     EntryItem,
     is_minor,
@@ -36,8 +34,7 @@ from sessions_app.storage.files import SessionReader
 
 from .item_pictures import with_pictures
 from .relatives import subagents_of
-from .time_lines import TimeSpan, pause_before, span_of, turn_line
-from .turn_sidebar import TurnSidebar, rail_of
+from .time_lines import pause_before, turn_line
 
 WINDOW: Final = 40
 """Entries on one page of a branch, and blocks if its entries have many."""
@@ -64,36 +61,29 @@ class Bypassed:
 
 @dataclass(frozen=True, slots=True)
 class SessionView:
-    """One page of a branch's entries, and what surrounds it."""
+    """One page of a branch's entries, and where it lies in its view."""
 
     state: BranchState
     view: str
     items: list[EntryItem]
-    rail: TurnSidebar
+    start: int
+    end: int
+    """The positions of the page in the view."""
     earlier: str
     later: str
     last: str
     """The first entry of the last page."""
     upto: str
     """The last entry of the view."""
+    count: int
+    """The entries of the view."""
     here: str
     """The first entry of this page."""
-    shares: list[Share]
-    """What the context consists of, in its measure."""
-    rest: int
-    """What the provider counts and the session does not have, in tokens."""
-    counts: dict[str, int]
-    seen_before: int
-    """How many entries of the context precede this page."""
-    frame: tuple[int, int] | None
-    """Top and height of this page on the token map."""
     damaged_at: str
     """The entry after the first damaged line."""
     bypassed: list[Bypassed]
     broken: Breakage | None
     """Why the branch cannot be continued; None if it can."""
-    span: TimeSpan | None
-    """When it was written; None if its entries record no times."""
 
 
 def row_compactions(session: Session) -> list[Compaction]:
@@ -117,39 +107,23 @@ def view_session(
     shown = listed[start:end]
     damage = _Damage(session.damage)
     here = shown[0] if shown else None
-    shares, rest = _contents(state)
     items = tied([*_items(session, state, view, listed, start, end, damage, as_recorded)])
     return SessionView(
         state=state,
         view=view,
         items=items if as_recorded else with_pictures(session, state, view, items),
-        rail=rail_of(session, state, here),
+        start=start,
+        end=end,
         earlier=listed[_start_before(listed, start)].id if start else "",
         later=listed[end].id if end < len(listed) else "",
         last=listed[_start_before(listed, len(listed))].id if listed else "",
         upto=listed[-1].id if listed else "",
+        count=len(listed),
         here=here.id if here is not None else "",
-        shares=shares,
-        rest=rest,
-        counts={name: len(state.listed[name]) for name in VIEWS},
-        seen_before=_seen_before(state, listed[start:]),
-        frame=_frame(state, start, end) if view == "sees" and shown else None,
         damaged_at=damage.first_behind(state.branch),
         bypassed=list(_bypassed(session, state.tree)),
         broken=state.broken,
-        span=span_of(state.branch),
     )
-
-
-def _contents(state: BranchState) -> tuple[list[Share], int]:
-    """The kinds of content in the measure of the context, and what is in none of them."""
-    size, shares = state.size, state.token_map.shares
-    tokens, rest = size.contents([share.tokens for share in shares])
-    found = [
-        Share(share.kind, share.name, part, percent(part, size.tokens))
-        for share, part in zip(shares, tokens, strict=True)
-    ]
-    return found, rest
 
 
 # ---- the page --------------------------------------------------------------------------------------------
@@ -244,15 +218,6 @@ def _minor_run(state: BranchState, entries: Sequence[Entry], damaged: Container[
             break
         run.append(entry)
     return run
-
-
-def _seen_before(state: BranchState, entries: Sequence[Entry]) -> int:
-    return next((state.places[entry.id] for entry in entries if entry.id in state.places), len(state.places))
-
-
-def _frame(state: BranchState, start: int, end: int) -> tuple[int, int]:
-    before = state.tokens_before
-    return state.token_map.frame(before[start], before[end] - before[start])
 
 
 # ---- damage ----------------------------------------------------------------------------------------------

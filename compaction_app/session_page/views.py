@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlencode
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
@@ -32,15 +31,15 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 
 from .exported_branch import export_of
 from .forms import PlaceForm, ReaderForm
-from .live_signs import live_signs
+from .live_signs import live_signs, title_of
 from .map_place import place_at_point, place_of
 from .reader_selection import reindex, select_reader
 from .relatives import relatives_of
 from .session_presenter import SessionView, row_compactions, view_session
+from .surroundings import surroundings_of, view_address
 from .text_form import OTHER, RECORDED, form_of, keep_form
 from .whole_text import whole_picture, whole_text
 
-TABS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
 TEXTS: Final = "texts"
 """The parameter by which a browser says how it shows the texts of all pages."""
 PICTURE_HEADERS: Final = {
@@ -96,7 +95,7 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
         "form": form,
         "other_form": OTHER[form],
         # What follows this in a path is an entry's id.
-        "at": _address(found, view, leaf) + "&at=",
+        "at": view_address(found, view, leaf) + "&at=",
         "row_compactions": row_compactions(found) if view == "removed" else [],
         **around,
     }
@@ -108,26 +107,18 @@ def session(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
 
 def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[str, Any]:
     """What a page has around its entries. Raises BadInput and SystemFailure."""
-    begin = _address(found, shown.view, leaf)
+    begin = view_address(found, shown.view, leaf)
     here = shown.here if shown.earlier else ""
     activity = live_signs(found, timezone.now())
-    states = {"due": found.due, "live": activity.is_live}
     return {
-        "rail": shown.rail,
+        "around": surroundings_of(found, shown.state, shown.view, leaf, shown.start, shown.end),
         "leaf": leaf,
         "activity": activity,
-        "states": [state for state, applies in states.items() if applies],
-        "tabs": [
-            (name, words, shown.counts[name], _address(found, name, leaf, here))
-            for name, words in TABS.items()
-        ],
+        "title": title_of(found, activity),
         "begin": begin,
-        "other_texts": f"{_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
-        "all_at": _address(found, "all", leaf) + "&at=",
-        "branch": _address(found, shown.view) + "&leaf=",
+        "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,
         "export_note": export_of(found, leaf).note,
-        "place": place_of(found, shown.state, shown.seen_before + 1),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
         "relatives": relatives_of(found),
@@ -172,7 +163,7 @@ def place(request: HttpRequest, root: int, path: str) -> HttpResponse:
         raise Http404(fault.message) from fault
     except RedlineError as fault:
         return _not_readable(request, found, fault)
-    address = _address(found, view if view in VIEWS else "sees", leaf, named.entry_id if named else "")
+    address = view_address(found, view if view in VIEWS else "sees", leaf, named.entry_id if named else "")
     if request.accepts("text/html") or named is None:
         return redirect(address)
     return JsonResponse({**asdict(named), "address": address})
@@ -182,12 +173,6 @@ def _search(request: HttpRequest, found: Session, entry: str) -> SessionSearch |
     """The search within the session, seen from an entry; None if nothing was typed."""
     typed = request.GET.get("q", "")
     return search_session(found, typed, entry) if typed.strip() and not wants_fragment(request) else None
-
-
-def _address(found: Session, view: str, leaf: str = "", at: str = "") -> str:
-    parameters = {"view": view, "leaf": leaf, "at": at}
-    query = urlencode({name: value for name, value in parameters.items() if value})
-    return f"{found.get_absolute_url()}?{query}"
 
 
 @require_safe

@@ -220,3 +220,37 @@ def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server,
     assert [one.get_attribute("id") for one in page.locator("article[id]").all()] == [
         f"e{n}" for n in range(1, 13)
     ]
+
+
+def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, browse: Opener) -> None:
+    path = place(server.root / "followed.jsonl", session_bytes(chain(user("Follow me."))))
+    page = browse(server).open(server.session("Follow me"))
+    slider = page.locator("#map-wide [type=range]")
+    slider.focus()
+    grow(path, assistant(text("\n\n".join(["a line"] * 400))), user("Go on."))
+    expect(page.locator("#views [aria-current]")).to_contain_text("3")
+    expect(page.locator("#turns-wide")).to_contain_text("Go on.")
+    expect(page.locator("#extent")).to_contain_text("3 entries, 2 turns")
+    expect(slider).to_have_attribute("max", "3")
+    expect(slider).to_be_focused()
+    assert page.evaluate("scrollY") == 0
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#map-wide output")).to_contain_text("a line")
+    grow(path, assistant(text("Done.")))
+    expect(slider).to_have_attribute("max", "4")
+    expect(slider).to_have_value("2")
+    expect(page.locator("#map-wide output")).to_contain_text("a line")
+
+
+def test_an_open_page_says_that_the_session_continues_on_another_branch(
+    server: Server, browse: Opener
+) -> None:
+    recorded = chain(user("Turn round."), assistant(text("One way.")))
+    path = place(server.root / "forked.jsonl", session_bytes(recorded))
+    page = browse(server).open(server.session("Turn round"))
+    append_as_agent(path, session_bytes([message("x2", "e1", assistant(text("The other way.")))]))
+    expect(page.locator("#newer")).to_contain_text("continues on another branch")
+    expect(page.locator("#e2")).to_contain_text("One way.")
+    page.locator("#newer a").click()
+    expect(page.locator("#x2")).to_contain_text("The other way.")
+    expect(page.locator("#newer a")).to_have_count(0)

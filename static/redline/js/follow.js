@@ -10,8 +10,10 @@
   let socket = null;
 
   const sayHello = () => {
-    const { view, last } = text.dataset;
-    if (socket) socket.send(JSON.stringify({ view, last: decodeURIComponent(last) }), text);
+    const { view, last, count, from, to } = text.dataset;
+    if (!socket) return;
+    const shown = { view, last: decodeURIComponent(last), count: Number(count), from: Number(from), to: Number(to) };
+    socket.send(JSON.stringify(shown), text);
   };
   const isAtEnd = () => {
     const { scrollHeight } = document.documentElement;
@@ -25,12 +27,12 @@
     if (isLoading) return;
     isLoading = true;
     const { href } = link;
-    const { last } = link.dataset;
+    const { last, count } = link.dataset;
     const before = text.querySelector("#end").previousElementSibling;
     try {
       await window.htmx.ajax("GET", href, { target: "#end", swap: "beforebegin" });
       if (text.querySelector("#end").previousElementSibling === before) return;
-      text.dataset.last = last;
+      Object.assign(text.dataset, { last, count, to: count });
       link.remove();
       sayHello();
     } finally {

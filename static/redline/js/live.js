@@ -60,19 +60,26 @@
     });
   });
 
-  /* A list that replaces the one with the focus takes the focus over. */
+  /* A part that replaces the one with the focus takes the focus over: its link to the same address, or its control with
+     the same name. */
   let focused = null;
+  const sameIn = ({ part, href, name }) => {
+    const all = Array.from(document.querySelectorAll(`#${CSS.escape(part)} :is(a, button, input)`));
+    return all.find((one) => (href ? one.getAttribute("href") === href : name && one.name === name));
+  };
 
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
     const drawn = /^\s*<[^>]* data-asked="(\d+)"/.exec(event.detail.message);
     if (drawn && Number(drawn[1]) !== asked) event.preventDefault();
     const active = document.activeElement;
-    focused = active && active.closest("#listing") ? active.getAttribute("href") : null;
+    const part = active && active.closest("#listing, [data-redrawn]");
+    focused = part && { part: part.id, href: active.getAttribute("href"), name: active.name };
   });
   document.addEventListener("htmx:wsAfterMessage", () => {
-    if (focused === null || document.activeElement !== document.body) return;
-    const links = document.querySelectorAll("#listing a[href]");
-    const link = Array.from(links).find((one) => one.getAttribute("href") === focused);
-    if (link) link.focus({ preventScroll: true });
+    const titled = document.querySelector("[data-title]");
+    if (titled) document.title = titled.dataset.title;
+    if (!focused || document.activeElement !== document.body) return;
+    const same = sameIn(focused);
+    if (same) same.focus({ preventScroll: true });
   });
 })();

@@ -6,10 +6,13 @@
   const MARGIN = 3;
   const KEPT = 500;
 
+  /* The number of the entry to which the focused slider was moved, before its map is drawn again. */
+  let chosen = "";
+
   const navigate = (part) => {
     const svg = part.querySelector("svg.map");
     const form = part.querySelector("[data-place]");
-    if (!form) return;
+    if (!form || svg.classList.contains("is-navigable")) return;
     const range = form.querySelector("[type=range]");
     const name = form.querySelector("output");
     const frame = svg.querySelector(".map__place");
@@ -104,7 +107,16 @@
       range.value = turn;
       ask(byNumber(turn));
     });
+    if (range === document.activeElement && chosen) ask(byNumber(chosen));
   };
 
-  document.addEventListener("DOMContentLoaded", () => document.querySelectorAll("[data-map]").forEach(navigate));
+  const navigateAll = () => document.querySelectorAll("[data-map]").forEach(navigate);
+  document.addEventListener("DOMContentLoaded", navigateAll);
+
+  /* The map of a session that grows is drawn again. */
+  document.addEventListener("htmx:wsBeforeMessage", () => {
+    const active = document.activeElement;
+    chosen = active && active.matches("[data-place] [type=range]") ? active.value : "";
+  });
+  document.addEventListener("htmx:wsAfterMessage", navigateAll);
 })();

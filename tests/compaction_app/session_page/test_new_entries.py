@@ -27,51 +27,125 @@ from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
 
 
-def news(session: Session, last: str, view: str = "sees") -> str:
-    return draw_news(session.pk, ShownBranch(view, last), datetime.now(UTC))
+def page_of(browser: Client, session: Session, view: str = "sees") -> ShownBranch:
+    """What a page that is drawn now says that it shows."""
+    said = element(browser.get(session.get_absolute_url(), {"view": view}), "[data-follows]").attributes
+    numbers = {name: int(said[f"data-{name}"] or "") for name in ("count", "from", "to")}
+    shown = ShownBranch.of(json.dumps({"view": said["data-view"], "last": said["data-last"], **numbers}))
+    assert shown is not None
+    return shown
 
 
-def newer(session: Session, last: str, view: str = "sees") -> str:
-    return text_of(element(news(session, last, view), "#newer"))
+def news(session: Session, shown: ShownBranch) -> str:
+    return draw_news(session.pk, shown, datetime.now(UTC))
+
+
+def newer(session: Session, shown: ShownBranch) -> str:
+    return text_of(element(news(session, shown), "#newer"))
+
+
+def grow(root: Path, *recorded: dict[str, Any]) -> None:
+    append_as_agent(root / "a.jsonl", session_bytes(recorded))
+    index_roots()
 
 
 def test_new_entries_are_counted_with_their_tokens_and_the_context(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(user("one")))
     session = Session.objects.get()
-    assert newer(session, "e1") == ""
-    append_as_agent(
-        idle_root / "a.jsonl",
-        session_bytes([message("e2", "e1", assistant(text("x" * 400))), message("e3", "e2", user("two"))]),
-    )
-    index_roots()
-    drawn = news(session, "e1")
+    shown = page_of(browser, session)
+    assert newer(session, shown) == ""
+    grow(idle_root, message("e2", "e1", assistant(text("x" * 400))), message("e3", "e2", user("two")))
+    drawn = news(session, shown)
     link = element(drawn, "#newer a")
     added = re.fullmatch(r"2 new entries \+([0-9]+)", text_of(link))
     assert added is not None
     size = branch_state(Session.objects.get()).size
     assert int(added[1]) == size.of(101)
     assert link.attributes["href"] == f"{address}?view=sees&at=e2"
-    assert link.attributes["data-last"] == "e3"
+    assert (link.attributes["data-last"], link.attributes["data-count"]) == ("e3", "3")
     assert str(size) in text_of(element(drawn, "#context-facts"))
-    assert {one.attributes["hx-swap-oob"] for one in elements(drawn, "[id]")} == {"true"}
-    assert newer(session, "e3") == ""
-    assert newer(session, "", "removed") == ""
+    assert newer(session, page_of(browser, session)) == ""
+
+
+def test_what_surrounds_the_entries_follows_the_session(browser: Client, idle_root: Path) -> None:
+    add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("x" * 40_000))))
+    session = Session.objects.get()
+    shown = page_of(browser, session)
+    grow(idle_root, message("e3", "e2", user("two")), message("e4", "e3", assistant(text("y" * 40_000))))
+    drawn, page = news(session, shown), browser.get(session.get_absolute_url())
+    for part in (
+        "#extent",
+        "#file-size",
+        "#views",
+        "#turn-count",
+        "#turns-wide",
+        "#turns-narrow",
+        "#context-facts",
+    ):
+        assert text_of(element(drawn, part)) == text_of(element(page, part)), part
+    assert "4 entries, 2 turns" in text_of(element(drawn, "#extent"))
+    assert "What the model sees 4" in text_of(element(drawn, "#views"))
+    assert "two" in text_of(element(drawn, "#turns-wide"))
+    for part in ("#map-wide", "#map-narrow"):
+        assert (
+            element(drawn, f"{part} svg.map").attributes["viewBox"]
+            == element(page, f"{part} svg.map").attributes["viewBox"]
+        )
+        assert element(drawn, f"{part} [type=range]").attributes["max"] == "4"
+    frames = [int(element(source, ".map__window").attributes["height"] or "") for source in (drawn, page)]
+    assert frames[0] < frames[1]  # the open page shows two of the four entries
+
+
+def test_the_title_follows_the_session(browser: Client, idle_root: Path) -> None:
+    add_session(idle_root, "a.jsonl", chain(user("one")))
+    session = Session.objects.get()
+    shown = page_of(browser, session)
+    assert element(news(session, shown), "[data-title]").attributes["data-title"] == "one · Redline"
+    Session.objects.update(window=1_000, context_tokens=2_000)
+    drawn, page = news(session, shown), browser.get(session.get_absolute_url())
+    assert element(drawn, "[data-title]").attributes["data-title"] == text_of(element(page, "title"))
+    assert "due" in text_of(element(page, "title"))
 
 
 def test_a_branch_that_was_left_is_not_continued_silently(browser: Client, idle_root: Path) -> None:
-    recorded = chain(user("one"), assistant(text("two")))
-    add_session(idle_root, "a.jsonl", recorded)
+    add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("two"))))
     session = Session.objects.get()
-    append_as_agent(idle_root / "a.jsonl", session_bytes([message("x2", "e1", assistant(text("other")))]))
-    index_roots()
-    assert newer(session, "e2") == "This branch has changed: show it as it is now"
-    assert newer(session, "e1", "all") == "1 new entry +1"
+    shown = page_of(browser, session)
+    grow(idle_root, message("x2", "e1", assistant(text("other"))))
+    assert newer(session, shown) == "This session continues on another branch: show it as it is now"
+    assert not elements(news(session, shown), "#map-wide, #turns-wide, #views")
+
+
+@pytest.mark.parametrize("view", ["sees", "removed"])
+def test_a_compaction_is_said_although_the_last_entry_stays(
+    view: str, browser: Client, idle_root: Path
+) -> None:
+    add_session(idle_root, "a.jsonl", chain(*[user(f"said {n}") for n in range(4)], compaction(whole("e1"))))
+    session = Session.objects.get()
+    shown = page_of(browser, session, view)
+    grow(idle_root, {**compaction(whole("e1"), whole("e2")), "id": "e6", "parentId": "e5"})
+    said = newer(session, shown)
+    if view == "sees":
+        assert said == "What the model sees of this session has changed: show it as it is now"
+        assert "Removed 2" in text_of(element(news(session, shown), "#views"))
+    else:
+        assert said == "1 new entry"
+
+
+def test_a_compaction_is_a_new_entry_of_the_full_history(browser: Client, idle_root: Path) -> None:
+    add_session(idle_root, "a.jsonl", chain(user("one"), user("two")))
+    session = Session.objects.get()
+    shown = page_of(browser, session, "all")
+    grow(idle_root, {**compaction(whole("e1")), "id": "e3", "parentId": "e2"})
+    assert "1 new entry" in newer(session, shown)
 
 
 def test_a_removed_entry_is_new_where_removed_ones_are_shown(browser: Client, idle_root: Path) -> None:
-    recorded = chain(user("one"), assistant(text("two")), user("three"), compaction(whole("e2")))
-    add_session(idle_root, "a.jsonl", recorded)
-    assert newer(Session.objects.get(), "", "removed") == "1 new entry"
+    add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("two")), user("three")))
+    session = Session.objects.get()
+    shown = page_of(browser, session, "removed")
+    grow(idle_root, {**compaction(whole("e2")), "id": "e4", "parentId": "e3"})
+    assert newer(session, shown) == "1 new entry"
 
 
 def claude(home: AgentHome) -> tuple[Path, Callable[[], object]]:
@@ -125,24 +199,42 @@ def test_a_session_of_every_agent_is_followed(
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     index_roots()
     session = index_file(path)
-    page = browser.get(session.get_absolute_url())
-    last = element(page, "[data-follows]").attributes["data-last"]
-    assert last
-    assert newer(session, last) == ""
+    shown = page_of(browser, session)
+    assert shown.last
+    assert newer(session, shown) == ""
     grow()
     index_file(path)
-    drawn = news(session, last)
+    drawn = news(session, shown)
     assert "1 new entry" in text_of(element(drawn, "#newer"))
-    shown = browser.get(str(element(drawn, "#newer a").attributes["href"]), headers={"HX-Request": "true"})
-    assert "It is mended." in text_of(shown)
+    added = browser.get(str(element(drawn, "#newer a").attributes["href"]), headers={"HX-Request": "true"})
+    assert "It is mended." in text_of(added)
+
+
+SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2}
 
 
 @pytest.mark.parametrize(
-    "said", [[], {}, {"view": "x", "last": "e1"}, {"view": "sees", "last": 1}, "sees", None]
+    "wrong",
+    [
+        {"view": "x"},
+        {"last": 1},
+        {"last": ""},
+        {"count": "3"},
+        {"count": 1},
+        {"from": -1},
+        {"from": 3},
+        {"to": 1.5},
+    ],
+    ids=str,
 )
-def test_a_page_says_what_it_shows(said: object) -> None:
-    assert ShownBranch.of(said) is None
-    assert ShownBranch.of({"view": "all", "last": "e1"}) == ShownBranch("all", "e1")
+def test_a_page_says_what_it_shows(wrong: dict[str, object]) -> None:
+    assert ShownBranch.of(json.dumps(SAID | wrong)) is None
+    assert ShownBranch.of(json.dumps(SAID)) == ShownBranch("all", "e1", 3, 1, 2)
+
+
+@pytest.mark.parametrize("message", ["", "[]", "{}", "null", "{" * 5_000, "[" * 100_000])
+def test_a_message_of_another_form_is_ignored(message: str) -> None:
+    assert ShownBranch.of(message) is None
 
 
 def test_another_branch_is_not_followed(browser: Client, idle_root: Path) -> None:
