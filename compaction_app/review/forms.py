@@ -31,6 +31,19 @@ UNDO: Final = "undo"
 _BULK: Final = (Kind.APPROVE, Kind.REJECT, Kind.REOPEN)
 BUTTONS: Final = (UNDO, *Kind, *(f"{kind}_{extent}" for kind in _BULK for extent in ("group", "picked")))
 NOT_DECIDED: Final = "Nothing was decided. Load the page again."
+_ANYWAY: Final = {
+    Kind.APPROVE: "Approve anyway",
+    Kind.REJECT: "Reject anyway",
+    Kind.REOPEN: "Reopen anyway",
+    Kind.NARROW: "Delete only these anyway",
+    Kind.ADD: "Delete anyway",
+    Kind.WITHDRAW: "Take back anyway",
+}
+_THE_REST: Final = {
+    Kind.APPROVE: "Approve the rest",
+    Kind.REJECT: "Reject the rest",
+    Kind.REOPEN: "Reopen the rest",
+}
 DECIDED: Final = frozenset(ReviewStatus) - {ReviewStatus.UNDECIDED, ReviewStatus.KEPT_WITH_PAIR}
 
 
@@ -41,6 +54,16 @@ class DecisionRequest(NamedTuple):
     targets: tuple[Target, ...] = ()
     scope: tuple[Target, ...] = ()
     """For a bulk decision: every proposal that it was made on, decided or not."""
+
+
+class RepeatedDecision(NamedTuple):
+    """A decision that was refused because of another window: the button that makes it on what is shown now."""
+
+    name: str
+    value: str
+    words: str
+    blocks: tuple[str, ...]
+    picks: tuple[str, ...]
 
 
 class WordsField(forms.Field):
@@ -83,7 +106,7 @@ class DecisionForm(forms.Form):
 
     def decision(self, desk: ReviewDesk) -> DecisionRequest:
         """The decision that the button requests. Raises FormInvalid."""
-        button = next((name for name in BUTTONS if name in self.data), "")
+        button = self._button
         value, (kind, _, extent) = self.data.get(button, ""), button.partition("_")
         if not button:
             raise self._invalid("no decision")
@@ -104,6 +127,23 @@ class DecisionForm(forms.Form):
                 Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id)
             )
         return DecisionRequest(Kind(kind), (target,))
+
+    def repeated(self, desk: ReviewDesk) -> RepeatedDecision | None:
+        """The same decision on the review as it is now; None if nothing is left to decide. Raises FormInvalid.
+
+        What was decided in bulk is decided without what is no longer undecided.
+        """
+        decision, name = self.decision(desk), self._button
+        if decision.kind is None or not decision.targets:
+            return None
+        words = _THE_REST[decision.kind] if "_" in name else _ANYWAY[decision.kind]
+        data = self.cleaned_data
+        return RepeatedDecision(name, self.data[name], words, tuple(data["block"]), tuple(data["pick"]))
+
+    @property
+    def _button(self) -> str:
+        """The name of the pressed button; empty if none was."""
+        return next((name for name in BUTTONS if name in self.data), "")
 
     def _target(self, key: str) -> Target:
         target = target_of(key)

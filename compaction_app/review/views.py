@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -159,12 +160,14 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     try:
         step = _decide(found, decision, seen)
     except RedlineError as fault:
-        if fault.code != DECIDED_ELSEWHERE or not wants_fragment(request):
+        if fault.code != DECIDED_ELSEWHERE:
             return _not_decided(request, found, fault)
-        return _changed(request, before, form.shown, fault=fault)
+        if wants_fragment(request):
+            return _changed(request, before, form, fault=fault)
+        return _closed(request, found, fault, _again(ReviewDesk(found, chosen), form))
     mark_seen(found)
     if wants_fragment(request):
-        return _changed(request, before, form.shown, decision, step)
+        return _changed(request, before, form, decision, step)
     return redirect(reverse("compaction:review", args=[found.pk]) + _address(ReviewDesk(found, chosen), step))
 
 
@@ -177,13 +180,13 @@ def _not_decided(request: HttpRequest, run: Run, fault: RedlineError) -> HttpRes
 def _changed(
     request: HttpRequest,
     before: ReviewDesk,
-    shown: Shown,
+    form: DecisionForm,
     decision: DecisionRequest | None = None,
     step: Step | None = None,
     fault: RedlineError | None = None,
 ) -> HttpResponse:
     """What differs from the page that was seen; all groups, if proposals were added or withdrawn."""
-    run = before.run
+    run, shown = before.run, form.shown
     desk = ReviewDesk(run, before.chosen)
     try:
         changes = desk.changes(before, shown)
@@ -199,10 +202,22 @@ def _changed(
     }
     if decision is not None:
         context["message"] = f"{_words(decision, step)}."
+    else:
+        context |= _again(desk, form)
     context |= {"changes": changes} if page is None else {"page": page}
     part = "review/changes.html#changes" if page is None else "review/changes.html#reload"
     answer = render(request, part, context, status=status_of(fault))
     return trigger_client_event(answer, "decided", after="settle")
+
+
+def _again(desk: ReviewDesk, form: DecisionForm) -> dict[str, Any]:
+    """What a button needs that makes a refused decision on the review as it is now."""
+    return {
+        "repeated": form.repeated(desk),
+        "version": desk.version,
+        "mark": desk.mark,
+        "chosen": desk.chosen,
+    }
 
 
 def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
@@ -298,8 +313,10 @@ def _number(request: HttpRequest, name: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -> HttpResponse:
-    """Why there is nothing to review, and what to do next."""
+def _closed(
+    request: HttpRequest, run: Run, fault: RedlineError | None = None, again: Mapping[str, Any] | None = None
+) -> HttpResponse:
+    """Why there is nothing to review, and what to do next; `again` is what `_again` gives of a refused decision."""
     run.refresh_from_db()
     reviewable = RunState(run.state) in REVIEWABLE
     context = {
@@ -310,5 +327,6 @@ def _closed(request: HttpRequest, run: Run, fault: RedlineError | None = None) -
         "again": reviewable and isinstance(fault, Conflict) and fault.code == "session_rewritten",
         "later": run.replaced_by.order_by("-pk").first(),
         "here": "runs",
+        **(again or {}),
     }
     return render(request, "review/review_closed.html", context, status=status_of(fault))

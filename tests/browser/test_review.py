@@ -344,6 +344,36 @@ def test_a_second_tab_does_not_approve_what_the_first_pinned(
     expect(one.locator("section.group").first.locator(".group__state")).to_contain_text("approved")
 
 
+def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_made_anyway(
+    server: Server, review: str, browse: Opener
+) -> None:
+    watched = browse(server)
+    watched.expect(f"{FAILED} 409")
+    one, other = watched.open(f"{review}?by=turn"), watched.open(f"{review}?by=turn")
+    press(one, "n")
+    pinned = current_row(one)
+    press(one, "x")
+    expect(one.locator(f"#{pinned}.is-kept")).to_be_visible()
+    _, total = counts(other)
+    held = hold_decisions(other)
+    press(other, "n", "a")
+    expect(other.locator("li.proposal[data-sent]")).to_have_count(1)
+    second = current_row(other)
+    # The undo is of the decision that is refused: it must not undo what the first tab decided.
+    press(other, "u", "a")
+    poll(other, lambda: bool(held))
+    other.unroute("**/decide")
+    expect(other.locator(f"#{second}.is-approved")).to_be_visible()
+    wait_for_undecided(other, total - 2)
+    expect(other.locator(f"#{pinned}.is-kept .proposal__what")).to_be_focused()
+    fault = other.get_by_role("alert")
+    expect(fault).to_contain_text("was rejected and pinned")
+    keep(other, "review-decided-elsewhere")
+    fault.get_by_role("button", name="Approve anyway").click()
+    expect(other.locator(f"#{pinned}.is-approved")).to_be_visible()
+    expect(fault).to_be_empty()
+
+
 def test_a_second_tab_without_script_is_refused_too(server: Server, review: str, browse: Opener) -> None:
     watched = browse(server, java_script_enabled=False)
     watched.expect(f"{FAILED} 409")
@@ -355,5 +385,6 @@ def test_a_second_tab_without_script_is_refused_too(server: Server, review: str,
     expect(one.locator(f"#{name}.is-kept")).to_be_visible()
     other.locator(f"#{name}").get_by_role("button", name="Approve").click()
     expect(other.get_by_text("was rejected and pinned")).to_be_visible()
-    other.get_by_role("link", name="Back to the review").click()
-    expect(other.locator(f"#{name}.is-kept")).to_be_visible()
+    expect(other.get_by_role("link", name="Back to the review")).to_be_visible()
+    other.get_by_role("button", name="Approve anyway").click()
+    expect(other.locator(f"#{name}.is-approved")).to_be_visible()

@@ -41,6 +41,7 @@ document.addEventListener("htmx:oobAfterSwap", () => {
   });
 });
 
+let refused = ""; /* the row whose decision was refused last */
 let moved = false; /* to a row that was undecided then; an earlier decision may decide it too */
 
 onSettled(() => {
@@ -51,8 +52,12 @@ onSettled(() => {
     row.setAttribute("data-undecided", "");
   });
   form.querySelectorAll(".group[data-sent]").forEach((group) => group.removeAttribute("data-sent"));
+  groups.showActs();
   const row = cursor.currentRow();
-  if (unsent.length) cursor.select(unsent[0]);
+  const back = document.getElementById(refused);
+  refused = "";
+  if (back) cursor.select(back);
+  else if (unsent.length) cursor.select(unsent[0]);
   else if (moved && row && !groups.isUndecided(row)) press(() => cursor.nextUndecided());
   moved = false;
 });
@@ -84,15 +89,23 @@ const decide = async (name) => {
   if (!canDo(row, act)) return say(`Nothing to ${name} here: ${stateOf(row)}.`);
   const { id } = row;
   const { key } = row.dataset;
+  const wasUndecided = groups.isUndecided(row);
   hide(row);
   groups.fold(row);
   waiting.add(id);
   decision(
     () => {
       const now = document.getElementById(id);
-      return !now || canDo(now, act) ? { [act]: key } : null;
+      const isAsSeen = !wasUndecided || !now || now.hasAttribute("data-sent") || groups.isUndecided(now);
+      return !now || (canDo(now, act) && isAsSeen) ? { [act]: key } : null;
     },
-    () => waiting.delete(id),
+    {
+      done: () => waiting.delete(id),
+      refused: () => {
+        waiting.delete(id);
+        refused = id;
+      },
+    },
   );
   return advance();
 };
@@ -101,7 +114,7 @@ const decidePicked = (name) => {
   const picked = groups.ticks().map((tick) => tick.closest(".proposal"));
   if (!picked.some(groups.isUndecided)) return say(`Nothing to ${name}: what is selected is decided.`);
   picked.forEach(hide);
-  decision(() => ({ [`${name}_picked`]: "1" }), groups.clearTicks);
+  decision(() => ({ [`${name}_picked`]: "1" }), { done: groups.clearTicks });
   return advance();
 };
 
@@ -111,7 +124,7 @@ const decideGroup = async (name, group = cursor.currentGroup()) => {
   const { key } = group.dataset;
   groups.rows(group).forEach(hide);
   group.setAttribute("data-sent", "");
-  group.querySelector(".group__acts").textContent = "saving…";
+  groups.hideActs(group);
   decision(() => ({ [`${name}_group`]: key }));
   cursor.put(groups.headerOf(group));
   groups.shut(group);
@@ -120,10 +133,7 @@ const decideGroup = async (name, group = cursor.currentGroup()) => {
 
 /* What was undone is shown, wherever it is. */
 const undo = () => {
-  decision(
-    () => ({ undo: "1" }),
-    () => press(showUndone),
-  );
+  decision(() => ({ undo: "1" }), { done: () => press(showUndone), undoes: true });
 };
 
 const showUndone = async () => {
@@ -352,7 +362,7 @@ form.addEventListener("submit", (event) => {
   if (name === "undo") press(undo);
   else if (extent === "picked") press(() => decidePicked(kind));
   else if (extent === "group" && kind !== "reopen") {
-    press(() => decideGroup(kind, event.submitter.closest(".group")));
+    press(() => decideGroup(kind, document.getElementById(`g-${value}`)));
   } else decision(() => ({ [name]: value }));
 });
 

@@ -26,7 +26,7 @@ from tests.compaction_app.review.review_page import (
     shown_entries,
     version,
 )
-from tests.html import field, text_of, values
+from tests.html import addresses, element, elements, field, text_of, values
 from tests.server import start_server
 
 
@@ -114,6 +114,84 @@ def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
     alike = button.startswith(meanwhile)
     assert (answer.status_code == 409) is not alike
     assert Decision.objects.count() == (2 if alike else 1)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(
+    ("button", "words", "standing"),
+    [
+        ("approve", "Approve anyway", ReviewStatus.APPROVED),
+        ("reopen", "Reopen anyway", ReviewStatus.UNDECIDED),
+    ],
+)
+def test_a_refused_decision_can_be_made_anyway(
+    browser: Client,
+    run: Run,
+    stale: dict[str, Any],
+    first: Target,
+    button: str,
+    words: str,
+    standing: ReviewStatus,
+    in_place: bool,
+) -> None:
+    post(browser, run, reject=ref_of(first))
+    refused = post(browser, run, in_place, **stale, by="tool", **{button: ref_of(first)})
+    assert refused.status_code == 409
+    pressed = element(refused, f"button[name={button}]")
+    assert text_of(pressed).strip() == words
+    answer = post(
+        browser,
+        run,
+        in_place,
+        **{**stale, "seen": field(refused, "seen"), button: pressed.attributes["value"]},
+    )
+    assert answer.status_code == (200 if in_place else 303)
+    assert review_of(run).items[first].standing is standing
+    if not in_place:
+        assert "review?by=tool" in addresses(refused)
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("button", ["approve_picked", "approve_group"])
+def test_the_rest_of_a_refused_bulk_decision_can_be_decided(
+    browser: Client, run: Run, stale: dict[str, Any], first: Target, button: str, in_place: bool
+) -> None:
+    (group,) = group_keys(page(browser, run, "?by=turn"))
+    picked = [ref_of(target) for target in leads(run)]
+    post(browser, run, reject=ref_of(first))
+    refused = post(browser, run, in_place, **{**stale, "pick": picked, "by": "turn", button: group})
+    pressed = element(refused, f"button[name={button}]")
+    assert text_of(pressed).strip() == "Approve the rest"
+    if not in_place:
+        assert values(refused, "pick") == picked
+        assert field(refused, "by") == "turn"
+    seen = field(refused, "seen")
+    post(browser, run, in_place, **{**stale, "pick": picked, "by": "turn", "seen": seen, button: group})
+    review = review_of(run)
+    assert review.items[first].standing is ReviewStatus.REJECTED
+    assert review.undecided == 0
+
+
+def test_a_refused_bulk_decision_offers_nothing_if_nothing_is_left(
+    browser: Client, run: Run, stale: dict[str, Any]
+) -> None:
+    picked = [ref_of(target) for target in leads(run)]
+    post(browser, run, reject_picked="1", pick=picked)
+    refused = post(browser, run, True, **stale, approve_picked="1", pick=picked)
+    assert refused.status_code == 409
+    assert not elements(refused, "button[name=approve_picked]")
+
+
+def test_narrowing_that_was_refused_is_offered_with_its_blocks(browser: Client, run: Run) -> None:
+    post(browser, run, add="e2")
+    seen = version(run)
+    post(browser, run, reject="e2")
+    refused = post(browser, run, seen=seen, narrow="e2", block=["e2:0"])
+    assert refused.status_code == 409
+    assert values(refused, "block") == ["e2:0"]
+    assert text_of(element(refused, "button[name=narrow]")).strip() == "Delete only these anyway"
+    post(browser, run, seen=field(refused, "seen"), narrow="e2", block=values(refused, "block"))
+    assert Target("e2", 0) in review_of(run).goes
 
 
 @pytest.mark.parametrize("meanwhile", [{"approve": 0}, {"undo": "1"}])

@@ -57,6 +57,25 @@ export const loadMore = async (before) => {
   return true;
 };
 
+/* The buttons of groups whose decisions wait; one that is not drawn again by a response gets them back. */
+const hidden = new Map();
+const SAVING = "saving…";
+const actsOf = (group) => group.querySelector(".group__acts");
+
+export const hideActs = (group) => {
+  const acts = actsOf(group);
+  hidden.set(group.id, Array.from(acts.childNodes));
+  acts.textContent = SAVING;
+};
+
+export const showActs = () => {
+  hidden.forEach((nodes, id) => {
+    const group = document.getElementById(id);
+    if (group && actsOf(group).textContent === SAVING) actsOf(group).replaceChildren(...nodes);
+  });
+  hidden.clear();
+};
+
 /* ---- proposals ---------------------------------------------------------------------------------------- */
 
 export const unfolded = (row) => row.querySelector(".proposal__open");

@@ -4,7 +4,7 @@
 export const form = document.getElementById("review");
 
 const RETRY_MS = 4000;
-const area = document.getElementById("groups");
+const groups = document.getElementById("groups");
 
 export class RequestFailed extends Error {
   constructor(what, status) {
@@ -20,13 +20,13 @@ export const say = (words) => {
   document.getElementById("message").textContent = words;
 };
 
-/* Resolves to the status of the response to an element's request, 0 if none came. */
-const responseStatus = (element, make) =>
+/* Resolves to the response to an element's request; its status is 0 if none came. */
+const responseTo = (element, make) =>
   new Promise((settle) => {
     const done = (event) => {
       if (event.detail.requestConfig.elt !== element) return;
       document.removeEventListener("htmx:afterRequest", done);
-      settle(event.detail.xhr.status);
+      settle(event.detail.xhr);
     };
     document.addEventListener("htmx:afterRequest", done);
     make();
@@ -34,10 +34,11 @@ const responseStatus = (element, make) =>
 
 /* htmx rejects a request without a response; its status says so as well. */
 const request = (element, verb, address, options) =>
-  responseStatus(element, () => window.htmx.ajax(verb, address, { source: element, ...options }).catch(() => {}));
+  responseTo(element, () => window.htmx.ajax(verb, address, { source: element, ...options }).catch(() => {}));
 
-/* The response to a refused decision draws what has changed, or says what is wrong. */
+/* The response to a refused decision draws what has changed in another window, or says what is wrong. */
 const isRefused = (status) => status === 409 || status === 422;
+const drewChanges = (response) => response.getResponseHeader("HX-Trigger-After-Settle") !== null;
 
 document.addEventListener("htmx:beforeSwap", (event) => {
   if (event.detail.requestConfig.verb !== "post" || !isRefused(event.detail.xhr.status)) return;
@@ -76,7 +77,8 @@ const nextTry = () =>
 /* ---- decisions ---------------------------------------------------------------------------------------- */
 
 /* Decisions that wait for a response. `values` gives what is posted when its turn comes, or nothing if it can no
-   longer be made; `done` is called when it was. */
+   longer be made; `done` is called when it was, `refused` when another window had decided differently. Then the next
+   ones are still made, on what the response drew, except for the undo of the refused one: it was never made. */
 const queue = [];
 let sending = null;
 let settled = () => {};
@@ -85,21 +87,37 @@ export const onSettled = (act) => {
   settled = act;
 };
 
+const dropUndo = () => {
+  let depth = 0;
+  const at = queue.findIndex(({ undoes }) => {
+    depth += undoes ? -1 : 1;
+    return depth < 0;
+  });
+  if (at >= 0) queue.splice(at, 1);
+};
+
 const send = async () => {
+  const area = document.getElementById("fault");
+  const refusals = [];
   try {
     while (queue.length) {
-      const { values, done } = queue[0];
+      const { values, done, refused, undoes } = queue[0];
       const posted = values();
       if (!posted) say("One of these was already decided with another one.");
-      const status = posted ? await request(area, "POST", form.action, { swap: "none", values: posted }) : 200;
+      const response = posted ? await request(groups, "POST", form.action, { swap: "none", values: posted }) : null;
+      const status = response ? response.status : 200;
       if (status === 0) {
         await nextTry();
         continue;
       }
-      if (isRefused(status)) break;
-      if (status !== 200) throw new RequestFailed("This decision may not have been saved.", status);
+      if (isRefused(status) && !drewChanges(response)) break;
+      if (!isRefused(status) && status !== 200) throw new RequestFailed("This decision may not have been saved.", status);
       queue.shift();
-      if (posted && done) done();
+      if (isRefused(status)) {
+        refusals.push(...area.children);
+        if (!undoes) dropUndo();
+        refused?.();
+      } else if (posted) done?.();
     }
   } catch (fault) {
     fail(fault);
@@ -107,13 +125,14 @@ const send = async () => {
     const behind = queue.length - 1;
     queue.length = 0;
     sending = null;
+    area.prepend(...refusals);
     settled();
     if (behind > 0) say(`${behind} more decision${behind === 1 ? " was" : "s were"} not sent.`);
   }
 };
 
-export const decision = (values, done) => {
-  queue.push({ values, done });
+export const decision = (values, how = {}) => {
+  queue.push({ values, ...how });
   sending = sending || Promise.resolve().then(send);
 };
 
@@ -130,6 +149,6 @@ window.addEventListener("beforeunload", (event) => {
 
 /* Loads a part of the page into an element. */
 export const load = async (element, address, swap) => {
-  const status = await request(element, "GET", address, { target: element, swap });
+  const { status } = await request(element, "GET", address, { target: element, swap });
   if (status !== 200) throw new RequestFailed("This part of the review could not be loaded.", status);
 };
