@@ -10,10 +10,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compaction_app.core.approvals import Approval, approvals
-from compaction_app.core.effects import STAYING, PlanPart, in_measure, plan_parts, removed_estimate
+from compaction_app.core.effects import (
+    STAYING,
+    PlanPart,
+    full_effect,
+    in_measure,
+    plan_parts,
+    removed_estimate,
+)
 from compaction_app.core.groups import Grouping, group_key
 from compaction_app.core.reasons import ONLY_THERE
-from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
+from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import mark_of
@@ -164,7 +171,7 @@ def account_of(run: Run) -> ReviewAccount:
         opened_targets(run),
     )
     size = run.context_size
-    estimates = {item.target: _estimate(transcript, review, item, parts) for item in leads}
+    estimates = {item.target: _estimate(reviewer, item, parts.get(item.target, ())) for item in leads}
     tokens = in_measure(size, transcript, review, {target: whole for target, (whole, _) in estimates.items()})
     units = []
     for item in leads:
@@ -192,11 +199,8 @@ def _by_leader(parts: Iterable[PlanPart]) -> dict[Target, list[PlanPart]]:
     return found
 
 
-def _estimate(
-    transcript: Transcript, review: Review, item: ReviewItem, parts: Mapping[Target, Sequence[PlanPart]]
-) -> tuple[int, int]:
+def _estimate(reviewer: Reviewer, item: ReviewItem, parts: Sequence[PlanPart]) -> tuple[int, int]:
     """The estimate of what a unit removes, and of what of that merely goes along."""
-    own = parts.get(item.target, ())
-    if not own and item.standing in STAYING:
-        return removed_estimate(transcript, {item.target, *review.followers.get(item.target, ())}), 0
-    return sum(part.cell.tokens for part in own), sum(part.cell.tokens for part in own if not part.is_own)
+    if not parts and item.standing in STAYING:
+        return full_effect(reviewer.transcript, reviewer, item.target), 0
+    return sum(part.cell.tokens for part in parts), sum(part.cell.tokens for part in parts if not part.is_own)

@@ -9,9 +9,10 @@ blocks, is one part, and counts for one unit only:
     joined     anything else counts for the unit of what it is joined with: the other side of its call, the rest of its
                entry, or an entry that goes with it
 
-The approved parts add up to the approved plan; with the undecided ones they add up to the planned one. As in the
-plan's statistics, a block that goes without its entry has its own estimate, and the others share that of the entry,
-which is not the sum of its blocks.
+The approved parts add up to what the approved plan takes from the estimate of the context, with the undecided ones to
+what the planned one takes. What remains of an entry is estimated as a whole, so the parts of an entry share what is
+gone of it. The agent counts otherwise: in the plan's statistics a block that goes without its entry has its own
+estimate, rounded up. Parts have that count too, because the target is reached by it.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.entries import Block, tokens_of
+from sessions_app.sessionlog.entries import Block
 from sessions_app.sessionlog.measure import ContextSize, apportion
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
-from .review_fold import Review, ReviewStatus
-from .token_map import kind_of_piece, shares_of
+from .review_fold import Review, Reviewer, ReviewStatus
+from .token_map import block_shares, kind_of_piece
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 
@@ -42,6 +43,16 @@ class Cell(NamedTuple):
     tool: str
     """The tool of a call or a result; empty for anything else, and for a call without a result."""
     tokens: int
+    """What the estimate of the context has less of without it."""
+    counted: int
+    """What the plan's statistics count for it."""
+
+
+class UnitSize(NamedTuple):
+    """What a unit removes: from the estimate of the context, and as the plan's statistics count it."""
+
+    tokens: int = 0
+    counted: int = 0
 
 
 class PlanPart(NamedTuple):
@@ -81,18 +92,20 @@ def plan_parts(transcript: Transcript, review: Review) -> list[PlanPart]:
     ]
 
 
-def unit_tokens(parts: Iterable[PlanPart]) -> Counter[Target]:
-    """The tokens of each unit, by the target that leads it."""
+def unit_sizes(parts: Iterable[PlanPart]) -> dict[Target, UnitSize]:
+    """The size of each unit, by the target that leads it."""
     tokens: Counter[Target] = Counter()
+    counted: Counter[Target] = Counter()
     for part in parts:
         tokens[part.leader] += part.cell.tokens
-    return tokens
+        counted[part.leader] += part.cell.counted
+    return {target: UnitSize(tokens[target], counted[target]) for target in tokens}
 
 
 def in_measure(
     size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
 ) -> dict[Target, int]:
-    """Estimates in the measure of the context. Those of one status add up: approved ones to the approved plan."""
+    """Estimates of units in the measure of the context. The approved ones add up to the approved plan."""
     approved, planned = (
         size.tokens - size.without(removed_estimate(transcript, goes)).tokens
         for goes in (review.goes, review.would_go)
@@ -110,24 +123,16 @@ def in_measure(
     return found
 
 
-def removable_tokens(transcript: Transcript, targets: Collection[Target]) -> int:
-    """The tokens of these objects, each counted once: what a rejected unit would have removed."""
-    return sum(cell.tokens for cell in _cells(transcript, targets))
+def full_effect(transcript: Transcript, reviewer: Reviewer, target: Target) -> int:
+    """The estimate of what deciding an object removes by itself, its pair included, whatever else was decided."""
+    return removed_estimate(transcript, {target, *reviewer.goes_with(target)})
 
 
 def removed_estimate(transcript: Transcript, plan: Collection[Target]) -> int:
-    """What a plan takes from the estimate of the context: what remains of an entry is estimated as a whole.
-
-    The agent's statistics add the estimates of single blocks, each rounded up.
-    """
+    """What a plan takes from the estimate of the context."""
     blocks = blocks_by_entry(plan)
     entries = (entry for entry in map(transcript.entry, blocks) if entry is not None)
-    return sum(entry.tokens - _remaining(entry, blocks[entry.entry_id]) for entry in entries)
-
-
-def _remaining(entry: TranscriptEntry, struck: Collection[int] | None) -> int:
-    left = [block.units for block in entry.blocks if struck is not None and block.index not in struck]
-    return tokens_of(sum(left)) if left else 0
+    return sum(entry.tokens - entry.tokens_without(blocks[entry.entry_id]) for entry in entries)
 
 
 def sums_by_kind(transcript: Transcript, plan: Collection[Target]) -> list[KindSum]:
@@ -160,31 +165,35 @@ def _cells(
     """What a plan removes besides what is `known` to be removed, in the order of the transcript."""
     gone, removed = blocks_by_entry(known), blocks_by_entry(plan)
     for entry in transcript.entries:
-        if entry.entry_id not in removed or gone.get(entry.entry_id, ()) is None:
+        before = gone.get(entry.entry_id, frozenset())
+        if entry.entry_id not in removed or before is None:
             continue
-        indexes, before = removed[entry.entry_id], gone.get(entry.entry_id) or frozenset()
+        indexes = removed[entry.entry_id]
         blocks = [block for block in entry.blocks if block.index not in before]
         if indexes is not None:
-            for block in blocks:
-                if block.index in indexes:
-                    yield _cell(transcript, entry, block, block.tokens)
-            continue
-        left = entry.tokens - sum(block.tokens for block in entry.blocks if block.index in before)
-        if not blocks:
-            yield _cell(transcript, entry, None, left)
-        weights = [block.tokens for block in blocks]
-        if not any(weights):
-            weights = [1] * len(blocks)
-        for block, tokens in zip(blocks, shares_of(left, weights), strict=True):
-            yield _cell(transcript, entry, block, tokens)
+            blocks = [block for block in blocks if block.index in indexes]
+            counts = {block.index: block.tokens for block in blocks}
+        else:
+            left = entry.tokens - sum(block.tokens for block in entry.blocks if block.index in before)
+            counts = block_shares(left, blocks)
+        after = None if indexes is None else {*before, *indexes}
+        tokens = entry.tokens_without(before) - entry.tokens_without(after)
+        if not blocks and indexes is None:
+            yield _cell(transcript, entry, None, tokens, entry.tokens)
+        shares = block_shares(tokens, blocks)
+        for block in blocks:
+            yield _cell(transcript, entry, block, shares[block.index], counts[block.index])
 
 
-def _cell(transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int) -> Cell:
+def _cell(
+    transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int, counted: int
+) -> Cell:
     return Cell(
         Target(entry.entry_id, block.index if block is not None else None),
         kind_of_piece(entry.role, entry.tool_name, block.type if block is not None else ""),
         _tool(transcript, entry, block),
         tokens,
+        counted,
     )
 
 

@@ -155,12 +155,17 @@ class Reviewer:
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
         fit = Fitting(airlock, pins, self.proposed)
         # What was proposed with an approved result is approved with it. Repair would find it, but it might find
-        # more: all blocks with the call's id, if one of them was proposed.
+        # more: all blocks with the call's id, if one of them was proposed. An entry with other calls is left to
+        # repair: it goes with the last of them.
         requested = [
             target
             for target in order
             if target in word.approved
-            or (self.leaders.get(target) in word.approved and target not in word.pinned)
+            or (
+                self.leaders.get(target) in word.approved
+                and target not in word.pinned
+                and not self._has_other_calls(target)
+            )
         ]
         narrowed = {Target(entry_id) for entry_id in word.narrowed}
         decided = {*requested, *word.pinned, *narrowed}
@@ -195,6 +200,10 @@ class Reviewer:
             accepted=sum(item.standing in _ACCEPTED for item in leading),
             refused=sum(item.standing is ReviewStatus.REFUSED for item in items.values()),
         )
+
+    def _has_other_calls(self, target: Target) -> bool:
+        entry = self.transcript.entry(target.entry_id)
+        return entry is not None and target.block_index is None and len(set(entry.call_ids)) > 1
 
     # ---- what is reviewed -------------------------------------------------------------------------------
 

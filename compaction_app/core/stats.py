@@ -37,6 +37,11 @@ def target_reduction(compression_ratio: float) -> float:
     return round_percent((1 - compression_ratio) * 100)
 
 
+def tokens_to_delete(tokens: int, compression_ratio: float) -> int:
+    """What a ratio requires to be deleted of so many tokens."""
+    return tokens - math.floor(tokens * compression_ratio)
+
+
 def target_met(stats: Stats, compression_ratio: float) -> bool:
     """Whether something is deleted, and the reduction reaches the target; both percentages to one decimal."""
     return stats.objects_deleted > 0 and stats.percent_reduction >= target_reduction(compression_ratio)
@@ -46,4 +51,5 @@ def tokens_to_go(stats: Stats, compression_ratio: float) -> int:
     """Tokens that are missing to the target; 0 once it is met, and at least 1 before."""
     if target_met(stats, compression_ratio):
         return 0
-    return max(1, stats.tokens_after - math.floor(stats.tokens_before * compression_ratio))
+    deleted = stats.tokens_before - stats.tokens_after
+    return max(1, tokens_to_delete(stats.tokens_before, compression_ratio) - deleted)

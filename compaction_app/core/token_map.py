@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sessions_app.sessionlog.entries import BlockType, Role
+from sessions_app.sessionlog.entries import Block, BlockType, Role
 from sessions_app.sessionlog.targets import Target
 
 from .transcript import Transcript
@@ -73,8 +73,7 @@ def kind_of_piece(role: str, tool_name: str, block_type: str = "") -> str:
 def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tuple[Piece, Target]]:
     """The blocks of a transcript, and the entries that have none; `struck` is what is to be deleted.
 
-    Tokens are those of the plan's statistics: a block that is struck without its entry has its own estimate, and all
-    others share that of their entry, which is not the sum of its blocks.
+    What remains of an entry is estimated as a whole: what is struck of it shares the rest of its estimate.
     """
     for entry in transcript.entries:
         whole = Target(entry.entry_id)
@@ -83,15 +82,22 @@ def pieces_of(transcript: Transcript, struck: Container[Target]) -> Iterator[tup
             yield Piece(kind, entry.tokens, entry.is_protected), whole
             continue
         targets = [Target(entry.entry_id, block.index) for block in entry.blocks]
-        own = [
-            block.tokens if whole not in struck and target in struck else 0
-            for target, block in zip(targets, entry.blocks, strict=True)
-        ]
-        weights = [0 if alone else block.tokens for alone, block in zip(own, entry.blocks, strict=True)]
-        shares = shares_of(max(0, entry.tokens - sum(own)), weights)
-        for target, block, alone, share in zip(targets, entry.blocks, own, shares, strict=True):
+        alone = [whole not in struck and target in struck for target in targets]
+        gone = [block for block, is_alone in zip(entry.blocks, alone, strict=True) if is_alone]
+        rest = [block for block, is_alone in zip(entry.blocks, alone, strict=True) if not is_alone]
+        left = entry.tokens_without({block.index for block in gone})
+        shares = block_shares(entry.tokens - left, gone) | block_shares(left, rest)
+        for target, block in zip(targets, entry.blocks, strict=True):
             kind = kind_of_piece(entry.role, entry.tool_name, block.type)
-            yield Piece(kind, alone + share, entry.is_protected), target
+            yield Piece(kind, shares[block.index], entry.is_protected), target
+
+
+def block_shares(total: int, blocks: Sequence[Block]) -> dict[int, int]:
+    """Whole parts of a total for blocks by their length, or equal ones if none has any; by the index of the block."""
+    weights = [block.units for block in blocks]
+    if not any(weights):
+        weights = [1] * len(blocks)
+    return {block.index: part for block, part in zip(blocks, shares_of(total, weights), strict=True)}
 
 
 def shares_of(total: int, weights: Sequence[int]) -> Iterator[int]:

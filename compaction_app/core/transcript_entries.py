@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 import msgspec
 
-from sessions_app.sessionlog.entries import Block, Role
+from sessions_app.sessionlog.entries import Block, Role, tokens_of
 from sessions_app.sessionlog.protection import Protection
 
 TASK_ROLES: Final = frozenset({Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
@@ -63,6 +64,18 @@ class TranscriptEntry(msgspec.Struct, frozen=True, gc=False):
     def objects(self) -> int:
         """What it counts in statistics: itself and its blocks."""
         return 1 + len(self.blocks)
+
+    def tokens_without(self, struck: Collection[int] | None) -> int:
+        """The estimate of what remains of it without these blocks, or of nothing if all of it goes (None).
+
+        The rest is estimated as a whole; the agent's statistics add the estimates of blocks, each rounded up.
+        """
+        if struck is None:
+            return 0
+        left = [block.units for block in self.blocks if block.index not in struck]
+        if len(left) == len(self.blocks):
+            return self.tokens
+        return tokens_of(sum(left)) if left else 0
 
     def slot(self, block_index: int) -> int | None:
         """The position in `blocks` of the block with this recorded index; None if there is none."""

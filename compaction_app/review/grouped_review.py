@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from compaction_app.core.effects import PlanPart, in_measure, plan_parts, unit_tokens
+from compaction_app.core.effects import PlanPart, UnitSize, full_effect, in_measure, plan_parts, unit_sizes
 from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import Group, group_key, grouped
 from compaction_app.core.patterns import Pattern
@@ -31,14 +31,15 @@ from sessions_app.sessionlog.targets import Target
 
 from .filters import ProposalFacts, ReviewFilter
 from .lines import UNKNOWN, ProposalLine, lines_of
-from .outline import Outline, tokens_of
+from .outline import Outline
 from .summary import ACCEPTED
 from .titles import GroupTitles
 
 CACHED: Final = 8
 """Versions of reviews whose numbers are cached: a decision compares with the version before it."""
-_estimates: OrderedDict[tuple[int, int, str, int], Mapping[Target, int]] = OrderedDict()
+_sizes: OrderedDict[tuple[int, int, str, int], Mapping[Target, UnitSize]] = OrderedDict()
 _lock = threading.Lock()
+NOTHING: Final = UnitSize()
 
 
 class GroupedReview:
@@ -53,6 +54,7 @@ class GroupedReview:
         self.reviewer, self.review, self.version, self.last = reviewed(run, version)
         self.outline = Outline(self.transcript, self.review)
         self.leads = list(self.review.leads())
+        self._effects: dict[Target, int] = {}
 
     @property
     def transcript(self) -> Transcript:
@@ -84,23 +86,24 @@ class GroupedReview:
         return sum(cell.tokens for cell in cells if target.block_index in (None, cell.target.block_index))
 
     @cached_property
-    def estimates(self) -> Mapping[Target, int]:
-        """The estimate of what the plan deletes with each proposal, its pair included."""
+    def sizes(self) -> Mapping[Target, UnitSize]:
+        """What the plan deletes with each proposal, its pair included, in estimates."""
         key = self.run.pk, self.run.last_seq, self.mark, self.version
         with _lock:
-            found = _estimates.get(key)
+            found = _sizes.get(key)
         if found is None:
-            found = unit_tokens(self._parts)
+            found = unit_sizes(self._parts)
             with _lock:
-                _estimates[key] = found
-                while len(_estimates) > CACHED:
-                    _estimates.popitem(last=False)
+                _sizes[key] = found
+                while len(_sizes) > CACHED:
+                    _sizes.popitem(last=False)
         return found
 
     @cached_property
     def planned(self) -> Mapping[Target, int]:
         """The same in the measure of the context."""
-        return in_measure(self.context, self.transcript, self.review, self.estimates)
+        estimates = {target: size.tokens for target, size in self.sizes.items()}
+        return in_measure(self.context, self.transcript, self.review, estimates)
 
     def size(self, item: ReviewItem) -> int:
         """What a proposal is sorted by. No decision changes it: rows are loaded by their place in the order."""
@@ -108,10 +111,24 @@ class GroupedReview:
 
     def full_effect(self, item: ReviewItem) -> int:
         """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
-        pair = self.reviewer.goes_with(item.target)
-        return self.context.of(
-            item.tokens + sum(tokens_of(entry, one) for entry, one in self.entries_of(pair))
-        )
+        found = self._effects.get(item.target)
+        if found is None:
+            found = self.context.of(full_effect(self.transcript, self.reviewer, item.target))
+            self._effects[item.target] = found
+        return found
+
+    def along(self, item: ReviewItem) -> int:
+        """The tokens of other undecided proposals that approving this one approves too."""
+        if item.standing is not ReviewStatus.UNDECIDED:
+            return 0
+        items = self.review.items
+        found = (items[target] for target in self.reviewer.goes_with(item.target) if target in items)
+        leads = {one.leader or one.target for one in found} - {item.target}
+        return self.tokens(items[lead] for lead in leads if items[lead].standing is ReviewStatus.UNDECIDED)
+
+    def counted(self, items: Iterable[ReviewItem]) -> int:
+        """What the agent counts of what the plan deletes with these proposals: its target is reached by that."""
+        return sum(self.sizes.get(item.target, NOTHING).counted for item in items)
 
     def tokens(self, items: Iterable[ReviewItem]) -> int:
         """The tokens that the plan deletes with these proposals, pairs included. The sum of all is the plan's."""
@@ -219,9 +236,3 @@ class GroupedReview:
 
     def read(self, entries: Iterable[TranscriptEntry]) -> dict[str, Texts]:
         return read_snapshot_texts(self.run.session.real_path(), self.prepared, entries)
-
-    def entries_of(self, targets: Iterable[Target]) -> Iterator[tuple[TranscriptEntry, Target]]:
-        for target in targets:
-            entry = self.transcript.entry(target.entry_id)
-            if entry is not None:
-                yield entry, target

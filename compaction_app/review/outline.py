@@ -80,11 +80,3 @@ class Outline:
                 blocks[target.entry_id] = blocks.get(target.entry_id, 0) + 1
                 if blocks[target.entry_id] == len(entry.blocks):
                     yield entry.position
-
-
-def tokens_of(entry: TranscriptEntry, target: Target) -> int:
-    """The tokens that a target deletes of an entry, by its own estimate."""
-    if target.block_index is None:
-        return entry.tokens
-    slot = entry.slot(target.block_index)
-    return entry.blocks[slot].tokens if slot is not None else 0

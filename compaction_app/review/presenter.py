@@ -8,7 +8,6 @@ Nothing is decided here. Texts are read once for the lines, and again for what i
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,7 @@ from typing import Final, NamedTuple
 
 from compaction_app.core.groups import ONLY_HERE, Group, group_key, stairs
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.stats import percent
+from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.models import Run
 from compaction_app.planning.hook_runner import pinned_by_hooks
 from sessions_app.sessionlog.entries import Texts
@@ -97,10 +96,16 @@ class ReviewDesk(GroupedReview):
         self._pinned: Mapping[Target, str] | None = None
 
     def summary(self) -> Summary:
-        ratio = self.transcript.parameters.compression_ratio
-        goal = self.context.of(self.transcript.tokens - math.floor(self.transcript.tokens * ratio))
+        goal = self.context.of(self._goal)
         tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
-        return summary_of(self.review, self.leads, tokens, self.prepared.window)
+        stats = self.review.approved_stats
+        share = percent(stats.tokens_before - stats.tokens_after, self._goal)
+        return summary_of(self.review, self.leads, tokens, self.prepared.window, share)
+
+    @property
+    def _goal(self) -> int:
+        """What the target deletes, as the agent counts."""
+        return tokens_to_delete(self.transcript.tokens, self.transcript.parameters.compression_ratio)
 
     # ---- the page ---------------------------------------------------------------------------------------
 
@@ -172,17 +177,19 @@ class ReviewDesk(GroupedReview):
         *,
         unfolded: Collection[Target] = (),
     ) -> list[GroupRow]:
-        goal = self.summary().tokens.goal
         listed = [self.listed(group.leads) for group in groups]
-        sizes = [(self.tokens(items), self.approved_tokens(items)) for items in listed]
+        counts = [
+            (self.counted(items), self.counted(item for item in items if item.standing in ACCEPTED))
+            for items in listed
+        ]
         return [
             GroupRow(
                 key=group.key,
                 title=group.title,
                 examples=", ".join(self._examples(group)),
                 count=len(items),
-                tokens=tokens,
-                percent=percent(tokens, goal),
+                tokens=self.tokens(items),
+                percent=percent(count, self._goal),
                 stair=stair,
                 approved=len(group.with_status(*ACCEPTED)),
                 rejected=len(group.with_status(*KEPT)),
@@ -192,8 +199,8 @@ class ReviewDesk(GroupedReview):
                 if group.key in open_keys
                 else None,
             )
-            for group, items, (tokens, _), stair in zip(
-                groups, listed, sizes, stairs(sizes, goal), strict=True
+            for group, items, (count, _), stair in zip(
+                groups, listed, counts, stairs(counts, self._goal), strict=True
             )
         ]
 
@@ -255,6 +262,7 @@ class ReviewDesk(GroupedReview):
             why=self.titles.why(item, self.chosen.by),
             still=self.standing.get(item.target),
             tokens=tokens,
+            along=self.along(item),
             signed=signed,
             mark=mark_of_item(item, blocks, item.origin is None and item.target in self._hooked()),
             undecided=item.standing is ReviewStatus.UNDECIDED,
@@ -284,8 +292,9 @@ class ReviewDesk(GroupedReview):
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self.estimates.get(target), self.standing.get(target)
-        return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still
+        planned, still = self.sizes.get(target), self.standing.get(target)
+        along = self.along(items[target]) if target in items else 0
+        return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still, along
 
     # ---- folded open ------------------------------------------------------------------------------------
 

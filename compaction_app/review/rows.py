@@ -50,6 +50,8 @@ class ProposalRow:
     """How many of its lines stand later in what stays; None if it has no lines to compare."""
     tokens: int
     """What deciding it deletes, its pair included."""
+    along: int
+    """The tokens of other undecided proposals that approving it approves too. They count there."""
     signed: bool
     """Whether that counts: of what is rejected, nothing does."""
     mark: Mark
@@ -82,7 +84,7 @@ class GroupRow:
     tokens: int
     """What is approved and undecided deletes; what is rejected counts nothing."""
     percent: float
-    """Of the tokens that the target deletes."""
+    """Of the target, as the agent counts."""
     stair: Stair
     approved: int
     rejected: int

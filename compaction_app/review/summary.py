@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from compaction_app.core.review_fold import Review, ReviewItem, ReviewStatus
-from compaction_app.core.stats import percent
 from sessions_app.sessionlog.measure import ContextSize
 
 ACCEPTED: Final = (ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED)
@@ -33,7 +32,7 @@ class PlanTokens(NamedTuple):
     planned: int
     """With everything that is undecided."""
     goal: int
-    """What the target deletes."""
+    """What the agent's target deletes of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class Summary:
     tokens: PlanTokens
     window: int | None
     percent: float
-    """How much of the goal is approved."""
+    """How much of the target is approved, as the agent counts."""
     met: bool
     total: int
     undecided: int
@@ -54,10 +53,10 @@ class Summary:
 
 
 def summary_of(
-    review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None
+    review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None, share: float
 ) -> Summary:
-    """The totals of a review. They are also the sums of the proposals' own numbers."""
-    size = tokens.context.tokens
+    """The totals of a review, which are also the sums of the proposals' own numbers; `share` is that of the target."""
+    size, is_met = tokens.context.tokens, review.tokens_to_go == 0
     length = max(1, window or 0, size)
     body, struck, all_struck, tick = (
         round(100 * place / length, 2)
@@ -66,8 +65,8 @@ def summary_of(
     return Summary(
         tokens=tokens,
         window=window if window is not None and window >= size else None,
-        percent=percent(tokens.approved, tokens.goal),
-        met=review.tokens_to_go == 0,
+        percent=max(100.0, share) if is_met else share,
+        met=is_met,
         total=review.total,
         undecided=review.undecided,
         accepted=review.accepted,

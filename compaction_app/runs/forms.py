@@ -15,6 +15,7 @@ from typing import Any, Final
 from django import forms
 
 from compaction_app.core import parameters as normal
+from compaction_app.core.stats import tokens_to_delete
 from compaction_app.display.branches import branch_state
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
@@ -111,7 +112,7 @@ class CompactForm(forms.Form):
         size, keep = self.session.context_size, self.cleaned_data.get("keep") or self.effective_ratio
         if size is None or self.leaf_id not in ("", self.session.leaf_id):
             return None
-        return size.of(round((1 - keep) * self.session.context_estimate))
+        return size.of(tokens_to_delete(self.session.context_estimate, keep))
 
     @property
     def effective_ratio(self) -> float:

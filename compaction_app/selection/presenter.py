@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from django.conf import settings
 
 from compaction_app.core.decisions import Kind
-from compaction_app.core.effects import plan_parts, removable_tokens, unit_tokens
+from compaction_app.core.effects import full_effect, in_measure, plan_parts, unit_sizes
 from compaction_app.core.errors import Refusal
 from compaction_app.core.file_touches import FileCall, file_calls
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
@@ -37,7 +37,7 @@ from compaction_app.runs.reviews import reviewed
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput
-from sessions_app.sessionlog.measure import significant
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
 ROWS: Final = 8
@@ -107,8 +107,6 @@ class SelectionPreview:
     rejected: int
     addable: int
     addable_tokens: int
-    is_rounded: bool
-    """Whether the numbers of tokens are about right, and not reported or counted."""
     rows: Sequence[SelectedRow]
     more: int
     refused: int
@@ -125,13 +123,22 @@ class SelectionScope:
 
     session: Session
     prepared: Prepared
-    transcript: Transcript
+    reviewer: Reviewer
     review: Review
     thinking_guard: str
     calls: Sequence[FileCall]
     """The calls on files, for suggestions."""
     version: int = 0
     mark: str = ""
+
+    @property
+    def transcript(self) -> Transcript:
+        return self.reviewer.transcript
+
+    @property
+    def context(self) -> ContextSize:
+        """The size of the context, in whose measure all numbers are."""
+        return self.prepared.context_size
 
 
 def scope_of_run(run: Run) -> SelectionScope:
@@ -140,7 +147,7 @@ def scope_of_run(run: Run) -> SelectionScope:
     return SelectionScope(
         run.session,
         snapshot_of(run).prepared,
-        found.reviewer.transcript,
+        found.reviewer,
         found.review,
         run.thinking_guard,
         list(file_history(run, mark).calls.values()),
@@ -157,8 +164,8 @@ def scope_of_branch(session: Session, leaf_id: str) -> SelectionScope:
         transcript = prepared.transcript(texts)
         calls = list(file_calls(transcript))
     guard = settings.REDLINE.thinking_guard
-    review = Reviewer(transcript, [], guard).review([])
-    return SelectionScope(session, prepared, transcript, review, guard, calls)
+    reviewer = Reviewer(transcript, [], guard)
+    return SelectionScope(session, prepared, reviewer, reviewer.review([]), guard, calls)
 
 
 class SelectionMaker:
@@ -192,13 +199,12 @@ class SelectionMaker:
             mark=scope.mark,
             proposed=len(found.proposed),
             turns=len(turns),
-            tokens=self._shown(sum(tokens[item.target] for item in undecided)),
+            tokens=sum(tokens[item.target] for item in undecided),
             undecided=len(undecided),
             approved=counts["ok"],
             rejected=counts["stet"],
             addable=len(found.addable),
-            addable_tokens=self._shown(sum(one.unit.tokens for one in found.addable)),
-            is_rounded=scope.prepared.context_size.is_rounded,
+            addable_tokens=sum(tokens[one.target] for one in found.addable),
             rows=self._rows(found, tokens),
             more=max(0, len(found.proposed) + len(found.addable) - ROWS),
             refused=len(found.refused),
@@ -281,34 +287,32 @@ class SelectionMaker:
         in_part = criterion.kind is SelectionKind.PATTERN
         return review_selection(units, scope.transcript, scope.review, scope.thinking_guard, in_part=in_part)
 
-    def _tokens(self, found: ReviewSelection) -> Counter[Target]:
-        """What deciding each proposal deletes, its pair included."""
-        transcript, review = self._scope.transcript, self._scope.review
-        tokens = unit_tokens(plan_parts(transcript, review))
-        for item in found.proposed:
-            if item.target not in tokens:
-                together = {item.target, *review.followers.get(item.target, ())}
-                tokens[item.target] = removable_tokens(transcript, together)
-        return tokens
+    def _tokens(self, found: ReviewSelection) -> dict[Target, int]:
+        """What deciding each proposal or addition deletes, its pair included."""
+        scope, context = self._scope, self._scope.context
+        sizes = unit_sizes(plan_parts(scope.transcript, scope.review))
+        estimates = {target: size.tokens for target, size in sizes.items()}
+        planned = in_measure(context, scope.transcript, scope.review, estimates)
+        return {one.target: context.of(one.unit.tokens) for one in found.addable} | {
+            item.target: planned[item.target]
+            if item.target in sizes
+            else context.of(full_effect(scope.transcript, scope.reviewer, item.target))
+            for item in found.proposed
+        }
 
     def _rows(self, found: ReviewSelection, tokens: Mapping[Target, int]) -> list[SelectedRow]:
         drawn: list[tuple[Target, int, str]] = [
             (item.target, tokens[item.target], _FATES.get(item.standing, "open")) for item in found.proposed
         ]
-        drawn += [(one.target, one.unit.tokens, "") for one in found.addable]
+        drawn += [(one.target, tokens[one.target], "") for one in found.addable]
         transcript, session = self._scope.transcript, self._scope.session
         rows = []
         with open_snapshot_texts(session.real_path(), self._scope.prepared) as texts:
             for target, size, icon in sorted(drawn, key=lambda row: -row[1])[:ROWS]:
                 named = named_object(transcript, target)
                 words = unit_words(transcript, named, texts, session.cwd) if named is not None else ""
-                rows.append(SelectedRow(words, self._address(target.entry_id), self._shown(size), icon))
+                rows.append(SelectedRow(words, self._address(target.entry_id), size, icon))
         return rows
-
-    def _shown(self, estimate: int) -> int:
-        """An estimate in the measure of the session's context."""
-        size = self._scope.prepared.context_size
-        return significant(size.of(estimate)) if size.is_rounded else size.of(estimate)
 
     def _address(self, entry_id: str) -> str:
         return entry_address(self._session, entry_id)

@@ -10,11 +10,12 @@ from hypothesis import given
 from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.effects import (
     PlanPart,
+    full_effect,
     plan_parts,
-    removable_tokens,
+    removed_estimate,
     sums_by_kind,
     sums_by_tool,
-    unit_tokens,
+    unit_sizes,
 )
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
 from compaction_app.core.transcript import Transcript
@@ -37,8 +38,8 @@ __all__ = ["reviewer", "transcript"]
 ACCEPTED = {ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
 
 
-def removed(review: Review) -> tuple[int, int]:
-    """The tokens that the approved plan removes, and the planned one."""
+def counted(review: Review) -> tuple[int, int]:
+    """The tokens that the approved plan removes, and the planned one, as the agent counts."""
     return (
         review.approved_stats.tokens_before - review.approved_stats.tokens_after,
         review.planned_stats.tokens_before - review.planned_stats.tokens_after,
@@ -53,10 +54,14 @@ def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
 @given(reviews())
 def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> None:
     review = given_.reviewer.review(given_.steps)
-    parts = plan_parts(given_.reviewer.transcript, review)
-    approved, planned = removed(review)
-    assert sum(unit_tokens(of_approved(parts)).values()) == approved
-    assert sum(unit_tokens(parts).values()) == planned
+    found = given_.reviewer.transcript
+    parts = plan_parts(found, review)
+    for plan, some, count in zip(
+        (review.goes, review.would_go), (of_approved(parts), parts), counted(review), strict=True
+    ):
+        sizes = unit_sizes(some).values()
+        assert sum(size.tokens for size in sizes) == removed_estimate(found, plan)
+        assert sum(size.counted for size in sizes) == count
 
 
 @often
@@ -74,14 +79,15 @@ def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
 def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_: Decided) -> None:
     found, review = given_.reviewer.transcript, given_.reviewer.review(given_.steps)
     for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
-        assert sum(one.struck for one in sums) == removed(review)[0]
+        assert sum(one.struck for one in sums) == removed_estimate(found, review.goes)
         assert sum(one.before for one in sums) == found.tokens
 
 
 def test_a_result_counts_with_its_call(reviewer: Reviewer, transcript: Transcript) -> None:
     review = reviewer.review([approve(whole(6))])
     parts = of_approved(plan_parts(transcript, review))
-    assert unit_tokens(parts) == {whole(6): removed(review)[0]}
+    (size,) = unit_sizes(parts).items()
+    assert size == (whole(6), (removed_estimate(transcript, review.goes), counted(review)[0]))
     assert {one.cell.target for one in parts} == {part(5, 0), part(6, 0)}
     assert [one.cell.target for one in parts if one.is_own] == [part(6, 0)]
 
@@ -99,9 +105,8 @@ def test_what_is_rejected_removes_nothing_and_could_remove_its_objects(
     reviewer: Reviewer, transcript: Transcript
 ) -> None:
     review = reviewer.review([reject(whole(6))])
-    assert whole(6) not in unit_tokens(plan_parts(transcript, review))
-    together = [whole(6), *review.followers[whole(6)]]
-    assert removable_tokens(transcript, together) == sum(
+    assert whole(6) not in unit_sizes(plan_parts(transcript, review))
+    assert full_effect(transcript, reviewer, whole(6)) == sum(
         entry.tokens for entry in map(transcript.entry, ("e5", "e6")) if entry is not None
     )
 

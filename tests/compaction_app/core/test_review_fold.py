@@ -477,3 +477,41 @@ def test_a_block_that_a_human_keeps_keeps_its_answer() -> None:
     assert found.approved is None
     assert found.items[part(2, 1)].standing is ReviewStatus.REFUSED
     assert found.unanswered == {}
+
+
+# ---- calls of one entry ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def calls_of_one_entry() -> Reviewer:
+    """e2 calls twice, e3 and e4 answer. Both answers are proposed, so e2 goes as a whole."""
+    found = transcript_of(
+        user("mend it"),
+        assistant(call("c1", path="a"), call("c2", path="b")),
+        result("c1", "aaa " * 50),
+        result("c2", "bbb " * 70),
+        user("go on"),
+        assistant(text("done")),
+        preserve_recent=2,
+    )
+    return proposed(found, whole(3), whole(4), whole(2))
+
+
+@pytest.mark.parametrize(("answer", "call_block"), [(whole(3), part(2, 0)), (whole(4), part(2, 1))])
+def test_an_approved_answer_takes_its_own_call_and_no_other(
+    calls_of_one_entry: Reviewer, answer: Target, call_block: Target
+) -> None:
+    review = calls_of_one_entry.review([approve(answer)])
+    assert review.goes == {answer, call_block}
+    assert review.undecided == 1
+
+
+def test_the_entry_goes_with_the_last_of_its_calls(calls_of_one_entry: Reviewer) -> None:
+    review = calls_of_one_entry.review([approve(whole(3)), approve(whole(4))])
+    assert review.goes == {whole(2), whole(3), whole(4)}
+
+
+def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entry: Reviewer) -> None:
+    review = calls_of_one_entry.review([approve(whole(3)), reject(whole(4))])
+    assert review.goes == review.would_go == {whole(3), part(2, 0)}
+    assert (review.accepted, review.undecided, review.refused) == (1, 0, 0)
