@@ -170,12 +170,13 @@ class Session(models.Model):
 
     def real_path(self) -> Path:
         """The path, to open the file. Raises BadInput `outside_root` if a link now leads elsewhere."""
-        if real_path(self.path) != self.path:
+        path = self.path
+        if real_path(path) != path:
             raise BadInput(
                 "outside_root",
-                f"{self.path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
+                f"{path} is no longer the indexed file: it is now a link to another file. Nothing was opened.",
             )
-        return self.path
+        return path
 
     @property
     def heading(self) -> str:

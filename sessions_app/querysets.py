@@ -84,5 +84,11 @@ class SessionQuerySet(QuerySet["Session"]):
         """With their roots, and without the fields that only the indexer reads."""
         return self.select_related("root").defer("state", "fingerprint", "damage")
 
+    def for_reading(self) -> Self:
+        """With what is needed to read their files, and no other fields."""
+        return self.select_related("root").only(
+            "root__path", "root__agent", "relative_path", "read_as", "version"
+        )
+
     def latest_first(self) -> Self:
         return self.order_by(F("last_used").desc(nulls_last=True), "pk")

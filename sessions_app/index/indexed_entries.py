@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
+from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.packing import unpack
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import read_again
 
+_COLUMNS: Final = ("number", "offset", "length", "entry_id", "parent_id", "digest")
+
+
+def entries_at(keys: Iterable[int]) -> dict[int, Entry]:
+    """The entries with these keys of their rows, without controls; those without a row are left out."""
+    rows = EntryRow.objects.filter(pk__in=set(keys)).values_list("pk", *_COLUMNS)
+    return {key: unpack(*columns) for key, *columns in rows}
+
 
 def read_entries(session: Session, reader: SessionReader, version: int) -> Iterator[Entry]:
     """The indexed entries of a session in file order; control entries are read from the file again."""
     rows = session.entries.order_by("offset")
     agent = session.agent
-    columns = rows.values_list("number", "offset", "length", "entry_id", "parent_id", "digest")
+    columns = rows.values_list(*_COLUMNS)
     for number, offset, length, entry_id, parent_id, packed in columns.iterator(chunk_size=5_000):
         entry = unpack(number, offset, length, entry_id, parent_id, packed)
         if entry.has_control:

@@ -12,10 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
-from sessions_app.models import Entry as EntryRow
+from sessions_app.agents.base import Agent
+from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError, SystemFailure
-from sessions_app.sessionlog.packing import unpack
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import read_again
 
@@ -78,10 +79,17 @@ class Matches:
     """
 
     def __init__(self, store: TextStore, filters: SearchFilters) -> None:
-        self._query = filters.query.for_index(store.tokens_of)
         self.left_out = 0
         """Passages that have all words and were not compared with the query, because there are too many."""
-        self.groups = _find(store, self._query.expression, filters)
+        try:
+            self._query = filters.query.for_index(store)
+            self.groups = _find(store, self._query.expression, filters)
+        except sqlite3.DatabaseError as fault:
+            raise SystemFailure(
+                "search_failed",
+                f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline "
+                "builds a new one.",
+            ) from fault
         if self._query.compared or self._query.refused:
             self._compare()
 
@@ -93,10 +101,10 @@ class Matches:
         ids: dict[int, list[int]] = {}
         for number, session in first:
             ids.setdefault(session, []).append(number)
-        entries = EntryRow.objects.in_bulk({number >> KIND_BITS for number, _ in first})
+        entries = entries_at(number >> KIND_BITS for number, _ in first)
         accepted = {
             number
-            for key, session in Session.objects.for_display().in_bulk(ids).items()
+            for key, session in Session.objects.for_reading().in_bulk(ids).items()
             for number, text in _texts(session, ids[key], entries)
             if self._accepts(text)
         }
@@ -127,39 +135,31 @@ def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[Mat
         " FROM words CROSS JOIN passage ON passage.id = words.rowid"
         f" WHERE {' AND '.join(conditions)} GROUP BY alike"
     )
-    try:
-        rows = store.connection.execute(
-            f"SELECT session, kind, tool, state, places, ids FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608
-            values,
-        )
-        return list(map(MatchGroup._make, rows))
-    except sqlite3.DatabaseError as fault:
-        raise SystemFailure(
-            "search_failed",
-            f"The full-text index {store.path} cannot be read: {fault}. Nothing was found. Delete it: Redline builds a "
-            "new one.",
-        ) from fault
+    rows = store.connection.execute(
+        f"SELECT session, kind, tool, state, places, ids FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608
+        values,
+    )
+    return list(map(MatchGroup._make, rows))
 
 
-def _texts(
-    session: Session, ids: Iterable[int], entries: Mapping[int, EntryRow]
-) -> Iterator[tuple[int, str]]:
+def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -> Iterator[tuple[int, str]]:
     """The texts of passages of a session by id; those that cannot be read are left out."""
+    agent = session.agent
     try:
-        with session.agent.open(session.real_path()) as reader:
+        with agent.open(session.real_path()) as reader:
             for number in ids:
-                row = entries.get(number >> KIND_BITS)
-                if row is not None:
-                    yield number, passage_text(session, reader, row, PassageKind(number & KIND_MASK))
+                entry = entries.get(number >> KIND_BITS)
+                if entry is not None:
+                    kind = PassageKind(number & KIND_MASK)
+                    yield number, passage_text(agent, session.version, reader, entry, kind)
     except RedlineError:
         # The file was removed or rewritten: its passages leave the index as soon as it is indexed again.
         return
 
 
-def passage_text(session: Session, reader: SessionReader, row: EntryRow, kind: PassageKind) -> str:
+def passage_text(agent: Agent, version: int, reader: SessionReader, entry: Entry, kind: PassageKind) -> str:
     """The text of one kind in an entry, read from the file. Raises what `read_again` raises."""
-    entry = unpack(row.number, row.offset, row.length, row.entry_id, row.parent_id, row.digest)
-    _, texts = read_again(session.agent, reader, entry, session.version)
+    _, texts = read_again(agent, reader, entry, version)
     return next((found.text for found in passages(entry, texts) if found.kind is kind), "")
 
 

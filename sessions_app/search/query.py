@@ -11,10 +11,10 @@ Everything else is a word: no input is an error of the index. What only looks li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from sessions_app.sessionlog.jsjson import well_formed
 
@@ -82,6 +82,16 @@ def _pairs(run: re.Match[str]) -> str:
     return f" {' '.join(text[at : at + 2] for at in range(max(1, len(text) - 1)))} "
 
 
+class Vocabulary(Protocol):
+    """The words of the index."""
+
+    def tokens_of(self, text: str) -> Sequence[str]:
+        """The tokens of a text in order, as the index has them."""
+
+    def words_from(self, token: str) -> Sequence[str]:
+        """The words that begin with a token; none of them if they are many."""
+
+
 class IndexQuery(NamedTuple):
     """What the index is asked. It knows which words a passage has, not their order."""
 
@@ -128,23 +138,31 @@ class SearchQuery:
         """What to mark in a text, one pattern for each term."""
         return [term.pattern for term in self.terms if not term.excluded]
 
-    def for_index(self, tokens_of: Callable[[str], Sequence[str]]) -> IndexQuery:
+    def for_index(self, vocabulary: Vocabulary) -> IndexQuery:
         """The same for the index, whose tokenizer divides texts into tokens; none of it is syntax of the index."""
         wanted, unwanted, compared, refused = [], [], [], []
         for term in self.terms:
-            tokens = tokens_of(term.words)
+            tokens = vocabulary.tokens_of(term.words)
+            found = [_quoted(token) for token in tokens]
+            if tokens and term.is_prefix(tokens[-1]):
+                found[-1] = _beginning(tokens[-1], vocabulary)
             if not term.excluded:
-                wanted += [_quoted(token) for token in tokens[:-1]]
-                wanted += [_quoted(token) + " *" * term.is_prefix(token) for token in tokens[-1:]]
+                wanted += found
                 compared += [term.pattern] * (len(tokens) > 1)
             elif len(tokens) > 1:
                 refused.append(term.pattern)
             else:
-                unwanted += [_quoted(token) + " *" * term.is_prefix(token) for token in tokens]
-        found = " AND ".join(wanted)
-        if found and unwanted:
-            found = f"({found}) NOT ({' OR '.join(unwanted)})"
-        return IndexQuery(found, tuple(compared), tuple(refused))
+                unwanted += found
+        expression = " AND ".join(wanted)
+        if expression and unwanted:
+            expression = f"({expression}) NOT ({' OR '.join(unwanted)})"
+        return IndexQuery(expression, tuple(compared), tuple(refused))
+
+
+def _beginning(token: str, vocabulary: Vocabulary) -> str:
+    """What finds all words that begin with a token. Few words are named: FTS5 finds them five times as fast."""
+    words = vocabulary.words_from(token)
+    return f"({' OR '.join(map(_quoted, words))})" if words else f"{_quoted(token)} *"
 
 
 def _quoted(token: str) -> str:

@@ -12,15 +12,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from django.conf import settings
 
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.models import Entry as EntryRow
+from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.moments import moment_of
 
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
@@ -94,6 +96,11 @@ class SearchHit:
             return self.tool or "command"
         return _WHO[self.kind]
 
+    @property
+    def beyond(self) -> str:
+        """Why the model does not see it any more, in a word or two; empty if it does."""
+        return _BEYOND.get(self.state, "")
+
 
 @dataclass(frozen=True, slots=True)
 class SessionHits:
@@ -154,6 +161,12 @@ _WHO: Final = {
     PassageKind.THINKING: "thinking",
     PassageKind.CALL: "call",
     PassageKind.ADDED: "context",
+}
+
+_BEYOND: Final = {
+    PassageState.STRUCK: "struck",
+    PassageState.SUMMARISED: "summarised",
+    PassageState.ELSEWHERE: "other branch",
 }
 
 
@@ -319,12 +332,12 @@ def _session_hits(
     chosen = {key: first_places(found, places) for key, found in by_session.items()}
     if limit:
         chosen = _first(chosen, limit)
-    rows = EntryRow.objects.in_bulk([place.entry for found in chosen.values() for place in found])
+    entries = entries_at(place.entry for found in chosen.values() for place in found)
     return [
         SessionHits(
             sessions[key],
             sum(group.places for group in by_session[key]),
-            _hits(sessions[key], [place for place in found if place.entry in rows], rows, patterns),
+            _hits(sessions[key], [place for place in found if place.entry in entries], entries, patterns),
         )
         for key, found in chosen.items()
     ]
@@ -343,23 +356,25 @@ def _first(places: Mapping[int, list[MatchPlace]], limit: int) -> dict[int, list
 def _hits(
     session: Session,
     places: Sequence[MatchPlace],
-    rows: Mapping[int, EntryRow],
+    entries: Mapping[int, Entry],
     patterns: Sequence[re.Pattern[str]],
 ) -> list[SearchHit]:
     """The places with their snippets, read from the file of the session."""
+    agent = session.agent
     hits: list[SearchHit] = []
     try:
-        with session.agent.open(session.real_path()) as reader:
+        with agent.open(session.real_path()) as reader:
             for place in places:
-                row = rows[place.entry]
-                text = passage_text(session, reader, row, place.kind)
-                hits.append(_hit(place, row, snippet(text, patterns)))
+                entry = entries[place.entry]
+                text = passage_text(agent, session.version, reader, entry, place.kind)
+                hits.append(_hit(place, entry, snippet(text, patterns)))
     except RedlineError as fault:
-        hits += [_hit(place, rows[place.entry], [], fault.message) for place in places[len(hits) :]]
+        hits += [_hit(place, entries[place.entry], [], fault.message) for place in places[len(hits) :]]
     return hits
 
 
-def _hit(place: MatchPlace, row: EntryRow, parts: list[SnippetPart], fault: str = "") -> SearchHit:
+def _hit(place: MatchPlace, entry: Entry, parts: list[SnippetPart], fault: str = "") -> SearchHit:
     kind, state = place.kind, PassageState(place.state)
-    recorded = row.recorded_at.astimezone(UTC) if row.recorded_at is not None else None
-    return SearchHit(row.entry_id, row.number, kind, place.tool, state, recorded, parts, fault)
+    return SearchHit(
+        entry.id, entry.number, kind, place.tool, state, moment_of(entry.timestamp), parts, fault
+    )

@@ -33,6 +33,8 @@ SCHEMA: Final = 1
 KIND_BITS: Final = 3
 KIND_MASK: Final = (1 << KIND_BITS) - 1
 BUSY_SECONDS: Final = 10
+WORDS_NAMED: Final = 16
+"""The words with the same beginning that a query names one by one."""
 PURGED_AT_ONCE: Final = 20_000
 """Passages whose words are removed by one reading of the index."""
 DELETED_AT_ONCE: Final = 100
@@ -107,7 +109,7 @@ class TextStore:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
-        self._has_tokens = False
+        self._has_tokens = self._has_vocabulary = False
 
     def __enter__(self) -> Self:
         self.connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -180,6 +182,18 @@ class TextStore:
         run("DELETE FROM temp.typed")
         run("INSERT INTO temp.typed (text) VALUES (?)", (text,))
         return [term for (term,) in run('SELECT term FROM temp.token ORDER BY "offset"')]
+
+    def words_from(self, token: str) -> list[str]:
+        """The words that begin with a token; none of them if they are more than WORDS_NAMED."""
+        run = self.connection.execute
+        if not self._has_vocabulary:
+            run("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, words, row)")
+            self._has_vocabulary = True
+        found = run(
+            "SELECT term FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT ?",
+            (token, f"{token}\U0010ffff", WORDS_NAMED + 1),
+        ).fetchall()
+        return [word for (word,) in found] if len(found) <= WORDS_NAMED else []
 
     # ---- writing -------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
@@ -11,7 +11,6 @@ from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.dateformat import format as format_date
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
@@ -25,11 +24,11 @@ from .formatting import ago, escape_line, escape_text
 register = template.Library()
 
 MOMENT_FORMS: Final = {
-    "clock": "H:i",
-    "day": "j M",
-    "date": "l, j F Y",
-    "minute": "j M Y, H:i",
-    "second": "j M Y, H:i:s",
+    "clock": "%H:%M",
+    "day": "%-d %b",
+    "date": "%A, %-d %B %Y",
+    "minute": "%-d %b %Y, %H:%M",
+    "second": "%-d %b %Y, %H:%M:%S",
 }
 
 
@@ -107,16 +106,17 @@ def moment(at: datetime | None, form: str) -> SafeString:
     if at is None:
         return SafeString()
     exact = at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
-    words = ago(at) if form == "ago" else format_date(timezone.localtime(at), MOMENT_FORMS[form])
+    words = ago(at) if form == "ago" else timezone.localtime(at).strftime(MOMENT_FORMS[form])
     return format_html('<time datetime="{}Z" title="{} UTC">{}</time>', exact, exact.replace("T", " "), words)
 
 
 @register.simple_tag
-def marked(parts: Iterable[SnippetPart]) -> SafeString:
+def marked(parts: Sequence[SnippetPart]) -> SafeString:
     """A snippet of a text, with what was found in it marked."""
-    pieces = ((escape_text(part.text), part.marked) for part in parts)
-    drawn = ((format_html("<mark>{}</mark>", text) if is_found else text,) for text, is_found in pieces)
-    return format_html_join("", "{}", drawn)
+    if not parts:
+        return SafeString()
+    pattern = "".join("<mark>{}</mark>" if part.marked else "{}" for part in parts)
+    return format_html(pattern, *(escape_text(part.text) for part in parts))
 
 
 @register.filter

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions_app.search import store as store_module
 from sessions_app.search.filters import SearchFilters
 from sessions_app.search.passages import PassageKind, index_text
 from sessions_app.search.query import SearchQuery, day_of
@@ -40,7 +41,7 @@ def store(tmp_path: Path) -> Iterator[TextStore]:
 
 def found_by(store: TextStore, typed: str) -> list[int]:
     """The numbers of the texts that a query finds."""
-    query = SearchQuery.of(typed).for_index(store.tokens_of)
+    query = SearchQuery.of(typed).for_index(store)
     if not query.expression:
         return []
     rows = store.connection.execute("SELECT rowid FROM words WHERE words MATCH ?", (query.expression,))
@@ -99,6 +100,17 @@ def test_words_and_phrases_are_found(store: TextStore, typed: str, expected: lis
 def test_what_is_marked_begins_a_word(typed: str, text: str, marked: list[str]) -> None:
     (pattern,) = SearchQuery.of(typed).patterns
     assert [found[0] for found in pattern.finditer(text)] == marked
+
+
+def test_few_words_with_a_beginning_are_named_and_many_are_not(
+    store: TextStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert store.words_from("fla") == ["flags", "flaky"]
+    assert store.words_from("flaw") == []
+    named = found_by(store, "fla -flags"), found_by(store, "fla")
+    monkeypatch.setattr(store_module, "WORDS_NAMED", 1)
+    assert store.words_from("fla") == []
+    assert (found_by(store, "fla -flags"), found_by(store, "fla")) == named == ([1], [0, 1])
 
 
 @given(word=st.text(alphabet=ascii_letters + digits, min_size=1))
