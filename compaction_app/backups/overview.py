@@ -38,6 +38,11 @@ class SessionBackups:
     def bytes(self) -> int:
         return sum(row.listed.file.size for row in self.rows)
 
+    @property
+    def broken(self) -> int:
+        """How many are not what was written."""
+        return sum(row.standing == "broken" for row in self.rows)
+
 
 @dataclass(frozen=True, slots=True)
 class AllBackups:

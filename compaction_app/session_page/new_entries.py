@@ -15,7 +15,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 
 from .live_signs import live_signs, title_of
-from .surroundings import surroundings_of, view_address
+from .surroundings import surroundings_of, version_of, view_address
 
 COMPACTED: Final = "What the model sees of this session has changed"
 ANOTHER_BRANCH: Final = "This session continues on another branch"
@@ -32,6 +32,8 @@ class ShownBranch(msgspec.Struct, frozen=True, rename={"start": "from", "end": "
     count: int
     start: int
     end: int
+    drawn: str
+    """The version of what surrounds the entries."""
 
     @classmethod
     def of(cls, message: str) -> ShownBranch | None:
@@ -83,6 +85,6 @@ def draw_news(key: int, shown: ShownBranch, now: datetime) -> str:
         "page": view_address(session, shown.view),
         "apart": True,
     }
-    if news.change != ANOTHER_BRANCH:
+    if news.change != ANOTHER_BRANCH and shown.drawn != version_of(session, start, end):
         context["around"] = surroundings_of(session, state, shown.view, "", start, end)
     return render_to_string("session_page/news.html", context)

@@ -38,6 +38,8 @@ class Surroundings:
     """What surrounds a page of a view."""
 
     state: BranchState
+    version: str
+    """Changes whenever they do."""
     view: str
     leaf: str
     """The leaf of the branch; empty if it is the one that the session continues."""
@@ -74,6 +76,7 @@ def surroundings_of(
     shares, rest = _contents(state)
     return Surroundings(
         state=state,
+        version=version_of(session, start, end),
         view=view,
         leaf=leaf,
         tabs=[
@@ -91,6 +94,11 @@ def surroundings_of(
         all_at=view_address(session, "all", leaf) + "&at=",
         branch=view_address(session, view) + "&leaf=",
     )
+
+
+def version_of(session: Session, start: int, end: int) -> str:
+    """The version of what surrounds a page of a view, between these positions."""
+    return f"{session.entry_count}.{start}.{end}"
 
 
 def view_address(session: Session, view: str, leaf: str = "", at: str = "") -> str:

@@ -111,7 +111,7 @@ def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page: Page) -> None:
         press(page, key)
         assert focused(page) == entry_id
     press(page, "k")
-    expect(page.locator("#reading-status")).to_have_text("This is the first entry")
+    expect(page.locator("#said")).to_have_text("This is the first entry")
     press(page, "j", "j", "Enter")
     output = page.locator("#e3")
     expect(output).to_contain_text("line 39 of 1_0")
@@ -129,7 +129,7 @@ def test_keys_go_on_where_the_page_ends(page: Page) -> None:
 
 
 def test_no_key_is_silent(page: Page) -> None:
-    status = page.locator("#reading-status")
+    status = page.locator("#said")
     press(page, "c")
     expect(status).to_have_text("No entry is chosen: j chooses the next one")
     press(page, "o")
@@ -147,7 +147,7 @@ def test_an_entry_s_link_text_and_id_are_copied(server: Server, browse: Opener) 
     page = watched.open(server.session("mapped parser"))
     clipboard = "navigator.clipboard.readText()"
     page.locator("#e3").hover()
-    status = page.locator("#reading-status")
+    status = page.locator("#said")
     for words, copied in {
         "Copy text": "\n".join(f"line {n} of 1_0" for n in range(40)),
         "Copy link": f"{page.url}/entries/e3",

@@ -12,8 +12,9 @@
   const sayHello = () => {
     const { view, last, count, from, to } = text.dataset;
     if (!socket) return;
-    const shown = { view, last: decodeURIComponent(last), count: Number(count), from: Number(from), to: Number(to) };
-    socket.send(JSON.stringify(shown), text);
+    const { drawn } = document.getElementById("extent").dataset;
+    const numbers = { count: Number(count), from: Number(from), to: Number(to) };
+    socket.send(JSON.stringify({ view, last: decodeURIComponent(last), drawn, ...numbers }), text);
   };
   const isAtEnd = () => {
     const { scrollHeight } = document.documentElement;

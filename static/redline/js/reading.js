@@ -8,7 +8,7 @@
   if (!text) return;
   const tools = document.getElementById("entry-tools");
   const like = tools && tools.querySelector("[data-like]");
-  const status = document.getElementById("reading-status");
+  const status = document.getElementById("said");
 
   let forget = 0;
   const say = (words) => {

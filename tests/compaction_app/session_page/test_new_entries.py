@@ -29,9 +29,14 @@ from tests.sessions_app.agents.codex.rollouts import Rollout
 
 def page_of(browser: Client, session: Session, view: str = "sees") -> ShownBranch:
     """What a page that is drawn now says that it shows."""
-    said = element(browser.get(session.get_absolute_url(), {"view": view}), "[data-follows]").attributes
+    page = browser.get(session.get_absolute_url(), {"view": view})
+    said, drawn = (
+        element(page, "[data-follows]").attributes,
+        element(page, "#extent").attributes["data-drawn"],
+    )
     numbers = {name: int(said[f"data-{name}"] or "") for name in ("count", "from", "to")}
-    shown = ShownBranch.of(json.dumps({"view": said["data-view"], "last": said["data-last"], **numbers}))
+    texts = {"view": said["data-view"], "last": said["data-last"], "drawn": drawn}
+    shown = ShownBranch.of(json.dumps(texts | numbers))
     assert shown is not None
     return shown
 
@@ -54,6 +59,7 @@ def test_new_entries_are_counted_with_their_tokens_and_the_context(browser: Clie
     session = Session.objects.get()
     shown = page_of(browser, session)
     assert newer(session, shown) == ""
+    assert not elements(news(session, shown), "#map-wide, #turns-wide, #views")
     grow(idle_root, message("e2", "e1", assistant(text("x" * 400))), message("e3", "e2", user("two")))
     drawn = news(session, shown)
     link = element(drawn, "#newer a")
@@ -210,7 +216,7 @@ def test_a_session_of_every_agent_is_followed(
     assert "It is mended." in text_of(added)
 
 
-SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2}
+SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2, "drawn": "3.1.2"}
 
 
 @pytest.mark.parametrize(
@@ -229,7 +235,7 @@ SAID = {"view": "all", "last": "e1", "count": 3, "from": 1, "to": 2}
 )
 def test_a_page_says_what_it_shows(wrong: dict[str, object]) -> None:
     assert ShownBranch.of(json.dumps(SAID | wrong)) is None
-    assert ShownBranch.of(json.dumps(SAID)) == ShownBranch("all", "e1", 3, 1, 2)
+    assert ShownBranch.of(json.dumps(SAID)) == ShownBranch("all", "e1", 3, 1, 2, "3.1.2")
 
 
 @pytest.mark.parametrize("message", ["", "[]", "{}", "null", "{" * 5_000, "[" * 100_000])

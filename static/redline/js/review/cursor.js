@@ -3,7 +3,7 @@
 
 import {
   fresh,
-  groupOf, 
+  groupOf,
   headerOf,
   headers,
   isHeader,
@@ -17,52 +17,27 @@ import {
   undecidedIn,
 } from "./groups.js";
 
-import { allSent, form, say } from "./requests.js";
+import { makeCursor } from "../cursor.js";
 
-let current = "";
+import { allSent, say } from "./requests.js";
 
-export const currentStop = () => document.getElementById(current);
+export const { currentRow: currentStop, put, select, beside } = makeCursor({
+  rows: stops,
+  linkOf,
+  lineOf: (stop) => (isHeader(stop) ? stop : stop.querySelector(".proposal__line")),
+  top: 160,
+});
+
 export const currentRow = () => currentStop()?.closest(".proposal");
 export const currentGroup = () => currentStop()?.closest(".group");
 
-export const mark = () => {
-  form.querySelectorAll(".is-current").forEach((one) => {
-    if (one.id !== current) one.classList.remove("is-current");
-  });
-  currentStop()?.classList.add("is-current");
-};
-
-export const put = (stop) => {
-  current = stop.id;
-  mark();
-};
-
-export const select = (stop) => {
-  put(stop);
-  linkOf(stop).focus({ preventScroll: true });
-  (isHeader(stop) ? stop : stop.querySelector(".proposal__line")).scrollIntoView({ block: "nearest" });
-};
-
-/* A row that a response drew again keeps the cursor and the focus. htmx sets its classes again a moment later. */
-document.addEventListener("htmx:afterSettle", mark);
-document.addEventListener("htmx:oobAfterSwap", () => {
-  const lost = document.activeElement === document.body;
-  mark();
-  const stop = currentStop();
-  if (stop && lost) linkOf(stop).focus({ preventScroll: true });
-});
-
-const firstInView = () => stops().find((one) => one.getBoundingClientRect().bottom > 160);
-
 export const step = async (by) => {
-  const all = stops();
-  const at = all.indexOf(currentStop());
-  const next = at < 0 ? firstInView() || all[0] : all[at + by];
-  const group = at < 0 ? null : groupOf(all[at]);
+  const next = beside(by);
+  const group = stops().includes(currentStop()) ? currentGroup() : null;
   const leaves = by > 0 && group?.querySelector(".group__more") && (!next || groupOf(next) !== group);
   if (leaves && (await loadMore(group))) return step(by);
   if (next) return select(next);
-  if (!all.length) return say("There is no proposal on this page.");
+  if (!stops().length) return say("There is no proposal on this page.");
   return say(by > 0 ? "This is the last row." : "This is the first row.");
 };
 

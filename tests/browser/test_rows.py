@@ -1,0 +1,142 @@
+"""The keys of the lists: sessions, runs and backups are gone through without a mouse, and no key is silent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.browser.chromium import Watched
+from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
+from tests.factories import chain, session_bytes, user
+from tests.files import place
+from tests.server import Server, start_server
+
+Opener = Callable[..., Watched]
+PLAIN = 62
+"""With the others, sessions for two pages of the list."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Two runs, one of them committed, so that there is a backup; and more sessions than a page lists."""
+    base = tmp_path_factory.mktemp("rows")
+    for number in range(PLAIN):
+        place(base / "sessions" / f"plain-{number}.jsonl", session_bytes(chain(user(f"Plain {number}."))))
+    for name in ("planned", "written"):
+        place_titled(base / "sessions", name)
+    with start_server(base) as running:
+        finished_run(running, running.session(title("planned")))
+        run = finished_run(running, running.session(title("written")))
+        approve_everything(running, run)
+        assert running.post(f"{run}/commit", f"{run}/commit") == f"{run}/result"
+        yield running
+
+
+def rows(page: Page) -> Locator:
+    return page.locator("[data-stop]")
+
+
+def is_current(page: Page, number: int) -> None:
+    """Wait until only this row is marked, and its link has the focus."""
+    expect(page.locator(".is-current")).to_have_count(1)
+    expect(rows(page).nth(number)).to_have_class(re.compile("is-current"))
+    expect(rows(page).nth(number).locator("a, button").first).to_be_focused()
+
+
+def press(page: Page, *keys: str) -> None:
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def says(page: Page, words: str) -> None:
+    expect(page.locator("#said")).to_have_text(words)
+
+
+def test_rows_of_the_list_are_gone_through_and_opened(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/")
+    press(page, "k", "k")
+    is_current(page, 0)
+    says(page, "This is the first row of this page")
+    press(page, "j", "ArrowDown", "ArrowUp")
+    is_current(page, 1)
+    name = rows(page).nth(1).locator("a.name").inner_text()
+    press(page, "Enter")
+    expect(page.locator("h1")).to_have_text(name)
+
+
+def test_pages_and_filters_of_the_list_have_keys(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/?sort=name")
+    press(page, "[")
+    says(page, "This is the first page")
+    press(page, "]")
+    expect(page).to_have_url(re.compile(r"\?sort=name&page=2$"))
+    press(page, "f")
+    expect(page.locator(".filters [aria-current]")).to_contain_text("Due")
+    press(page, "F")
+    expect(page.locator(".filters [aria-current]")).to_contain_text("All")
+
+
+def test_n_goes_to_the_next_session_that_waits(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/?q=planned")
+    press(page, "n")
+    says(page, "Nothing waits for you below this row")
+
+
+def test_typing_in_the_filter_is_not_a_key(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/")
+    press(page, "/", "j", "k", "f")
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator("#q")).to_have_value("jkf")
+    expect(page.locator(".is-current")).to_have_count(0)
+
+
+def test_a_row_that_is_drawn_again_stays_current(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/?sort=name")
+    press(page, "j", "j", "j")
+    is_current(page, 2)
+    name = rows(page).nth(2).locator("a.name").inner_text()
+    place(server.root / "added.jsonl", session_bytes(chain(user("Added while it is open."))))
+    expect(page.locator("#listing")).to_contain_text("Added while it is open.")
+    current = page.locator(".is-current a.name")
+    expect(current).to_have_text(name)
+    expect(current).to_be_focused()
+    press(page, "j")
+    expect(current).not_to_have_text(name)
+
+
+def test_runs_are_gone_through_and_those_that_wait_are_found(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/runs/")
+    press(page, "j")
+    is_current(page, 0)
+    press(page, "n")
+    is_current(page, 1)
+    expect(rows(page).nth(1)).to_contain_text(title("planned"))
+    press(page, "n")
+    says(page, "Nothing waits for you below this row")
+    press(page, "Enter")
+    expect(page).to_have_url(re.compile("/review$"))
+
+
+def test_backups_are_gone_through_and_verified(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/backups")
+    press(page, "v")
+    expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
+    press(page, "j", "Enter")
+    expect(page.locator("h1")).to_have_text("Backups")
+    press(page, "j", "v")
+    expect(rows(page).first).to_contain_text("Verified")
+    is_current(page, 0)
+    press(page, "j")
+    says(page, "This is the last row of this page")
+
+
+@pytest.mark.parametrize("address", ["/", "/runs/", "/backups"])
+def test_the_keys_of_a_list_are_on_its_list_of_keys(address: str, server: Server, browse: Opener) -> None:
+    page = browse(server).open(address)
+    press(page, "?")
+    expect(page.locator("#keys-help")).to_contain_text("next, previous row")
+    press(page, "j")
+    expect(page.locator(".is-current")).to_have_count(0)
