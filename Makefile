@@ -73,7 +73,7 @@ interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCo
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
 
-bench: $(VENV)/.installed ## measure the performance figures that Redline promises
+bench: test-deps $(VENV)/.installed-dev ## measure the performance figures that Redline promises
 	$(BIN)/redline bench
 
 soak: $(VENV)/.installed-dev ## kill commits by each writer, undos and restores, 300 times each

@@ -115,6 +115,7 @@ def only_here(reason: str) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found is not None else None
 
 
+@lru_cache(maxsize=REASONS)
 def group_key(title: str) -> str:
     return blake2s(title.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).hexdigest()
 

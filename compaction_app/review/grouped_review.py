@@ -5,8 +5,6 @@ rows ──reviews──▶ Review ──effects──▶ tokens by proposal ─
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -30,6 +28,7 @@ from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.targets import Target
 
 from .filters import ProposalFacts, ReviewFilter
+from .last_few import LastFew
 from .lines import UNKNOWN, ProposalLine, lines_of
 from .outline import Outline
 from .summary import ACCEPTED
@@ -37,9 +36,11 @@ from .titles import GroupTitles
 
 CACHED: Final = 8
 """Versions of reviews whose numbers are cached: a decision compares with the version before it."""
-_sizes: OrderedDict[tuple[int, int, str, int], Mapping[Target, UnitSize]] = OrderedDict()
-_lock = threading.Lock()
 NOTHING: Final = UnitSize()
+ReviewKey = tuple[int, int, str, int]
+_sizes: Final[LastFew[ReviewKey, Mapping[Target, UnitSize]]] = LastFew(CACHED)
+_effects: Final[LastFew[tuple[int, int, str], dict[Target, int]]] = LastFew(CACHED)
+_planned: Final[LastFew[ReviewKey, Mapping[Target, int]]] = LastFew(CACHED)
 
 
 class GroupedReview:
@@ -54,13 +55,13 @@ class GroupedReview:
         self.reviewer, self.review, self.version, self.last = reviewed(run, version)
         self.outline = Outline(self.transcript, self.review)
         self.leads = list(self.review.leads())
-        self._effects: dict[Target, int] = {}
+        self._effects = _effects.get((run.pk, run.last_seq, self.mark), dict)
 
     @property
     def transcript(self) -> Transcript:
         return self.reviewer.transcript
 
-    @property
+    @cached_property
     def prepared(self) -> Prepared:
         return snapshot_of(self.run).prepared
 
@@ -68,6 +69,11 @@ class GroupedReview:
     def mark(self) -> str:
         """Identifies the preparation of the run."""
         return mark_of(self.run)
+
+    @cached_property
+    def key(self) -> ReviewKey:
+        """Identifies the version of the review: its numbers are the same as long as this is."""
+        return self.run.pk, self.run.last_seq, self.mark, self.version
 
     # ---- numbers ----------------------------------------------------------------------------------------
 
@@ -88,20 +94,14 @@ class GroupedReview:
     @cached_property
     def sizes(self) -> Mapping[Target, UnitSize]:
         """What the plan deletes with each proposal, its pair included, in estimates."""
-        key = self.run.pk, self.run.last_seq, self.mark, self.version
-        with _lock:
-            found = _sizes.get(key)
-        if found is None:
-            found = unit_sizes(self._parts)
-            with _lock:
-                _sizes[key] = found
-                while len(_sizes) > CACHED:
-                    _sizes.popitem(last=False)
-        return found
+        return _sizes.get(self.key, lambda: unit_sizes(self._parts))
 
     @cached_property
     def planned(self) -> Mapping[Target, int]:
         """The same in the measure of the context."""
+        return _planned.get(self.key, self._in_measure)
+
+    def _in_measure(self) -> Mapping[Target, int]:
         estimates = {target: size.tokens for target, size in self.sizes.items()}
         return in_measure(self.context, self.transcript, self.review, estimates)
 

@@ -25,7 +25,8 @@ from sessions_app.sessionlog.targets import Target
 from .articles import ArticleMaker, Fold, OpenProposal, StayingBlock, actions_of
 from .chips import Chip, FilterChoices, by_frequency, chips_of, choices_of
 from .filters import ReviewFilter
-from .grouped_review import GroupedReview
+from .grouped_review import CACHED, GroupedReview, ReviewKey
+from .last_few import LastFew
 from .outline import Stay
 from .review_text import fold_words, step_text
 from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
@@ -88,6 +89,9 @@ class ReviewChanges:
     groups: Sequence[GroupRow]
 
 
+_shut_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = LastFew(CACHED)
+
+
 class ReviewDesk(GroupedReview):
     """One run's review at one version, from which pages and fragments are made."""
 
@@ -95,6 +99,7 @@ class ReviewDesk(GroupedReview):
         super().__init__(run, chosen, version)
         self._pinned: Mapping[Target, str] | None = None
 
+    @cached_property
     def summary(self) -> Summary:
         goal = self.context.of(self._goal)
         tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
@@ -127,7 +132,7 @@ class ReviewDesk(GroupedReview):
         return Page(
             run=self.run,
             version=self.version,
-            summary=self.summary(),
+            summary=self.summary,
             chosen=self.chosen,
             found=self.found_sum(),
             chips=self.chips(),
@@ -279,13 +284,16 @@ class ReviewDesk(GroupedReview):
         on_page = [item for item in self.leads if anchor(item.position, item.target) in shown.rows]
         changed = [item for item in on_page if before.signature(item.target) != self.signature(item.target)]
         opened = {item.target for item in changed if ref_of(item.target) in shown.opened}
-        was = {group.key: group for group in before._groups(before.groups)}
+        was = {group.key: group for group in before.shut_groups}
         groups = [
-            group
-            for group in self._groups(self.groups)
-            if group.key in shown.groups and was.get(group.key) != group
+            group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group
         ]
         return ReviewChanges(self.proposal_rows(changed, opened), groups)
+
+    @property
+    def shut_groups(self) -> Sequence[GroupRow]:
+        """The lines of all groups. A decision compares them with those before it."""
+        return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
 
     def signature(self, target: Target) -> tuple[object, ...]:
         """Everything in a proposal's row, except its texts. Another measure of the same estimate is no change."""

@@ -65,7 +65,7 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     mark_seen(found)
     context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
-        "map": struck_map(desk.transcript, desk.review, desk.summary().tokens.planned),
+        "map": struck_map(desk.transcript, desk.review, desk.summary.tokens.planned),
         "choices": desk.choices(),
         "keys": KEYS,
         "buttons": BUTTONS,
@@ -88,7 +88,7 @@ def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
 
 
 def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
-    drawn = struck_map(desk.transcript, desk.review, desk.summary().tokens.planned)
+    drawn = struck_map(desk.transcript, desk.review, desk.summary.tokens.planned)
     return render(request, "review/review.html#map", {"run": desk.run, "map": drawn})
 
 
@@ -193,7 +193,7 @@ def _changed(
         page = _reload(desk, shown, step) if changes is None else None
     except RedlineError as unreadable:
         return _not_decided(request, run, unreadable)
-    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary(), "fault": fault}
+    context: dict[str, Any] = {"run": run, "version": desk.version, "summary": desk.summary, "fault": fault}
     context |= {
         "chips": desk.chips(),
         "found": desk.found_sum(),

@@ -192,13 +192,13 @@ def pages() -> Iterator[Figure]:
             yield from _while_indexing(server)
             yield from _list(server, data)
             yield from _session(server, data, path)
-            yield from time_rendering(server.browser, _address(server, "rendered"), median_of, ROUNDS)
+            yield from time_rendering(server.browser, address_of(server, "rendered"), median_of, ROUNDS)
             yield from _review(server, data)
             yield from _events(server)
             yield Figure("serving_memory", server.resident_mb, "MB", 350)
 
 
-def _address(server: BenchServer, name: str) -> str:
+def address_of(server: BenchServer, name: str) -> str:
     """The path of the session with this file name, once it is indexed."""
     deadline = time.monotonic() + WAIT_SECONDS
     while time.monotonic() < deadline:
@@ -240,7 +240,7 @@ def _list(server: BenchServer, data: Path) -> Iterator[Figure]:
 
 def time_session_page(server: BenchServer, path: Path, prefix: str) -> Iterator[Figure]:
     """The times of the page of the session `large`, with nothing cached and again."""
-    browser, address = server.browser, _address(server, "large")
+    browser, address = server.browser, address_of(server, "large")
     cold = []
     for second in range(3):
         # A new modification time invalidates everything cached for the session.
@@ -256,7 +256,7 @@ def time_session_page(server: BenchServer, path: Path, prefix: str) -> Iterator[
 def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
     del data
     yield from time_session_page(server, path, "session")
-    browser, address = server.browser, _address(server, "large")
+    browser, address = server.browser, address_of(server, "large")
     yield Figure("session_large_queries", _queries(server, [address])[0], "queries", 12)
     page = browser.get(address)
     yield Figure("session_large_html", _kilobytes(page), "KB", 250)
@@ -269,8 +269,8 @@ def _session(server: BenchServer, data: Path, path: Path) -> Iterator[Figure]:
 
 def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     del data
-    browser, address = server.browser, _address(server, "reviewed")
-    run = _planned(browser, address, keep="50")
+    browser, address = server.browser, address_of(server, "reviewed")
+    run = planned(browser, address, keep="50")
     review = f"{run}/review"
     page = browser.get(review)
     yield Figure("review_proposals", _proposals(server, run), "proposals", None)
@@ -311,7 +311,7 @@ def _proposals(server: BenchServer, run: str) -> int:
     return int(run_code(server.environment, count))
 
 
-def _planned(browser: BenchBrowser, address: str, **fields: str) -> str:
+def planned(browser: BenchBrowser, address: str, **fields: str) -> str:
     """The path of a run that has ended."""
     run = _started(browser, address, **fields)
     deadline = time.monotonic() + WAIT_SECONDS
@@ -329,14 +329,14 @@ def _started(browser: BenchBrowser, address: str, **fields: str) -> str:
 
 def _events(server: BenchServer) -> Iterator[Figure]:
     """From a row's timestamp, taken before it is written, to its arrival at a socket."""
-    browser, address = server.browser, _address(server, "reviewed")
+    browser, address = server.browser, address_of(server, "reviewed")
     arrived: dict[tuple[str, int], float] = {}
     while len(arrived) < EVENTS:
         run = _started(browser, address, keep="30")
         for seq, moment in follow(browser, run):
             arrived[run, seq] = moment
         with contextlib.suppress(RuntimeError):
-            _planned(browser, address)
+            planned(browser, address)
     written = _written(server, {run for run, _ in arrived})
     waits = [1000 * (moment - written[key]) for key, moment in arrived.items()]
     yield Figure("event_to_socket_median", round(statistics.median(waits), 1), "ms", 60)

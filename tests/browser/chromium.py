@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
@@ -14,15 +12,6 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog,
 from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
 
-ARGUMENTS: Final = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-MISSING: Final = "Chromium is missing: `make test-deps` installs it, or set REDLINE_CHROMIUM"
 ABORTED: Final = "net::ERR_ABORTED"
 """The errors of a request whose page was left, and of an address that became a download."""
 LOST: Final = (
@@ -32,15 +21,6 @@ LOST: Final = (
 """The console messages about a socket whose server has ended."""
 
 Found = TypeVar("Found")
-
-
-def find_chromium() -> str | None:
-    """The browser for tests: `$REDLINE_CHROMIUM`, otherwise the first on the path."""
-    named = os.environ.get("REDLINE_CHROMIUM")
-    if named:
-        return shutil.which(named)
-    found = (shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome"))
-    return next((path for path in found if path), None)
 
 
 @dataclass

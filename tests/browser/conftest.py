@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
-from tests.browser.chromium import ARGUMENTS, MISSING, Watched, find_chromium, window
+from devtools.chromium import ARGUMENTS, MISSING, find_chromium
+from tests.browser.chromium import Watched, window
 from tests.server import Server
 from tests.wait import WAIT_SECONDS
 

@@ -13,6 +13,7 @@ from devtools.bench import (
     damage,
     models,
     pages,
+    review_keys,
     scale,
     search,
     start,
@@ -43,6 +44,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "claude-code-scale": claude_scale.claude_scale,
     "codex": codex.codex,
     "claude-code": written_plans.claude_code_plans,
+    "review-keys": review_keys.review_keys,
 }
 
 COLUMNS: Final = (

@@ -110,9 +110,9 @@ def test_filters_combine_and_their_sums_are_those_of_their_rows(
     tokens = [row.tokens for part in opened for row in part.rows if row.signed]
     assert sums.count == len(shown_entries(shown)) == sum(group.count for group in desk.page().groups)
     assert sums.tokens == sum(tokens) == sum(group.tokens for group in desk.page().groups)
-    total = desk.summary().tokens.planned
+    total = desk.summary.tokens.planned
     found = text_of(element(shown, "#found"))
-    assert f"{sums.count} of {desk.summary().total} proposals" in found
+    assert f"{sums.count} of {desk.summary.total} proposals" in found
     assert f"−{significant(sums.tokens):,} of −{significant(total):,}" in found
 
 
