@@ -1,4 +1,4 @@
-"""The latest facts from the follower: the progress of indexing, and the roots that cannot be read.
+"""The latest facts from the follower: the progress of both indexes, and the roots that cannot be read.
 
 Kept in memory: a new follower sends them again.
 """
@@ -41,9 +41,25 @@ class Indexing:
         return 100 * self.bytes // self.of_bytes if self.of_bytes else 0
 
 
+class TextProgress(NamedTuple):
+    """How many sessions are searchable, of how many."""
+
+    searchable: int
+    sessions: int
+
+    def __str__(self) -> str:
+        return f"searchable: {self.searchable:,} of {self.sessions:,} sessions"
+
+    @property
+    def percent(self) -> int:
+        """In whole percent, rounded down."""
+        return 100 * self.searchable // self.sessions if self.sessions else 0
+
+
 @dataclass(slots=True)
 class _State:
     indexing: Indexing | None = None
+    texts: TextProgress | None = None
     faults: dict[str, str] = field(default_factory=dict)
 
 
@@ -57,14 +73,17 @@ def begin() -> None:
 
 def end() -> None:
     """Note that the follower has ended."""
-    _state.indexing = None
+    _state.indexing = _state.texts = None
 
 
 def remember(fact: dict[str, Any]) -> None:
-    """Store facts from a follower: `indexing` (the fields of Indexing, or None at the end) and `roots`."""
+    """Store facts from a follower: `indexing` and `texts` (the fields of Indexing and TextProgress, or None at the end)
+    and `roots`."""
     if "indexing" in fact:
         announced = fact["indexing"]
         _state.indexing = Indexing(**announced) if announced is not None else None
+    if "texts" in fact:
+        _state.texts = TextProgress(**fact["texts"]) if fact["texts"] is not None else None
     if "roots" in fact:
         _state.faults = dict(fact["roots"])
 
@@ -72,6 +91,11 @@ def remember(fact: dict[str, Any]) -> None:
 def indexing() -> Indexing | None:
     """The progress of the current indexing, or None."""
     return _state.indexing
+
+
+def texts() -> TextProgress | None:
+    """The progress of the full-text index, or None if no pass is under way that takes long."""
+    return _state.texts
 
 
 def fault_of(root: str) -> str:

@@ -16,7 +16,7 @@ from sessions_app.agents.base import Agent
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index import progress
 from sessions_app.index.open_sessions import OpenSessions, open_sessions
-from sessions_app.index.progress import Indexing
+from sessions_app.index.progress import Indexing, TextProgress
 from sessions_app.index.roots import managed_place, wanted_roots
 from sessions_app.models import Session
 from sessions_app.querysets import DUE, SessionQuerySet, live
@@ -149,6 +149,8 @@ class Listing:
     roots: list[Place]
     indexing: Indexing | None
     """The progress of the current indexing, or None."""
+    texts: TextProgress | None
+    """The progress of the full-text index, or None."""
     indexed_at: datetime | None
     page: Page[Session]
     previous: str
@@ -207,6 +209,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         bytes=totals["bytes"] or 0,
         roots=_places(roots),
         indexing=progress.indexing(),
+        texts=progress.texts(),
         indexed_at=totals["indexed_at"],
         page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",

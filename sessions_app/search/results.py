@@ -19,6 +19,7 @@ from django.conf import settings
 
 from sessions_app.agents.registry import AGENTS, key_of_reader
 from sessions_app.index.indexed_entries import entries_at
+from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
@@ -31,7 +32,7 @@ from .query import SearchQuery
 from .snippet import SnippetPart, snippet
 from .states import PassageState
 from .store import KIND_MASK, TextStore
-from .text_index import TextProgress, text_progress
+from .text_index import text_progress
 
 SESSIONS_ON_PAGE: Final = 10
 PLACES_OF_SESSION: Final = 3

@@ -13,13 +13,14 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final
 
 import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.progress import TextProgress
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.querysets import HAS_ENTRIES, SessionQuerySet
@@ -29,6 +30,7 @@ from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.sessionlog.packing import SCHEMA, unpack
 from sessions_app.storage.files import SessionReader, reported
 from sessions_app.storage.session_loader import read_again
+from sessions_app.web.broadcast import SESSIONS, publish
 
 from .passages import index_text, passages
 from .states import PassageState, states_of
@@ -43,18 +45,10 @@ PAUSE_SECONDS: Final = 5
 """Between two passes of the server; longer if a pass itself takes long."""
 PURGE_SECONDS: Final = 60
 """The same for the removal of words."""
+ANNOUNCED_SECONDS: Final = 1
+"""Between two announcements of the progress. A pass that is over before the first is not announced."""
 
 _log = logging.getLogger("redline")
-
-
-class TextProgress(NamedTuple):
-    """How many sessions are searchable, of how many."""
-
-    searchable: int
-    sessions: int
-
-    def __str__(self) -> str:
-        return f"searchable: {self.searchable:,} of {self.sessions:,} sessions"
 
 
 def text_progress(store: TextStore) -> TextProgress:
@@ -267,8 +261,7 @@ class TextIndexer:
         started = time.monotonic()
         try:
             with only_text_indexer(0) as store:
-                for _ in index_texts(store):
-                    yield
+                yield from self._announced(index_texts(store))
                 if time.monotonic() >= self._next_purge:
                     began = time.monotonic()
                     yield from store.purge()
@@ -280,3 +273,14 @@ class TextIndexer:
             _log.error("Texts could not be indexed: %s", fault)
         took = time.monotonic() - started
         self._next_pass = time.monotonic() + max(PAUSE_SECONDS, took)
+
+    def _announced(self, steps: Iterator[TextProgress]) -> Iterator[None]:
+        """The steps of a pass. Open pages are shown its progress."""
+        last, was_announced = time.monotonic(), False
+        for progress in steps:
+            if time.monotonic() - last >= ANNOUNCED_SECONDS:
+                publish(SESSIONS, texts=progress._asdict())
+                last, was_announced = time.monotonic(), True
+            yield
+        if was_announced:
+            publish(SESSIONS, texts=None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.browser.chromium import LOST, Watched, poll
 from tests.factories import chain, session_bytes, user
@@ -77,4 +78,41 @@ def test_a_lost_server_is_announced(tmp_path: Path, browse: Opener) -> None:
         expect(page.locator("#lost")).to_be_hidden()
         server.child.terminate()
         expect(page.locator("#lost")).to_be_visible()
+        expect(page.locator("#lost")).to_contain_text("is lost since")
         poll(page, lambda: not watched.missing())
+
+
+def test_a_form_that_is_sent_to_a_lost_server_says_that_nothing_was_done(
+    tmp_path: Path, browse: Opener
+) -> None:
+    with start_server(tmp_path) as server:
+        watched = browse(server)
+        watched.expect(*LOST)
+        page = open_list(watched)
+        server.child.terminate()
+        expect(page.locator("#lost")).to_be_visible()
+        page.get_by_role("button", name="Theme").click()
+        page.get_by_role("button", name="Dark").click()
+        expect(page.locator("#unanswered")).to_contain_text("nothing was done")
+        expect(page.locator("h1")).to_have_text("Sessions")
+        poll(page, lambda: not watched.missing())
+
+
+def test_a_lost_connection_is_tried_again_on_request(server: Server, browse: Opener) -> None:
+    watched = browse(server)
+    is_down = True
+    tries: list[WebSocketRoute] = []
+
+    def connect(socket: WebSocketRoute) -> None:
+        tries.append(socket)
+        if is_down:
+            socket.close(code=1006)
+        else:
+            socket.connect_to_server()
+
+    watched.context.route_web_socket(re.compile("/ws/sessions$"), connect)
+    page = watched.open("/")
+    expect(page.locator("#lost")).to_be_visible()
+    is_down = False
+    page.get_by_role("button", name="Try now").click()
+    expect(page.locator("#lost")).to_be_hidden()

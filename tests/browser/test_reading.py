@@ -254,3 +254,16 @@ def test_an_open_page_says_that_the_session_continues_on_another_branch(
     page.locator("#newer a").click()
     expect(page.locator("#x2")).to_contain_text("The other way.")
     expect(page.locator("#newer a")).to_have_count(0)
+
+
+def test_a_request_that_is_refused_says_why(server: Server, browse: Opener) -> None:
+    recorded = chain(*[user(f"Part {n}.") for n in range(90)])
+    path = place(server.root / "goes.jsonl", session_bytes(recorded))
+    watched = browse(server)
+    watched.expect(r"the server responded with a status of (409|404)", r"Response Status Error")
+    page = watched.open(f"{server.session('Part 0.')}?view=all")
+    path.unlink()
+    page.locator("#later a").click()
+    expect(page.locator("#refused")).to_contain_text("The file is not there any more.")
+    expect(page.locator("#refused")).to_contain_text("goes.jsonl")
+    expect(page.locator("#e1")).to_be_visible()

@@ -14,13 +14,20 @@
     query: () => ({ query: window.location.search, asked: ++asked }),
   };
 
+  /* The open sockets, by their elements, and those that are lost. */
+  const open = new Map();
+  const gone = new Map();
+
   const lost = (element, isLost) => {
     const banner = document.querySelector(element.dataset.lost || "#lost");
-    if (banner) banner.hidden = !isLost;
+    if (!banner || banner.hidden === !isLost) return;
+    banner.hidden = !isLost;
+    const since = banner.querySelector("[data-since]");
+    if (since) since.textContent = ` since ${new Date().toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })}`;
   };
-
-  /* The open sockets, by their elements. */
-  const open = new Map();
+  document.getElementById("reconnect").addEventListener("click", () => {
+    gone.forEach((socket) => socket.reconnect());
+  });
 
   const sayHello = (element) => {
     const say = hello[element.dataset.hello];
@@ -29,14 +36,17 @@
 
   document.addEventListener("htmx:wsOpen", (event) => {
     open.set(event.target, event.detail.socketWrapper);
+    gone.delete(event.target);
     lost(event.target, false);
     sayHello(event.target);
   });
   document.addEventListener("htmx:wsClose", (event) => {
     /* A socket that the server closed for good, because the run is over, is not lost. */
     const closed = event.detail.event;
+    const isLost = !closed || closed.code !== 1000;
     open.delete(event.target);
-    lost(event.target, !closed || closed.code !== 1000);
+    if (isLost) gone.set(event.target, event.detail.socketWrapper);
+    lost(event.target, isLost);
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
 
@@ -46,6 +56,29 @@
   };
   document.addEventListener("htmx:sendError", () => unanswered(true));
   document.addEventListener("htmx:afterOnLoad", () => unanswered(false));
+
+  /* A form without htmx would lead to the browser's own page about a server that is gone. */
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    if (!gone.size || form.method !== "post" || form.matches("[hx-post]")) return;
+    event.preventDefault();
+    unanswered(true);
+  });
+
+  /* A request that was answered with a page about a failure: what that says is said here. The review has its own words. */
+  const refused = document.getElementById("refused");
+  document.addEventListener("htmx:responseError", ({ detail }) => {
+    if (document.getElementById("review")) return;
+    const page = new DOMParser().parseFromString(detail.xhr.responseText, "text/html");
+    const words = (css) => page.querySelector(`main ${css}`)?.textContent.replace(/\s+/g, " ").trim() || "";
+    refused.querySelector("[data-heading]").textContent = `${words("h1") || "This was refused"}.`;
+    refused.querySelector("[data-message]").textContent = words(".empty p");
+    refused.hidden = false;
+  });
+  document.addEventListener("htmx:beforeRequest", () => {
+    refused.hidden = true;
+  });
+  document.getElementById("reload").addEventListener("click", () => window.location.reload());
 
   /* Reasoning that a reader has opened stays open, although the page of a finished turn shows only its beginning. */
   document.addEventListener("htmx:oobBeforeSwap", (event) => {

@@ -51,6 +51,15 @@ def test_indexing_in_progress_is_shown_on_one_line(browser: Client, known_root: 
     assert "35" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
 
 
+def test_the_progress_of_the_search_index_is_shown(browser: Client, known_root: Path) -> None:
+    progress.remember({"texts": {"searchable": 30, "sessions": 40}})
+    listing = element(browser.get("/"), "#listing")
+    assert "Reading texts for the search: 30 of 40 sessions can be searched" in text_of(listing)
+    assert "75" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
+    progress.remember({"texts": None})
+    assert "search:" not in text_of(element(browser.get("/"), "#listing"))
+
+
 def test_an_unreadable_root_is_named(browser: Client, known_root: Path) -> None:
     fault = f"The root {known_root} cannot be read: Permission denied."
     progress.remember({"roots": {str(known_root): fault}})

@@ -262,6 +262,24 @@ def test_the_follower_makes_sessions_searchable(known_root: Path) -> None:
     assert [hit.text for hit in hits("alpha")] == ["alpha"]
 
 
+@pytest.mark.parametrize(("seconds", "are_announced"), [(0, True), (3_600, False)])
+def test_only_a_pass_that_takes_long_is_announced_to_open_pages(
+    seconds: int, are_announced: bool, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced: list[object] = []
+    monkeypatch.setattr(text_index, "ANNOUNCED_SECONDS", seconds)
+    monkeypatch.setattr(text_index, "publish", lambda _, texts: announced.append(texts))
+    for name in "ab":
+        write(known_root / f"{name}.jsonl", chain(user("alpha")))
+    index_paths([known_root])
+    texts = TextIndexer()
+    while texts.step():
+        pass
+    assert len(hits("alpha")) == 2
+    last = [{"searchable": 2, "sessions": 2}, None]
+    assert announced[-2:] == (last if are_announced else [])
+
+
 def test_hostile_text_is_found_as_it_is(redline: Installation, tmp_path: Path) -> None:
     hostile = "needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"
     path = tmp_path / "a.jsonl"
