@@ -72,10 +72,17 @@ AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete
 """Agents, and the writer of each by which a session is compacted here."""
 MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
 REFUSED: Final = r"the server responded with a status of (403|404|409)"
-AXE: Final = Axe()
+AXE_SCRIPT: Final = Axe().axe_script
 AXE_TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
-AXE_ALL: Final = {"runOnly": {"type": "tag", "values": AXE_TAGS}, "rules": {"region": {"enabled": True}}}
-AXE_COLOURS: Final = {"runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]}}
+AXE_ALL: Final = {
+    "runOnly": {"type": "tag", "values": AXE_TAGS},
+    "rules": {"region": {"enabled": True}},
+    "resultTypes": ["violations"],
+}
+AXE_COLOURS: Final = {
+    "runOnly": {"type": "rule", "values": ["color-contrast", "link-in-text-block"]},
+    "resultTypes": ["violations"],
+}
 """The rules of `AXE_ALL` that depend on the colour scheme, which is all that differs between light and dark."""
 GENERIC_FONTS: Final = """() => {
     for (const [name, font] of [["--sans", "sans-serif"], ["--serif", "serif"], ["--mono", "monospace"]])
@@ -481,13 +488,11 @@ def violations_of(page: Page, rules: dict[str, Any]) -> list[str]:
     assert size is not None
     tall = page.evaluate("document.documentElement.scrollHeight")
     page.set_viewport_size({**size, "height": max(size["height"], tall)})
-    found = AXE.run(page, options=rules)
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(AXE_SCRIPT)
+    found = page.evaluate("rules => axe.run(rules).then((found) => found.violations)", rules)
     page.set_viewport_size(size)
-    return [
-        f"{broken['id']}: {node['html'][:160]}"
-        for broken in found.response["violations"]
-        for node in broken["nodes"]
-    ]
+    return [f"{broken['id']}: {node['html'][:160]}" for broken in found for node in broken["nodes"]]
 
 
 def keep(page: Page, name: str) -> None:
