@@ -123,6 +123,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "is_old": found.is_old,
         "relatives": relatives_of(found),
         "is_headless": not found.has_header,
+        "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
         "here": "sessions",
     }
 
