@@ -18,6 +18,7 @@ from typing import Any, Final
 from django.conf import settings
 
 from sessions_app.agents.registry import AGENTS, key_of_reader
+from sessions_app.cli import one_line
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session
@@ -40,6 +41,7 @@ PLACES_OF_SESSION: Final = 3
 FACETS: Final = ("agent", "in", "is", "tool", "project")
 """The names of the filters by which results can be narrowed."""
 _Traits = tuple[str, int, int, str, str]
+WHO_CHARACTERS: Final = 24
 READ_ALL: Final = 500
 """If more sessions have places, all rows are read rather than so many by their keys."""
 CHOICES: Final = 12
@@ -92,9 +94,9 @@ class SearchHit:
 
     @property
     def who(self) -> str:
-        """Who or what said it, in a word or two."""
+        """Who or what said it, in a word or two, as it can be shown."""
         if self.kind is PassageKind.RESULT:
-            return self.tool or "command"
+            return one_line(self.tool, WHO_CHARACTERS) or "command"
         return _WHO[self.kind]
 
     @property
@@ -266,9 +268,10 @@ def _narrow(
         failed = [number for number, test in enumerate(tests) if not test(traits[number])]
         if not failed:
             matching += found
+        places = sum(group.places for group in found)
         for facet, name in enumerate(FACETS):
             if failed in ([], [facet]):
-                counts[name][traits[facet]] += sum(group.places for group in found)
+                counts[name][traits[facet]] += places
     return matching, _facets(counts, filters)
 
 

@@ -187,13 +187,18 @@ class TextStore:
         """The words that begin with a token; none of them if they are more than WORDS_NAMED."""
         run = self.connection.execute
         if not self._has_vocabulary:
-            run("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, words, row)")
+            run("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, words, instance)")
             self._has_vocabulary = True
-        found = run(
-            "SELECT term FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT ?",
-            (token, f"{token}\U0010ffff", WORDS_NAMED + 1),
-        ).fetchall()
-        return [word for (word,) in found] if len(found) <= WORDS_NAMED else []
+        words: list[str] = []
+        start, end = token, f"{token}\U0010ffff"
+        # One at a time: each is found at once, whereas a list of them is made by reading all their passages.
+        statement = "SELECT term FROM temp.vocabulary WHERE term >= ? AND term < ? LIMIT 1"
+        while found := run(statement, (start, end)).fetchone():
+            words.append(found[0])
+            if len(words) > WORDS_NAMED:
+                return []
+            start = f"{found[0]}\0"
+        return words
 
     # ---- writing -------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ def _row(session: Session, hit: SearchHit) -> list[str]:
     return [
         one_line(session.heading, 40),
         printable(session.agent_key or "?"),
-        printable(hit.who),
+        hit.who,
         hit.recorded_at.strftime("%Y-%m-%d %H:%M") if hit.recorded_at else "?",
         hit.state.name.lower(),
         one_line(hit.text or hit.fault, TEXT_WIDTH),
