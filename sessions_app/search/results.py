@@ -18,13 +18,13 @@ from typing import Any, Final
 from django.conf import settings
 
 from sessions_app.agents.registry import AGENTS, key_of_reader
-from sessions_app.cli import one_line
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.moments import moment_of
+from sessions_app.sessionlog.printable import printable
 
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
@@ -96,7 +96,8 @@ class SearchHit:
     def who(self) -> str:
         """Who or what said it, in a word or two, as it can be shown."""
         if self.kind is PassageKind.RESULT:
-            return one_line(self.tool, WHO_CHARACTERS) or "command"
+            is_long = len(self.tool) > WHO_CHARACTERS
+            return printable(f"{self.tool[: WHO_CHARACTERS - 1]}…" if is_long else self.tool) or "command"
         return _WHO[self.kind]
 
     @property
