@@ -74,6 +74,7 @@ urlpatterns = [
     path("runs/<int:run>/decide", review_pages.decide, name="decide"),
     path("runs/<int:run>/select", selection_views.select, name="select"),
     path("runs/<int:run>/evidence", evidence_views.evidence, name="evidence"),
+    path("runs/<int:run>/place", review_pages.place, name="review_place"),
     path("runs/<int:run>/stays", review_pages.stays, name="stays"),
     path("runs/<int:run>/commit", commit_views.commit, name="commit"),
     path("runs/<int:run>/review.md", commit_views.review_markdown, name="review_markdown"),

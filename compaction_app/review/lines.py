@@ -67,6 +67,15 @@ def lines_of(
     return known
 
 
+def line_of(run: Run, transcript: Transcript, entry: TranscriptEntry) -> ProposalLine:
+    """The line of an entry, whether it is proposed or stays. Raises what reading raises."""
+    source, block = _source_of(transcript, entry)
+    path = run.session.real_path()
+    return _line(
+        source, block, read_snapshot_texts(path, snapshot_of(run).prepared, [source]), run.session.cwd
+    )
+
+
 def _made(
     run: Run, transcript: Transcript, items: Sequence[ReviewItem], *, first: bool
 ) -> dict[Target, ProposalLine]:
@@ -93,6 +102,10 @@ def _source(transcript: Transcript, item: ReviewItem) -> tuple[TranscriptEntry, 
     if item.target.block_index is not None:
         slot = entry.slot(item.target.block_index)
         return entry, entry.blocks[slot] if slot is not None else None
+    return _source_of(transcript, entry)
+
+
+def _source_of(transcript: Transcript, entry: TranscriptEntry) -> tuple[TranscriptEntry, Block | None]:
     call = transcript.pairs.answered_by(entry)
     if call is not None and call.blocks:
         owner = transcript.entries[call.owner.position]

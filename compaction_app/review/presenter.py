@@ -28,6 +28,7 @@ from .filters import ReviewFilter
 from .grouped_review import CACHED, GroupedReview, ReviewKey
 from .last_few import LastFew
 from .outline import Stay
+from .review_map import StruckMap, struck_map
 from .review_text import fold_words, step_text
 from .rows import SIGNED, GroupRow, GroupRows, ProposalRow, mark_of_item
 from .summary import ACCEPTED, KEPT, PlanTokens, Summary, summary_of
@@ -89,6 +90,7 @@ class ReviewChanges:
     groups: Sequence[GroupRow]
 
 
+_maps: Final[LastFew[ReviewKey, StruckMap]] = LastFew(CACHED)
 _shut_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = LastFew(CACHED)
 
 
@@ -111,6 +113,12 @@ class ReviewDesk(GroupedReview):
     def _goal(self) -> int:
         """What the target deletes, as the agent counts."""
         return tokens_to_delete(self.transcript.tokens, self.transcript.parameters.compression_ratio)
+
+    @property
+    def struck_map(self) -> StruckMap:
+        return _maps.get(
+            self.key, lambda: struck_map(self.transcript, self.review, self.summary.tokens.planned)
+        )
 
     # ---- the page ---------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 from compaction_app.core.review_fold import Review
 from compaction_app.core.token_map import KINDS, Piece, TokenMap, draw, pieces_of
@@ -33,6 +34,8 @@ class StruckMap:
     undecided: str
     shares: list[StruckShare]
     tokens: int
+    before: list[int]
+    """What the map draws before each entry, by its position, and then the whole."""
 
 
 def struck_map(transcript: Transcript, review: Review, total: int | None = None) -> StruckMap:
@@ -40,6 +43,7 @@ def struck_map(transcript: Transcript, review: Review, total: int | None = None)
     pieces: list[Piece] = []
     strikes: list[Piece] = []
     kinds: dict[str, tuple[int, int]] = {}
+    drawn = dict.fromkeys((entry.entry_id for entry in transcript.entries), 0)
     for piece, target in pieces_of(transcript, review.would_go):
         whole = Target(target.entry_id)
         fate = _STAYS
@@ -48,6 +52,7 @@ def struck_map(transcript: Transcript, review: Review, total: int | None = None)
         elif target in review.would_go or whole in review.would_go:
             fate = _OPEN
         pieces.append(piece)
+        drawn[target.entry_id] += piece.tokens
         strikes.append(Piece(fate, piece.tokens))
         before, gone = kinds.get(piece.kind, (0, 0))
         kinds[piece.kind] = (before + piece.tokens, gone + (piece.tokens if fate != _STAYS else 0))
@@ -64,4 +69,5 @@ def struck_map(transcript: Transcript, review: Review, total: int | None = None)
             for kind, part in zip(found, apportion(tokens, struck), strict=True)
         ],
         tokens=tokens,
+        before=list(accumulate(drawn.values(), initial=0)),
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
@@ -35,7 +36,7 @@ from .filters import filter_of
 from .forms import NOT_DECIDED, DecisionForm, DecisionRequest
 from .keys import BUTTONS, KEYS
 from .presenter import Page, ReviewDesk, Shown
-from .review_map import struck_map
+from .review_place import place_at_point, place_of
 from .review_text import step_text
 from .target_ref import anchor, ref_of, target_of
 
@@ -65,7 +66,8 @@ def review(request: HttpRequest, run: int) -> HttpResponse:
     mark_seen(found)
     context = _context(desk, page) | {
         "torn": known_torn_line(found.session),
-        "map": struck_map(desk.transcript, desk.review, desk.summary.tokens.planned),
+        "map": desk.struck_map,
+        "place": place_of(desk, _first_place(desk, page)),
         "choices": desk.choices(),
         "keys": KEYS,
         "buttons": BUTTONS,
@@ -88,8 +90,39 @@ def _page(request: HttpRequest, desk: ReviewDesk) -> Page:
 
 
 def _map(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
-    drawn = struck_map(desk.transcript, desk.review, desk.summary.tokens.planned)
-    return render(request, "review/review.html#map", {"run": desk.run, "map": drawn})
+    place = place_of(desk, _number(request, "number") or 1)
+    context = {"run": desk.run, "map": desk.struck_map, "place": place, "chosen": desk.chosen}
+    return render(request, "review/review.html#map", context)
+
+
+def _first_place(desk: ReviewDesk, page: Page) -> int:
+    """The number of the entry that the slider of the map begins with: that of the first row that is shown."""
+    first = next((row for group in page.groups if group.opened for row in group.opened.rows), None)
+    entry = desk.transcript.entry(first.entry_id) if first is not None else None
+    return entry.position + 1 if entry is not None else 1
+
+
+@require_safe
+def place(request: HttpRequest, run: int) -> HttpResponse:
+    """Go to a place on the token map: an entry by its number, or what is drawn at a point.
+
+    A script gets the place as JSON.
+    """
+    found = known_run(run)
+    x, y = _coordinate(request, "x"), _coordinate(request, "y")
+    if not found.is_reviewable:
+        return _closed(request, found)
+    try:
+        desk = ReviewDesk(found, filter_of(request.GET))
+        if x is not None and y is not None:
+            named = place_at_point(desk, x, y)
+        else:
+            named = place_of(desk, _number(request, "number") or 1)
+    except RedlineError as fault:
+        return _closed(request, found, fault)
+    if not request.accepts("text/html"):
+        return JsonResponse(asdict(named))
+    return redirect(urljoin(reverse("compaction:review", args=[found.pk]), named.address))
 
 
 def _group(request: HttpRequest, desk: ReviewDesk) -> HttpResponse:
@@ -311,6 +344,11 @@ def _address(desk: ReviewDesk, step: Step | None) -> str:
 def _number(request: HttpRequest, name: str) -> int | None:
     text = request.GET.get(name, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
+def _coordinate(request: HttpRequest, name: str) -> int | None:
+    """A coordinate on the map; what is left of it or above it is its edge."""
+    return 0 if request.GET.get(name, "").startswith("-") else _number(request, name)
 
 
 def _closed(

@@ -295,6 +295,27 @@ def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page: Page) -> N
     expect(page.locator("section.group")).to_have_count(TURNS)
 
 
+def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page: Page) -> None:
+    second = first_rows(page)[1]
+    slider, name = page.get_by_label("Place in the context"), page.locator(".place__name")
+    expect(name).to_contain_text("undecided")
+    slider.focus()
+    press(page, "PageUp")
+    expect(name).to_contain_text("turn 1, user Mend the keyed parser")
+    here = page.url
+    slider.fill(str(int(second.split("-")[1]) + 1))
+    expect(name).to_contain_text("undecided")
+    press(page, "Enter")
+    is_current(page, second)
+    expect(page.locator(f"#{second} .proposal__open")).to_be_visible()
+    assert page.url == here
+    press(page, "a")
+    status(page, second, "approved")
+    slider.focus()
+    press(page, "j")
+    expect(page.locator(".is-current .proposal__what, .is-current .disclose").first).to_be_focused()
+
+
 @pytest.mark.parametrize(("key", "where"), [("s", "/sessions/"), ("l", "/$")])
 def test_g_goes_places(page: Page, key: str, where: str) -> None:
     press(page, "g", key)

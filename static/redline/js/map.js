@@ -21,7 +21,8 @@
       name: name.textContent,
       previous_turn: range.dataset.previous,
       next_turn: range.dataset.next,
-      height: 0,
+      top: Number(frame.getAttribute("y")) + 2,
+      height: Math.max(0, Number(frame.getAttribute("height")) - 4),
     };
     const known = new Map();
     /* What is to be shown, and whether a request is under way. */
@@ -72,7 +73,12 @@
     const byNumber = (number) => `number=${number}`;
     const go = async (query) => {
       try {
-        window.location.assign((await place(query)).address);
+        /* A link, so that a page that shows the entry already can go there itself. */
+        const link = document.createElement("a");
+        link.href = (await place(query)).address;
+        document.body.append(link);
+        link.click();
+        link.remove();
       } catch (fault) {
         name.textContent = "The server does not answer: this page stays where it is";
       }
@@ -119,4 +125,5 @@
     chosen = active && active.matches("[data-place] [type=range]") ? active.value : "";
   });
   document.addEventListener("htmx:wsAfterMessage", navigateAll);
+  document.addEventListener("htmx:afterSettle", navigateAll);
 })();

@@ -323,7 +323,8 @@ const nameOf = (event) =>
   event.shiftKey && event.key.startsWith("Arrow") ? `shift ${event.key}` : event.key;
 
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+  const typing = event.target.closest("input:not([type=checkbox], [type=range]), textarea, select, [contenteditable]");
+  if (event.target.matches("[type=range]") && event.key.length > 1) return;
   const reads = document.querySelector(":popover-open") && event.key !== "?";
   if (typing || reads || event.ctrlKey || event.altKey || event.metaKey) return;
   if (goes) {
@@ -377,8 +378,8 @@ form.addEventListener("click", (event) => {
 
 /* A link to a proposal that is on the page does not load it again. */
 document.addEventListener("click", (event) => {
-  const link = event.target.closest('a[href^="?at="][href*="#"]');
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  const link = event.target.closest('a[href*="at="][href*="#p-"]');
+  if (!link || event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey) return;
   const there = document.getElementById(link.hash.slice(1));
   if (!there) return;
   event.preventDefault();

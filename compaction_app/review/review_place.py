@@ -1,0 +1,91 @@
+"""A place on the token map of a review: the entry that stands there, named, with what was decided and the way to it."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import quote
+
+from compaction_app.core.review_fold import ReviewItem
+from compaction_app.core.transcript_entries import TranscriptEntry
+from compaction_app.display.links import entry_address
+from compaction_app.display.tool_call_text import beginning_of
+from sessions_app.sessionlog.measure import significant
+from sessions_app.templatetags.formatting import count, escape_line, in_measure
+
+from .lines import line_of
+from .presenter import ReviewDesk
+from .target_ref import anchor, ref_of
+
+WORDS: Final = 60
+"""Characters of an entry's line in its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewPlace:
+    """One entry of the context that was planned, by its position on the map."""
+
+    number: int
+    """Counted from 1."""
+    total: int
+    name: str
+    address: str
+    """Its proposal on the review, or if it stays, its entry in the session."""
+    top: int
+    height: int
+    """Where the map draws it."""
+    previous_turn: int
+    """The numbers of the entries that begin this turn, or the one before it, and the next one: where page keys go."""
+    next_turn: int
+
+
+def place_at_point(desk: ReviewDesk, x: int, y: int) -> ReviewPlace:
+    """The place that the map draws at a point."""
+    drawn = desk.struck_map
+    return place_of(desk, bisect_right(drawn.before, drawn.ground.tokens_at(x, y)))
+
+
+def place_of(desk: ReviewDesk, number: int) -> ReviewPlace:
+    """The entry with this number, or the nearest one."""
+    total = len(desk.transcript)
+    number = min(max(number, 1), total)
+    entry, before = desk.transcript.entries[number - 1], desk.struck_map.before
+    top, height = desk.struck_map.ground.frame(before[number - 1], before[number] - before[number - 1])
+    item = _item(desk, entry)
+    starts = desk.outline.turn_starts
+    turn = desk.outline.turn_number(entry.position)
+    begun = starts[turn - 1] + 1 if turn else 1
+    return ReviewPlace(
+        number=number,
+        total=total,
+        name=_name(desk, entry, item, turn),
+        address=_address(desk, entry, item),
+        top=top,
+        height=height,
+        previous_turn=begun if begun < number else starts[turn - 2] + 1 if turn > 1 else 1,
+        next_turn=starts[turn] + 1 if turn < len(starts) else total,
+    )
+
+
+def _item(desk: ReviewDesk, entry: TranscriptEntry) -> ReviewItem | None:
+    """The proposal that an entry is decided with; None if nothing of it is proposed."""
+    found = next((item for item in desk.review.items.values() if item.position == entry.position), None)
+    return desk.review.items[found.leader] if found is not None and found.leader is not None else found
+
+
+def _name(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None, turn: int) -> str:
+    line = line_of(desk.run, desk.transcript, entry)
+    where = f"turn {turn:,}" if turn else "before the first turn"
+    what = escape_line(beginning_of(f"{line.tool} {line.words}".strip(), WORDS))
+    if item is None:
+        return f"{where}, {what}, {in_measure(entry.tokens, desk.context)} tokens, stays"
+    row = desk.proposal_rows([item])[0]
+    return f"{where}, {what}, {count(significant(row.tokens))} tokens, {row.mark.words}"
+
+
+def _address(desk: ReviewDesk, entry: TranscriptEntry, item: ReviewItem | None) -> str:
+    if item is None:
+        return entry_address(desk.run.session.get_absolute_url(), entry.entry_id)
+    key = quote(ref_of(item.target), safe="")
+    return f"{desk.chosen.query()}&at={key}#{anchor(item.position, item.target)}"
