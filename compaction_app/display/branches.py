@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from compaction_app.core.branch_views import is_removed
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
@@ -42,7 +43,6 @@ from sessions_app.storage.token_sample import tally_of
 
 from .fitting_reader import fitting_reader
 
-VIEWS: Final = ("sees", "all", "removed")
 CACHED: Final = 3
 CACHED_ENTRIES: Final = 120_000
 """Branches are cached up to so many entries, counting their file's entries too; the last one always is."""
@@ -254,7 +254,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         listed={
             "sees": [message.entry for message in kept.values()],
             "all": branch,
-            "removed": [entry for entry in branch if _is_removed(entry, kept.get(entry.id))],
+            "removed": [entry for entry in branch if is_removed(entry, kept.get(entry.id))],
         },
         removals=_removals(branch),
         edits=_edits(branch),
@@ -278,15 +278,6 @@ def _breakage(session: Session, leaf_id: str, reading: Reading, context: ActiveC
     if (leaf_id, reading.reader.name) != (session.leaf_id, session.read_as):
         return SentConversation.of(context).broken
     return Breakage(session.broken_at, session.broken) if session.broken else None
-
-
-def _is_removed(entry: Entry, message: Message | None) -> bool:
-    """Whether a recorded message, or a part of it, is not in what the model sees."""
-    if message is None:
-        return entry.is_message and not entry.empty
-    return message.blocks is not entry.blocks and (
-        message.edit is not None or len(message.blocks or ()) < len(entry.blocks or ())
-    )
 
 
 def _removals(branch: Sequence[Entry]) -> dict[str, EntryRemoval]:

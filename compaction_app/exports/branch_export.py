@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from compaction_app.rendering.pictures import Picture, pictures_in
 from sessions_app.agents.base import Agent
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Entry, Texts
+from sessions_app.sessionlog.entries import NO_TEXTS, BlockType, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import Fingerprint, SessionReader
@@ -41,9 +41,17 @@ class ExportForm(NamedTuple):
 
 FORMS: Final = {
     "markdown": ExportForm(".md", "text/markdown; charset=utf-8", "Markdown"),
-    "html": ExportForm(".html", "text/html; charset=utf-8", "HTML page"),
-    "jsonl": ExportForm(".jsonl", "application/x-ndjson", "Recorded lines (JSONL)"),
+    "html": ExportForm(".html", "text/html; charset=utf-8", "HTML"),
+    "jsonl": ExportForm(".jsonl", "application/x-ndjson", "JSONL"),
 }
+LABELS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
+"""The names of the views."""
+_IN_NAMES: Final = {"sees": "-context", "all": "", "removed": "-removed"}
+
+
+def export_name(path: Path, form: str, view: str) -> str:
+    """The name of the exported file of a session."""
+    return Path(f"{path.stem}{_IN_NAMES[view]}{FORMS[form].suffix}").name
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,9 @@ class BranchExport:
     fingerprint: Fingerprint
     tree: SessionTree
     leaf_id: str
+    view: str
+    messages: Sequence[Message]
+    """Those of the view: see `core.branch_views`."""
     head: ExportHead
 
     def pieces(self, form: str) -> Iterator[bytes]:
@@ -75,6 +86,8 @@ class BranchExport:
     def note(self) -> str:
         """What the recorded lines are good for, as a sentence."""
         label = self.agent.label
+        if self.view != "all":
+            return "Recorded lines are whole, also those of entries of which only a part is in this view."
         if self.is_session():
             return (
                 f"{label} opens these lines as a session, if they are placed among its own under such a name."
@@ -82,10 +95,10 @@ class BranchExport:
         return f"{label} does not keep this session as such lines, so it does not open them."
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines of the session without those that have entries of other branches only."""
-        branch = self.tree.branch(self.leaf_id)
-        own = {entry.number for entry in branch}
-        others = {entry.number for entry in self.tree.entries if not entry.is_beside} - own
+        """The lines of the session without those that only have entries of other branches, or of other views."""
+        own = {message.source.number for message in self.messages}
+        is_whole = self.view == "all"
+        others = {entry.number for entry in self.tree.entries if not (is_whole and entry.is_beside)} - own
         read_texts(self.path, self.fingerprint, ())
         with self.agent.open(self.path) as reader:
             for line in split_lines(reader.chunks(0)):
@@ -95,35 +108,38 @@ class BranchExport:
                     yield line.raw + b"\n"
 
     def _spoken(self) -> Iterator[SpokenEntry]:
-        """The entries of the branch with their texts and pictures, root first."""
+        """The entries of the view with their texts and pictures, root first."""
         with self.agent.open(self.path) as reader:
-            for batch in _batches(self.tree.branch(self.leaf_id)):
-                texts = read_texts(self.path, self.fingerprint, batch)
-                for entry in batch:
-                    own = texts.get(entry.id, NO_TEXTS)
-                    yield SpokenEntry(entry, own, self._pictures(reader, entry, own))
+            for batch in _batches(self.messages):
+                texts = read_texts(self.path, self.fingerprint, [message.source for message in batch])
+                for message in batch:
+                    own = texts.get(message.source.id, NO_TEXTS)
+                    pictures = self._pictures(reader, message, own)
+                    yield SpokenEntry(message.entry, own, message.blocks or (), pictures)
 
-    def _pictures(self, reader: SessionReader, entry: Entry, texts: Texts) -> Sequence[Picture]:
-        has_images = any(block.type == BlockType.IMAGE for block in entry.blocks or ())
+    def _pictures(self, reader: SessionReader, message: Message, texts: Texts) -> Sequence[Picture]:
+        entry = message.source
+        has_images = any(block.type == BlockType.IMAGE for block in message.blocks or ())
         if (
             not entry.is_message
             or entry.length > LINE_BYTES
             or not (has_images or "image/" in (texts.whole or ""))
         ):
             return ()
-        line = reader.read_at(entry.offset, entry.length)
-        message = Message(entry, entry.role, entry.blocks, 0)
-        return tuple(pictures_in(dict(self.agent.message_json(message, line, None))))
+        line = reader.read_at(message.entry.offset, message.entry.length)
+        edit = reader.read_at(entry.offset, entry.length) if message.edit is not None else None
+        return tuple(pictures_in(dict(self.agent.message_json(message, line, edit))))
 
 
-def _batches(entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-    batch: list[Entry] = []
+def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    batch: list[Message] = []
     size = 0
-    for entry in entries:
-        if batch and (len(batch) == BATCH_ENTRIES or size + entry.length > BATCH_BYTES):
+    for message in messages:
+        length = message.source.length
+        if batch and (len(batch) == BATCH_ENTRIES or size + length > BATCH_BYTES):
             yield batch
             batch, size = [], 0
-        batch.append(entry)
-        size += entry.length
+        batch.append(message)
+        size += length
     if batch:
         yield batch

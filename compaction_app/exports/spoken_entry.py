@@ -29,10 +29,11 @@ class SpokenText(NamedTuple):
 
 
 class SpokenEntry(NamedTuple):
-    """One entry of a branch, with its texts and pictures."""
+    """One entry of a branch, with its texts and pictures, as far as they are exported."""
 
     entry: Entry
     recorded: Texts
+    blocks: Sequence[Block]
     pictures: Sequence[Picture] = ()
 
     @property
@@ -47,7 +48,7 @@ class SpokenEntry(NamedTuple):
         """Its texts in their order, without empty ones and images."""
         if self.recorded.whole is not None and self.recorded.whole.strip():
             yield SpokenText(self._kind(None), self.recorded.whole)
-        for block in self.entry.blocks or ():
+        for block in self.blocks:
             text = self.recorded.blocks[block.index] if block.index < len(self.recorded.blocks) else ""
             if block.type == BlockType.IMAGE or not text.strip():
                 continue

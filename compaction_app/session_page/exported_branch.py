@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import msgspec
 
+from compaction_app.core.branch_views import messages_in
 from compaction_app.display.branches import branch_state
-from compaction_app.exports.branch_export import BranchExport
+from compaction_app.exports.branch_export import LABELS, BranchExport
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.models import Session
 from sessions_app.storage.files import Fingerprint
 
 
-def export_of(session: Session, leaf_id: str) -> BranchExport:
-    """The export of a branch; an empty `leaf_id` is the session's last entry. Raises what `branch_state` raises."""
+def export_of(session: Session, leaf_id: str, view: str = "all") -> BranchExport:
+    """The export of a view of a branch; an empty `leaf_id` is the session's last entry.
+
+    Raises what `branch_state` raises.
+    """
     state = branch_state(session, leaf_id)
-    entries = len(state.branch)
+    messages = messages_in(view, state.branch, state.context)
+    entries = len(messages)
     facts = [
         session.agent_label,
         session.cwd,
         session.model,
+        LABELS[view].lower(),
         f"{entries:,} entr{'y' if entries == 1 else 'ies'}",
         f"leaf {state.leaf_id}",
     ]
@@ -28,5 +34,7 @@ def export_of(session: Session, leaf_id: str) -> BranchExport:
         fingerprint=msgspec.convert(session.fingerprint, Fingerprint),
         tree=state.tree,
         leaf_id=state.leaf_id,
+        view=view,
+        messages=messages,
         head=ExportHead(session.heading, [fact for fact in facts if fact]),
     )

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import urlencode
 
 from compaction_app.core.stats import percent
 from compaction_app.core.token_map import Share
 from compaction_app.display.branches import BranchState
+from compaction_app.exports.branch_export import LABELS
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 
@@ -20,13 +20,12 @@ from .map_place import MapPlace, place_of
 from .time_lines import TimeSpan, span_of
 from .turn_sidebar import TurnSidebar, rail_of
 
-LABELS: Final = {"sees": "What the model sees", "all": "Full history", "removed": "Removed"}
-
 
 @dataclass(frozen=True, slots=True)
 class ViewTab:
     """A link to one view of the branch, with the number of its entries."""
 
+    view: str
     label: str
     count: int
     address: str
@@ -80,7 +79,9 @@ def surroundings_of(
         view=view,
         leaf=leaf,
         tabs=[
-            ViewTab(label, len(state.listed[name]), view_address(session, name, leaf, first), name == view)
+            ViewTab(
+                name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view
+            )
             for name, label in LABELS.items()
         ],
         rail=rail_of(session, state, here),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
@@ -14,9 +13,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
-from compaction_app.display.branches import VIEWS, branch_state, leaf_below
+from compaction_app.core.branch_views import VIEWS
+from compaction_app.display.branches import branch_state, leaf_below
 from compaction_app.display.links import place_address
-from compaction_app.exports.branch_export import FORMS
+from compaction_app.exports.branch_export import FORMS, export_name
 from compaction_app.lookups import known_session
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.registry import readers_of
@@ -132,13 +132,12 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
 def export(request: HttpRequest, root: int, path: str) -> HttpResponseBase:
     """A branch as a file, made while it is sent."""
     found = known_session(root, path)
-    form = request.GET.get("format", "")
-    if form not in FORMS:
-        raise Http404(f"There is no format {form!r}.")
+    form, view = request.GET.get("format", ""), request.GET.get("view", "all")
+    if form not in FORMS or view not in VIEWS:
+        raise Http404(f"There is no format {form!r} of a view {view!r}.")
     try:
-        branch = export_of(found, request.GET.get("leaf", ""))
-        name = Path(found.path.stem + FORMS[form].suffix).name
-        return stream(branch.pieces(form), name, FORMS[form].content_type)
+        branch = export_of(found, request.GET.get("leaf", ""), view)
+        return stream(branch.pieces(form), export_name(found.path, form, view), FORMS[form].content_type)
     except BadInput as fault:
         raise Http404(fault.message) from fault
     except RedlineError as fault:

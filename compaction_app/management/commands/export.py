@@ -5,20 +5,31 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from compaction_app.exports.branch_export import FORMS, BranchExport
+from compaction_app.core.branch_views import VIEWS, messages_in
+from compaction_app.exports.branch_export import FORMS, LABELS, BranchExport, export_name
 from compaction_app.exports.spoken_entry import ExportHead
 from sessions_app.agents.registry import agent_at
-from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.cli import RedlineCommand, printable
+from sessions_app.index.session_reading import reading_of
 from sessions_app.storage.copies import create_beside
-from sessions_app.storage.session_loader import load_session
+from sessions_app.storage.session_loader import LoadedSession, load_session
 
 
 class Command(RedlineCommand):
-    help = "Write a branch of a session to a new file: as Markdown, as a page that needs nothing else, or as recorded."
+    help = (
+        "Write a branch of a session, what the model sees of it, or what was removed, to a new file: as Markdown, as "
+        "a page that needs nothing else, or as recorded."
+    )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
         parser.add_argument("--format", choices=list(FORMS), default="markdown", help="(default: markdown)")
+        parser.add_argument(
+            "--view",
+            choices=VIEWS,
+            default="all",
+            help="what the model sees, the full history, or what was removed (default: all)",
+        )
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the session's)"
         )
@@ -32,19 +43,27 @@ class Command(RedlineCommand):
     def run(self, options: dict[str, Any]) -> int | None:
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf = options["leaf"] or loaded.leaf_id
-        entries = len(loaded.tree.branch(leaf))
-        agent, form = agent_at(loaded.path), FORMS[options["format"]]
-        facts = [agent.label, plural(entries, "entry").replace("entrys", "entries"), f"leaf {leaf}"]
-        export = BranchExport(
-            agent, loaded.path, loaded.fingerprint, loaded.tree, leaf, ExportHead(loaded.path.name, facts)
-        )
-        output = options["output"] or Path(loaded.path.stem + form.suffix)
-        size = create_beside(
-            output.absolute(), export.pieces(options["format"]), output.absolute().parent.stat()
-        )
-        note = export.note if options["format"] == "jsonl" else ""
-        self.show_json(
-            {"path": str(output), "format": options["format"], "bytes": size, "leafId": leaf, "note": note}
-        )
+        form, view = options["format"], options["view"]
+        export = _export_of(loaded, leaf, view)
+        output = options["output"] or Path(export_name(loaded.path, form, view))
+        size = create_beside(output.absolute(), export.pieces(form), output.absolute().parent.stat())
+        note = export.note if form == "jsonl" else ""
+        written = {"path": str(output), "format": form, "view": view, "bytes": size}
+        self.show_json({**written, "entries": len(export.messages), "leafId": leaf, "note": note})
         self.say(f"{printable(output)}: {size:,} bytes. {note}".rstrip())
         return None
+
+
+def _export_of(loaded: LoadedSession, leaf: str, view: str) -> BranchExport:
+    branch = loaded.tree.branch(leaf)
+    reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state)
+    messages = messages_in(view, branch, reading.reader.rebuild(branch))
+    agent, count = agent_at(loaded.path), len(messages)
+    facts = [
+        agent.label,
+        LABELS[view].lower(),
+        f"{count:,} entr{'y' if count == 1 else 'ies'}",
+        f"leaf {leaf}",
+    ]
+    head = ExportHead(loaded.path.name, facts)
+    return BranchExport(agent, loaded.path, loaded.fingerprint, loaded.tree, leaf, view, messages, head)

@@ -20,17 +20,20 @@ from tests.browser.agent_sessions import AgentHome, opencode_session
 from tests.factories import (
     HEADER,
     assistant,
+    block,
     call,
     chain,
+    compaction,
     message,
     result,
     session_bytes,
     text,
     thinking,
     user,
+    whole,
 )
 from tests.files import place
-from tests.html import HOSTILE_TEXTS, element, elements, links
+from tests.html import HOSTILE_TEXTS, element, elements, links, text_of
 from tests.installation import Installation
 from tests.sessions import add_session
 
@@ -67,6 +70,57 @@ def test_markdown_has_every_entry_of_the_branch(browser: Client, idle_root: Path
     assert "## read\n" in written
     assert "line 29" in written
     assert "\x1b" not in written
+
+
+READ = [user("Mend the parser."), assistant(text("I look at it."), call("c1")), result("c1", "line 29")]
+COMPACTED = chain(*READ, user("Thanks."), compaction(whole("e3"), block("e2", 1)))
+
+
+@pytest.mark.parametrize(
+    ("view", "there", "gone"),
+    [
+        ("sees", ["Mend the", "I look at", "Thanks."], ["Call of read", "line 29"]),
+        ("removed", ["Call of read", "line 29"], ["I look at", "Thanks."]),
+        ("all", ["Mend the", "I look at", "Call of read", "line 29", "Thanks."], []),
+    ],
+)
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_each_view_is_exported_as_the_page_shows_it(
+    form: str, view: str, there: list[str], gone: list[str], browser: Client, idle_root: Path
+) -> None:
+    address = add_session(idle_root, "a.jsonl", COMPACTED)
+    written = exported(browser, address, form, view=view).replace("call of <b>", "Call of ")
+    assert [words for words in (*there, *gone) if words in written] == there
+    assert {"sees": "what the model sees", "all": "full history", "removed": "removed"}[view] in written
+
+
+def test_recorded_lines_of_a_view_are_those_of_its_entries(browser: Client, idle_root: Path) -> None:
+    address = add_session(idle_root, "a.jsonl", COMPACTED)
+
+    def ids(view: str) -> list[str]:
+        return [
+            json.loads(line)["id"] for line in exported(browser, address, "jsonl", view=view).splitlines()
+        ]
+
+    assert ids("all") == [HEADER["id"], "e1", "e2", "e3", "e4", "e5"]
+    assert ids("sees") == [HEADER["id"], "e1", "e2", "e4"]
+    assert ids("removed") == [HEADER["id"], "e2", "e3"]
+
+
+def test_the_page_offers_each_view_in_each_form(browser: Client, idle_root: Path) -> None:
+    address = add_session(idle_root, "a.jsonl", COMPACTED)
+    menu = element(browser.get(address, {"view": "removed"}), "#exports")
+    offered = [link for _, link in links(menu) if "/export?" in link]
+    assert len(offered) == 9
+    for link in offered:
+        assert browser.get(link).status_code == 200
+    assert "Removed 2" in text_of(element(menu, "tr.strong"))
+    assert "a-removed.md" in browser.get(offered[6])["Content-Disposition"]
+
+
+def test_another_view_is_not_found(browser: Client, idle_root: Path) -> None:
+    address = add_session(idle_root, "a.jsonl", chain(*TALK))
+    assert browser.get(f"{address}/export?format=markdown&view=other").status_code == 404
 
 
 def test_a_page_is_whole_and_forbids_itself_everything(browser: Client, idle_root: Path) -> None:
@@ -147,9 +201,7 @@ def test_the_menu_says_what_opens_the_lines(browser: Client, idle_root: Path) ->
     page = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
     assert "Atomic opens these lines as a session" in element(page, "#exports").text()
     assert [words for words, _ in links(element(page, "#exports"))] == [
-        "Markdown of this branch",
-        "HTML page of this branch",
-        "Recorded lines (JSONL) of this branch",
+        *["Markdown", "HTML", "JSONL"] * 3,
         "The whole session as it is stored",
     ]
 
@@ -190,3 +242,14 @@ def test_rows_of_a_database_are_not_what_the_agent_opens(redline: Installation, 
     path = home.opencode.database / "ses_1"
     done = redline.call("export", path, "--format", "jsonl", "--output", tmp_path / "x.jsonl", "--json")
     assert "OpenCode does not keep this session as such lines" in done.json["note"]
+
+
+def test_the_command_writes_a_view(redline: Installation, tmp_path: Path) -> None:
+    path = place(tmp_path / "s.jsonl", session_bytes(COMPACTED))
+    written = {
+        view: redline.call("export", path, "--view", view, "--output", tmp_path / view, "--json").json
+        for view in ("sees", "all", "removed")
+    }
+    assert [one["entries"] for one in written.values()] == [3, 5, 2]
+    assert "line 29" in (tmp_path / "removed").read_text()
+    assert "line 29" not in (tmp_path / "sees").read_text()
