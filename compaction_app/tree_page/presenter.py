@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from compaction_app.core.summary_loss import is_summary
 from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import NO_TEXT, RowText, texts_of_stretches
 from sessions_app.models import Session
@@ -44,6 +45,8 @@ class KnotRow:
     is_selected: bool = False
     text: RowText = NO_TEXT
     labels: Sequence[str] = ()
+    summary: str = ""
+    """The first summary in it, of which a page tells what it lost; empty if there is none."""
     ended: datetime | None = None
     """Of folded rows, the time of the last entry."""
 
@@ -83,6 +86,8 @@ class SelectedEntry:
     reported: int | None
     """The context in tokens that the provider reported last in its row."""
     labels: Sequence[str]
+    summary: str
+    """See `KnotRow.summary`."""
     can_fork: bool
     branches: list[BranchEnd]
     """The branches that it can be compared with, besides the active one."""
@@ -243,6 +248,7 @@ def _knots(
             is_selected=one is selected,
             text=texts[start],
             labels=labels.get(start, ()),
+            summary=_summary_in(state, one),
         )
 
 
@@ -254,6 +260,12 @@ def _labels_by_row(state: BranchState) -> dict[int, list[str]]:
             row = state.rows.rows[state.rows.row_of(entry_id)]
             found.setdefault(row.stretch.start, []).append(label)
     return found
+
+
+def _summary_in(state: BranchState, row: TreeRow) -> str:
+    reader = state.reading.reader
+    entries = (state.tree.entries[position] for position in row.stretch.positions)
+    return next((entry.id for entry in entries if is_summary(entry) and not reader.ignores(entry)), "")
 
 
 def _first_id(state: BranchState, shown: TreeRow | FoldedRows) -> str:
@@ -293,6 +305,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         below=state.rows.below(last),
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
+        summary=_summary_in(state, row),
         can_fork=entries[last].id.isprintable() and _can_fork(session, state),
         branches=_branch_ends(session, state, row),
     )

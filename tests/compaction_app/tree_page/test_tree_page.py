@@ -25,7 +25,7 @@ from tests.factories import (
     text,
     user,
 )
-from tests.html import HOSTILE_TEXTS, addresses, assert_inert, elements, links, text_of, texts
+from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta, rolled_back
@@ -117,6 +117,16 @@ def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser: Cl
     words = text_of(shown)
     assert "2 branches, 1 compaction" in words
     assert "10 entries, 4 turns" in words
+
+
+def test_a_compaction_leads_to_what_its_summary_lost(browser: Client, address: str) -> None:
+    shown = page(browser, address)
+    knot = next(one for one in elements(shown, ".knot") if "Compaction by Atomic" in text_of(one))
+    there = link(knot, "what it lost")
+    assert element(browser.get(there), "h1")
+    assert [words for words, _ in links(shown)].count("what it lost") == 1
+    selected = page(browser, address, at=there.rpartition("entry=")[2])
+    assert link(selected, "What the summary lost") == there
 
 
 def test_the_tokens_of_the_rows_add_up_to_the_headline(browser: Client, idle_root: Path) -> None:
