@@ -238,8 +238,9 @@ def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str
 
 
 def _is_sign(entry: Entry, appended: Container[str]) -> bool:
-    is_own = entry.kind in (EntryKind.DELETION, EntryKind.EDIT) and entry.id in appended
-    return bool(entry.sole_agent or entry.rebuilds) and not is_own
+    if not entry.sole_agent and not entry.rebuilds:
+        return False
+    return entry.kind not in (EntryKind.DELETION, EntryKind.EDIT) or entry.id not in appended
 
 
 def _sign(entry: Entry) -> _Sign:

@@ -60,6 +60,7 @@ def unpack(
 ) -> Entry:
     """The packed entry."""
     # The fields of `_Rest` are the fields of an Entry after `parent_id`, in the same order; the last is a control.
-    *rest, boundary = astuple(_decode(packed))
-    fields: tuple[Any, ...] = (number, offset, length, entry_id, parent_id, *rest, boundary or control)
-    return Entry(*fields)
+    rest: tuple[Any, ...] = astuple(_decode(packed))
+    if control is not None:
+        rest = (*rest[:-1], rest[-1] or control)
+    return Entry(number, offset, length, entry_id, parent_id, *rest)

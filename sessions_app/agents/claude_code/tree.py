@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence, Set
 from datetime import datetime
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -40,14 +40,7 @@ SPEECH: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COM
 """The roles of what the user, the model or a tool said."""
 ADDED: Final = frozenset({Role.TOOL_RESULT, Role.CUSTOM})
 """The roles of what a reply leads to without the user."""
-
-
-class _Reply(NamedTuple):
-    """A reply of the model. What earlier boundaries dropped is none of a later reply, even if that has the same id."""
-
-    id: str
-    boundaries: int
-    """The number of boundaries before it."""
+NO_REPLY: Final = -1
 
 
 class ClaudeCodeTree(SessionTree):
@@ -64,6 +57,11 @@ class ClaudeCodeTree(SessionTree):
         """The positions of the entries that are part of the tree."""
         self._passed = bytearray(map(is_passed, self.entries))
         """For each entry, whether the client passes over it."""
+        self._is_added = bytearray(
+            passed or entry.role in ADDED or shares_line(entry)
+            for passed, entry in zip(self._passed, self.entries, strict=True)
+        )
+        """For each entry, whether it is a result, or something that the client noted down after one."""
         self._dropped_before = 0
         """The position before which nothing is left but what the last boundary keeps."""
         self._boundaries: list[int] = []
@@ -72,9 +70,11 @@ class ClaudeCodeTree(SessionTree):
         """How many of the kept entries precede an entry that follows one of them, if it is not the last."""
         self._hang_on_kept()
         self._leaf = self._find_leaf()
-        self._replies: dict[_Reply, list[int]] = {}
+        self._reply_of = self._reply_numbers()
+        """For each entry, the number of the reply that it is a part of, or NO_REPLY."""
+        self._replies: dict[int, list[int]] = {}
         """The positions of the entries of each reply."""
-        self._added: dict[_Reply, list[int]] = {}
+        self._added: dict[int, list[int]] = {}
         """The positions of the results of each reply, and of what the client added to them, in the order of time."""
         self._find_replies()
         self._join_added()
@@ -223,40 +223,39 @@ class ClaudeCodeTree(SessionTree):
 
     # ---- rule 6 ----------------------------------------------------------------------------------------
 
-    def _reply_of(self, position: int) -> _Reply | None:
-        """The reply that an entry is a part of."""
-        reply_id = self.entries[position].reply
-        return _Reply(reply_id, bisect_right(self._boundaries, position)) if reply_id else None
+    def _reply_numbers(self) -> list[int]:
+        """What earlier boundaries dropped is none of a later reply, even if that has the same id."""
+        numbers: dict[tuple[str, int], int] = {}
+        return [
+            numbers.setdefault((entry.reply, bisect_right(self._boundaries, position)), len(numbers))
+            if entry.reply
+            else NO_REPLY
+            for position, entry in enumerate(self.entries)
+        ]
 
     def _find_replies(self) -> None:
         for position in self._current:
-            if reply := self._reply_of(position):
+            if (reply := self._reply_of[position]) != NO_REPLY:
                 self._replies.setdefault(reply, []).append(position)
         callers: dict[int, int] = {}
         for position in self._current:
-            if self._is_added(position):
+            if self._is_added[position]:
                 caller = self._caller(position, callers)
-                if caller != NO_PARENT and (reply := self._reply_of(caller)):
+                if caller != NO_PARENT and (reply := self._reply_of[caller]) != NO_REPLY:
                     self._added.setdefault(reply, []).append(position)
         for added in self._added.values():
-            added.sort(key=lambda position: (_seconds(self.entries[position].timestamp) or 0, position))
+            if len(added) > 1:
+                added.sort(key=lambda position: (_seconds(self.entries[position].timestamp) or 0, position))
 
     def _caller(self, position: int, callers: dict[int, int]) -> int:
         """The position of the line that an added entry follows: one of a reply, or a prompt."""
         walk = []
-        while position != NO_PARENT and position not in callers and self._is_added(position):
+        while position != NO_PARENT and position not in callers and self._is_added[position]:
             walk.append(position)
             position = self.parents[position]
         caller = callers.get(position, position)
         callers.update(dict.fromkeys(walk, caller))
         return caller
-
-    def _is_added(self, position: int) -> bool:
-        """Whether an entry is a result, or something that the client noted down after one."""
-        if self._passed[position]:
-            return True
-        entry = self.entries[position]
-        return entry.role in ADDED or shares_line(entry)
 
     def _join_added(self) -> None:
         """Let what was added to a reply follow its last entry: first what leads nowhere, as do most results of parallel
@@ -268,26 +267,28 @@ class ClaudeCodeTree(SessionTree):
             if self.parents[position] in lasts:
                 children.setdefault(self.parents[position], []).append(position)
         for end, reply in lasts.items():
-            walk = self._walk_up(end, reply)
             added = self._added[reply]
+            below = children.get(end, ())
             loose = [position for position in added if position not in followed]
-            onward = [position for position in children.get(end, ()) if position not in loose]
-            onward += [
-                position
-                for position in added
-                if position in followed and self.parents[position] in walk and position not in walk
-            ]
+            onward = [position for position in below if position not in loose]
+            if between := [position for position in added if position in followed and position not in below]:
+                walk = self._walk_up(end, reply)
+                onward += [
+                    position
+                    for position in between
+                    if self.parents[position] in walk and position not in walk
+                ]
             for position in loose:
                 self.parents[position] = end
                 end = position
             for position in onward:
                 self.parents[position] = end
 
-    def _walk_up(self, position: int, reply: _Reply) -> Set[int]:
+    def _walk_up(self, position: int, reply: int) -> Set[int]:
         """The positions of the entries of a reply before its last one, and of what was added between them."""
         walk: set[int] = set()
         while position != NO_PARENT and position not in walk:
-            if self._reply_of(position) != reply and not self._is_added(position):
+            if self._reply_of[position] != reply and not self._is_added[position]:
                 break
             walk.add(position)
             position = self.parents[position]
@@ -314,9 +315,10 @@ class ClaudeCodeTree(SessionTree):
         """A branch with the entries of its replies, and the results of these, that are on other branches."""
         positions = [self._position[entry.id] for entry in path]
         here = set(positions)
-        last = {
-            reply: index for index, position in enumerate(positions) if (reply := self._reply_of(position))
-        }
+        if here.issuperset(self._current):
+            return path
+        last = {self._reply_of[position]: index for index, position in enumerate(positions)}
+        last.pop(NO_REPLY, None)
         added: dict[int, list[Entry]] = {}
         for reply, index in last.items():
             family = [*self._replies.get(reply, ()), *self._added.get(reply, ())]
