@@ -19,7 +19,7 @@ from .core.decisions import Kind
 from .core.loop import Origin
 from .core.parameters import DEFAULT_RATIO
 from .core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
-from .core.stats import target_reduction, tokens_to_go
+from .core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from .opening_row import Opening as Opening
 from .planning.usage import UsageTotals
 from .provider_rows import Agreement as Agreement
@@ -112,6 +112,9 @@ class Run(models.Model):
     """What is planned so far, as `stats.Stats.to_json`."""
     context: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The size of the context that it was planned on, as a `sessionlog.measure.ContextSize`; null until then."""
+    struck_estimate = models.PositiveBigIntegerField(null=True)
+    """What its plan takes from the estimate of the context: the proposed one, and from the commit on the approved one.
+    Null until it has ended."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
 
@@ -191,8 +194,23 @@ class Run(models.Model):
         return msgspec.convert(self.context, ContextSize)
 
     @property
+    def struck(self) -> int:
+        """The tokens that its plan deletes, in the measure of the context; while it plans, about so many."""
+        size, stats = self.context_size, self.plan_stats
+        counted = stats.tokens_before - stats.tokens_after
+        return (
+            size.tokens
+            - size.without(counted if self.struck_estimate is None else self.struck_estimate).tokens
+        )
+
+    @property
+    def goal(self) -> int:
+        """The tokens that its target deletes, in the measure of the context."""
+        return self.context_size.of(tokens_to_delete(self.plan_stats.tokens_before, self.compression_ratio))
+
+    @property
     def percent(self) -> float:
-        """The reduction so far. By the agent's rule it can exceed 100: estimates are rounded up one by one."""
+        """The reduction so far, as the agent counts: it can exceed 100, as estimates are rounded up one by one."""
         return min(100.0, self.plan_stats.percent_reduction)
 
     @property

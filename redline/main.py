@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages as well."""
-WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "context", "token", "tree"})
+WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "token", "tree"})
 """Commands that use neither the database nor hooks: they load no apps."""
 USAGE: Final = "usage: redline COMMAND [ARGUMENT…] [--json] | redline COMMAND --help | redline --version\n"
 

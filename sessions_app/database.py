@@ -43,7 +43,14 @@ def open_database() -> None:
         ) from fault
 
 
-def _is_current() -> bool:
+def is_current() -> bool:
+    """Whether the database is exactly of this version; it is not changed. Raises django.db.DatabaseError."""
+    executor = MigrationExecutor(connection)
+    is_newer = set(executor.loader.applied_migrations) - set(executor.loader.disk_migrations)
+    return not is_newer and not executor.migration_plan(executor.loader.graph.leaf_nodes())
+
+
+def _has_nothing_to_migrate() -> bool:
     """Whether there is nothing to migrate. Raises BadInput `newer_database`."""
     executor = MigrationExecutor(connection)
     applied = set(executor.loader.applied_migrations)
@@ -58,7 +65,7 @@ def _is_current() -> bool:
 
 
 def _migrate() -> None:
-    if _is_current():
+    if _has_nothing_to_migrate():
         return
     if connection.introspection.table_names():
         copy_database()

@@ -3,31 +3,46 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
+from compaction_app.commit.last_look import last_look
 from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.presenter import view_commit
 from compaction_app.commit.service import approval, commit_run, preflight_of
-from compaction_app.commit.units import account_of
+from compaction_app.commit.units import ReviewAccount, account_of
 from compaction_app.core.decisions import Kind
+from compaction_app.core.groups import Grouping
+from compaction_app.core.review_fold import ReviewStatus
+from compaction_app.core.stats import percent, tokens_to_delete
 from compaction_app.models import Compaction, Run
-from compaction_app.runs.reviews import decide, review_of
+from compaction_app.review.filters import ReviewFilter
+from compaction_app.review.presenter import ROWS, ReviewDesk
+from compaction_app.runs.reviews import decide, review_of, undo
 from devtools.bench.sessions import generate, write_session
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
-from tests.html import elements
+from sessions_app.sessionlog.measure import ContextSize, significant
+from tests.html import Source, element, elements
 from tests.installation import Installation
 from tests.paths import corpus
 from tests.runs import plan_session
 
 GENERATED = "generated.jsonl"
+GROUPS_READ = 3
+"""Groups of each grouping whose rows are added up."""
+DECISIONS = 4
+"""Proposals that are approved one by one."""
+GOES = {"approved", "goes_with_pair", "narrowed"}
 ALL = Confirmations(live=True, switch_branch=True, not_honoured=True, below_target=True, after_torn_line=True)
 
 
@@ -61,9 +76,28 @@ def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 def numbers(browser: Client, address: str) -> set[int]:
     """The sizes of a context that a page shows."""
-    answer = browser.get(address)
+    return values(page(browser, address), "data[title]")
+
+
+def page(browser: Client, address: str) -> HttpResponse:
+    answer = browser.get(address, headers={"HX-Request": "true"} if "part=" in address else {})
     assert answer.status_code == 200, (address, answer.status_code)
-    return {int(found.attributes["value"] or 0) for found in elements(answer, "data[value]")}
+    assert isinstance(answer, HttpResponse)
+    return answer
+
+
+def values(source: Source, css: str) -> set[int]:
+    return {int(found.attributes["value"] or 0) for found in elements(source, css)}
+
+
+def value(source: Source, css: str) -> int:
+    (found,) = values(source, css)
+    return found
+
+
+def near(one: int, other: int, size: ContextSize) -> bool:
+    """Whether two numbers are the same, but for estimates that were whole tokens before they were converted."""
+    return abs(one - other) <= 2 * size.ratio + 2
 
 
 def plan(session: Session) -> Run:
@@ -88,26 +122,146 @@ def test_all_pages_of_one_walk_agree(browser: Client, redline: Installation, roo
     here = session.get_absolute_url()
     for address in ("/", here, f"{here}/compact", f"{here}/timeline"):
         assert numbers(browser, address) == {size.tokens}, address
-    assert redline.call("context", path, "--json").json["tokens"] == size.tokens
+    shown = redline.call("context", path, "--json").json
+    assert (shown["tokens"], shown["measuredBy"]) == (size.tokens, "index")
+    assert f"{size.shown:,} tokens" in redline.call("context", path).out
+    assert f"{size.shown:,} /" in redline.call("sessions").out
 
     if session.read_only or session.is_old or not session.has_header:
         return
+    goal = value(page(browser, f"{here}/compact"), "#keep-tokens data.red")
+    dry = redline.call("compact", path, "--dry-run", "--json").json["tokens"]
     run = plan(session)
+    run.refresh_from_db()
     assert run.context_size == size
-    assert numbers(browser, reverse("compaction:runs")) == {size.tokens}
+    assert (dry["before"], dry["struck"], dry["goal"]) == (size.tokens, run.struck, run.goal)
+    assert near(goal, run.goal, size)
+    review_agrees(browser, run, size)
+    for css, expected in (("data[title]", size.tokens), ("data.red", run.struck)):
+        assert value(page(browser, run.get_absolute_url()), css) == expected
+        assert value(page(browser, reverse("compaction:runs")), css) == expected
     account = account_of(run)
     assert account.struck == size.tokens - account.after.tokens
-    assert numbers(browser, reverse("compaction:commit", args=(run.pk,))) == {
-        size.tokens,
-        account.after.tokens,
-    }
+    commit_page_agrees(browser, account)
+    promised = view_commit(run, timezone.now())
+    assert promised.file_bytes == path.stat().st_size
+    exports_agree(browser, redline, account)
+
     commit_run(run, ALL, preflight_of(approval(run), timezone.now()).digest(), timezone.now())
     compaction = Compaction.objects.get(run=run)
-    assert numbers(browser, reverse("compaction:result", args=(run.pk,))) == {
-        size.tokens,
-        account.after.tokens,
-    }
+    if promised.appends:
+        assert promised.file_bytes_after == path.stat().st_size
+    result = page(browser, reverse("compaction:result", args=(run.pk,)))
+    assert values(result, "data[title]") == {size.tokens, account.after.tokens}
+    tables_agree(result, account)
+    assert value(page(browser, reverse("compaction:runs")), "data.red") == account.struck
+    found = browser.get(reverse("compaction:api_run", args=(run.pk,))).json()
+    assert (found["context"]["tokens"], found["struck"]) == (size.tokens, account.struck)
     written = Session.objects.exclude(pk=session.pk).get() if compaction.created else Session.objects.get()
     assert written.context_size is not None
     assert written.context_size.tokens == account.after.tokens
     assert written.context_size.ratio == size.ratio, "the same measure"
+    shown = redline.call("context", written.path, "--json").json
+    assert (shown["tokens"], shown["measuredBy"]) == (account.after.tokens, "index")
+
+
+def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
+    """In each grouping the groups add up to the bar, and the rows of a group to the group."""
+    here = reverse("compaction:review", args=(run.pk,))
+    desk = ReviewDesk(run)
+    summary = desk.summary
+    assert near(summary.tokens.goal, run.goal, size)
+    assert summary.tokens.context == size
+    for by in Grouping:
+        shown = page(browser, f"{here}?by={by}&open=none&more=1")
+        assert values(shown, ".review-bar__gauge data[title]") == {size.tokens}
+        bar = [int(one.attributes["value"] or 0) for one in elements(shown, ".review-bar__gauge data.red")]
+        assert bar[0] == summary.tokens.approved
+        assert set(bar[1:]) <= {summary.tokens.planned, summary.tokens.goal}
+        groups = {
+            str(one.id).removeprefix("r-"): value(one, "data.red") for one in elements(shown, ".group__row")
+        }
+        assert sum(groups.values()) == summary.tokens.planned
+        for group in ReviewDesk(run, ReviewFilter(by=by)).groups[:GROUPS_READ]:
+            assert sum(rows_of(browser, f"{here}?by={by}", group.key)) == groups[group.key]
+    shares = [group.percent for group in desk.page().groups]
+    stats = desk.review.planned_stats
+    planned = percent(
+        stats.tokens_before - stats.tokens_after,
+        tokens_to_delete(stats.tokens_before, run.compression_ratio),
+    )
+    assert sum(shares) == pytest.approx(planned, abs=0.05 * len(shares) + 0.1)
+    each_decision_moves_its_number(run, desk)
+
+
+def rows_of(browser: Client, address: str, key: str) -> Iterator[int]:
+    """The numbers of a group's proposals that would go."""
+    start = 0
+    while True:
+        rows = elements(page(browser, f"{address}&part=group&group={key}&from={start}"), ".proposal")
+        yield from (
+            int(element(row, "input.tick").attributes["data-tokens"] or 0) for row in rows if row.css("del")
+        )
+        start += len(rows)
+        if len(rows) < ROWS:
+            return
+
+
+def each_decision_moves_its_number(run: Run, desk: ReviewDesk) -> None:
+    """Approving a proposal strikes what its row says, and what the row says that it takes along."""
+    before = desk.approved_tokens(desk.leads)
+    undecided = [item for item in desk.leads if item.standing is ReviewStatus.UNDECIDED]
+    for item in undecided[:: max(1, len(undecided) // DECISIONS)]:
+        (row,) = desk.proposal_rows([item])
+        decide(run, Kind.APPROVE, [item.target], timezone.now())
+        after = ReviewDesk(run)
+        moved = after.approved_tokens(after.leads) - before
+        assert near(moved, row.tokens + row.along, desk.context), item.target
+        undo(run, timezone.now())
+
+
+def commit_page_agrees(browser: Client, account: ReviewAccount) -> None:
+    before, after = account.before.tokens, account.after.tokens
+    shown = page(browser, reverse("compaction:commit", args=(account.run.pk,)))
+    assert values(shown, "data[title]") == {before, after}
+    assert value(shown, "h1 data") == account.struck
+    tables_agree(shown, account)
+    look = last_look(account)
+    for rows in (look.kinds, look.tools):
+        assert sum(row.before for row in rows) == before
+        assert sum(row.stays for row in rows) == after
+
+
+def tables_agree(shown: HttpResponse, account: ReviewAccount) -> None:
+    """Every table adds up to its last row: everything that is struck, or of the largest and the bulk a part of it."""
+    totals = []
+    for table in elements(shown, "table.table"):
+        if not table.css("tfoot data.red"):
+            continue
+        totals.append(value(table, "tfoot data.red"))
+        rows = [int(one.attributes["value"] or 0) for one in elements(table, "tbody data.red")]
+        assert sum(rows) == totals[-1]
+    assert totals.count(account.struck) >= 2, "by kind, and by tool or reason"
+    assert max(totals) == account.struck
+
+
+def exports_agree(browser: Client, redline: Installation, account: ReviewAccount) -> None:
+    run = account.run
+    found = browser.get(reverse("compaction:review_json", args=(run.pk,))).json()
+    assert found == redline.call("review", run.pk, "--json").json
+    tokens = found["tokens"]
+    assert (tokens["before"], tokens["struck"], tokens["after"]) == (
+        account.before.tokens,
+        account.struck,
+        account.after.tokens,
+    )
+    for rows in (found["kinds"], found["tools"]):
+        assert sum(row["struck"] for row in rows) == account.struck
+        assert sum(row["before"] for row in rows) == account.before.tokens
+    goes = [one["tokens"] for one in found["proposals"] if one["status"] in GOES]
+    assert sum(goes) == account.struck
+    written = page(browser, reverse("compaction:review_markdown", args=(run.pk,))).content.decode()
+    assert written == redline.call("review", run.pk).out
+    total = f"| All | {account.before.shown:,} | {significant(account.struck):,} | {account.after.shown:,} |"
+    assert written.count(total) == 2, "by kind and by tool"
+    assert f"| All {len(goes):,} | {significant(account.struck):,} |" in written

@@ -111,7 +111,13 @@ def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:
 
 
 def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
-    """The current state of a run. Percentages are of the transcript's own estimate of tokens; times are UTC."""
+    """The current state of a run; times are UTC.
+
+    `context`, `struck` and `goal` are tokens in one measure, that of the session's context: what it has, what the plan
+    deletes of it (from the commit on: the approved one), and what the target deletes. `stats` and percentages are as
+    the agent counts, in characters / 4: its target is reached by them.
+    """
+    size = run.context_size
 
     def page(name: str) -> str:
         return addresses.page(reverse(f"compaction:{name}", args=(run.pk,)))
@@ -126,6 +132,9 @@ def run_as_json(run: Run, addresses: Addresses) -> dict[str, Any]:
         "byItself": run.automatic,
         "active": run.is_active,
         "stopping": run.is_stopping,
+        "context": {"tokens": size.tokens, "basis": str(size.basis)} if run.stats else None,
+        "struck": run.struck,
+        "goal": run.goal,
         "percent": run.percent,
         "target": run.target_percent,
         "targetMet": run.meets_target,

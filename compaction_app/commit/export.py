@@ -14,6 +14,7 @@ from typing import Any, Final
 from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.models import Compaction
 from sessions_app.cli import printable
+from sessions_app.sessionlog.measure import significant
 
 from .last_look import AmountRow, last_look
 from .units import ReviewAccount, ReviewUnit
@@ -113,8 +114,8 @@ def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[st
     yield f"- Agent: {_code(run.session.agent.label)}"
     yield f"- Planner: {_code(run.planner)}"
     yield (
-        f"- Tokens: {account.before.tokens:,} ({account.before.basis}) before, about {account.after.tokens:,} after, "
-        f"{account.struck:,} struck"
+        f"- Context: {account.before} before, {account.after} after; about {significant(account.struck):,} tokens "
+        "struck"
     )
     yield (
         f"- {len(account.approved):,} approved, {len(account.kept):,} kept, {len(account.undecided):,} undecided; "
@@ -145,9 +146,9 @@ def _amounts(name: str, rows: Sequence[AmountRow], account: ReviewAccount) -> It
         "|---|---:|---:|---:|",
     )
     for row in rows:
-        yield f"| {_code(row.name)} | {row.before:,} | {row.struck:,} | {row.stays:,} |"
-    before = sum(row.before for row in rows)
-    yield f"| All | {before:,} | {account.struck:,} | {before - account.struck:,} |"
+        figures = " | ".join(f"{significant(tokens):,}" for tokens in (row.before, row.struck, row.stays))
+        yield f"| {_code(row.name)} | {figures} |"
+    yield f"| All | {account.before.shown:,} | {significant(account.struck):,} | {account.after.shown:,} |"
 
 
 def _units(name: str, units: Sequence[ReviewUnit]) -> Iterator[str]:
@@ -157,10 +158,10 @@ def _units(name: str, units: Sequence[ReviewUnit]) -> Iterator[str]:
     for unit in units:
         what = f"{unit.line.tool} {unit.line.words}"
         yield (
-            f"| {unit.turn} | {_code(what)} | {unit.tokens:,} | {_code(unit.reason)} | {_proposer(unit)} "
+            f"| {unit.turn} | {_code(what)} | {significant(unit.tokens):,} | {_code(unit.reason)} | {_proposer(unit)} "
             f"| {_decision(unit)} | {'yes' if unit.is_opened else 'no'} |"
         )
-    yield f"| | All {len(units):,} | {sum(unit.tokens for unit in units):,} | | | | |"
+    yield f"| | All {len(units):,} | {significant(sum(unit.tokens for unit in units)):,} | | | | |"
 
 
 def _proposer(unit: ReviewUnit) -> str:

@@ -29,6 +29,7 @@ from django.db import DatabaseError
 from compaction_app.change_notes import BackupNote, CommitNote, text_of
 from compaction_app.change_records import record_backup, record_commit
 from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.effects import removed_estimate
 from compaction_app.core.gates import Restraints
 from compaction_app.core.loop import Origin
 from compaction_app.core.states import REVIEWABLE
@@ -236,6 +237,7 @@ def _commit(
 ) -> Committed:
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
+    _remember_struck(approved)
     tally = _tally(preflight, session)
     content = hashlib.sha256()
     rows = plan_rows(preflight, now)
@@ -289,6 +291,13 @@ def _commit(
         made.certificate,
         late_failure,
     )
+
+
+def _remember_struck(approved: Approved) -> None:
+    """Have the run show from now on what was approved of its plan."""
+    if approved.run is not None:
+        struck = removed_estimate(snapshot_of(approved.run).transcript, approved.targets)
+        Run.objects.filter(pk=approved.run.pk).update(struck_estimate=struck)
 
 
 def _record(path: Path, note: CommitNote, made: MadeChange, content: hashlib._Hash) -> None:

@@ -106,10 +106,7 @@ def in_measure(
     size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
 ) -> dict[Target, int]:
     """Estimates of units in the measure of the context. The approved ones add up to the approved plan."""
-    approved, planned = (
-        size.tokens - size.without(removed_estimate(transcript, goes)).tokens
-        for goes in (review.goes, review.would_go)
-    )
+    approved, planned = (struck_of(size, transcript, plan) for plan in (review.goes, review.would_go))
     totals = {True: approved, False: planned - approved}
     by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
     for item in review.leads():
@@ -121,6 +118,23 @@ def in_measure(
         total = size.of(sum(parts)) if status is None else totals[status]
         found |= zip(targets, apportion(total, parts), strict=True)
     return found
+
+
+def struck_of(size: ContextSize, transcript: Transcript, plan: Collection[Target]) -> int:
+    """What a plan deletes of a context, in its measure."""
+    return size.tokens - size.without(removed_estimate(transcript, plan)).tokens
+
+
+def struck_by_target(
+    size: ContextSize, transcript: Transcript, plan: Collection[Target]
+) -> dict[Target, int]:
+    """What a plan deletes with each of its targets. Together they are what it deletes."""
+    estimates = dict.fromkeys(plan, 0)
+    for cell in _cells(transcript, plan):
+        whole = Target(cell.target.entry_id)
+        estimates[whole if whole in estimates else cell.target] += cell.tokens
+    total = struck_of(size, transcript, plan)
+    return dict(zip(estimates, apportion(total, list(estimates.values())), strict=True))
 
 
 def full_effect(transcript: Transcript, reviewer: Reviewer, target: Target) -> int:

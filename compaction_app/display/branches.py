@@ -24,6 +24,7 @@ from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Reading
+from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
@@ -40,8 +41,6 @@ from sessions_app.sessionlog.tree_rows import TreeRows
 from sessions_app.storage.files import FileState
 from sessions_app.storage.session_loader import read_place
 from sessions_app.storage.token_sample import tally_of
-
-from .fitting_reader import fitting_reader
 
 CACHED: Final = 3
 CACHED_ENTRIES: Final = 120_000

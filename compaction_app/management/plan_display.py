@@ -12,15 +12,17 @@ import msgspec
 from compaction_app.commit.preflight import Approved
 from compaction_app.commit.service import Committed
 from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of
 from compaction_app.core.loop import Called, Event, Origin
 from compaction_app.core.states import EventKind
-from compaction_app.core.stats import target_reduction
+from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
 from sessions_app.agents.base import Agent, Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
+from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import LoadedSession, TornLine
 from sessions_app.terminal import Column
@@ -49,8 +51,26 @@ class Planned:
     planner: str
     reader: str
     writer: str
+    size: ContextSize
+    """The size of the context, in whose measure tokens are shown."""
     run: Run | None = None
     """None if nothing of it is recorded."""
+
+    @property
+    def struck(self) -> int:
+        """The tokens that the plan deletes."""
+        return struck_of(self.size, self.plan.transcript, self.validated.targets)
+
+    @property
+    def after(self) -> ContextSize:
+        """The size of the context without what the plan deletes."""
+        return self.size.without(removed_estimate(self.plan.transcript, self.validated.targets))
+
+    @property
+    def goal(self) -> int:
+        """The tokens that the target deletes."""
+        ratio = self.validated.parameters.compression_ratio
+        return self.size.of(tokens_to_delete(self.plan.transcript.tokens, ratio))
 
     @property
     def approved(self) -> Approved:
@@ -128,8 +148,9 @@ def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, pag
     targets = sorted(
         planned.validated.targets, key=lambda target: (positions[target.entry_id], target.block_index or 0)
     )
-    rows = [_row(planned, target) for target in targets]
-    lines = _whole(command, planned, targets) if full else command.screen.table(COLUMNS, rows)
+    tokens = struck_by_target(planned.size, plan.transcript, planned.validated.targets)
+    rows = [_row(planned, target, tokens[target]) for target in targets]
+    lines = _whole(command, planned, targets, tokens) if full else command.screen.table(COLUMNS, rows)
     command.say_all(lines, paged=paged)
 
 
@@ -146,9 +167,12 @@ def show_summary(
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
-        f"{stats.objects_deleted} of {stats.objects_before} objects and "
-        f"{stats.tokens_before - stats.tokens_after} of {stats.tokens_before} tokens go "
-        f"({stats.percent_reduction}%; target {target_reduction(found.compression_ratio):g}%)."
+        f"{stats.objects_deleted} of {stats.objects_before} objects go, about {significant(planned.struck):,} tokens: "
+        f"{planned.size} before, {planned.after} after."
+    )
+    command.say(
+        f"By the agent's own count that is {stats.percent_reduction}%; the target is "
+        f"{target_reduction(found.compression_ratio):g}%, about {significant(planned.goal):,} tokens."
     )
     command.say(
         f"Ratio {found.compression_ratio:g} ({printable(effective.sources['compression_ratio'])}), recent "
@@ -220,6 +244,14 @@ def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]
         "deletedTargets": [target.to_json() for target in written.targets],
         "protectedEntryIds": list(written.protected_entry_ids),
         "stats": written.stats.to_json(),
+        "tokens": {
+            "before": planned.size.tokens,
+            "beforeBasis": str(planned.size.basis),
+            "struck": planned.struck,
+            "after": planned.after.tokens,
+            "afterBasis": str(planned.after.basis),
+            "goal": planned.goal,
+        },
         "targetMet": written.target_met,
         "writer": committed.writer if committed is not None else None,
         "entryId": committed.entry_id if committed is not None else None,
@@ -234,24 +266,25 @@ def _named(targets: Iterable[Target]) -> str:
     return ", ".join(printable(target) for target in list(targets)[:5])
 
 
-def _whole(command: RedlineCommand, planned: Planned, targets: Iterable[Target]) -> Iterator[str]:
+def _whole(
+    command: RedlineCommand, planned: Planned, targets: Iterable[Target], tokens: Mapping[Target, int]
+) -> Iterator[str]:
     for target in targets:
-        cells = _row(planned, target)
+        cells = _row(planned, target, tokens[target])
         block = f" block {cells[1]}" if cells[1] else ""
         yield command.screen.paint(f"{cells[0]}{block} {cells[2]}, {cells[3]} tokens: {cells[5]}", "bold")
         yield from (f"    {line}".rstrip() for line in text_lines(planned.plan.transcript.text_of(target)))
 
 
-def _row(planned: Planned, target: Target) -> list[str]:
+def _row(planned: Planned, target: Target, tokens: int) -> list[str]:
     transcript = planned.plan.transcript
     entry = transcript.entry(target.entry_id)
     assert entry is not None  # noqa: S101  # a validated target is in its transcript
-    slot = entry.slot(target.block_index) if target.block_index is not None else None
     return [
         printable(target.entry_id),
         "" if target.block_index is None else str(target.block_index),
         printable(entry.tool_name or entry.role),
-        str(entry.tokens if slot is None else entry.blocks[slot].tokens),
+        f"{significant(tokens):,}",
         one_line(transcript.text_of(target), BEGINNING),
         one_line(_reason_of(planned, target), REASON),
     ]

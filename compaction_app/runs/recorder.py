@@ -21,6 +21,7 @@ from typing import Any, Final
 from django.db import DatabaseError, OperationalError, connection, transaction
 from django.utils import timezone
 
+from compaction_app.core.effects import removed_estimate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.loop import Called, Ended, Event, Nudged, Origin, Outcome
 from compaction_app.core.states import EventKind, RunState
@@ -152,7 +153,12 @@ class Recorder:
         text = f"{refusal.get('message', '')} {plan.why}".strip()
         message = {"message": text} if text else {}
         ended = {"state": state.value, **refusal, **message, **now}
-        self.record(EventKind.ENDED, plan.hide(ended), stats=plan.store.stats.to_json())
+        self.record(
+            EventKind.ENDED,
+            plan.hide(ended),
+            stats=plan.store.stats.to_json(),
+            struck_estimate=removed_estimate(plan.transcript, plan.store.targets),
+        )
         if state is not RunState.FAILED:
             self.end(state, plan.why)
         elif event.outcome is not Outcome.FAILED:

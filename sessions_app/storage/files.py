@@ -157,6 +157,8 @@ class SessionReader:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.own_offset = 0
+        """Where the bytes of the file itself begin, if the session begins with bytes of another one."""
         self.bytes_read = 0
         self._fd = -1
         self._restart(0)

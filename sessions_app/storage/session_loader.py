@@ -102,9 +102,13 @@ class TornLine(NamedTuple):
 def torn_line_of(path: Path) -> TornLine | None:
     """The last line of a session, if it has no newline and is not a complete object. Reads the end of the file only."""
     with agent_at(path).open(path) as reader:
-        size = reader.state().size
-        start = last_line_start(reader.read_at, size)
-        if start == size or is_complete_line(reader.read_at(start, size - start)):
+        size, first = reader.state().size, reader.own_offset
+
+        def read(offset: int, length: int) -> bytes:
+            return reader.read_at(first + offset, length)
+
+        start = last_line_start(read, size)
+        if start == size or is_complete_line(read(start, size - start)):
             return None
         return TornLine(start, size - start)
 

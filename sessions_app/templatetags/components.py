@@ -17,7 +17,7 @@ from django.utils.text import Truncator
 
 from sessions_app.models import Session
 from sessions_app.search.snippet import SnippetPart
-from sessions_app.sessionlog.measure import Basis, ContextSize
+from sessions_app.sessionlog.measure import Basis, ContextSize, significant
 
 from .formatting import ago, escape_line, escape_text
 
@@ -91,6 +91,15 @@ def context_size(size: ContextSize, short: bool = False) -> SafeString:
 def context_gauge(session: Session, size: ContextSize | None) -> dict[str, Any]:
     """How much of its window a session's context fills, with a tick where the agent compacts it."""
     return {"session": session, "filled": session.fill_percent_of(size) or 0}
+
+
+@register.simple_tag
+def part(tokens: int, struck: bool = False) -> SafeString:
+    """Some tokens of a context: 71,900, or −71,900 if they are struck. The value of the element is the exact number."""
+    shown = f"{significant(tokens):,}"
+    if not struck:
+        return format_html('<data value="{}">{}</data>', tokens, shown)
+    return format_html('<data class="red" value="{}">−{}</data>', tokens, shown)
 
 
 @register.simple_block_tag

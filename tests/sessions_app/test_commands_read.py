@@ -81,7 +81,7 @@ KEYS = {
     "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
     "completion": {"script"},
     "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
-    "context": {"leafId", "reader", "kept", "tokens", "basis"},
+    "context": {"leafId", "reader", "kept", "tokens", "basis", "measuredBy", "fittingReader"},
     "timeline": {"leafId", "reader", "points", "tokens"},
     "lost": {"reader", "summaries"},
     "certify": {
@@ -97,6 +97,7 @@ KEYS = {
             "deletedTargets",
             "protectedEntryIds",
             "stats",
+            "tokens",
             "targetMet",
             "entryId",
         ),
@@ -267,7 +268,7 @@ def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp
     ]
     assert [one["project"] for one in listed] == ["/home/dev/project"] * 2
     assert all(one["size"] and one["lastUsed"] for one in listed)
-    assert re.search(r"90.0k / 100k +due ", shown[1])
+    assert re.search(r" 90,000 / 100k +due ", shown[1])
     assert "DUE" in shown[0]
     assert "unknown" in shown[2]
     assert "a.jsonl" in shown[1]
@@ -439,6 +440,8 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
         "kept": [{"entryId": "e1"}, {"entryId": "b1"}],
         "tokens": 5,
         "basis": "counted",
+        "measuredBy": "file",
+        "fittingReader": None,
     }
     other = redline.call("context", path, "--leaf", "c1", "--json").json
     assert other["kept"] == [

@@ -37,10 +37,14 @@ from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of_session
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, TargetNotMet
+from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.tree import unknown_entry
 from sessions_app.storage.files import real_path
-from sessions_app.storage.session_loader import load_session, torn_line_of
+from sessions_app.storage.session_loader import LoadedSession, load_session, torn_line_of
+from sessions_app.storage.token_sample import tally_of
 
 OWN: Final = ("leaf", "planner", "thinking", "writer", "ratio", "preserve_recent", "query")
 """Options that make the plan what it is."""
@@ -144,17 +148,17 @@ class Command(RedlineCommand):
                 prepared = snapshot_of(run).prepared
                 loaded = session_as_prepared(session, prepared)
                 names = run.planner, prepared.reader, prepared.writer
-                return Planned(plan, validated, plan.origins, loaded, *names, run)
+                return Planned(plan, validated, plan.origins, loaded, *names, prepared.context_size, run)
         loaded = load_session(path, self._show_read)
         planner = require_planner(options["planner"], thinking)
         with _unchanged_index():
-            reading = reading_of_session(
-                session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state
-            )
+            row = session_row(loaded.path)
+            reading = reading_of_session(row, loaded.path, loaded.log.entries, loaded.log.state)
         rules = reading.rules(options["writer"])
         plan = dry_run(loaded, leaf, own, planner, thinking, screen, rules)
         names = planner, reading.reader.name, options["writer"]
-        return Planned(plan, _validated(plan, path), plan.origins, loaded, *names)
+        size = _size(loaded, plan.leaf_id, reading, row)
+        return Planned(plan, _validated(plan, path), plan.origins, loaded, *names, size)
 
     def _show_read(self, read: int) -> None:
         self.progress.show(f"{read >> 20} MB read")
@@ -180,6 +184,16 @@ class Command(RedlineCommand):
             raise missing[0]
         # A confirmation that would not be enough is not requested.
         return False
+
+
+def _size(loaded: LoadedSession, leaf: str, reading: Reading, row: Session) -> ContextSize:
+    """The size of a branch's context."""
+    branch, rebuild = loaded.tree.branch(leaf), reading.reader.rebuild
+
+    def read(entry: Entry) -> Texts:
+        return loaded.texts([entry])[entry.id]
+
+    return tally_of(rebuild(branch), branch, rebuild, row.inherited_measure, read).size
 
 
 def _validated(plan: Plan, path: Path) -> ValidatedDeletion:

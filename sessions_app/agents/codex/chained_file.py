@@ -62,7 +62,6 @@ class RolloutReader(SessionReader):
         super().__init__(path)
         self._bases: list[_Base] = []
         """The first file first."""
-        self._own_offset = 0
 
     def __enter__(self) -> Self:
         """Raises BadInput `compressed`, and what opening a file raises."""
@@ -78,7 +77,7 @@ class RolloutReader(SessionReader):
         except RedlineError:
             self.__exit__()
             raise
-        self._own_offset = sum(base.size for base in self._bases)
+        self.own_offset = sum(base.size for base in self._bases)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -87,12 +86,12 @@ class RolloutReader(SessionReader):
             os.close(self._bases.pop().fd)
 
     def chunks(self, start: int, size: int = CHUNK) -> Iterator[bytes]:
-        own = super().chunks(max(0, start - self._own_offset), size)
-        return self._chunks_of_bases(start, size, own) if start < self._own_offset else own
+        own = super().chunks(max(0, start - self.own_offset), size)
+        return self._chunks_of_bases(start, size, own) if start < self.own_offset else own
 
     def read_at(self, offset: int, length: int) -> bytes:
-        if offset >= self._own_offset:
-            return super().read_at(offset - self._own_offset, length)
+        if offset >= self.own_offset:
+            return super().read_at(offset - self.own_offset, length)
         begin = 0
         for base in self._bases:
             if offset + length <= begin + base.size:
@@ -106,7 +105,7 @@ class RolloutReader(SessionReader):
         return super().growth(previous)
 
     def fingerprint(self, end: int, previous: Fingerprint | None) -> Fingerprint:
-        found = super().fingerprint(max(0, end - self._own_offset), previous)
+        found = super().fingerprint(max(0, end - self.own_offset), previous)
         return msgspec.structs.replace(found, base=self._edges_of_bases())
 
     def _chunks_of_bases(self, start: int, size: int, own: Iterator[bytes]) -> Iterator[bytes]:

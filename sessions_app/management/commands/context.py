@@ -5,12 +5,17 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
+from sessions_app.agents.base import Reading
+from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.registry import READERS
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
+from sessions_app.index.known_session import known_session
 from sessions_app.index.session_reading import reading_of
+from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import NO_TEXTS
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.storage.session_certificate import sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.storage.token_sample import tally_of
@@ -53,24 +58,29 @@ class Command(RedlineCommand):
         loaded = load_session(options["path"], lambda read: self.progress.show(f"{read >> 20} MB read"))
         leaf_id = options["leaf"] or loaded.leaf_id
         branch = loaded.tree.branch(leaf_id)
-        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        known = known_session(loaded.path)
+        reading = _reading(loaded, known, options["reader"])
         context = reading.reader.rebuild(branch)
-        if options["entry"] is not None:
-            self._show_entry(loaded, context, options["entry"])
-            return None
         size = tally_of(
             context,
             branch,
             reading.reader.rebuild,
-            None,
+            known.inherited_measure if known is not None else None,
             lambda entry: loaded.texts([entry])[entry.id],
         ).size
+        if options["entry"] is not None:
+            self._show_entry(loaded, context, options["entry"], size)
+            return None
+        parts, outside = size.contents([message.tokens for message in context.messages])
+        fitting = fitting_reader(reading.agent, branch, reading.reader)
         shown: dict[str, Any] = {
             "leafId": leaf_id,
             "reader": reading.reader.name,
             "kept": [message_json(message) for message in context.messages],
             "tokens": size.tokens,
             "basis": size.basis,
+            "measuredBy": "index" if known is not None else "file",
+            "fittingReader": fitting or None,
         }
         if context.refused is not None:
             shown["refused"] = {"entryId": context.refused.entry.id, "reason": context.refused.reason}
@@ -86,30 +96,44 @@ class Command(RedlineCommand):
                 [
                     printable(message.entry.id),
                     printable(message.entry.tool_name or message.role),
-                    str(message.tokens),
+                    f"{significant(tokens):,}",
                     _kept_blocks(message),
                     one_line(message.text(texts[message.source.id]), BEGINNING),
                 ]
-                for message in context.messages
+                for message, tokens in zip(context.messages, parts, strict=True)
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
-            self.say(f"{len(context.messages)} messages, {size}.")
+            measured = (
+                "as in the index" if known is not None else "measured from the file, which is not indexed"
+            )
+            rest = (
+                f"; about {significant(outside):,} in no message: instructions and tools" if outside else ""
+            )
+            self.say(f"{len(context.messages)} messages, {size}, {measured}{rest}.")
+            if fitting:
+                self.say(
+                    f"The provider reported far fewer tokens than {reading.reader.name} reads here; what "
+                    f"{fitting} reads fits. To read it so: --reader {fitting}.",
+                    "yellow",
+                )
             if context.refused is not None:
                 self.say(printable(context.refused.reason), "yellow")
         return None
 
-    def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str) -> None:
+    def _show_entry(
+        self, loaded: LoadedSession, context: ActiveContext, entry_id: str, size: ContextSize
+    ) -> None:
         """Show the whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
         entry = loaded.tree.entry(entry_id)
         message = next((one for one in context.messages if one.entry is entry), None)
         texts = loaded.texts([entry]).get(entry.id, NO_TEXTS)
         text = texts.joined(entry.blocks)
-        what = entry.tool_name or entry.role or entry.type
+        what, tokens = entry.tool_name or entry.role or entry.type, significant(size.of(entry.tokens))
         self.show_json(
             {
                 "entryId": entry.id,
                 "role": what,
-                "tokens": entry.tokens,
+                "tokens": size.of(entry.tokens),
                 "inContext": message is not None,
                 "text": text,
             }
@@ -122,8 +146,16 @@ class Command(RedlineCommand):
             seen = f"the model sees {_kept_blocks(message)} blocks"
         else:
             seen = "the model sees it"
-        self.say(f"{printable(entry.id)} {printable(what)}, {entry.tokens} tokens; {seen}.", "bold")
+        self.say(f"{printable(entry.id)} {printable(what)}, about {tokens:,} tokens; {seen}.", "bold")
         self.say_all(text_lines(text))
+
+
+def _reading(loaded: LoadedSession, known: Session | None, chosen: str) -> Reading:
+    """The reading that pages use, unless another reader is chosen."""
+    entries, state = loaded.log.entries, loaded.log.state
+    if known is None:
+        return reading_of(loaded.path, entries, state, chosen)
+    return reading_of(loaded.path, entries, state, chosen or known.reader_choice, known.own_entries)
 
 
 def message_json(message: Message) -> dict[str, Any]:

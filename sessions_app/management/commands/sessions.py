@@ -67,7 +67,7 @@ def _gauge(session: Session) -> str:
     if session.context_size is None:
         return "?"
     size = session.context_size
-    used = f"{'about ' * size.is_rounded}{size.shown / 1000:.1f}k"
+    used = f"{'≈' * size.is_rounded}{size.shown:,}"
     window = "unknown" if session.window is None else f"{session.window / 1000:.0f}k"
     return f"{used} / {window}"
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sessions_app.agents.base import Agent
-from sessions_app.agents.contexts import Reader
-from sessions_app.agents.registry import READERS, readers_of
 from sessions_app.sessionlog.context import last_report
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.measure import Measure, Measured
+
+from .base import Agent
+from .contexts import Reader
+from .registry import READERS, readers_of
 
 
 def fitting_reader(agent: Agent, branch: Sequence[Entry], reader: Reader) -> str:
