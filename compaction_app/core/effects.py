@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final, NamedTuple
 
 from sessions_app.sessionlog.entries import Block
-from sessions_app.sessionlog.measure import ContextSize, apportion
+from sessions_app.sessionlog.measure import ContextSize, apportion, steady_shares
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
 from .review_fold import Review, Reviewer, ReviewStatus
@@ -105,7 +105,10 @@ def unit_sizes(parts: Iterable[PlanPart]) -> dict[Target, UnitSize]:
 def in_measure(
     size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
 ) -> dict[Target, int]:
-    """Estimates of units in the measure of the context. The approved ones add up to the approved plan."""
+    """Estimates of units in the measure of the context. The approved ones add up to the approved plan.
+
+    A decision changes the numbers of other units by a token at most, and of few of them.
+    """
     approved, planned = (struck_of(size, transcript, plan) for plan in (review.goes, review.would_go))
     totals = {True: approved, False: planned - approved}
     by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
@@ -116,7 +119,7 @@ def in_measure(
     for status, targets in by_status.items():
         parts = [estimates.get(target, 0) for target in targets]
         total = size.of(sum(parts)) if status is None else totals[status]
-        found |= zip(targets, apportion(total, parts), strict=True)
+        found |= zip(targets, steady_shares(total, parts, size.ratio), strict=True)
     return found
 
 

@@ -304,11 +304,11 @@ class ReviewDesk(GroupedReview):
         return _shut_groups.get((self.key, self.chosen), lambda: self._groups(self.groups))
 
     def signature(self, target: Target) -> tuple[object, ...]:
-        """Everything in a proposal's row, except its texts. Another measure of the same estimate is no change."""
+        """Everything in a proposal's row, except its texts."""
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self.sizes.get(target), self.standing.get(target)
+        planned, still = self.planned.get(target), self.standing.get(target)
         along = self.along(items[target]) if target in items else 0
         return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still, along
 

@@ -51,6 +51,23 @@ def apportion(total: int, weights: Sequence[int]) -> list[int]:
     return found
 
 
+def steady_shares(total: int, estimates: Sequence[int], ratio: float) -> list[int]:
+    """Whole parts that together are a total that is about `ratio` times the estimates: the largest fractions go up.
+
+    When an estimate is added or taken away, almost all other parts stay what they were; `apportion` moves any of them.
+    """
+    found = [math.floor(ratio * estimate) for estimate in estimates]
+    by_fraction = sorted(
+        (place for place, estimate in enumerate(estimates) if estimate),
+        key=lambda place: found[place] - ratio * estimates[place],
+    )
+    if by_fraction:
+        each, ups = divmod(total - sum(found), len(by_fraction))
+        for rank, place in enumerate(by_fraction):
+            found[place] += each + (rank < ups)
+    return found
+
+
 class Measured(msgspec.Struct, frozen=True):
     """The tokens of some content, as reported or counted, and the estimate of the same content."""
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+import msgspec
 import pytest
 from django.db import connection
 from django.test import Client
@@ -29,7 +30,7 @@ from compaction_app.runs.commands import plan_again
 from compaction_app.runs.openings import opened_targets
 from compaction_app.runs.reviews import approved_of, carried_from, decide, review_of, undo
 from compaction_app.runs.worker import work
-from sessions_app.sessionlog.measure import significant
+from sessions_app.sessionlog.measure import Basis, ContextSize, significant
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.review.review_page import (
     HTMX,
@@ -345,6 +346,47 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
     assert {"bar", "message", "sums", "chips", *(f"r-{key}" for key in group_keys(shown))} <= swapped
     assert swapped <= set(ids(shown))
     assert len(group_keys(shown)) > 3
+
+
+@pytest.mark.parametrize("by", [Grouping.REASON, Grouping.TURN])
+def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(
+    browser: Client, known_root: Path, by: Grouping
+) -> None:
+    run = planned(known_root, many_turns(), compression_ratio=0.1)
+    estimate = run.context_size.estimate
+    run.context = msgspec.to_builtins(ContextSize(round(1.37 * estimate), Basis.ABOUT, 1.37, estimate))
+    run.save()
+    query = f"?by={by}" + "".join(
+        f"&open={group.key}" for group in ReviewDesk(run, ReviewFilter(by=by)).groups
+    )
+    shown = page(browser, run, query)
+    parts = drawn(shown)
+    targets = [ref_of(target) for target in leads(run)]
+    assert len(targets) > 8
+    for values_ in (
+        {"approve": targets[0]},
+        {"reject": targets[3]},
+        {"approve_picked": "1", "pick": targets[4:7]},
+        {"undo": "1"},
+        {"reopen": targets[3]},
+        {"approve": targets[7]},
+    ):
+        answer = post(browser, run, True, **extent(shown), by=by.value, **values_)
+        assert answer.status_code == 200
+        parts |= drawn(answer)
+        assert parts == drawn(page(browser, run, query))
+
+
+def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
+    """The words and the tokens of each row, each group's line and the bar, by their ids."""
+    found = elements(source, "li.proposal, .group__row, #bar")
+    return {
+        str(one.attributes["id"]): (
+            text_of(one),
+            [str(tick.attributes["data-tokens"]) for tick in elements(one, ".tick")],
+        )
+        for one in found
+    }
 
 
 def test_an_undo_says_where_what_it_undid_is(browser: Client, run: Run) -> None:

@@ -15,6 +15,7 @@ from sessions_app.sessionlog.measure import (
     Measure,
     Measured,
     significant,
+    steady_shares,
 )
 
 tokens = st.integers(0, 2_000_000)
@@ -121,3 +122,38 @@ def test_a_number_that_is_not_exact_has_three_significant_digits(exact: int, rou
 
 def test_the_range_of_usable_ratios_is_the_one_that_was_agreed() -> None:
     assert (LEAST, MOST) == (0.4, 2.5)
+
+
+ESTIMATES = st.lists(st.integers(0, 20_000), max_size=60)
+
+
+@given(ESTIMATES, st.floats(LEAST, MOST), st.integers(-2, 2))
+def test_steady_shares_add_up_and_each_is_within_a_token_of_its_own(
+    estimates: list[int], ratio: float, off: int
+) -> None:
+    total = round(ratio * sum(estimates)) + off
+    shares = steady_shares(total, estimates, ratio)
+    if any(estimates):
+        assert sum(shares) == total
+    several = sum(map(bool, estimates)) > 5
+    for share, estimate in zip(shares, estimates, strict=True):
+        assert abs(share - ratio * estimate) <= (2 if several else 6)
+        assert estimate or not share
+
+
+@given(ESTIMATES, st.floats(LEAST, MOST), st.data())
+def test_taking_one_away_moves_few_of_the_others_and_by_one_token(
+    estimates: list[int], ratio: float, data: st.DataObject
+) -> None:
+    assume(estimates)
+    place = data.draw(st.integers(0, len(estimates) - 1))
+    others = [*estimates[:place], *estimates[place + 1 :]]
+    before = steady_shares(round(ratio * sum(estimates)), estimates, ratio)
+    after = steady_shares(round(ratio * sum(others)), others, ratio)
+    moved = [
+        abs(now - then)
+        for now, then in zip(after, [*before[:place], *before[place + 1 :]], strict=True)
+        if now != then
+    ]
+    assert len(moved) <= 2
+    assert set(moved) <= {1}
