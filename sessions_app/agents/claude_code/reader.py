@@ -75,11 +75,14 @@ class ClaudeCodeReader:
         """The messages of these entries; what a reply leads to is in the order of the file."""
         added: list[Entry] = []
         for entry in selected:
-            if entry.is_message and (entry.role in ADDED or shares_line(entry)):
+            if not entry.is_message:
+                continue
+            if entry.role in ADDED or shares_line(entry):
                 added.append(entry)
-            elif entry.is_message:
-                yield from map(_message, sorted(added, key=_place_after_reply))
-                added.clear()
+            else:
+                if added:
+                    yield from map(_message, sorted(added, key=_place_after_reply))
+                    added.clear()
                 yield _message(entry)
         yield from map(_message, sorted(added, key=_place_after_reply))
 

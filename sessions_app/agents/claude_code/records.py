@@ -135,7 +135,10 @@ def is_passed(entry: Entry) -> bool:
 
 def shares_line(entry: Entry) -> bool:
     """Whether an entry is what a line has beside results."""
-    return entry.role in _SAID and (entry.parent_id or "").startswith(f"{entry.id}.")
+    parent = entry.parent_id
+    if parent is None or not parent.startswith(entry.id):
+        return False
+    return parent.startswith(".", len(entry.id)) and entry.role in _SAID
 
 
 def label(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.entries import THINKING_TYPES, Entry, Role
 from sessions_app.sessionlog.protection import Protection
 
 _BY_ROLE: Final = {
@@ -55,4 +55,4 @@ class ClaudeCodeRules:
 
 
 def _only_thinks(entry: Entry) -> bool:
-    return bool(entry.blocks) and all(block.is_thinking for block in entry.blocks or ())
+    return bool(entry.blocks) and THINKING_TYPES.issuperset([block.type for block in entry.blocks or ()])
