@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from sessions_app.sessionlog.context import last_report
@@ -14,7 +15,10 @@ from .registry import READERS, readers_of
 
 
 def fitting_reader(agent: Agent, branch: Sequence[Entry], reader: Reader) -> str:
-    """The name of a reader whose context the last report can be of; empty if the present one's can, or if none can."""
+    """The name of the reader whose context the last report fits best; empty if it can be of the present one's.
+
+    A report may be much larger than what a reader finds, because instructions and tools are not in the session.
+    """
     place = last_report(branch)
     if place is None:
         return ""
@@ -25,5 +29,10 @@ def fitting_reader(agent: Agent, branch: Sequence[Entry], reader: Reader) -> str
 
     if not measure(reader).is_of_another_context:
         return ""
-    others = (name for name in readers_of(agent) if name != reader.name)
-    return next((name for name in others if not measure(READERS[name]).needs_sample), "")
+    others = {name: measure(READERS[name]) for name in readers_of(agent) if name != reader.name}
+    ratios = {
+        name: found.report.ratio
+        for name, found in others.items()
+        if found.report is not None and found.report.estimate and not found.is_of_another_context
+    }
+    return min(ratios, key=lambda name: abs(math.log(ratios[name])), default="")

@@ -105,8 +105,10 @@ def heading(session: Session) -> str:
 
 @register.filter
 def tokens(number: int) -> str:
-    """A short number of tokens: 94, 1.5k, 33.8k."""
-    return str(number) if number < 1_000 else f"{number / 1000:,.1f}k"
+    """A short number of tokens, to at most three digits below a million: 94, 1.5k, 33.8k, 178k."""
+    if number < 1_000:
+        return str(number)
+    return f"{number / 1000:,.{int(number < 100_000)}f}k"
 
 
 @register.filter

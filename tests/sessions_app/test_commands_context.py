@@ -6,11 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
+from django.test import Client
 
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, text
-from tests.factories import assistant, chain, session_bytes, user
+from tests.factories import assistant, chain, session_bytes, summary_compaction, user
 from tests.factories import text as pi_text
 from tests.files import place
+from tests.html import text_of
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions_app.agents.codex import rollouts
@@ -65,3 +69,36 @@ def test_numbers_that_are_too_large_are_sent_as_null(redline: Installation) -> N
     (_, reply) = redline.call("context", path, "--json", "--messages").json["messages"]
     (block,) = reply["content"]
     assert (block["n"], block["s"]) == (None, "\ud800")
+
+
+def summarised_session(path: Path) -> Path:
+    """A session whose agent honours its summary: 900 tokens are reported, and 11,000 are recorded before it."""
+    recorded = chain(
+        user("old " * 4_000),
+        assistant(pi_text("older " * 4_000)),
+        user("go on"),
+        summary_compaction("What came before.", "e3"),
+        user("and now"),
+        assistant(pi_text("done"), usage={"totalTokens": 900}),
+    )
+    return place(path, session_bytes(recorded))
+
+
+def test_a_reader_that_reads_far_more_than_was_reported_is_named_with_one_that_fits(
+    redline: Installation,
+) -> None:
+    path = summarised_session(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl")
+    assert redline.call("context", path, "--json").json["fittingReader"] is None
+    other = redline.call("context", path, "--reader", "atomic-0.8", "--json").json
+    assert other["fittingReader"] == "pi", "900 are more than pi finds, and far less than the other one"
+    assert "--reader pi" in redline.call("context", path, "--reader", "atomic-0.8").out
+
+
+def test_the_page_of_a_session_names_it_too(browser: Client, known_root: Path) -> None:
+    session = index_file(summarised_session(known_root / "s.jsonl"))
+    Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
+    index_file(session.path)
+    shown = text_of(browser.get(session.get_absolute_url()))
+    assert (
+        "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit" in shown
+    )

@@ -68,6 +68,8 @@ class Command(RedlineCommand):
             self.say_all(line for loss in losses for line in _lost_lines(loss))
         else:
             self.say(f"{len(losses)} {'summary' if len(losses) == 1 else 'summaries'} on this branch.")
+        if losses:
+            self.say("Tokens are the agent's own estimate: characters / 4.")
         return None
 
 

@@ -64,7 +64,10 @@ class Command(RedlineCommand):
             for point in found.points
         ]
         self.say_all(self.screen.table(COLUMNS, rows))
-        self.say(f"{plural(len(found.points), 'change')}; {found.sizes[-1]} tokens now (estimated).")
+        self.say(
+            f"{plural(len(found.points), 'change')}; {found.sizes[-1]} tokens now, by the agent's own estimate: "
+            "characters / 4."
+        )
         return None
 
 

@@ -26,6 +26,7 @@ from compaction_app.models import Compaction
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
+from sessions_app.sessionlog.measure import significant
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
@@ -200,8 +201,11 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
     for row, (target, reason) in zip(rows, planned_rows, strict=True):
         assert row.startswith(target["entryId"])
         assert reason in row
-    stats = planned["stats"]
-    assert any(f"({stats['percentReduction']}%; target 50%)" in line for line in shown)
+    tokens, percent = planned["tokens"], planned["stats"]["percentReduction"]
+    assert tokens["struck"] == tokens["before"] - tokens["after"]
+    figures = " ".join(shown)
+    assert f"go, about {significant(tokens['struck']):,} tokens: " in figures
+    assert f"By the agent's own count that is {percent}%; the target is 50%, about " in figures
 
 
 def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -> None:
