@@ -131,6 +131,18 @@ class Place:
     """Why it cannot be read; empty if it can."""
 
 
+class ListTotals(NamedTuple):
+    """Figures of all sessions, whatever the filters."""
+
+    sessions: int
+    subagents: int
+    bytes: int
+    indexed_at: datetime | None
+    """When one of them was indexed last."""
+    agents: list[Agent]
+    """The agents that own some of them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Listing:
     """One page of the list, and the choices for its filters."""
@@ -168,12 +180,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     roots = [(path, agent) for path, (agent, _) in wanted_roots().items()]
     held = open_sessions(roots)
     filters = _filters(now, held)
-    totals = shown.aggregate(
-        known=Count("pk"),
-        subagents=Count("pk", filter=filters["subagents"]),
-        bytes=Sum("size"),
-        indexed_at=Max("indexed_at"),
-    )
+    totals = _totals(shown)
     matching = _matching(shown, choice, now)
     counts = matching.aggregate(**{name: Count("pk", filter=found) for name, found in filters.items()})
     chosen = matching.filter(filters[choice.show]).for_display().order_by(*SORTS[choice.sort])
@@ -200,17 +207,17 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
         tabs=[
             Tab(name, labels[name], counts[name], choice.address(show=name), name == choice.show)
             for name in SHOW
-            if name != "subagents" or totals["subagents"]
+            if name != "subagents" or totals.subagents
         ],
         projects=_values(shown, "cwd"),
-        agents=_agents(shown),
+        agents=totals.agents,
         models=_values(shown, "model"),
-        known=totals["known"],
-        bytes=totals["bytes"] or 0,
+        known=totals.sessions,
+        bytes=totals.bytes,
         roots=_places(roots),
         indexing=progress.indexing(),
         texts=progress.texts(),
-        indexed_at=totals["indexed_at"],
+        indexed_at=totals.indexed_at,
         page=page,
         previous=choice.address(page=page.number - 1) if page.has_previous() else "",
         next=choice.address(page=page.number + 1) if page.has_next() else "",
@@ -279,11 +286,25 @@ def _matching(found: SessionQuerySet, choice: ListFilters, now: datetime) -> Ses
     return found
 
 
-def _agents(shown: SessionQuerySet) -> list[Agent]:
-    """The agents that own some of the sessions."""
-    found = shown.values_list("read_as", "root__agent").distinct()
-    keys = {key_of_reader(read_as) or root for read_as, root in found.order_by("read_as", "root__agent")}
-    return [agent for key, agent in AGENTS.items() if key in keys]
+def _totals(shown: SessionQuerySet) -> ListTotals:
+    """The totals of all sessions, counted by what shows their agents, of which there are few."""
+    owned = list(
+        shown.values("read_as", "root__agent").annotate(
+            sessions=Count("pk"),
+            subagents=Count("pk", filter=Q(is_subagent=True)),
+            bytes=Sum("size"),
+            last_indexed=Max("indexed_at"),
+        )
+    )
+    keys = {key_of_reader(row["read_as"]) or row["root__agent"] for row in owned}
+    indexed = [row["last_indexed"] for row in owned if row["last_indexed"] is not None]
+    return ListTotals(
+        sum(row["sessions"] for row in owned),
+        sum(row["subagents"] for row in owned),
+        sum(row["bytes"] for row in owned),
+        max(indexed, default=None),
+        [agent for key, agent in AGENTS.items() if key in keys],
+    )
 
 
 def _values(shown: SessionQuerySet, field: str) -> list[str]:

@@ -152,7 +152,7 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         browser.get(address)
         with CaptureQueriesContext(connection) as queries:
             answer = browser.get(address)
-        assert len(queries) <= 9
+        assert len(queries) <= 8
         assert len(answer.content) < 150_000
 
 
