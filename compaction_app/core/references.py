@@ -35,6 +35,9 @@ def named_text(transcript: Transcript, found: Object) -> str:
     """The text of an object in which its references are. The id of a call was made up by the provider, and is not
     one."""
     entry = transcript.entries[found.position]
+    if found.slot == WHOLE and entry.call_ids:
+        blocks = (Object(found.position, slot) for slot in range(len(entry.blocks)))
+        return "\n".join(named_text(transcript, block) for block in blocks)
     if found.slot == WHOLE:
         return transcript.text(entry)
     block = entry.blocks[found.slot]

@@ -55,3 +55,12 @@ def test_the_id_of_a_call_is_no_name() -> None:
         user("go on"), assistant(call("call_1234", path="src/a.py")), result("call_1234", "fine")
     )
     assert name_places(made, [Object(1, 0), Object(2)], lambda _: True) == {"src/a.py": None}
+
+
+def test_the_id_of_a_call_is_no_name_either_if_its_whole_entry_goes() -> None:
+    made = transcript_of(
+        user("go on"),
+        assistant(text("I see b_name."), call("call_1234", path="src/a.py")),
+        result("call_1234", "fine"),
+    )
+    assert name_places(made, [Object(1), Object(2)], lambda _: True) == {"b_name": None, "src/a.py": None}
