@@ -77,7 +77,7 @@ def test_page_keys_go_by_turns(run: Run) -> None:
 
 
 def test_without_script_the_slider_goes_to_the_proposal(browser: Client, run: Run) -> None:
-    slider = element(page(browser, run, "?by=tool"), "#place")
+    slider = element(page(browser, run, "?by=tool"), ".place__range")
     number = int(str(slider.attributes["value"]))
     first = next(item for item in ReviewDesk(run).leads if item.position == number - 1)
     answer = browser.get(f"/runs/{run.pk}/place?by=tool&number={number}")
