@@ -167,8 +167,8 @@ def show_summary(
     stats, found, effective = validated.stats, validated.parameters, plan.effective
     command.say()
     command.say(
-        f"{stats.objects_deleted} of {stats.objects_before} objects go, about {significant(planned.struck):,} tokens: "
-        f"{planned.size} before, {planned.after} after."
+        f"{stats.objects_deleted} of {stats.objects_before} objects go, about {significant(planned.struck):,} tokens. "
+        f"The context has {planned.size}; afterwards {planned.after}."
     )
     command.say(
         f"By the agent's own count that is {stats.percent_reduction}%; the target is "

@@ -84,8 +84,8 @@ def _hit(match: Mapping[str, Any]) -> Hit:
 def _sentence(kind: str, data: Mapping[str, Any]) -> str:
     if kind == EventKind.PREPARED:
         return (
-            f"{data['entries']:,} entries can be planned on, {data['tokens']:,} tokens by the agent's own count; "
-            f"{data['protected']:,} of them are protected."
+            f"{data['entries']:,} entries can be planned on; {data['protected']:,} of them are protected. Tokens are "
+            f"the agent's own count here and below, characters / 4: {data['tokens']:,}."
         )
     if kind == EventKind.CARRIED:
         dropped = len(data["dropped"])

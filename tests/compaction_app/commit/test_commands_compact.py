@@ -204,7 +204,7 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
     tokens, percent = planned["tokens"], planned["stats"]["percentReduction"]
     assert tokens["struck"] == tokens["before"] - tokens["after"]
     figures = " ".join(shown)
-    assert f"go, about {significant(tokens['struck']):,} tokens: " in figures
+    assert f"go, about {significant(tokens['struck']):,} tokens. The context has " in figures
     assert f"By the agent's own count that is {percent}%; the target is 50%, about " in figures
 
 
