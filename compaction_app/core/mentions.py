@@ -50,6 +50,8 @@ _PATCHED: Final = re.compile(
 _WORD: Final = re.compile(r"(?<![\w-])[A-Za-z_]\w*", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]", re.ASCII)
 _PATH: Final = re.compile(r"[\w.@~+%#$/-]+")
+_LINES: Final = re.compile(r":(?:raw|[0-9]+(?:-[0-9]+)?)(?:,[0-9]+(?:-[0-9]+)?)*\s*\Z")
+"""What follows the path in an argument that names some lines of a file, as in `src/parse.py:108-175`."""
 _EXIT_CODE: Final = re.compile(r"exit(?:ed with)?[ _]code\W{0,4}[1-9]", re.IGNORECASE)
 _ERROR: Final = re.compile(
     r"^[ \t]*(?:E[ \t]+)?(?:[^\s:()]+(?:\(\d+,\d+\)|(?::\d+){1,2}):?[ ]?(?:-[ ])?)?"
@@ -248,7 +250,8 @@ def _call(entry_id: str, text: str, call_id: str, project: str) -> Statement:
 
 
 def _path(recorded: str, project: str) -> str:
-    """A path without detours; empty if it names no file."""
+    """A path without detours and without lines of the file; empty if it names no file."""
+    recorded = _LINES.sub("", recorded)
     if not recorded.strip() or len(recorded) > PATH_LENGTH or "\n" in recorded:
         return ""
     path = posixpath.normpath(posixpath.join(project, recorded.strip()))

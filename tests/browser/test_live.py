@@ -76,10 +76,12 @@ def is_whole(page: Page, server: Server) -> None:
 def test_a_run_arrives_row_by_row(server: Server, browse: Opener) -> None:
     page, worker = paused_page(browse(server), "watched")
     expect(page.get_by_role("link", name=OVER)).to_be_hidden()
+    expect(page).to_have_title(re.compile(r"^Run [0-9]+, running [0-9.]+%: .* · Redline$"))
     had = len(shown_rows(page))
     worker.resume()
     expect(page.get_by_role("link", name=OVER)).to_be_visible()
     assert len(shown_rows(page)) > had
+    expect(page).to_have_title(re.compile(r"^Run [0-9]+, planned, the target is met: .* · Redline$"))
     expect(page.locator("#facts")).to_contain_text("planned")
     is_whole(page, server)
 

@@ -109,6 +109,18 @@ def test_one_file_is_one_path_however_it_is_written() -> None:
     assert (found.words, found.uses) == ("/p/a.py", 3)
 
 
+@pytest.mark.parametrize("lines", ["", ":5", ":108-175", ":raw", ":1-20,40-60", ":5 "])
+def test_lines_of_a_file_are_not_a_path_of_their_own(lines: str) -> None:
+    assert words_of(touched(call("c1", path=f"/p/a.py{lines}"), call("c2", path="/p/a.py")), "paths") == [
+        "/p/a.py"
+    ]
+
+
+@pytest.mark.parametrize("path", ["/p/a:b", "/p/10:30.txt", "/p/a.py:5x"])
+def test_a_colon_in_a_path_is_part_of_it(path: str) -> None:
+    assert words_of(touched(call("c1", path=path)), "paths") == [path]
+
+
 @pytest.mark.parametrize("path", ["", "  ", ".", "/", "/p", "a\nb", "x" * 1_001, 7])
 def test_what_names_no_file_is_no_path(path: object) -> None:
     assert subjects_of(recorded(assistant(call("c1", path=path)), project="/p")).paths == ()
