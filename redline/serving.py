@@ -30,8 +30,6 @@ DUE_SECONDS: Final = 3
 ANYHOW_SECONDS: Final = 60
 """The same if it reports none: the agents' settings may have changed, or a back-off may have ended."""
 FOLLOW_AGAIN_SECONDS: Final = 5
-OBJECTS_SCANNED: Final = 20_000
-"""The new objects after which the garbage collector scans them."""
 
 _log = logging.getLogger("redline")
 
@@ -41,9 +39,8 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     del scope
     await receive()
     # What was loaded until now stays: the garbage collector need not scan it again and again while pages wait, for tens
-    # of milliseconds each time. A page makes some thousand objects, which are not worth a dozen scans either.
+    # of milliseconds each time.
     gc.freeze()
-    gc.set_threshold(OBJECTS_SCANNED)
     news = asyncio.Event()
     children = Children(partial(_relay, news))
     processes = WorkerProcesses(children)

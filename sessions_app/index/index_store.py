@@ -13,7 +13,7 @@ import filelock
 import msgspec
 from django.conf import settings
 from django.db import connection, transaction
-from django.db.models import F, Func, IntegerField, Value
+from django.db.models import DateTimeField, F, Func, IntegerField, JSONField, Value
 
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Root, Session
@@ -46,6 +46,10 @@ _INSERT: Final = (
     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
+_CONVERTED: Final = [
+    place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)
+]
+"""The places of the fields whose values SQLite does not store as they are."""
 _SETTLE: Final = (
     f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608
 )
@@ -240,7 +244,9 @@ def _recorded_at(entry: Entry) -> str | None:
 
 def _settled(session: Session) -> list[Any]:
     """The values for `_SETTLE`: what reading determined, and nothing else of the row."""
-    values = [field.get_db_prep_save(getattr(session, field.attname), connection) for field in _FIELDS]
+    values = [getattr(session, field.attname) for field in _FIELDS]
+    for place in _CONVERTED:
+        values[place] = _FIELDS[place].get_db_prep_save(values[place], connection)
     return [*values, session.pk]
 
 

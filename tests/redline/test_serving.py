@@ -287,10 +287,8 @@ def test_a_server_shuts_down_after_any_error(monkeypatch: pytest.MonkeyPatch) ->
         sent.append(message["type"])
 
     gc.unfreeze()
-    usual = gc.get_threshold()
     asyncio.run(redline.serving.lifespan({}, receive, send))
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
     # What was loaded before the first request is not scanned by the garbage collector.
     assert gc.get_freeze_count()
     gc.unfreeze()
-    gc.set_threshold(*usual)

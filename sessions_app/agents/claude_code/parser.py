@@ -13,6 +13,7 @@ import copy
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -103,10 +104,11 @@ class ClaudeCodeParser:
             line_id = f"line-{line.number}"
             if label(data.get("type")) in NODES:
                 self._report(DamageKind.NO_ID, line, "the entry has no usable id")
-        if is_node(data) and "subagent" not in state.extra:
-            state.extra["subagent"] = data.get("isSidechain") is True
-        if "version" in data and is_node(data):
-            state.extra[CLIENT] = _version(data["version"])
+        if is_node(data):
+            if "subagent" not in state.extra:
+                state.extra["subagent"] = data.get("isSidechain") is True
+            if "version" in data:
+                state.extra[CLIENT] = list(_version(_text(data["version"])))
         self._read_header(data)
         state.version = CURRENT_VERSION
         state.recognised = state.recognised or label(data.get("type")) in KNOWN_TYPES
@@ -191,10 +193,11 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
     return msgspec.structs.replace(entry, tool_name=place.tool_name), texts
 
 
-def _version(value: object) -> list[int]:
+@lru_cache(maxsize=16)
+def _version(name: str) -> tuple[int, ...]:
     """The numbers of a released version; none if it is not the name of one."""
-    found = _VERSION.fullmatch(value) if isinstance(value, str) else None
-    return [*map(int, found.groups())] if found is not None else []
+    found = _VERSION.fullmatch(name)
+    return tuple(map(int, found.groups())) if found is not None else ()
 
 
 def _text(value: object) -> str:

@@ -330,11 +330,11 @@ def _usage(usage: object) -> int | None:
     """The tokens of the context and of the reply."""
     if not isinstance(usage, dict):
         return None
-    return sum(_count(usage.get(name)) or 0 for name in _USAGE)
+    return sum([_count(usage.get(name)) or 0 for name in _USAGE])
 
 
 def _count(value: object) -> int | None:
     """A number of tokens; None if the file contains anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 2**53:
+    if type(value) is not int and type(value) is not float:
         return None
-    return int(value)
+    return int(value) if 0 <= value < 2**53 else None
