@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from pygments.lexer import Lexer
+from pygments.lexer import Lexer, RegexLexer
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Keyword, Name, Operator, String, Token
 
@@ -25,6 +25,10 @@ LINES: Final = 800
 """Nor are texts with more lines: the lexers of some languages take a time that is quadratic in blank ones."""
 LINE_LIMIT: Final = 1_000
 """Nor are texts with a longer line: nobody wrote it."""
+REACH: Final = 400
+"""How far a rule may look that repeats words and blanks, in characters. Looking for the bracket of a declaration, the
+rules of Java and C# would read everything that follows, from each word again."""
+_REPEATED_WORDS: Final = r"\s+)+?"
 JSON_LIMIT: Final = 200_000
 """Longer texts are not read as JSON."""
 _NUMBER: Final = re.compile(r" {0,8}[0-9]{1,7}(?:→|\t|\| ?|: ?)")
@@ -174,13 +178,27 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _pieces(text: str, language: str) -> Iterator[tuple[str, str]]:
     # Lexers expect a line break at the end.
-    for start, kind, piece in _lexer(language).get_tokens_unprocessed(text + "\n"):
+    for start, kind, piece in lexer_of(language).get_tokens_unprocessed(text + "\n"):
         yield _class_of(kind), piece[: len(text) - start]
 
 
 @cache
-def _lexer(language: str) -> Lexer:
-    return get_lexer_by_name(language)
+def lexer_of(language: str) -> Lexer:
+    """What reads programs in a language, by its own name."""
+    lexer: Any = get_lexer_by_name(language)
+    if isinstance(lexer, RegexLexer):
+        lexer._tokens = {state: list(map(_near, rules)) for state, rules in lexer._tokens.items()}
+    found: Lexer = lexer
+    return found
+
+
+def _near(rule: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A rule of a lexer that looks no farther than REACH if it repeats words."""
+    match, *rest = rule
+    pattern = match.__self__
+    if _REPEATED_WORDS not in pattern.pattern:
+        return rule
+    return (lambda text, start: pattern.match(text, start, start + REACH), *rest)
 
 
 @cache

@@ -20,6 +20,8 @@ from .markup import SCHEMES, label
 
 LIMIT: Final = 50_000
 """Longer texts stay plain, in characters."""
+CELLS: Final = 20_000
+"""Texts whose tables might have more cells stay plain, too: each line below a wide head is filled up to its width."""
 NESTED: Final = 20
 """How deep quotes and lists are followed."""
 TARGET_CHARACTERS: Final = 80
@@ -28,8 +30,11 @@ LAST_HEADING: Final = 6
 
 
 def rendered_markdown(text: str) -> str | None:
-    """A printable text as HTML, which has to be sanitized; None if it is too long."""
-    return _MARKDOWN.render(text) if len(text) <= LIMIT else None
+    """A printable text as HTML, which has to be sanitized; None if it is too long, or its tables may be too large."""
+    lines = text.split("\n") if len(text) <= LIMIT else []
+    if not lines or len(lines) * max(line.count("|") for line in lines) > CELLS:
+        return None
+    return str(_MARKDOWN.render(text))
 
 
 class _Renderer(RendererHTML):

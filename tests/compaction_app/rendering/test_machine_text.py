@@ -10,9 +10,11 @@ from compaction_app.rendering.code import (
     LIMIT,
     LINE_LIMIT,
     LINES,
+    REACH,
     highlighted,
     highlighted_file,
     language_of,
+    lexer_of,
     pretty_json,
 )
 from compaction_app.rendering.diffs import (
@@ -71,6 +73,29 @@ def test_words_texts_names_and_notes_have_a_class() -> None:
 def test_a_long_text_is_not_highlighted(text: str) -> None:
     assert highlighted(text, "python") is None
     assert highlighted_file(text, "python") is None
+
+
+@pytest.mark.parametrize("language", ["java", "csharp"])
+def test_a_rule_that_repeats_words_reads_only_what_is_near(language: str) -> None:
+    near, far = ("public int count(", f"{'a ' * REACH}count(")
+    rules = [rule for rules in lexer_of(language)._tokens.values() for rule in rules]
+    found = [(match, match(near, 0)) for match, *_ in rules]
+    declares = [match for match, one in found if one and one.lastindex and one[one.lastindex] == "("]
+    assert declares
+    assert not [match for match in declares if match(far, 0)]
+    drawn = sanitized(highlighted("class A {\n  public int count() { }\n}", language) or "")
+    assert "count" in texts(drawn, ".code__name")
+
+
+def test_no_rule_of_any_language_that_repeats_words_reads_to_the_end() -> None:
+    unbounded = [
+        (language, match.__self__.pattern)
+        for language in sorted(set(LANGUAGES.values()))
+        for rules in getattr(lexer_of(language), "_tokens", {}).values()
+        for match, *_ in rules
+        if hasattr(match, "__self__") and r"\s+)+" in match.__self__.pattern
+    ]
+    assert not unbounded
 
 
 def test_an_unknown_language_is_not_highlighted() -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from compaction_app.rendering.markdown import LIMIT, rendered_markdown
+from compaction_app.rendering.markdown import CELLS, LIMIT, rendered_markdown
 from compaction_app.rendering.markup import CLASSES, sanitized
 from sessions_app.sessionlog.printable import printable_lines
 from tests.html import HOSTILE_TEXTS, active_markup, classes, elements, link, links, text_of, texts
@@ -134,6 +134,16 @@ def test_code_begins_and_ends_where_it_does() -> None:
 def test_a_table_scrolls_by_keyboard() -> None:
     (table,) = elements(markup_of("| a | b |\n|---|--:|\n| 1 | 2 |"), "div")
     assert (table.attributes["tabindex"], texts(table, "th, td")) == ("0", ["a", "b", "1", "2"])
+
+
+@pytest.mark.parametrize("columns", [3, 40, 1_000])
+def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns: int) -> None:
+    head = f"|{'a|' * columns}\n|{'-|' * columns}\n"
+    rows = CELLS // (columns + 1) - 3
+    drawn = rendered_markdown(head + "b\n" * rows)
+    assert drawn is not None
+    assert 0 < drawn.count("<td") <= CELLS
+    assert rendered_markdown(head + "b\n" * (rows + 4)) is None
 
 
 def test_a_long_text_stays_plain() -> None:
