@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from compaction_app.core.airlock import ValidatedDeletion
+from compaction_app.core.effects import tokens_back
 from compaction_app.core.states import RunState
 from compaction_app.core.stats import target_reduction
 from compaction_app.display.confirmations import RequiredConfirmation
@@ -78,6 +79,8 @@ class CommitView:
     backup: str
     confirmations: list[RequiredConfirmation]
     brought_back: tuple[str, ...]
+    tokens_back: int
+    """What is struck with these and stays all the same, in the measure of the context."""
     reader: str
     reader_reason: str
     activity: Activity
@@ -113,6 +116,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
     validated, path = preflight.validated, approved.loaded.path
     backup = path.with_name(f"{path.name}.{MOMENT}.compact.bak")
     branch = preflight.present.tree.branch(preflight.parent_id)
+    unapplied = preflight.writer.unapplied(branch, validated.targets)
     with lines_of(preflight.present) as line:
         change = change_of(preflight, write_facts(preflight.present, line, backup, now))
         lines = change.lines if isinstance(change, Append) else ()
@@ -145,7 +149,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         created=_created(change),
         backup=backup.name,
         confirmations=list(_required_confirmations(approved, preflight)),
-        brought_back=tuple(map(str, preflight.writer.unapplied(branch, validated.targets))),
+        brought_back=tuple(map(str, unapplied)),
+        tokens_back=tokens_back(run.context_size, snapshot_of(run).transcript, validated.targets, unapplied),
         reader=preflight.reading.reader.name,
         reader_reason=preflight.reading.reason,
         activity=preflight.activity,

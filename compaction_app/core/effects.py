@@ -128,6 +128,14 @@ def struck_of(size: ContextSize, transcript: Transcript, plan: Collection[Target
     return size.tokens - size.without(removed_estimate(transcript, plan)).tokens
 
 
+def tokens_back(
+    size: ContextSize, transcript: Transcript, plan: Collection[Target], unapplied: Collection[Target]
+) -> int:
+    """What stays of what a plan deletes because some of its targets are not applied."""
+    applied = [target for target in plan if target not in unapplied]
+    return struck_of(size, transcript, plan) - struck_of(size, transcript, applied)
+
+
 def struck_by_target(
     size: ContextSize, transcript: Transcript, plan: Collection[Target]
 ) -> dict[Target, int]:

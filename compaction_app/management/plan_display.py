@@ -12,7 +12,7 @@ import msgspec
 from compaction_app.commit.preflight import Approved
 from compaction_app.commit.service import Committed
 from compaction_app.core.airlock import ValidatedDeletion
-from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of
+from compaction_app.core.effects import removed_estimate, struck_by_target, struck_of, tokens_back
 from compaction_app.core.loop import Called, Event, Origin
 from compaction_app.core.states import EventKind
 from compaction_app.core.stats import target_reduction, tokens_to_delete
@@ -187,8 +187,10 @@ def show_summary(
     command.say(f"Writer: {writer.name}. {effect} {writer.undo}")
     back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
     if back:
+        tokens = tokens_back(planned.size, plan.transcript, validated.targets, back)
         command.say(
-            f"The agent will not apply {len(back)} of these, to keep its latest thinking replayable: {_named(back)}."
+            f"The agent will not apply {len(back)} of these, about {significant(tokens):,} tokens, to keep its latest "
+            f"thinking replayable or its calls answered: {_named(back)}."
         )
     for taker, left in unanswered(plan.transcript, validated.targets).items():
         command.say(f"Without {printable(taker)}, a call with the same id has no answer: {_named(left)}.")

@@ -13,12 +13,16 @@ from compaction_app.core.effects import (
     full_effect,
     plan_parts,
     removed_estimate,
+    struck_by_target,
+    struck_of,
     sums_by_kind,
     sums_by_tool,
+    tokens_back,
     unit_sizes,
 )
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.strategies import often
 from tests.compaction_app.core.test_companions import transcript as transcript_with_companions
@@ -143,3 +147,13 @@ def test_what_is_approved_counts_for_what_was_approved(given_: Decided) -> None:
     for one in plan_parts(given_.reviewer.transcript, review):
         standing = review.items[one.leader].standing
         assert (standing in ACCEPTED) == one.is_approved
+
+
+def test_what_is_not_applied_is_not_saved(transcript: Transcript) -> None:
+    size = ContextSize(2 * transcript.tokens, Basis.REPORTED, 2.0, transcript.tokens)
+    entry = transcript.entry("e5")
+    assert entry is not None
+    plan = {whole(5), whole(6)}
+    assert tokens_back(size, transcript, plan, ()) == 0
+    assert tokens_back(size, transcript, plan, {whole(5)}) == 2 * entry.tokens
+    assert sum(struck_by_target(size, transcript, plan).values()) == struck_of(size, transcript, plan)
