@@ -61,6 +61,17 @@ def swatch(kind: str) -> SafeString:
     )
 
 
+@register.filter
+def line_words(words: str) -> SafeString | str:
+    """What a call did, in a line. On a phone, a file that it begins with is shown without its directories."""
+    line = escape_line(words)
+    file = line.partition(" ")[0]
+    directories = file[: file.rfind("/") + 1]
+    if not directories:
+        return line
+    return format_html('<span class="wide-only">{}</span>{}', directories, line[len(directories) :])
+
+
 @register.simple_tag
 def session_link(session: Session) -> SafeString:
     """A link to a session's page, with its title; the keys g and s follow it."""
