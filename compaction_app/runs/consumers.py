@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncWebsocketConsumer
 from django.db import DatabaseError
 from django.template.loader import render_to_string
 
 from compaction_app.models import Run
 from sessions_app.web.broadcast import run_group
+from sessions_app.web.page_socket import PageConsumer
 
 from .presenter import Followed, FollowedRun, facts_of, follow_run
 
 ROW_CHECK_SECONDS: Final = 1.0
 """The rows are polled this often even without an announcement: a lost one only makes the page wait."""
-MESSAGE_LIMIT: Final = 1_000
 DRAWN_AT_ONCE: Final = 200
 """The most events in one message."""
 PARTS: Final = (
@@ -38,83 +35,52 @@ PARTS: Final = (
     "foot",
 )
 """The parts beside the log, which are sent again when they change."""
-OVER: Final = 1000
-"""The close code when nothing more can come."""
-FAILED: Final = 1011
-"""The close code after a bug in Redline: a page that receives it connects again."""
 
 _log = logging.getLogger("redline")
 
 
-class RunConsumer(AsyncWebsocketConsumer):
-    """Follows one run from the sequence number that its page sends."""
+class RunConsumer(PageConsumer):
+    """Follows one run from the sequence number that its page sends, until nothing more can come."""
 
-    async def connect(self) -> None:
-        self.run_id = int(self.scope["url_route"]["kwargs"]["run"])
-        self.after = -1
-        self.shown: FollowedRun | None = None
-        self.parts: dict[str, str] = {}
-        self.news = asyncio.Event()
-        self.follower: asyncio.Task[None] | None = None
-        await self.channel_layer.group_add(run_group(self.run_id), self.channel_name)
-        await self.accept()
+    idle_seconds = ROW_CHECK_SECONDS
+    _after = -1
+    _shown: FollowedRun | None = None
+    _parts: Mapping[str, str] = {}
 
-    async def disconnect(self, code: int) -> None:
-        del code
-        await self.channel_layer.group_discard(run_group(self.run_id), self.channel_name)
-        if self.follower is not None:
-            self.follower.cancel()
+    @property
+    def _key(self) -> int:
+        return int(self.scope["url_route"]["kwargs"]["run"])
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        """`{"after": N}`: the page shows the rows up to N. Anything else is ignored."""
-        del bytes_data
-        if text_data is None or len(text_data) > MESSAGE_LIMIT:
-            return
+    def group(self) -> str:
+        return run_group(self._key)
+
+    def take(self, message: str) -> bool:
+        """`{"after": N}`: the page shows the rows up to N."""
         try:
-            received = json.loads(text_data)
-        except ValueError:
-            return
+            received = json.loads(message)
+        except (ValueError, RecursionError):
+            return False
         after = received.get("after") if isinstance(received, dict) else None
-        if type(after) is int and after >= 0:
-            self.after = after
-            self.news.set()
-            if self.follower is None:
-                self.follower = asyncio.create_task(self._follow())
+        if type(after) is not int or after < 0:
+            return False
+        self._after = after
+        return True
 
-    async def on_event(self, message: dict[str, Any]) -> None:
-        """Something is new; the rows say what."""
-        del message
-        self.news.set()
-
-    async def _follow(self) -> None:
-        """Poll the rows until nothing more can come."""
-        code = OVER
+    async def update(self) -> bool:
+        """Send the rows that are new."""
+        shown, self._shown = self._shown, None
         try:
-            while await self._look():
-                pass
-        except Exception:  # noqa: BLE001  # it is logged
-            _log.exception("The socket of run %d failed and is closed", self.run_id)
-            code = FAILED
-        await self.close(code)
-
-    async def _look(self) -> bool:
-        """Wait for news or a moment, and send what is new; returns whether more can come."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.news.wait(), ROW_CHECK_SECONDS)
-        self.news.clear()
-        shown, self.shown = self.shown, None
-        try:
-            found = await database_sync_to_async(follow_run)(self.run_id, self.after, shown, DRAWN_AT_ONCE)
+            found = await database_sync_to_async(follow_run)(self._key, self._after, shown, DRAWN_AT_ONCE)
             if found is None:
                 return False
-            drawn = await database_sync_to_async(_draw)(found, self.parts) if found.is_new else None
+            drawn = await database_sync_to_async(_draw)(found, self._parts) if found.is_new else None
         except DatabaseError as fault:
             # Another writer blocked the database for too long: the next poll finds what is new.
-            _log.warning("Run %d could not be read: %s", self.run_id, type(fault).__name__)
+            _log.warning("Run %d could not be read: %s", self._key, type(fault).__name__)
             return True
-        self.after, self.shown = found.shown.seq, found.shown
+        self._after, self._shown = found.shown.seq, found.shown
         if drawn is not None:
-            message, self.parts = drawn
+            message, self._parts = drawn
             await self.send(message)
         if found.more:
             self.news.set()

@@ -28,6 +28,7 @@ from compaction_app.runs.commands import start_run
 from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file
 from sessions_app.routing import websocket_urlpatterns as of_sessions
+from sessions_app.web import page_socket
 from tests.browser.scenarios import event_count, is_over, paused_run
 from tests.factories import session_bytes, working_session
 from tests.files import place
@@ -100,7 +101,7 @@ def test_after_a_lost_connection_the_page_continues_from_its_last_row(server: Se
 
 
 @pytest.mark.parametrize(
-    "said", ["", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 5_000]
+    "said", ["", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000]
 )
 def test_nonsense_on_the_socket_is_ignored(server: Server, said: str) -> None:
     page = start(server, "small")
@@ -278,7 +279,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
         await asyncio.to_thread(work, run, "one")
         while (message := await socket.receive_output(10))["type"] == "websocket.send":
             seen.extend(rows_in(message["text"]))
-        assert message["code"] == consumers.OVER
+        assert message["code"] == page_socket.OVER
 
     talk(f"/ws/runs/{run}", watch)
     assert seen
@@ -307,7 +308,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline:
         factory.end("target_met")
         while (said := await socket.receive_output(10))["type"] == "websocket.send":
             messages.append(said["text"])
-        assert said["code"] == compaction_app.runs.consumers.OVER
+        assert said["code"] == page_socket.OVER
 
     talk(f"/ws/runs/{run}", watch)
     first, second, *rest = messages

@@ -163,9 +163,10 @@ def test_a_socket_survives_malformed_messages(server: Server) -> None:
         assert "count the pears" in text_of(str(socket.recv(timeout=WAIT_SECONDS)))
 
 
+@pytest.mark.parametrize("address", ["/ws/sessions", "/ws/sessions/1", "/ws/runs/1"])
 @pytest.mark.parametrize("length", [5_000, 100_000])
-def test_an_oversized_message_closes_the_socket(server: Server, length: int) -> None:
-    with server.socket("/ws/sessions") as socket:
+def test_an_oversized_message_closes_the_socket(server: Server, length: int, address: str) -> None:
+    with server.socket(address) as socket:
         socket.send("x" * length)
         with pytest.raises(ConnectionClosedError):
             socket.recv(timeout=WAIT_SECONDS)
