@@ -116,8 +116,9 @@ def test_j_and_k_and_the_arrows_go_to_the_next_and_the_previous_line(page: Page)
     says(page, "This is the last row.")
 
 
-def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page) -> None:
-    page.set_viewport_size({"width": 1440, "height": 420})
+@pytest.mark.parametrize(("width", "height"), [(1_440, 420), (390, 640)])
+def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page, width: int, height: int) -> None:
+    page.set_viewport_size({"width": width, "height": height})
     press(page, "j", "j", "s", "k")
     names = names_of(page)
     for key, name in [*(("j", name) for name in names[1:]), *(("k", name) for name in reversed(names[:-1]))]:
@@ -125,6 +126,11 @@ def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page) -> None:
         one = is_current(page, name)
         assert one.evaluate(HIDDEN) == [], f"{name} is hidden after {key}"
         assert one.evaluate(RING)
+    press(page, "n", "N")
+    for key in ("Enter", "ArrowLeft"):
+        press(page, key)
+        expect(page.locator("li.is-current .proposal__open")).to_have_count(1 if key == "Enter" else 0)
+        assert page.locator(".is-current .proposal__what").evaluate(HIDDEN) == [], f"hidden after {key}"
 
 
 def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page: Page) -> None:
@@ -259,6 +265,16 @@ def test_e_c_and_plus_fold_open_what_they_are_about(page: Page) -> None:
     expect(first.locator(".staying").first).to_be_visible()
     press(page, "+")
     expect(first.locator("button[name=add]").first).to_be_focused()
+
+
+def test_c_and_plus_work_on_a_proposal_that_is_shut(page: Page) -> None:
+    first, second = (page.locator(f"#{name}") for name in first_rows(page)[:2])
+    here = page.url
+    press(page, "j", "j", "c")
+    expect(first.locator(".staying").first).to_be_visible()
+    press(page, "n", "+")
+    expect(second.locator("button[name=add]").first).to_be_focused()
+    assert page.url == here
 
 
 def test_o_opens_the_session_at_the_entry(page: Page) -> None:

@@ -150,10 +150,15 @@ const showUndone = async () => {
 
 /* ---- folding ------------------------------------------------------------------------------------------ */
 
+const foldRow = (row) => {
+  groups.fold(row);
+  cursor.select(row);
+};
+
 const toggle = async () => {
   const row = cursor.currentRow();
   const group = cursor.currentGroup();
-  if (row) return groups.unfolded(row) ? groups.fold(row) : groups.unfold(row);
+  if (row) return groups.unfolded(row) ? foldRow(row) : groups.unfold(row);
   if (group) return groups.isOpen(group) ? groups.shut(group) : groups.open(group);
   return say("No row is selected: j selects the first one.");
 };
@@ -169,7 +174,7 @@ const expand = async () => {
 const collapse = async () => {
   const row = cursor.currentRow();
   const group = cursor.currentGroup();
-  if (row && groups.unfolded(row)) return groups.fold(row);
+  if (row && groups.unfolded(row)) return foldRow(row);
   if (!group || !groups.isOpen(group)) return say(group ? "This group is shut." : "No row is selected.");
   cursor.select(groups.headerOf(group));
   return groups.shut(group);
@@ -285,7 +290,11 @@ const find = () => {
   field.select();
 };
 
-const filter = () => document.getElementById("filter-menu").showPopover();
+const filter = () => {
+  const fields = document.getElementById("filter-menu");
+  fields.showPopover();
+  fields.querySelector("select").focus();
+};
 
 /* ---- keys --------------------------------------------------------------------------------------------- */
 

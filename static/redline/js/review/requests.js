@@ -151,4 +151,6 @@ window.addEventListener("beforeunload", (event) => {
 export const load = async (element, address, swap) => {
   const { status } = await request(element, "GET", address, { target: element, swap });
   if (status !== 200) throw new RequestFailed("This part of the review could not be loaded.", status);
+  /* htmx would see the links in it a moment later only: a key that presses one now would leave the page. */
+  window.htmx.process(form);
 };
