@@ -85,8 +85,9 @@ def _lines_of(message: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
     elif role in ("user", "assistant"):
         for block in blocks:
             yield from _lines_of_block(block, role)
-    if role == "assistant":
-        usage = {"total_tokens": message["usage"]["totalTokens"]}
+    reported = message.get("usage")
+    if isinstance(reported, Mapping) and "totalTokens" in reported:
+        usage = {"total_tokens": reported["totalTokens"]}
         yield "token_usage_record", {"usage": usage, "thread_token_usage": usage}
 
 
