@@ -28,11 +28,11 @@ def is_removed(entry: Entry, message: Message | None) -> bool:
 
 def messages_in(view: str, branch: Sequence[Entry], context: ActiveContext) -> list[Message]:
     """The messages of one of VIEWS, in order."""
+    if view == "all":
+        return [Message(entry, entry.role, entry.blocks, entry.tokens) for entry in branch]
     kept = {message.entry.id: message for message in context.messages}
     if view == "sees":
         return list(kept.values())
-    if view == "all":
-        return [Message(entry, entry.role, entry.blocks, entry.tokens) for entry in branch]
     removed = [entry for entry in branch if is_removed(entry, kept.get(entry.id))]
     return [
         Message(entry, entry.role, _removed_blocks(entry, kept.get(entry.id)), entry.tokens)

@@ -75,24 +75,10 @@ class BranchExport:
         make = markdown_pieces if form == "markdown" else page_pieces
         return (piece.encode("utf-8", "backslashreplace") for piece in make(self.head, self._spoken()))
 
-    def is_session(self) -> bool:
-        """Whether the recorded lines are what the agent keeps in a file: rows, documents and joined files are not."""
-        if self.agent.database(self.path) is not None or not self.path.is_file():
-            return False
-        with self.agent.open(self.path) as reader:
-            return reader.stat().st_size == self.path.stat().st_size
-
     @property
     def note(self) -> str:
         """What the recorded lines are good for, as a sentence."""
-        label = self.agent.label
-        if self.view != "all":
-            return "Recorded lines are whole, also those of entries of which only a part is in this view."
-        if self.is_session():
-            return (
-                f"{label} opens these lines as a session, if they are placed among its own under such a name."
-            )
-        return f"{label} does not keep this session as such lines, so it does not open them."
+        return note_of(self.agent, self.path, self.view)
 
     def _lines(self) -> Iterator[bytes]:
         """The lines of the session without those that only have entries of other branches, or of other views."""
@@ -129,6 +115,23 @@ class BranchExport:
         line = reader.read_at(message.entry.offset, message.entry.length)
         edit = reader.read_at(entry.offset, entry.length) if message.edit is not None else None
         return tuple(pictures_in(dict(self.agent.message_json(message, line, edit))))
+
+
+def note_of(agent: Agent, path: Path, view: str) -> str:
+    """What the recorded lines of a view of a session are good for, as a sentence."""
+    if view != "all":
+        return "Recorded lines are whole, also those of entries of which only a part is in this view."
+    if _is_session(agent, path):
+        return f"{agent.label} opens these lines as a session, if they are placed among its own under such a name."
+    return f"{agent.label} does not keep this session as such lines, so it does not open them."
+
+
+def _is_session(agent: Agent, path: Path) -> bool:
+    """Whether the recorded lines are what the agent keeps in a file: rows, documents and joined files are not."""
+    if agent.database(path) is not None or not path.is_file():
+        return False
+    with agent.open(path) as reader:
+        return reader.stat().st_size == path.stat().st_size
 
 
 def _batches(messages: Sequence[Message]) -> Iterator[list[Message]]:

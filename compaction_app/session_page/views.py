@@ -16,7 +16,7 @@ from django.views.decorators.http import require_safe
 from compaction_app.core.branch_views import VIEWS
 from compaction_app.display.branches import branch_state, leaf_below
 from compaction_app.display.links import place_address
-from compaction_app.exports.branch_export import FORMS, export_name
+from compaction_app.exports.branch_export import FORMS, export_name, note_of
 from compaction_app.lookups import known_session
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.registry import readers_of
@@ -118,7 +118,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "begin": begin,
         "other_texts": f"{view_address(found, shown.view, leaf, here)}&{TEXTS}={OTHER[form]}",
         "export_forms": FORMS,
-        "export_note": export_of(found, leaf).note,
+        "export_note": note_of(found.agent, found.real_path(), "all"),
         "readers": readers_of(found.agent),
         "is_old": found.is_old,
         "relatives": relatives_of(found),
