@@ -172,7 +172,7 @@ def _decision(unit: ReviewUnit) -> str:
     status, approval = _STATUS[unit.item.standing], unit.approval
     if approval is None:
         return status
-    together = f"with {approval.together - 1:,} others" if approval.is_bulk else "by itself"
+    together = f"with {approval.together - 1:,} others" if approval.is_bulk else "alone"
     return f"{status} {_moment(approval.at)}, {together}"
 
 

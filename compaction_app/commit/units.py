@@ -81,7 +81,7 @@ class ReviewUnit:
 
     @property
     def is_bulk(self) -> bool:
-        """Whether it was approved together with others; what goes with its pair was not decided by itself either."""
+        """Whether it was approved together with others; what goes with its pair was not decided alone either."""
         return self.is_approved and (self.approval is None or self.approval.is_bulk)
 
     @property

@@ -149,7 +149,7 @@ def struck_by_target(
 
 
 def full_effect(transcript: Transcript, reviewer: Reviewer, target: Target) -> int:
-    """The estimate of what deciding an object removes by itself, its pair included, whatever else was decided."""
+    """The estimate of what deciding an object removes alone, its pair included, whatever else was decided."""
     return removed_estimate(transcript, {target, *reviewer.goes_with(target)})
 
 

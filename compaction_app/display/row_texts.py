@@ -39,21 +39,21 @@ def texts_of_stretches(
     session: Session, state: BranchState, stretches: Iterable[Stretch], length: int = TITLE
 ) -> dict[int, RowText]:
     """The words of stretches, by the position that each begins with. Raises Conflict if the file was rewritten."""
-    told = {stretch.start: (stretch.kind, _told(state, stretch)) for stretch in stretches}
-    texts = texts_of(session, [entry for _, entry in told.values() if entry.has_text])
+    described = {stretch.start: (stretch.kind, _described(state, stretch)) for stretch in stretches}
+    texts = texts_of(session, [entry for _, entry in described.values() if entry.has_text])
     agent = session.agent_label or "the agent"
-    own = session.own_entries if any(kind is RowKind.COMPACTION for kind, _ in told.values()) else {}
+    own = session.own_entries if any(kind is RowKind.COMPACTION for kind, _ in described.values()) else {}
     return {
         start: (
             _compaction(state, entry, "Redline" if entry.id in own else agent, texts.get(entry.id, NO_TEXTS))
             if kind is RowKind.COMPACTION
             else _message(state, kind, entry, texts.get(entry.id, NO_TEXTS), length)
         )
-        for start, (kind, entry) in told.items()
+        for start, (kind, entry) in described.items()
     }
 
 
-def _told(state: BranchState, stretch: Stretch) -> Entry:
+def _described(state: BranchState, stretch: Stretch) -> Entry:
     """The entry whose text stands for a stretch: of the rest of a turn, its first message."""
     entries = state.tree.entries
     start = entries[stretch.start]

@@ -72,5 +72,5 @@ def spans(pieces: Iterable[tuple[str, str]]) -> str:
 
 
 def label(words: str) -> str:
-    """The attributes of something that scrolls by itself, so that the keyboard can scroll it."""
+    """The attributes of something that scrolls separately, so that the keyboard can scroll it."""
     return f'tabindex="0" role="group" aria-label="{escape(words)}"'

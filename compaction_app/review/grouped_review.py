@@ -110,7 +110,7 @@ class GroupedReview:
         return self.full_effect(item)
 
     def full_effect(self, item: ReviewItem) -> int:
-        """The tokens that deciding a proposal deletes by itself, whatever else was decided."""
+        """The tokens that deciding a proposal deletes alone, whatever else was decided."""
         found = self._effects.get(item.target)
         if found is None:
             found = self.context.of(full_effect(self.transcript, self.reviewer, item.target))

@@ -127,7 +127,7 @@ def _is_media(file: Mapping[str, Any]) -> bool:
 
 
 def message_json(message: Message, line: bytes) -> Mapping[str, Any]:
-    """One part of a message in the client's form, however the model is told its reasoning."""
+    """One part of a message in the client's form, however its reasoning is sent."""
     part = _recorded(line, message.entry)
     if message.role in _USERS:
         return {"role": "user", "content": [_user_block(message.entry, part)]}
