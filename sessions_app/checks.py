@@ -52,7 +52,9 @@ def check_variables(app_configs: object, **kwargs: Any) -> Sequence[CheckMessage
     del app_configs, kwargs
     return [
         checks.Warning(
-            f"{name} sets nothing: there is no setting with this name.", hint=f"Did you mean {near}?", id=MISSPELT
+            f"{name} sets nothing: there is no setting with this name.",
+            hint=f"Did you mean {near}?",
+            id=MISSPELT,
         )
         for name, near in settings.REDLINE_MISSPELT
     ]
