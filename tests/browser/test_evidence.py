@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.scenarios import finished_run
 from tests.browser.test_review import Opener
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.server import Server, start_server
+from tests.wait import wait_until
 
 OLD = [f"def function_{number}() -> None:" for number in range(40)]
 NEW = [*OLD[:30], *(f"def renamed_{number}() -> None:" for number in range(40))]
@@ -64,6 +65,23 @@ def test_evidence_appears_where_a_proposal_is_opened(
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
 
 
+def test_what_loads_slowly_has_a_place_until_it_is_there(server: Server, run: str, browse: Opener) -> None:
+    page = browse(server).open(f"{run}/review")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/evidence?*", hold)
+    page.keyboard.press("n")
+    page.keyboard.press("Enter")
+    expect(page.locator(".evidence > .htmx-request")).to_be_visible()
+    bars = "getComputedStyle(document.querySelector('.evidence'), '::after').height"
+    wait_until(lambda: page.evaluate(bars) == "32px", "nothing shows that it is being loaded")
+    held.pop().continue_()
+    expect(page.locator(".evidence").first).to_contain_text("Only 30 of 40 lines")
+
+
 def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, browse: Opener) -> None:
     watched = browse(server)
     undecided = undecided_of(watched.open(f"{run}/review"))
@@ -76,6 +94,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, b
     expect(page.locator("#preview")).to_contain_text("1 proposal")
     page.get_by_role("button", name="Approve 1").click()
     expect(page.get_by_role("status").first).to_contain_text("Approved 1: everything with /function_3[0-9]/")
+    page.wait_for_load_state()
     page.keyboard.press("u")
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
 
