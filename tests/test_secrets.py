@@ -206,6 +206,7 @@ def test_every_url_was_searched(seen: dict[str, str]) -> None:
     # only for agents whose sessions cannot be written to; no session has a summary or a picture.
     elsewhere = {
         "remove", "stays", "select", "evidence", "models_too", "handoff", "lost", "lost_report", "picture",
+        "review_place",
     }  # fmt: skip
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere

@@ -243,6 +243,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "review_json": f"{of_run}/review.json",
         "approve_rest": f"{of_run}/approve-rest",
         "select": f"{of_run}/select",
+        "review_place": f"{of_run}/place?number=1",
         "evidence": f"{of_run}/evidence?of={ref_of(proposed.target)}",
         "stays": f"{of_run}/stays?from=0&to=9",
         "transcript": f"{of_run}/transcript.jsonl",

@@ -14,6 +14,11 @@ def known_session(path: Path) -> Session | None:
     """The row of the file at a real path; None if it was not read, or the database is that of another version."""
     if not Path(str(connection.settings_dict["NAME"])).exists() or not is_current():
         return None
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        # A file whose name is not UTF-8 cannot be indexed.
+        return None
     roots = list(map(str, path.parents))
     names = [str(path.relative_to(root)) for root in roots]
     rows = Session.objects.select_related("root").filter(root__path__in=roots, relative_path__in=names)

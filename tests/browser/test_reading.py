@@ -175,7 +175,7 @@ def test_an_exported_page_fetches_nothing_and_runs_nothing(
     page = browse(server).open(server.session("document.title"))
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
-        page.get_by_role("link", name="HTML page of this branch").click()
+        page.get_by_role("row", name="Full history").get_by_role("link", name="HTML").click()
     saved = tmp_path / "page.html"
     download.value.save_as(saved)
     context = chromium.new_context()

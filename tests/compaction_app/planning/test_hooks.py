@@ -46,7 +46,7 @@ from sessions_app.web.server_log import kept_log
 from tests.browser.scenarios import approve_everything, finished_run
 from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session
 from tests.files import backdate, place
-from tests.html import active_markup, elements, text_of
+from tests.html import active_markup, elements, text_of, texts
 from tests.installation import Installation, override_configuration, refusal
 from tests.paths import PROJECT
 from tests.plans import approved_plan
@@ -588,9 +588,9 @@ def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
 
 
 def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) -> None:
-    shown = text_of(browser.get(f"/runs/{pinning.pk}/review?at=e3"))
-    assert shown.count("pinned by a hook") == 1
-    assert "dear to me" in shown
+    shown = browser.get(f"/runs/{pinning.pk}/review?at=e3")
+    assert texts(shown, ".proposal__state").count("pinned by a hook") == 1
+    assert "dear to me" in text_of(shown)
     browser.post(f"/runs/{pinning.pk}/decide", {"reopen": "e3", "seen": "0"})
     assert review_of(pinning).pins == ()
     decide(pinning, Kind.ADD, [Target("e3")], timezone.now())
