@@ -179,7 +179,8 @@ class Journey:
         """Fold a proposal open, if it is not."""
         self.page.wait_for_load_state()
         if not self.page.locator(f"{row} .proposal__open").count():
-            self.page.locator(f"{row} .proposal__what").click()
+            # By its key: what is still being loaded above could move the line away from under a click.
+            self.page.locator(f"{row} .proposal__what").press("Enter")
         expect(self.page.locator(f"{row} .proposal__open")).to_be_visible()
 
     def _add_proposal(self, words: str) -> str:
