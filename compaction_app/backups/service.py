@@ -34,7 +34,7 @@ from sessions_app.sessionlog.errors import (
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import Parser, ParserState
 from sessions_app.storage import backups as backup_files
-from sessions_app.storage.files import CHUNK, SessionReader, file_state
+from sessions_app.storage.files import CHUNK, SessionReader, file_state, real_path
 from sessions_app.storage.restore import Restored
 from sessions_app.storage.restore import restore as restore_session
 from sessions_app.storage.rows import DIRECTORY as DIRECTORY_OF_ROWS
@@ -127,8 +127,11 @@ def find_backup(session: Path, name: str) -> ListedBackup:
 
 
 def restored_session(backup: Path) -> Path:
-    """The session that a backup can be restored to. Raises BadInput `backup_of_rows` and `not_a_backup`."""
-    if backup.parent.resolve() == Path(settings.REDLINE_DATA_DIR, DIRECTORY_OF_ROWS).resolve():
+    """The session that a backup can be restored to.
+
+    Raises BadInput `backup_of_rows` and `not_a_backup`, and Conflict `link_changed`.
+    """
+    if real_path(backup.parent) == real_path(Path(settings.REDLINE_DATA_DIR, DIRECTORY_OF_ROWS)):
         raise BadInput(
             "backup_of_rows",
             f"{backup} has rows of an agent's database, not a whole session. Nothing was done. Undo the compaction "
