@@ -135,8 +135,9 @@ def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[Mat
         " FROM words CROSS JOIN passage ON passage.id = words.rowid"
         f" WHERE {' AND '.join(conditions)} GROUP BY alike"
     )
+    columns = "session, kind, tool, state, places, ids"
     rows = store.connection.execute(
-        f"SELECT session, kind, tool, state, places, ids FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608
+        f"SELECT {columns} FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608  # constants
         values,
     )
     return list(map(MatchGroup._make, rows))

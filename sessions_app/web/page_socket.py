@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 from channels.generic.websocket import AsyncWebsocketConsumer
@@ -20,29 +21,29 @@ FAILED: Final = 1011
 _log = logging.getLogger("redline")
 
 
-class PageConsumer(AsyncWebsocketConsumer):
+class PageConsumer(AsyncWebsocketConsumer, ABC):
     """Follows what one page shows. A subclass says which events are news, and what it sends."""
 
     idle_seconds: float
     """How long to wait for an event: one may be lost, and some things change as time passes."""
 
+    @abstractmethod
     def group(self) -> str:
         """The group of events that the page is interested in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def take(self, message: str) -> bool:
         """Remember what a page says that it shows; False if it says anything else."""
-        raise NotImplementedError
 
     async def is_news(self, fact: dict[str, Any]) -> bool:
         """Whether a fact changes what the page shows."""
         del fact
         return True
 
+    @abstractmethod
     async def update(self) -> bool:
         """Send what is new; False if nothing more can come. Called after a message of the page, after each event that
         is news, and after `idle_seconds` without one."""
-        raise NotImplementedError
 
     async def connect(self) -> None:
         self.news = asyncio.Event()
