@@ -23,7 +23,6 @@ from compaction_app.core.reasons import ONLY_THERE
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import mark_of
 from compaction_app.review.lines import UNKNOWN, ProposalLine, lines_of
 from compaction_app.review.outline import Outline
 from compaction_app.review.target_ref import anchor, ref_of
@@ -154,14 +153,14 @@ class ReviewAccount:
 
 def account_of(run: Run) -> ReviewAccount:
     """The account of a run's review, also if its session can no longer be read. Raises BadInput `not_prepared`."""
-    reviewer, review, version, _ = reviewed(run)
+    reviewer, review, version, _, mark = reviewed(run)
     transcript = reviewer.transcript
     parts = _by_leader(plan_parts(transcript, review))
     leads = list(review.leads())
     lines: Mapping[Target, ProposalLine] = {}
     is_unread = False
     try:
-        lines = lines_of(run, mark_of(run), transcript, leads)
+        lines = lines_of(run, mark, transcript, leads)
     except RedlineError:
         is_unread = True
     outline = Outline(transcript, review)

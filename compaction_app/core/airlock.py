@@ -74,7 +74,7 @@ class Airlock:
         self.transcript = transcript
         self.restraints = restraints
         pins = (self.find(target) for target in restraints.pins)
-        self._judge = Judgement(transcript, restraints, frozenset(pin for pin in pins if pin is not None))
+        self._judgement = Judgement(transcript, restraints, frozenset(pin for pin in pins if pin is not None))
 
     def empty_plan(self, base: TargetPlan | None = None) -> TargetPlan:
         return TargetPlan(self.transcript.entries, self.transcript.pairs, base)
@@ -97,9 +97,16 @@ class Airlock:
                 'The request is not an object with a list "deletions". Nothing was deleted. '
                 'Send {"deletions": [{"kind": "entry", "entryId": "…"}]}.',
             )
+        return self._judge(read_target(raw, number) for number, raw in enumerate(request["deletions"], 1))
+
+    def judge_targets(self, targets: Iterable[Target]) -> TargetPlan | Refusal:
+        """The same judgement on targets in the order in which a request would name them."""
+        return self._judge(targets)
+
+    def _judge(self, targets: Iterable[Target | Refusal]) -> TargetPlan | Refusal:
         plan = self.empty_plan()
-        for number, raw in enumerate(request["deletions"], 1):
-            found = self._judge_target(raw, number, plan)
+        for target in targets:
+            found = self._judge_target(target, plan) if isinstance(target, Target) else target
             if isinstance(found, Refusal):
                 return found
             plan.add(found)
@@ -131,18 +138,18 @@ class Airlock:
 
     def may_go(self, found: Object) -> bool:
         """Whether an object is neither recent nor protected nor pinned, its pairs aside."""
-        return self._judge.may_go(found)
+        return self._judgement.may_go(found)
 
     def is_kept(self, entry: TranscriptEntry) -> bool:
         """Whether an entry is protected or pinned, recency aside."""
-        return entry.protection is not None or Object(entry.position) in self._judge.pins
+        return entry.protection is not None or Object(entry.position) in self._judgement.pins
 
     def target(self, found: Object) -> Target:
-        return self._judge.target(found)
+        return self._judgement.target(found)
 
     def targets(self, plan: TargetPlan) -> tuple[Target, ...]:
         """The plan's targets, in the order in which they are recorded."""
-        return tuple(map(self._judge.target, plan.chosen))
+        return tuple(map(self._judgement.target, plan.chosen))
 
     def validate(self, request: object) -> ValidatedDeletion | Refusal:
         """The judgement on a request as a whole."""
@@ -157,10 +164,7 @@ class Airlock:
             self.transcript.parameters,
         )
 
-    def _judge_target(self, raw: object, number: int, plan: TargetPlan) -> Object | Refusal:
-        target = read_target(raw, number)
-        if isinstance(target, Refusal):
-            return target
+    def _judge_target(self, target: Target, plan: TargetPlan) -> Object | Refusal:
         entry = self.transcript.entry(target.entry_id)
         if entry is None:
             return refuse(
@@ -177,7 +181,7 @@ class Airlock:
                 "Read the entry first.",
             )
         for gate in TARGET_GATES:
-            refusal = gate(self._judge, entry, target)
+            refusal = gate(self._judgement, entry, target)
             if refusal is not None:
                 return refusal
         found = self.find(target)
@@ -188,10 +192,10 @@ class Airlock:
         return found
 
     def _close(self, plan: TargetPlan, gates: Sequence[PlanGate]) -> Refusal | None:
-        refused = plan.repair(self._judge.may_go)
+        refused = plan.repair(self._judgement.may_go)
         if refused is not None:
             return self._refuse_companion(refused) if plan.lacks_companion else self._refuse_pair(refused)
-        return next(filter(None, (gate(self._judge, plan) for gate in gates)), None)
+        return next(filter(None, (gate(self._judgement, plan) for gate in gates)), None)
 
     def _refuse_pair(self, refused: Object) -> Refusal:
         return self._refuse_part(
@@ -211,8 +215,8 @@ class Airlock:
 
     def _refuse_part(self, refused: Object, what: str, bond: str, instead: str) -> Refusal:
         """The refusal of a plan that repair cannot complete, because this object stays."""
-        entry = self._judge.entry(refused)
-        target = self._judge.target(refused)
+        entry = self._judgement.entry(refused)
+        target = self._judgement.target(refused)
         if entry.recent:
             why = f"{target} {bond} and is among the last entries, which are kept"
             return Refusal(Code.RECENT_CONTEXT, f"{what}: {why}. {instead}", target)

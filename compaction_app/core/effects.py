@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 from sessions_app.sessionlog.entries import Block
 from sessions_app.sessionlog.measure import ContextSize, apportion, steady_shares
@@ -30,6 +31,7 @@ from .token_map import block_shares, kind_of_piece
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 
+_NO_BLOCKS: Final[frozenset[int]] = frozenset()
 STAYING: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
 """The statuses with which a unit removes nothing."""
 
@@ -46,6 +48,8 @@ class Cell(NamedTuple):
     """What the estimate of the context has less of without it."""
     counted: int
     """What the plan's statistics count for it."""
+    names: tuple[Target, ...]
+    """The items that it may count for, in this order: itself, the results of its call, its entry."""
 
 
 class UnitSize(NamedTuple):
@@ -183,42 +187,59 @@ def _sums(transcript: Transcript, plan: Collection[Target], name: Callable[[Cell
 
 # ---- cells -------------------------------------------------------------------------------------------------
 
+_CellKey = tuple[int, frozenset[int], frozenset[int] | None]
+_made_cells: Final[WeakKeyDictionary[Transcript, dict[_CellKey, tuple[Cell, ...]]]] = WeakKeyDictionary()
+"""The cells of entries, as long as their transcript is used: a decision changes few of them."""
+
 
 def _cells(
     transcript: Transcript, plan: Collection[Target], known: Collection[Target] = frozenset()
 ) -> Iterator[Cell]:
     """What a plan removes besides what is `known` to be removed, in the order of the transcript."""
     gone, removed = blocks_by_entry(known), blocks_by_entry(plan)
+    made = _made_cells.setdefault(transcript, {})
     for entry in transcript.entries:
-        before = gone.get(entry.entry_id, frozenset())
+        before = gone.get(entry.entry_id, _NO_BLOCKS)
         if entry.entry_id not in removed or before is None:
             continue
-        indexes = removed[entry.entry_id]
-        blocks = [block for block in entry.blocks if block.index not in before]
-        if indexes is not None:
-            blocks = [block for block in blocks if block.index in indexes]
-            counts = {block.index: block.tokens for block in blocks}
-        else:
-            left = entry.tokens - sum(block.tokens for block in entry.blocks if block.index in before)
-            counts = block_shares(left, blocks)
-        after = None if indexes is None else {*before, *indexes}
-        tokens = entry.tokens_without(before) - entry.tokens_without(after)
-        if not blocks and indexes is None:
-            yield _cell(transcript, entry, None, tokens, entry.tokens)
-        shares = block_shares(tokens, blocks)
-        for block in blocks:
-            yield _cell(transcript, entry, block, shares[block.index], counts[block.index])
+        key = entry.position, before, removed[entry.entry_id]
+        cells = made.get(key)
+        if cells is None:
+            cells = made[key] = tuple(_cells_of(transcript, entry, before, removed[entry.entry_id]))
+        yield from cells
+
+
+def _cells_of(
+    transcript: Transcript, entry: TranscriptEntry, before: frozenset[int], indexes: frozenset[int] | None
+) -> Iterator[Cell]:
+    """What is removed of an entry with these of its blocks, or with all that is left of it (None)."""
+    blocks = [block for block in entry.blocks if block.index not in before]
+    if indexes is not None:
+        blocks = [block for block in blocks if block.index in indexes]
+        counts = {block.index: block.tokens for block in blocks}
+    else:
+        left = entry.tokens - sum(block.tokens for block in entry.blocks if block.index in before)
+        counts = block_shares(left, blocks)
+    after = None if indexes is None else {*before, *indexes}
+    tokens = entry.tokens_without(before) - entry.tokens_without(after)
+    if not blocks and indexes is None:
+        yield _cell(transcript, entry, None, tokens, entry.tokens)
+    shares = block_shares(tokens, blocks)
+    for block in blocks:
+        yield _cell(transcript, entry, block, shares[block.index], counts[block.index])
 
 
 def _cell(
     transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int, counted: int
 ) -> Cell:
+    target = Target(entry.entry_id, block.index if block is not None else None)
     return Cell(
-        Target(entry.entry_id, block.index if block is not None else None),
+        target,
         kind_of_piece(entry.role, entry.tool_name, block.type if block is not None else ""),
         _tool(transcript, entry, block),
         tokens,
         counted,
+        _names(transcript, entry, target),
     )
 
 
@@ -241,7 +262,7 @@ def _leaders(
     leaders: dict[Target, Target] = dict(known)
     pending: list[Target] = []
     for cell in cells:
-        leader = _named(transcript, review, cell.target)
+        leader = _named(review, cell)
         if leader is not None:
             leaders[cell.target] = leader
         else:
@@ -255,13 +276,18 @@ def _leaders(
     return leaders
 
 
-def _named(transcript: Transcript, review: Review, target: Target) -> Target | None:
-    """The unit of an item, of a call whose result is one, or of a block whose entry is one."""
-    entry = transcript.entry(target.entry_id)
-    slot = entry.slot(target.block_index) if entry is not None and target.block_index is not None else None
-    call = transcript.pairs.made_in(entry, slot) if entry is not None and slot is not None else None
-    results = [Target(transcript.entries[one.position].entry_id) for one in call.results] if call else []
-    for one in (target, *results, Target(target.entry_id)):
+def _names(transcript: Transcript, entry: TranscriptEntry, target: Target) -> tuple[Target, ...]:
+    """What a cell may count for: an item, a call whose result is one, or a block whose entry is one."""
+    slot = entry.slot(target.block_index) if target.block_index is not None else None
+    call = transcript.pairs.made_in(entry, slot) if slot is not None else None
+    results = call.results if call is not None else ()
+    answers = (Target(transcript.entries[one.position].entry_id) for one in results)
+    return tuple(dict.fromkeys((target, *answers, Target(target.entry_id))))
+
+
+def _named(review: Review, cell: Cell) -> Target | None:
+    """The unit of the first item that a cell may count for; None if none of them is one."""
+    for one in cell.names:
         item = review.items.get(one)
         if item is not None:
             return item.leader or one

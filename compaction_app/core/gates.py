@@ -6,6 +6,8 @@ A gate judges one target, or the plan after repair, and returns a refusal or Non
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, NamedTuple
 
 import msgspec
@@ -114,8 +116,9 @@ class Restraints(msgspec.Struct, frozen=True):
 NO_RESTRAINTS: Final = Restraints()
 
 
-class Judgement(NamedTuple):
-    """What a rule judges: the transcript, the run's restraints, and what was chosen so far."""
+@dataclass(frozen=True)
+class Judgement:
+    """What a rule judges by: the transcript, and the run's restraints."""
 
     transcript: Transcript
     restraints: Restraints
@@ -131,12 +134,14 @@ class Judgement(NamedTuple):
 
     def is_pinned(self, found: Object) -> bool:
         """Whether the object is pinned: an entry together with all its blocks, a block with its entry."""
-        if not self.pins:
+        if found.position not in self._with_pins:
             return False
-        if found in self.pins or Object(found.position) in self.pins:
-            return True
-        blocks = self.entry(found).blocks if found.slot == WHOLE else ()
-        return any(Object(found.position, slot) in self.pins for slot in range(len(blocks)))
+        return found.slot == WHOLE or found in self.pins or Object(found.position) in self.pins
+
+    @cached_property
+    def _with_pins(self) -> frozenset[int]:
+        """The positions of the entries that are pinned, or a block of which is."""
+        return frozenset(pin.position for pin in self.pins)
 
     def may_go(self, found: Object) -> bool:
         """Whether repair may delete the object."""

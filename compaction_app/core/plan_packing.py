@@ -7,9 +7,9 @@ an acceptable plan costs one judgement.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 
-from sessions_app.sessionlog.targets import Target, request_of
+from sessions_app.sessionlog.targets import Target
 
 from .airlock import Airlock
 from .errors import Refusal
@@ -19,9 +19,16 @@ from .pairing import TargetPlan
 class Fitting:
     """Fits targets into a plan and records why each of the others was refused."""
 
-    def __init__(self, airlock: Airlock, pins: Iterable[Target], vetted: Container[Target]) -> None:
-        """`vetted` are targets that an airlock has accepted before."""
+    def __init__(
+        self,
+        airlock: Airlock,
+        judge: Callable[[Iterable[Target]], TargetPlan | Refusal],
+        pins: Iterable[Target],
+        vetted: Container[Target],
+    ) -> None:
+        """`judge` is the airlock's judgement on many targets; `vetted` are targets that an airlock accepted before."""
         self.airlock = airlock
+        self._judge = judge
         self.refusals: dict[Target, Refusal] = {}
         self.kept: list[Target] = []
         self._vetted = vetted
@@ -48,7 +55,7 @@ class Fitting:
             for target in dict.fromkeys((*base, *wanted))
             if target.block_index is None or target.entry_id not in entries
         ]
-        plan = self.airlock.judge_request(request_of(targets))
+        plan = self._judge(targets)
         if isinstance(plan, Refusal):
             return None
         self.kept = targets
@@ -70,7 +77,7 @@ class Fitting:
         return self._halve(self._halve(plan, wanted[:middle]), wanted[middle:])
 
     def _judge_alone(self, target: Target) -> None:
-        judged = self.airlock.judge_request(request_of([target]))
+        judged = self.airlock.judge_targets([target])
         if isinstance(judged, Refusal):
             self.refusals[target] = judged
 

@@ -15,7 +15,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, lru_cache, partial
 from typing import Final, NamedTuple
+
+import msgspec
 
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.targets import Target, request_of
@@ -32,6 +35,8 @@ from .transcript import Transcript
 from .transcript_entries import WHOLE
 from .unanswered import unanswered
 
+JUDGED: Final = 8
+"""Judgements on many targets that are kept: approving an object does not change what is planned."""
 BY_HAND: Final = Origin(call=0, tool="human", reason="added by hand", by_repair=False)
 BY_PAIR: Final = Origin(call=0, tool="human", reason="", by_repair=True)
 """The origin of what is added because a human's addition needs it."""
@@ -63,8 +68,7 @@ class ReviewStatus(StrEnum):
     """Only some of its blocks go."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewItem:
+class ReviewItem(msgspec.Struct, frozen=True):
     """One object that was proposed, added or pinned. Position -1: it is not in the transcript."""
 
     target: Target
@@ -128,6 +132,8 @@ class Reviewer:
         for follower, leader in self.leaders.items():
             self._followers.setdefault(leader, []).append(follower)
         self._pairs: dict[Target, tuple[Target, ...]] = {}
+        self._judged = lru_cache(JUDGED)(self._judge)
+        self._described = cache(self._describe)
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
         """What belongs to the same tool calls, and so is deleted or kept with it."""
@@ -139,7 +145,7 @@ class Reviewer:
     def _pair(self, target: Target) -> tuple[Target, ...]:
         known = self._companions.get(target)
         if known is None:
-            plan = self._free.judge_request(request_of([target]))
+            plan = self._free.judge_targets([target])
             together = () if isinstance(plan, Refusal) else self._free.targets(plan)
             known = tuple(one for one in together if one.entry_id != target.entry_id)
             self._companions[target] = known
@@ -153,7 +159,8 @@ class Reviewer:
         order = self._order(word)
         pins = tuple(target for target in word.pinned if self._free.find(target) is not None)
         airlock = Airlock(self.transcript, Restraints(frozenset(pins), self._guard))
-        fit = Fitting(airlock, pins, self.proposed)
+        place = {target: number for number, target in enumerate(order)}
+        fit = Fitting(airlock, partial(self._judge_in_order, frozenset(pins), place), pins, self.proposed)
         # What was proposed with an approved result is approved with it. Repair would find it, but it might find
         # more: all blocks with the call's id, if one of them was proposed. An entry with other calls is left to
         # repair: it goes with the last of them.
@@ -175,7 +182,7 @@ class Reviewer:
         goes = frozenset(airlock.targets(approved))
         planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
         would_go = frozenset(airlock.targets(planned))
-        validated = self._validated(airlock, approved, order)
+        validated = self._validated(airlock, approved, place)
         approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
         leaders = {**self.leaders, **{block: Target(block.entry_id) for block in word.inside()}}
         items = {
@@ -200,6 +207,15 @@ class Reviewer:
             accepted=sum(item.standing in _ACCEPTED for item in leading),
             refused=sum(item.standing is ReviewStatus.REFUSED for item in items.values()),
         )
+
+    def _judge_in_order(
+        self, pins: frozenset[Target], place: Mapping[Target, int], targets: Iterable[Target]
+    ) -> TargetPlan | Refusal:
+        """The judgement on targets in the order of the review: so it is known again after most decisions."""
+        return self._judged(pins, tuple(sorted(targets, key=place.__getitem__)))
+
+    def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
+        return Airlock(self.transcript, Restraints(pins, self._guard)).judge_targets(targets)
 
     def _has_other_calls(self, target: Target) -> bool:
         entry = self.transcript.entry(target.entry_id)
@@ -251,20 +267,18 @@ class Reviewer:
         would_go: frozenset[Target],
         leader: Target | None,
     ) -> ReviewItem:
-        entry = self.transcript.entry(target.entry_id)
-        found = self._free.find(target)
+        position, tokens = self._described(target)
         known = self.proposed.get(target)
         refusal = refusals.get(target)
-        if found is None or entry is None:
-            tokens, standing = 0, ReviewStatus.REFUSED
+        if tokens is None:
+            standing = ReviewStatus.REFUSED
             refusal = refusal or self._unknown(target)
         else:
-            tokens = entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
             standing = _standing(target, word, refusal, goes, would_go)
         return ReviewItem(
             target=target,
-            position=entry.position if entry is not None else -1,
-            tokens=tokens,
+            position=position,
+            tokens=tokens or 0,
             standing=standing,
             source=known.source if known is not None else "human",
             origin=known.origin if known is not None else BY_HAND if target in word.added else None,
@@ -273,6 +287,13 @@ class Reviewer:
             added=known is None and target in word.added,
         )
 
+    def _describe(self, target: Target) -> tuple[int, int | None]:
+        """The position of a target's entry, or -1, and its tokens, or None: the transcript may not have it."""
+        entry, found = self.transcript.entry(target.entry_id), self._free.find(target)
+        if entry is None or found is None:
+            return (entry.position if entry is not None else -1), None
+        return entry.position, entry.tokens if found.slot == WHOLE else entry.blocks[found.slot].tokens
+
     def _unknown(self, target: Target) -> Refusal:
         refused = self._free.judge_request(request_of([target]))
         if not isinstance(refused, Refusal):
@@ -280,12 +301,11 @@ class Reviewer:
         return refused
 
     def _validated(
-        self, airlock: Airlock, plan: TargetPlan, order: Sequence[Target]
+        self, airlock: Airlock, plan: TargetPlan, place: Mapping[Target, int]
     ) -> ValidatedDeletion | None:
         """The closed plan in the order of the review, validated again by its ids alone."""
         if not plan:
             return None
-        place = {target: number for number, target in enumerate(order)}
         targets = sorted(airlock.targets(plan), key=lambda target: place.get(target, len(place)))
         validated = airlock.validate(request_of(targets))
         if isinstance(validated, Refusal):

@@ -1,7 +1,7 @@
 """How many lines of each proposal still stand in what stays, for all proposals of a review at once.
 
 Only calls on files have lines to compare. Their hashes are cached for the last few preparations, and the counts for
-the last few versions of a review: a page that is loaded again reads nothing.
+the last few plans: a page that is loaded again reads nothing, and approving what was undecided changes no count.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from compaction_app.runs.reviews import Reviewed
 from sessions_app.sessionlog.targets import Target
 
 CACHED: Final = 4
-"""Preparations, and versions of reviews, that are cached."""
+"""Preparations and plans that are cached."""
 
 _histories: OrderedDict[tuple[int, str], FileHistory] = OrderedDict()
-_standing: OrderedDict[tuple[int, str, int], Mapping[int, StandingLater]] = OrderedDict()
+_standing: OrderedDict[tuple[int, str, frozenset[Target]], Mapping[int, StandingLater]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def line_checks(run: Run, mark: str, reviewed: Reviewed) -> Mapping[Target, Standing]:
+def line_checks(run: Run, reviewed: Reviewed) -> Mapping[Target, Standing]:
     """How many lines of a proposal stand later in calls on the same file that stay, for those that have lines.
 
-    `mark` is that of the run's preparation. Raises what `open_snapshot_texts` raises.
+    Raises what `open_snapshot_texts` raises.
     """
     reviewer, review = reviewed.reviewer, reviewed.review
-    standing = standing_later(run, mark, reviewed)
+    standing = standing_later(run, reviewed)
     found: dict[Target, Standing] = {}
     for item in review.leads():
         call = call_of(reviewer.transcript, item.target)
@@ -53,14 +53,14 @@ def checked_reason(reason: str, standing: Standing | None) -> str:
     return superseded.words(standing) if superseded is not None and standing is not None else reason
 
 
-def standing_later(run: Run, mark: str, reviewed: Reviewed) -> Mapping[int, StandingLater]:
+def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
     """The same by the order of tool calls, with the last later call that stays."""
-    key = run.pk, mark, reviewed.version
+    key = run.pk, reviewed.mark, reviewed.review.would_go
     with _lock:
         if key in _standing:
             _standing.move_to_end(key)
             return _standing[key]
-    found = file_history(run, mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+    found = file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
     with _lock:
         _standing[key] = found
         while len(_standing) > CACHED:
@@ -75,7 +75,7 @@ def file_history(run: Run, mark: str) -> FileHistory:
         if key in _histories:
             _histories.move_to_end(key)
             return _histories[key]
-    prepared = snapshot_of(run).prepared
+    prepared = snapshot_of(run, mark).prepared
     with open_snapshot_texts(run.session.real_path(), prepared) as texts:
         found = FileHistory(file_calls(prepared.transcript(texts)))
     with _lock:

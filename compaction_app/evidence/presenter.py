@@ -22,7 +22,7 @@ from compaction_app.core.transcript_entries import WHOLE, Object, TranscriptEntr
 from compaction_app.display.authors import author_of
 from compaction_app.display.links import entry_address
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import mark_of, open_snapshot_texts, snapshot_of
+from compaction_app.planning.snapshots import open_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
@@ -136,7 +136,6 @@ class EvidenceMaker:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._mark = mark_of(run)
         self._reviewed = reviewed(run)
         self._session = run.session.get_absolute_url()
 
@@ -150,7 +149,7 @@ class EvidenceMaker:
         if item is None or item.position < 0:
             return None
         reason = item.origin.reason if item.origin is not None else ""
-        prepared = snapshot_of(self._run).prepared
+        prepared = snapshot_of(self._run, self._reviewed.mark).prepared
         with open_snapshot_texts(self._run.session.real_path(), prepared) as texts:
             transcript = prepared.transcript(texts)
             lines = self._lines(item, reason, transcript, ALL_LINES if whole else LINES_SHOWN)
@@ -170,8 +169,8 @@ class EvidenceMaker:
             later = [found] if self._stays(found) else []
             return self._compared(transcript, Object(item.position), later, found if later else None, most)
         call = call_of(transcript, item.target)
-        history = file_history(self._run, self._mark)
-        standing = standing_later(self._run, self._mark, self._reviewed)
+        history = file_history(self._run, self._reviewed.mark)
+        standing = standing_later(self._run, self._reviewed)
         if call is None or call.order not in standing:
             return None
         best = history.best(call.order, self._stays)

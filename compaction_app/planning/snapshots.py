@@ -291,13 +291,20 @@ def mark_of(run: Run) -> str:
     """Identifies the preparation of a run. Raises BadInput `not_prepared`."""
     mark = Snapshot.objects.filter(run=run).values_list("mark", flat=True).first()
     if mark is None:
-        raise BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+        raise not_prepared(run)
     return mark
 
 
-def snapshot_of(run: Run) -> LoadedSnapshot:
-    """The snapshot of a run; the last few are cached. Raises BadInput `not_prepared`."""
-    key = (run.pk, mark_of(run))
+def not_prepared(run: Run) -> BadInput:
+    return BadInput("not_prepared", f"Run {run.pk} was never prepared, so there is nothing to review.")
+
+
+def snapshot_of(run: Run, mark: str = "") -> LoadedSnapshot:
+    """The snapshot of a run, of which the caller may know the mark; the last few are cached.
+
+    Raises BadInput `not_prepared`.
+    """
+    key = (run.pk, mark or mark_of(run))
     with _lock:
         if key in _cache:
             _cache.move_to_end(key)

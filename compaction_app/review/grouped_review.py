@@ -20,8 +20,8 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.evidence.line_checks import line_checks
 from compaction_app.models import Run
-from compaction_app.planning.snapshots import Prepared, mark_of, read_snapshot_texts, snapshot_of
-from compaction_app.runs.reviews import Reviewed, reviewed
+from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
+from compaction_app.runs.reviews import reviewed
 from sessions_app.sessionlog.entries import Texts
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.measure import ContextSize
@@ -52,7 +52,8 @@ class GroupedReview:
     def __init__(self, run: Run, chosen: ReviewFilter | None = None, version: int | None = None) -> None:
         self.run = run
         self.chosen = chosen or ReviewFilter()
-        self.reviewer, self.review, self.version, self.last = reviewed(run, version)
+        self._reviewed = reviewed(run, version)
+        self.reviewer, self.review, self.version, self.last, self.mark = self._reviewed
         self.outline = Outline(self.transcript, self.review)
         self.leads = list(self.review.leads())
         self._effects = _effects.get((run.pk, run.last_seq, self.mark), dict)
@@ -63,12 +64,7 @@ class GroupedReview:
 
     @cached_property
     def prepared(self) -> Prepared:
-        return snapshot_of(self.run).prepared
-
-    @cached_property
-    def mark(self) -> str:
-        """Identifies the preparation of the run."""
-        return mark_of(self.run)
+        return snapshot_of(self.run, self.mark).prepared
 
     @cached_property
     def key(self) -> ReviewKey:
@@ -140,8 +136,7 @@ class GroupedReview:
     @cached_property
     def standing(self) -> Mapping[Target, Standing]:
         """How many lines of a proposal still stand in what stays, for those that have lines to compare."""
-        found = Reviewed(self.reviewer, self.review, self.version, self.last)
-        return line_checks(self.run, self.mark, found)
+        return line_checks(self.run, self._reviewed)
 
     # ---- groups -----------------------------------------------------------------------------------------
 

@@ -33,7 +33,11 @@ class Outline:
     def __init__(self, transcript: Transcript, review: Review) -> None:
         self.transcript = transcript
         self.review = review
-        self.turn_starts = [entry.position for entry in transcript.entries if entry.role == Role.USER]
+
+    @cached_property
+    def turn_starts(self) -> Sequence[int]:
+        """The positions of the user's messages."""
+        return [entry.position for entry in self.transcript.entries if entry.role == Role.USER]
 
     @cached_property
     def _covered(self) -> set[int]:

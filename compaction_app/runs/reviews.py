@@ -22,9 +22,9 @@ from compaction_app.core.decisions import Kind, Step
 from compaction_app.core.loop import Origin
 from compaction_app.core.review_fold import BY_PAIR, Proposed, Review, Reviewer, ReviewStatus
 from compaction_app.core.states import REVIEWABLE, RunState
-from compaction_app.models import Decision, Run
+from compaction_app.models import Decision, Run, Snapshot
 from compaction_app.planning.hook_runner import PINNED_SEQ, pinned_by_hooks
-from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, snapshot_of
+from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, not_prepared, snapshot_of
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.targets import Target
 
@@ -55,13 +55,14 @@ class Made(NamedTuple):
 
 
 class Reviewed(NamedTuple):
-    """The review of a run at one version, and the reviewer that computed it."""
+    """The review of a run at one version, the reviewer that computed it, and the mark of the run's preparation."""
 
     reviewer: Reviewer
     review: Review
     version: int
     last: Made | None
     """The last decision of a human."""
+    mark: str
 
 
 class _Kept(NamedTuple):
@@ -217,6 +218,15 @@ def _version(run: Run) -> int:
     return run.decisions.aggregate(last=Max("seq"))["last"] or 0
 
 
+def _mark_and_version(run: Run) -> tuple[str, int]:
+    """The mark of a run's preparation, and the latest version of its review. Raises BadInput `not_prepared`."""
+    found = Snapshot.objects.filter(run=run).values_list("mark", Max("run__decisions__seq")).first()
+    if found is None:
+        raise not_prepared(run)
+    mark, version = found
+    return mark, version or 0
+
+
 def _require_reviewable(run: Run) -> None:
     """Check the row itself: the run may have been committed or planned again meanwhile."""
     row = Run.objects.filter(pk=run.pk).values_list("state", "committing_since").first()
@@ -233,18 +243,18 @@ def _require_reviewable(run: Run) -> None:
 
 def reviewed(run: Run, version: int | None = None) -> Reviewed:
     """The review of a run at a version; None: the latest. Raises BadInput `not_prepared`."""
-    planned = (run.last_seq, mark_of(run), run.thinking_guard)
-    latest = _version(run)
+    mark, latest = _mark_and_version(run)
+    planned = (run.last_seq, mark, run.thinking_guard)
     version = latest if version is None else min(version, latest)
     with _lock:
         kept = _cache.get(run.pk)
         if kept is not None and kept.planned == planned and kept.reviewed.version == version:
             _cache.move_to_end(run.pk)
             return kept.reviewed
-    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run)
+    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
     rows = decisions_in_force(run, version)
     last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
-    found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last)
+    found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last, mark)
     if version == latest:
         _keep(run, _Kept(planned, found))
     return found
@@ -261,12 +271,12 @@ def _keep(run: Run, kept: _Kept) -> None:
             _cache.popitem(last=False)
 
 
-def _reviewer(run: Run) -> Reviewer:
+def _reviewer(run: Run, mark: str) -> Reviewer:
     proposed = [
         Proposed(proposal.target, proposal.source, proposal.origin)
         for proposal in run.proposals.order_by("order").iterator()
     ]
-    return Reviewer(snapshot_of(run).transcript, proposed, run.thinking_guard)
+    return Reviewer(snapshot_of(run, mark).transcript, proposed, run.thinking_guard)
 
 
 def decisions_in_force(run: Run, version: int | None = None) -> Sequence[Made]:

@@ -28,7 +28,6 @@ from compaction_app.models import Run
 from compaction_app.planning.effective_parameters import effective_parameters
 from compaction_app.planning.snapshots import (
     Prepared,
-    mark_of,
     open_snapshot_texts,
     prepare_snapshot,
     snapshot_of,
@@ -143,16 +142,16 @@ class SelectionScope:
 
 def scope_of_run(run: Run) -> SelectionScope:
     """The scope of a run's review at its latest version. Raises BadInput `not_prepared` and what reading raises."""
-    found, mark = reviewed(run), mark_of(run)
+    found = reviewed(run)
     return SelectionScope(
         run.session,
-        snapshot_of(run).prepared,
+        snapshot_of(run, found.mark).prepared,
         found.reviewer,
         found.review,
         run.thinking_guard,
-        list(file_history(run, mark).calls.values()),
+        list(file_history(run, found.mark).calls.values()),
         found.version,
-        mark,
+        found.mark,
     )
 
 
