@@ -17,6 +17,7 @@ which `fts5vocab` reads from the index itself (`purge`).
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
@@ -38,6 +39,7 @@ WORDS_NAMED: Final = 16
 PURGED_AT_ONCE: Final = 20_000
 """Passages whose words are removed by one reading of the index."""
 DELETED_AT_ONCE: Final = 100
+IDLE_CONNECTIONS: Final = 2
 PAGES_AT_ONCE: Final = 200
 """Pages of the file that are merged, or given back, in one step."""
 _TABLES: Final = """
@@ -57,8 +59,8 @@ CREATE VIRTUAL TABLE words USING fts5 (
 );
 """
 _TOKENS: Final = """
-CREATE VIRTUAL TABLE temp.typed USING fts5 (text, tokenize="unicode61 remove_diacritics 0");
-CREATE VIRTUAL TABLE temp.token USING fts5vocab (temp, typed, instance);
+CREATE VIRTUAL TABLE IF NOT EXISTS temp.typed USING fts5 (text, tokenize="unicode61 remove_diacritics 0");
+CREATE VIRTUAL TABLE IF NOT EXISTS temp.token USING fts5vocab (temp, typed, instance);
 """
 _SLICES: Final = ("", *"0123456789abcdefghijklmnopqrstuvwxyz", "\u0080", "\U0010ffff")
 """The words are read in slices, so that other work can be done in between."""
@@ -100,6 +102,40 @@ class IndexedPassage(NamedTuple):
     words: str
 
 
+# ---- connections -------------------------------------------------------------------------------------------
+
+_idle: Final[list[tuple[tuple[int, int], sqlite3.Connection]]] = []
+"""Open connections that are not used, with their file: a new one would have to read the same pages again."""
+_lock: Final = threading.Lock()
+
+
+def _idle_connection(path: Path) -> sqlite3.Connection | None:
+    """An open connection to the file that is at a path now: it may have been deleted and made again."""
+    file = _file_at(path)
+    with _lock:
+        found = next((number for number, (opened, _) in enumerate(_idle) if opened == file), None)
+        return _idle.pop(found)[1] if found is not None else None
+
+
+def _keep_idle(file: tuple[int, int] | None, connection: sqlite3.Connection) -> None:
+    with _lock:
+        if file is not None:
+            _idle.append((file, connection))
+        left = [connection] if file is None else [one for _, one in _idle[:-IDLE_CONNECTIONS]]
+        del _idle[:-IDLE_CONNECTIONS]
+    for one in left:
+        one.close()
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """What identifies the file at a path; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def passage_id(entry: int, kind: PassageKind) -> int:
     return entry << KIND_BITS | kind
 
@@ -109,10 +145,11 @@ class TextStore:
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
-        self._has_tokens = self._has_vocabulary = False
 
     def __enter__(self) -> Self:
-        self.connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+        self.connection = _idle_connection(self.path) or sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         try:
             self._prepare()
         except sqlite3.DatabaseError as fault:
@@ -122,10 +159,14 @@ class TextStore:
                 f"The full-text index {self.path} cannot be used: {fault}. Nothing was searched. Delete it: Redline "
                 "builds a new one.",
             ) from fault
+        self._file = _file_at(self.path)
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.connection.close()
+    def __exit__(self, failed: object, *_: object) -> None:
+        if failed:
+            self.connection.close()
+        else:
+            _keep_idle(self._file, self.connection)
 
     def _prepare(self) -> None:
         run = self.connection.execute
@@ -175,10 +216,8 @@ class TextStore:
         if text.isascii() and text.isalnum():
             return [text.lower()]
         run = self.connection.execute
-        if not self._has_tokens:
-            for statement in filter(str.strip, _TOKENS.split(";")):
-                run(statement)
-            self._has_tokens = True
+        for statement in filter(str.strip, _TOKENS.split(";")):
+            run(statement)
         run("DELETE FROM temp.typed")
         run("INSERT INTO temp.typed (text) VALUES (?)", (text,))
         return [term for (term,) in run('SELECT term FROM temp.token ORDER BY "offset"')]
@@ -186,9 +225,7 @@ class TextStore:
     def words_from(self, token: str) -> list[str]:
         """The words that begin with a token; none of them if they are more than WORDS_NAMED."""
         run = self.connection.execute
-        if not self._has_vocabulary:
-            run("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab (main, words, instance)")
-            self._has_vocabulary = True
+        run("CREATE VIRTUAL TABLE IF NOT EXISTS temp.vocabulary USING fts5vocab (main, words, instance)")
         words: list[str] = []
         start, end = token, f"{token}\U0010ffff"
         # One at a time: each is found at once, whereas a list of them is made by reading all their passages.

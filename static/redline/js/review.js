@@ -5,7 +5,7 @@
 
 import * as cursor from "./review/cursor.js";
 import * as groups from "./review/groups.js";
-import { decision, fail, form, onSettled, say } from "./review/requests.js";
+import { decision, fail, form, hush, onSettled, say } from "./review/requests.js";
 
 /* ---- keys, one after the other ------------------------------------------------------------------------ */
 
@@ -15,7 +15,10 @@ let failures = 0;
 const press = (act) => {
   const before = failures;
   turn = turn
-    .then(() => (failures === before ? act() : undefined))
+    .then(() => {
+      hush();
+      return failures === before ? act() : undefined;
+    })
     .catch((fault) => {
       failures += 1;
       fail(fault);

@@ -16,8 +16,18 @@ export class RequestFailed extends Error {
   }
 }
 
+const message = document.getElementById("message");
+let said = "";
+
 export const say = (words) => {
-  document.getElementById("message").textContent = words;
+  said = words;
+  message.textContent = words;
+};
+
+/* What was said about the key before means nothing any more; what the server said stays. */
+export const hush = () => {
+  if (said && message.textContent === said) message.textContent = "";
+  said = "";
 };
 
 /* Resolves to the response to an element's request; its status is 0 if none came. */
