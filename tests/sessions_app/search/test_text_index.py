@@ -49,7 +49,8 @@ def bring_up_to_date(root: Path) -> None:
 def words_in(installation: Installation) -> set[str]:
     """Every word that is anywhere in the index."""
     with TextStore(installation.data) as store:
-        store.connection.execute("CREATE VIRTUAL TABLE IF NOT EXISTS temp.every_word USING fts5vocab (main, words, row)")
+        every_word = "CREATE VIRTUAL TABLE IF NOT EXISTS temp.every_word USING fts5vocab (main, words, row)"
+        store.connection.execute(every_word)
         return {term for (term,) in store.connection.execute("SELECT term FROM temp.every_word")}
 
 
