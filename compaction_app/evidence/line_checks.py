@@ -60,7 +60,9 @@ def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
         if key in _standing:
             _standing.move_to_end(key)
             return _standing[key]
-    found = file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
+    found = file_history(run, reviewed.mark).standing(
+        lambda one: stays(reviewed.reviewer, reviewed.review, one)
+    )
     with _lock:
         _standing[key] = found
         while len(_standing) > CACHED:

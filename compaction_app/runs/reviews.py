@@ -251,7 +251,9 @@ def reviewed(run: Run, version: int | None = None) -> Reviewed:
         if kept is not None and kept.planned == planned and kept.reviewed.version == version:
             _cache.move_to_end(run.pk)
             return kept.reviewed
-    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
+    reviewer = (
+        kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
+    )
     rows = decisions_in_force(run, version)
     last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
     found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last, mark)
