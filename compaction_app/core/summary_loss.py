@@ -104,8 +104,7 @@ class SummaryLoss:
     @property
     def lost(self) -> Subjects:
         """What is mentioned no longer."""
-        found = {name: {*getattr(self.in_context, name)} for name in MEASURES}
-        return self.subjects.only(lambda name, subject: subject not in found[name])
+        return without(self.subjects, self.in_context)
 
     @property
     def is_encrypted(self) -> bool:
@@ -180,9 +179,21 @@ def loss_of(
         text,
         subjects,
         still,
-        _either(subjects, still, beside),
+        either(subjects, still, beside),
         None if plan is None else _judged(plan, replacement, subjects, texts, project),
     )
+
+
+def either(subjects: Subjects, one: Subjects, other: Subjects) -> Subjects:
+    """Those of the subjects that one of two has."""
+    both = {name: {*getattr(one, name), *getattr(other, name)} for name in MEASURES}
+    return subjects.only(lambda name, subject: subject in both[name])
+
+
+def without(subjects: Subjects, others: Subjects) -> Subjects:
+    """Those of the subjects that are not among others."""
+    found = {name: {*getattr(others, name)} for name in MEASURES}
+    return subjects.only(lambda name, subject: subject not in found[name])
 
 
 # ---- what was replaced -----------------------------------------------------------------------------------
@@ -266,7 +277,7 @@ def _judged(
     still = Mentions(statements_of(rest, texts, project)).of(subjects)
     elsewhere = Mentions(statements_of(others, texts, project)).of(subjects)
     tokens = replacement.tokens_before - plan.stats.tokens_before + plan.stats.tokens_after
-    return VerbatimPlan(tokens, still, _either(subjects, still, elsewhere))
+    return VerbatimPlan(tokens, still, either(subjects, still, elsewhere))
 
 
 def _survivors(messages: Iterable[Message], targets: Iterable[Target]) -> list[Message]:
@@ -282,9 +293,3 @@ def _survivors(messages: Iterable[Message], targets: Iterable[Target]) -> list[M
             blocks = tuple(block for block in message.blocks or () if block.index not in gone)
             survivors.append(msgspec.structs.replace(message, blocks=blocks))
     return survivors
-
-
-def _either(subjects: Subjects, one: Subjects, other: Subjects) -> Subjects:
-    """Those of the subjects that one of two has."""
-    both = {name: {*getattr(one, name), *getattr(other, name)} for name in MEASURES}
-    return subjects.only(lambda name, subject: subject in both[name])

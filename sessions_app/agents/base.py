@@ -31,6 +31,7 @@ from .agent_settings import AgentSettings, SettingsFile
 from .changes import RestoreLines, SessionWriter
 from .contexts import PlanRules, Reader
 from .programs import AgentClient, AgentPackage, AgentServer
+from .summary_format import SummaryFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +265,11 @@ class Agent(Protocol):
     def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
         """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry. None if
         the agent has no such line."""
+        ...
+
+    @property
+    def summary_format(self) -> SummaryFormat | None:
+        """How it records summaries that Redline can append; None if it has no such form."""
         ...
 
     def resume_command(self, path: Path) -> Sequence[str]:

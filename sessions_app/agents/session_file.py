@@ -34,6 +34,7 @@ from sessions_app.storage.files import FileState, SessionReader, file_state, ope
 
 from .base import OpenElsewhere
 from .programs import AgentClient, AgentPackage, AgentServer
+from .summary_format import SummaryFormat
 
 _LOST: Final = "skips the line"
 _UNTIED: Final = "may not find what comes before or after it"
@@ -183,6 +184,11 @@ class SessionFileAgent(ABC):
     def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
         """There is no such line."""
         del entry_id, parent_id, moment
+        return None
+
+    @property
+    def summary_format(self) -> SummaryFormat | None:
+        """It has none."""
         return None
 
     @abstractmethod

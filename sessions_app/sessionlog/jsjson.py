@@ -129,7 +129,7 @@ def stringify(value: object) -> str:
     if _prints_alike(value):
         with suppress(UnicodeEncodeError, RecursionError):
             return _fast_encode(value).decode()
-    return _print(value, _property_order, _quote)
+    return _print(value, property_order, _quote)
 
 
 def canonical(value: object) -> str:
@@ -213,7 +213,7 @@ def _print_scalar(value: object, quoted: Callable[[str], str]) -> str:
     raise TypeError(f"not a JSON value: {type(value).__name__}")
 
 
-def _property_order(keys: dict[str, object]) -> list[str]:
+def property_order(keys: dict[str, object]) -> list[str]:
     """An object's keys in JavaScript's order: array indexes ascending, then the others as recorded."""
     indexes = [key for key in keys if _ARRAY_INDEX.match(key) and int(key) < 2**32 - 1]
     indexes.sort(key=int)

@@ -13,7 +13,9 @@ from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.rules import ContextRules
 from sessions_app.agents.pi.settings import read_settings
+from sessions_app.agents.pi.summaries import PiSummaryFormat
 from sessions_app.agents.programs import AgentPackage
+from sessions_app.agents.summary_format import SummaryFormat
 
 from .reader import AtomicReader, VerbatimLinesReader
 from .rules import AtomicRules
@@ -21,6 +23,7 @@ from .writer import ContextCompactionWriter
 
 _READER: Final = AtomicReader()
 _FORK: Final = ForkWriter(_READER, ends_with_edit=False)
+_SUMMARIES: Final = PiSummaryFormat(honours_compactions=False)
 
 
 def _later(label: str, reader: Reader, since: tuple[int, ...]) -> Generation:
@@ -48,6 +51,11 @@ class AtomicAgent(PiAgent):
         model: tuple[str, str] | None = None,  # noqa: ARG002  # Atomic has no settings for single models
     ) -> AgentSettings:
         return read_settings(cwd, home)
+
+    @property
+    def summary_format(self) -> SummaryFormat:
+        """It ignores compactions that are summaries."""
+        return _SUMMARIES
 
     def find_package(self, directory: Path | None) -> AgentPackage | None:
         """Atomic's package cannot be run without Bun: its context is not compared."""

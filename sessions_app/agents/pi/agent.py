@@ -11,6 +11,7 @@ from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.session_file import SessionFileAgent
+from sessions_app.agents.summary_format import SummaryFormat
 from sessions_app.model_prices import InputPrices
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.diagnosis import Examination
@@ -34,9 +35,11 @@ from .records import KEY, UNDO
 from .repair import repair
 from .rules import ContextRules
 from .settings import model_prices, model_windows, read_model_settings, user_settings
+from .summaries import PiSummaryFormat
 
 _READER: Final = PiReader()
 _OLDER_READER: Final = OlderPiReader()
+_SUMMARIES: Final = PiSummaryFormat(honours_compactions=True)
 
 
 class PiAgent(SessionFileAgent):
@@ -104,6 +107,10 @@ class PiAgent(SessionFileAgent):
 
     def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
         return new_line("custom", entry_id, parent_id, moment, customType=UNDO)
+
+    @property
+    def summary_format(self) -> SummaryFormat:
+        return _SUMMARIES
 
     def resume_command(self, path: Path) -> Sequence[str]:
         return self.program, "--session", str(path)

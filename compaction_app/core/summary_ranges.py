@@ -1,0 +1,258 @@
+"""PURE: what a summary would summarise: the branch that a move leaves behind, or the beginning of a context.
+
+A branch that is left. A is the deepest entry on both root paths:
+
+    root ─ … ─ A ─ … ─ old leaf        left: the entries after A up to the old leaf
+               └ … ─ new leaf
+
+A compaction. The range starts at the first entry that the previous compaction kept (or after that compaction) and ends
+at the leaf; the cut is where the kept part begins, at about `keep_recent_tokens` before the leaf:
+
+    │ replaced │ prefix │ kept │       prefix: the beginning of the turn in which the cut is, if it does not start one
+
+A cut is never at a tool result, which would lose its call. The rules are those of pi's `prepareCompaction`, with one
+difference: if a model or a thinking level is changed just before the cut, pi takes the whole turn before it for a split
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from sessions_app.sessionlog.context import ActiveContext, Message, keep
+from sessions_app.sessionlog.controls import SummaryControl
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.tree import SessionTree
+
+UNKNOWN_WINDOW: Final = 128_000
+"""The window that is assumed of a model without a known one, in tokens."""
+RESERVE: Final = 16_384
+KEEP_RECENT: Final = 20_000
+BRANCH_OUTPUT: Final = 2_048
+"""The tokens that the summary of a branch may have."""
+NEARLY_FULL: Final = 0.9
+"""The part of a budget up to which a summary is still taken that does not fit."""
+TURN_STARTS: Final = frozenset({Role.USER, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
+CUT_POINTS: Final = TURN_STARTS | {Role.ASSISTANT}
+_SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
+_SET_UP: Final = frozenset({Role.SYSTEM, Role.INJECTED})
+"""The roles of messages that are not part of the conversation."""
+
+
+class BranchLeft(NamedTuple):
+    """What a move of the leaf leaves behind."""
+
+    ancestor_id: str | None
+    """The deepest entry on both branches; None if they have different roots."""
+    entries: tuple[Entry, ...]
+    """The entries after it up to the old leaf, oldest first."""
+
+
+class WithinBudget(NamedTuple):
+    """The newest entries whose messages fit into a budget, oldest first."""
+
+    entries: tuple[Entry, ...]
+    tokens: int
+    left_out: int
+    """The number of older messages that did not fit; tool results do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryRange:
+    """The range of a branch that a compaction is about: `replaced`, `prefix` and `kept` together, in this order.
+
+    The previous compaction is not in it, although it may be recorded within it.
+    """
+
+    replaced: tuple[Entry, ...]
+    prefix: tuple[Entry, ...]
+    """The beginning of the turn that is split; empty if none is."""
+    kept: tuple[Entry, ...]
+    previous_summary: Entry | None
+    """The compaction that this one follows: its summary is updated."""
+
+    @property
+    def first_kept_id(self) -> str:
+        return self.kept[0].id
+
+    @property
+    def is_split_turn(self) -> bool:
+        return bool(self.prefix)
+
+    @property
+    def summarised(self) -> tuple[Entry, ...]:
+        """The entries that will not be sent any more."""
+        return self.replaced + self.prefix
+
+
+def branch_left(tree: SessionTree, old_leaf_id: str, new_leaf_id: str | None) -> BranchLeft:
+    """What a move from one leaf to another leaves behind; None is the place before every entry.
+
+    Raises BadInput `unknown_entry`.
+    """
+    old = tree.branch(old_leaf_id)
+    new = {entry.id for entry in tree.branch(new_leaf_id)} if new_leaf_id is not None else frozenset[str]()
+    shared = next((at for at in range(len(old) - 1, -1, -1) if old[at].id in new), None)
+    if shared is None:
+        return BranchLeft(None, tuple(old))
+    return BranchLeft(old[shared].id, tuple(old[shared + 1 :]))
+
+
+def branch_budget(window: int | None, reserve: int = RESERVE) -> int:
+    """The tokens of a left branch that its summary is made from; `window` is that of the model that makes it."""
+    return max(0, (window or UNKNOWN_WINDOW) - reserve)
+
+
+def within_budget(entries: Sequence[Entry], budget: int, removed: Collection[str] = ()) -> WithinBudget:
+    """The newest of these entries, given oldest first, that fit into a budget in estimated tokens.
+
+    Tool results are left out. `removed` are ids of messages that are not part of the context any more.
+    """
+    shown = [entry for entry in entries if _is_summarised(entry) and entry.id not in removed]
+    taken: list[Entry] = []
+    tokens = 0
+    for entry in reversed(shown):
+        fits = tokens + entry.tokens <= budget
+        if fits or (_is_summary(entry) and tokens < NEARLY_FULL * budget):
+            taken.append(entry)
+            tokens += entry.tokens
+        if not fits:
+            break
+    return WithinBudget(tuple(reversed(taken)), tokens, len(shown) - len(taken))
+
+
+def compaction_range(
+    branch: Sequence[Entry], keep_recent_tokens: int = KEEP_RECENT, context: ActiveContext | None = None
+) -> SummaryRange | None:
+    """What a compaction of a branch, given root first, would replace; None if there is nothing to replace.
+
+    `context` is what the reader rebuilds of the branch: with it, what edits removed does not count, and what they
+    replaced counts as it is now. Without it, entries count as recorded.
+    """
+    if not branch or branch[-1].kind is EntryKind.SUMMARY:
+        return None
+    previous, entries = _range(branch)
+    tokens = _recorded_tokens(entries) if context is None else context_tokens(context)
+    cut = _cut(entries, tokens, keep_recent_tokens)
+    if cut is None:
+        return None
+    first_kept = cut
+    while first_kept and not _stops(entries[first_kept - 1], tokens):
+        first_kept -= 1
+    turn = _turn_start(entries, tokens, cut)
+    end = min(first_kept, turn) if turn is not None else first_kept
+    found = SummaryRange(
+        tuple(entries[:end]), tuple(entries[end:first_kept]), tuple(entries[first_kept:]), previous
+    )
+    said = (entry for entry in found.summarised if entry.id in tokens and entry.role not in _SET_UP)
+    return found if any(said) else None
+
+
+def history_output(reserve: int = RESERVE) -> int:
+    """The tokens that the summary of a compaction may have: 0.8 of the reserve."""
+    return reserve * 4 // 5
+
+
+def prefix_output(reserve: int = RESERVE) -> int:
+    """The tokens that the summary of a turn's beginning may have: 0.5 of the reserve."""
+    return reserve // 2
+
+
+def messages_of(entries: Iterable[Entry], context: ActiveContext | None = None) -> list[Message]:
+    """The messages that a model is shown of these entries: those of the context if it is given, else as recorded.
+
+    Compactions among recorded entries are messages, too; what is not sent, and the instructions, are left out.
+    """
+    if context is None:
+        found = [message for entry in entries if (message := _recorded_message(entry)) is not None]
+    else:
+        here = {entry.id for entry in entries}
+        found = [message for message in context.messages if message.entry.id in here]
+    return [message for message in found if message.sent and message.role not in _SET_UP]
+
+
+def context_tokens(context: ActiveContext) -> dict[str, int]:
+    """The estimated tokens of each entry that has messages in a context, without those of compactions."""
+    found: dict[str, int] = {}
+    for message in context.messages:
+        if message.entry.kind is not EntryKind.SUMMARY:
+            found[message.entry.id] = found.get(message.entry.id, 0) + message.tokens
+    return found
+
+
+def tokens_before(context: ActiveContext) -> int:
+    """The size of a context as its agent records it with a compaction: a report counts if nothing was edited or
+    compacted after it; otherwise everything is estimated."""
+    usage, newest = context.usage, context.newest_compaction
+    reporter = usage.reported_by
+    if reporter is None or (newest is not None and newest.number > reporter.number):
+        return context.estimate
+    return usage.tokens
+
+
+# ---- the branch that is left -----------------------------------------------------------------------------
+
+
+def _is_summarised(entry: Entry) -> bool:
+    """Whether the summary of a branch is made from an entry."""
+    if entry.empty or entry.excluded or entry.role in (Role.TOOL_RESULT, Role.SYSTEM):
+        return False
+    return entry.is_message or entry.kind is EntryKind.SUMMARY
+
+
+def _is_summary(entry: Entry) -> bool:
+    return entry.role in _SUMMARIES
+
+
+def _recorded_message(entry: Entry) -> Message | None:
+    if entry.empty or not (entry.is_message or entry.kind is EntryKind.SUMMARY):
+        return None
+    return keep(entry)
+
+
+# ---- the cut of a compaction -----------------------------------------------------------------------------
+
+
+def _range(branch: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
+    """The newest compaction of a branch, and the entries since the first one that it kept, without itself."""
+    for at in range(len(branch) - 1, -1, -1):
+        control = branch[at].control
+        if isinstance(control, SummaryControl):
+            first = next((i for i in range(at) if branch[i].id == control.first_kept_id), at)
+            return branch[at], [*branch[first:at], *branch[at + 1 :]]
+    return None, list(branch)
+
+
+def _recorded_tokens(entries: Iterable[Entry]) -> dict[str, int]:
+    return {entry.id: entry.tokens for entry in entries if entry.is_message and not entry.empty}
+
+
+def _cut(entries: Sequence[Entry], tokens: Mapping[str, int], keep_recent_tokens: int) -> int | None:
+    """The place of the first message that is kept; None if no message can be the first."""
+    points = [at for at, entry in enumerate(entries) if _is_at(entry, tokens, CUT_POINTS)]
+    if not points:
+        return None
+    counted = 0
+    for at in range(len(entries) - 1, -1, -1):
+        weight = tokens.get(entries[at].id, 0)
+        counted += weight
+        if weight and counted >= keep_recent_tokens:
+            # Results at the end may be too much alone: then their call is kept with them.
+            return next((point for point in points if point >= at), points[-1])
+    return points[0]
+
+
+def _turn_start(entries: Sequence[Entry], tokens: Mapping[str, int], cut: int) -> int | None:
+    """The place where the turn of a cut starts; None if it starts before the range."""
+    return next((at for at in range(cut, -1, -1) if _is_at(entries[at], tokens, TURN_STARTS)), None)
+
+
+def _is_at(entry: Entry, tokens: Mapping[str, int], roles: Collection[str]) -> bool:
+    return entry.id in tokens and entry.role in roles
+
+
+def _stops(entry: Entry, tokens: Mapping[str, int]) -> bool:
+    """Whether a kept part cannot begin before an entry that precedes its first message."""
+    return entry.id in tokens or entry.kind is EntryKind.SUMMARY

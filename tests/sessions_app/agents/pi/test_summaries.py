@@ -1,0 +1,196 @@
+"""Summaries of pi and Atomic: the conversation that a model is shown, the lists of files, and the lines."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.registry import AGENTS
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.sessionlog.controls import SummaryControl
+from sessions_app.sessionlog.entries import EntryKind, Role
+from tests.factories import (
+    HEADER,
+    assistant,
+    bash,
+    call,
+    custom,
+    image,
+    message,
+    result,
+    session_log,
+    text,
+    thinking,
+    user,
+)
+
+FORMAT = PI.summary_format
+MOMENT = datetime(2026, 11, 23, 10, 0, 0, 123_456, tzinfo=UTC)
+PATHS = st.lists(st.text(min_size=1, max_size=8), max_size=4, unique=True)
+
+
+def summary(**fields: Any) -> dict[str, Any]:
+    return {"type": "branch_summary", "id": "s", "parentId": None, "summary": "Done.", **fields}
+
+
+def test_a_conversation_is_shown_in_named_sections() -> None:
+    shown = FORMAT.conversation(
+        [
+            user("Mend it."),
+            assistant(
+                thinking("hm"),
+                text("I read"),
+                call("c1", path="a.py", limit=120.0),
+                thinking("so"),
+                text("and run."),
+                call("c2", "bash", command="make"),
+            ),
+            result("c1", "x = 1"),
+            bash("ls", "a.py", exit_code=2),
+            bash("true", ""),
+            custom("a note"),
+            {"role": "branchSummary", "summary": "Tried it."},
+            {"role": "compactionSummary", "summary": "Began."},
+        ]
+    )
+    assert shown.split("\n\n[") == [
+        "[User]: Mend it.",
+        "Assistant thinking]: hm\nso",
+        "Assistant]: I read\nand run.",
+        'Assistant tool calls]: read(path="a.py", limit=120); bash(command="make")',
+        "Tool result]: x = 1",
+        "User]: Ran `ls`\n```\na.py\n```\n\nCommand exited with code 2",
+        "User]: Ran `true`\n(no output)",
+        "User]: a note",
+        "User]: Summary of another branch of this conversation:\n\nTried it.",
+        "User]: Summary of the conversation before this point:\n\nBegan.",
+    ]
+
+
+def test_sections_without_text_are_left_out() -> None:
+    empty = [
+        user(""),
+        assistant(text("")),
+        assistant(thinking("")),
+        assistant(),
+        {"role": "user", "content": [image()]},
+        {"role": "toolResult", "content": []},
+        {"role": "branchSummary", "summary": ""},
+        {"role": "system", "content": "instructions"},
+        {"role": "assistant"},
+        {},
+    ]
+    assert FORMAT.conversation(empty) == ""
+
+
+def test_a_tool_result_is_cut_and_the_cut_is_counted() -> None:
+    whole, cut = "x" * 2_000, "x" * 1_999 + "😀" + "y" * 7
+    shown = FORMAT.conversation([result("c", whole), result("d", cut)])
+    assert shown == (
+        f"[Tool result]: {whole}\n\n[Tool result]: {'x' * 1_999}\ufffd\n\n[... 8 more characters truncated]"
+    )
+
+
+def test_files_are_those_of_calls_and_of_earlier_summaries_that_no_extension_wrote() -> None:
+    messages = [
+        assistant(call("1", path="b.py"), call("2", path="a.py"), call("3", "edit", path="b.py")),
+        assistant(call("4", "write", path="new.py"), call("5", "bash", path="c.py"), call("6", path="")),
+        assistant(call("7", path=["d.py"]), call("8"), {"type": "toolCall", "name": "read"}),
+        {"role": "user", "content": [call("9", path="e.py")]},
+    ]
+    earlier = [
+        summary(details={"readFiles": ["new.py", "old.py", 7], "modifiedFiles": ["a.py"]}),
+        summary(details={"readFiles": ["hook.py"]}, fromHook=True),
+        summary(details={"readFiles": ["extension.py"]}, fromExtension=True),
+        summary(details="none"),
+        summary(),
+    ]
+    assert FORMAT.files(messages, earlier) == FileLists(("old.py",), ("a.py", "b.py", "new.py"))
+
+
+def test_files_are_sorted_as_javascript_sorts_them() -> None:
+    paths = ["\uffff.py", "😀.py", "a.py", "B.py"]
+    found = FORMAT.files([assistant(*(call(path, path=path) for path in paths))])
+    assert found.read == ("B.py", "a.py", "😀.py", "\uffff.py")
+
+
+def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out() -> None:
+    read = "<read-files>\na.py\nb.py\n</read-files>"
+    modified = "<modified-files>\nc.py\n</modified-files>"
+    assert FORMAT.files_text(FileLists(("a.py", "b.py"), ("c.py",))) == f"{read}\n\n{modified}"
+    assert FORMAT.files_text(FileLists(("a.py", "b.py"), ())) == read
+    assert FORMAT.files_text(FileLists((), ("c.py",))) == modified
+    assert FORMAT.files_text(FileLists()) == ""
+
+
+def test_the_beginning_of_a_split_turn_follows_the_history() -> None:
+    assert FORMAT.split_turn_text("History.", "Turn.") == (
+        "History.\n\n---\n\n**Turn Context (split turn):**\n\nTurn."
+    )
+    assert FORMAT.split_turn_text("", "Turn.") == "**Turn Context (split turn):**\n\nTurn."
+
+
+@given(st.text(), PATHS, PATHS, st.booleans(), st.sampled_from([None, "e1"]))
+def test_the_line_of_a_branch_summary_is_read_as_what_was_written(
+    words: str, read: list[str], modified: list[str], from_hook: bool, parent_id: str | None
+) -> None:
+    files = FileLists(tuple(read), tuple(modified))
+    line = FORMAT.branch_summary_line(
+        "s1", parent_id, MOMENT, from_id="e2", summary=words, files=files, from_hook=from_hook
+    )
+    log = session_log([HEADER, message("e1", None, user("a")), message("e2", "e1", user("b")), line])
+    entry = log.entries[-1]
+    assert (entry.id, entry.parent_id, entry.role) == ("s1", parent_id, Role.BRANCH_SUMMARY)
+    assert (entry.empty, entry.timestamp) == (not words, "2026-11-23T10:00:00.123Z")
+    assert FORMAT.recorded_summary(line) == (words, files, from_hook, "e2", None, None)
+    assert FORMAT.recorded_files(line) == files
+    assert ("fromHook" in json.loads(line)) is from_hook
+
+
+@given(st.text(), PATHS, PATHS, st.booleans(), st.integers(0, 2**40))
+def test_the_line_of_a_compaction_is_read_as_what_was_written(
+    words: str, read: list[str], modified: list[str], from_hook: bool, tokens: int
+) -> None:
+    files = FileLists(tuple(read), tuple(modified))
+    line = FORMAT.compaction_line(
+        *("s1", "e2", MOMENT),
+        summary=words,
+        first_kept_id="e1",
+        tokens_before=tokens,
+        files=files,
+        from_hook=from_hook,
+    )
+    log = session_log([HEADER, message("e1", None, user("a")), message("e2", "e1", user("b")), line])
+    entry = log.entries[-1]
+    assert (entry.kind, entry.parent_id) == (EntryKind.SUMMARY, "e2")
+    assert entry.control == SummaryControl("e1", is_verbatim=False)
+    assert FORMAT.recorded_summary(line) == (words, files, from_hook, None, "e1", tokens)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"type":"message"}',
+        b'{"type":"compaction"}',
+        b'{"type":"compaction","details":{}}',
+    ],
+)
+def test_a_line_without_lists_has_no_files(line: bytes) -> None:
+    assert FORMAT.recorded_files(line) is None
+
+
+def test_only_pi_honours_compactions_and_other_agents_have_no_form() -> None:
+    forms = {agent.key: agent.summary_format for agent in AGENTS.values()}
+    assert {key for key, form in forms.items() if form is not None} == {"pi", "atomic"}
+    assert PI.summary_format.honours_compactions
+    assert not ATOMIC.summary_format.honours_compactions
