@@ -62,7 +62,7 @@ class Run(models.Model):
     leaf_id = models.TextField(blank=True, default="")
     """The leaf of its branch. Empty until it is prepared, if the file's last entry was meant."""
     planner = models.TextField()
-    """`embedded`, or a model as `provider/name`."""
+    """`embedded`, `prune`, or a model as `provider/name`."""
     thinking = models.CharField(max_length=10, blank=True, default="")
     """The thinking level of its model; empty: none."""
     base_url = models.TextField(blank=True, default="")
@@ -239,7 +239,7 @@ class Run(models.Model):
 
     @property
     def model_host(self) -> str:
-        """Host and port to which its requests go, as confirmed before it started; empty for the embedded planner."""
+        """Host and port to which its requests go, as confirmed before it started; empty without a model."""
         return urlsplit(self.base_url).netloc or (self.usage or {}).get("host", "")
 
     @property

@@ -48,7 +48,7 @@ class RunQuerySet(QuerySet["Run"]):
         return self.filter(_OF_LLM)
 
     def of_embedded(self) -> Self:
-        """Those of the embedded planner, which need the processor."""
+        """Those of planners without a model, which need the processor."""
         return self.exclude(_OF_LLM)
 
     def numbers(self) -> list[int]:

@@ -130,8 +130,8 @@ class Configuration(BaseModel):
     plan_by_itself: bool = False
     """Plan sessions automatically when they are due; never commits."""
     plan_by_itself_with: str = "embedded"
-    """The planner for that: `embedded`, a model as `provider/name`, or `session` for each session's own model. If you
-    have not agreed to a model's provider, the embedded planner is used instead."""
+    """The planner for that: `embedded`, `prune`, a model as `provider/name`, or `session` for each session's own model.
+    If you have not agreed to a model's provider, the embedded planner is used instead."""
     hooks: list[str] = Field(default_factory=list)
     """Modules called before a compaction is planned. In the environment: JSON, or names separated by commas."""
 

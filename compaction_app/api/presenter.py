@@ -5,7 +5,7 @@
 | `compression_ratio` | the fraction of tokens to keep, between 0 and 1                              |
 | `preserve_recent`   | how many of the last entries stay, from 0 up                                 |
 | `query`             | what matters                                                                 |
-| `planner`           | `embedded`, which is the default, or a model as `provider/name`              |
+| `planner`           | `embedded`, which is the default, `prune`, or a model as `provider/name`     |
 | `thinking`          | the thinking level of a model                                                |
 | `leaf`              | the entry at which the branch ends; the file's last one by default           |
 """

@@ -1,8 +1,8 @@
 """PURE: the proposals of a review in groups, and what each group brings towards the target.
 
-Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the embedded
-planner's patterns have titles of their own. Groups keep their order while proposals are decided: a rejected proposal
-counts nothing in its group's tokens, but the group stays where it was.
+Reasons that differ only in names, paths and numbers are one group: the planner's wording is a pattern, and the patterns
+of planners without a model have titles of their own. Groups keep their order while proposals are decided: a rejected
+proposal counts nothing in its group's tokens, but the group stays where it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 from sessions_app.sessionlog.targets import Target
 
-from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, repeat_in, supersession_in
+from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, pruned_in, repeat_in, supersession_in
 from .references import references
 from .review_fold import ReviewItem, ReviewStatus
 
@@ -32,6 +32,7 @@ _SUPERSEDED: Final = (
     ("older", "Older than a later read or edit"),
 )
 REPEATED: Final = "The same output again"
+PRUNED: Final = "Older than the newest {} tokens of tool results"
 ONLY_HERE: Final = "Holds names found nowhere else"
 NO_REASON: Final = "Without a reason"
 OTHERS: Final = "Other reasons, each given once"
@@ -97,6 +98,9 @@ def reason_title(reason: str) -> str:
         return next((title for start, title in _SUPERSEDED if reason.startswith(start)), SUPERSEDED)
     if repeat_in(reason) is not None:
         return REPEATED
+    safe = pruned_in(reason)
+    if safe is not None:
+        return PRUNED.format(safe)
     if only_here(reason) is not None:
         return ONLY_HERE
     for pattern, title in _PATTERNS:

@@ -1,10 +1,11 @@
-"""PURE: the reasons that the embedded planner gives and that can be checked: as sentences, and read from them again.
+"""PURE: the reasons that planners without a model give: as sentences, and read from them again.
 
 | reason                                            | can be checked by                                        |
 |---------------------------------------------------|----------------------------------------------------------|
 | superseded by a later call on the same file       | its lines that still stand in what stays of later calls  |
 | a repeat of an output                             | the lines of that output                                 |
 | what it says about names                          | the places at which they occur, outside what is deleted  |
+| beyond the newest tool results                    | the tokens of the result and of all newer ones           |
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ _SUPERSESSION: Final = re.compile(
     re.DOTALL,
 )
 _REPEAT: Final = re.compile(r"a repeat of the output in (.+)", re.DOTALL)
+_PRUNED: Final = re.compile(
+    r"an output(?: of .+)? beyond the newest ([\d,]+) tokens of tool results, which are [\d,]+ with it",
+    re.DOTALL,
+)
 
 
 class Supersession(NamedTuple):
@@ -59,6 +64,18 @@ def repeat_words(entry_id: str) -> str:
 def repeat_in(reason: str) -> str | None:
     """The id of the entry whose output a reason says is repeated; None if it says nothing of that."""
     found = _REPEAT.fullmatch(reason)
+    return found[1] if found is not None else None
+
+
+def pruned_words(tool: str, safe: int, reached: int) -> str:
+    """Why a tool result is pruned: with all newer ones it has `reached` tokens, and `safe` of them stay."""
+    of = f" of {tool}" if tool else ""
+    return f"an output{of} beyond the newest {safe:,} tokens of tool results, which are {reached:,} with it"
+
+
+def pruned_in(reason: str) -> str | None:
+    """How many tokens of newer results a reason says are safe, as it writes them; None if it says no such thing."""
+    found = _PRUNED.fullmatch(reason)
     return found[1] if found is not None else None
 
 

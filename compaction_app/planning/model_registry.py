@@ -313,7 +313,7 @@ def model_named(planner: str) -> ResolvedModel:
         )
     raise BadInput(
         "unknown_planner",
-        f"There is no planner {planner}. Known planners: embedded{', ' * bool(names)}{names}. "
+        f"There is no planner {planner}. Known planners: embedded, prune{', ' * bool(names)}{names}. "
         "Add a model on the Models page.",
     )
 

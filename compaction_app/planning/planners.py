@@ -1,4 +1,4 @@
-"""The planners: the embedded one, and the LLM planners that the user configured; or none, if a human selected."""
+"""The planners: two that work offline, and the LLM planners that the user configured; or none, if a human selected."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.loop import Planner
+from compaction_app.core.prune import PrunePlanner
 from compaction_app.core.transcript import Transcript
 from compaction_app.models import Run
 from sessions_app.sessionlog.errors import BadInput
@@ -16,9 +17,13 @@ from .plan import Plan, PlanListener
 from .usage import UsageTotals
 
 EMBEDDED: Final = "embedded"
+PRUNE: Final = "prune"
 BY_HAND: Final = "hand"
 """In place of a planner: the run has the proposals that a human selected, and no others."""
-PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {EMBEDDED: EmbeddedPlanner}
+PLANNERS: Final[Mapping[str, Callable[[Transcript], Planner]]] = {
+    EMBEDDED: EmbeddedPlanner,
+    PRUNE: PrunePlanner,
+}
 """Planners that need nothing but the transcript, by name. The others are LLM planners: see `model_registry`."""
 
 
@@ -46,7 +51,7 @@ def require_planner(planner: str, thinking: str = "") -> str:
 
 
 def model_of_run(run: Run) -> ResolvedModel | None:
-    """The model of a run's LLM planner; None for the embedded planner. Requests go only to the confirmed address.
+    """The model of a run's LLM planner; None for the others. Requests go only to the confirmed address.
 
     Raises BadInput `moved_elsewhere` if the model's address has changed since, and `not_agreed` if the run is automatic
     and the user has withdrawn the agreement to that.

@@ -35,7 +35,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from compaction_app.core.states import EventKind, RunState
 from compaction_app.models import Run
 from compaction_app.planning.model_registry import ResolvedModel, level_for, model_named, model_of_session
-from compaction_app.planning.planners import EMBEDDED
+from compaction_app.planning.planners import EMBEDDED, PLANNERS
 from sessions_app.agents.registry import READERS
 from sessions_app.models import Session
 from sessions_app.querysets import WRITTEN_BY_OTHERS
@@ -210,8 +210,8 @@ def automatic_planner(session: Session) -> ChosenPlanner:
     Raises what reading the session raises, if the thinking level of its own model is needed.
     """
     configured = settings.REDLINE.plan_by_itself_with
-    if configured == EMBEDDED:
-        return ChosenPlanner(EMBEDDED)
+    if configured in PLANNERS:
+        return ChosenPlanner(configured)
     try:
         model = model_of_session(session) if configured == OWN_MODEL else model_named(configured)
     except BadInput as fault:
@@ -230,7 +230,7 @@ def automatic_planner(session: Session) -> ChosenPlanner:
 def note_on_planner() -> str:
     """Why the model configured for all sessions is not used automatically, in words; empty if it is."""
     configured = settings.REDLINE.plan_by_itself_with
-    if configured in (EMBEDDED, OWN_MODEL):
+    if configured in PLANNERS or configured == OWN_MODEL:
         return ""
     try:
         return _kept_from(model_named(configured))

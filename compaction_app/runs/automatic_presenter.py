@@ -30,7 +30,7 @@ class AutomaticPlanning:
 
     on: bool
     planner: str
-    """The planner in use: `embedded`, a model as `provider/name`, or `session`."""
+    """The planner in use: `embedded`, `prune`, a model as `provider/name`, or `session`."""
     set_up: str = ""
     """The configured one, if it is not in use."""
     why: tuple[str, str, str] = ("", "", "")

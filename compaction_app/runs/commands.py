@@ -67,8 +67,8 @@ def start_run(
 ) -> Run:
     """Queue a run for a branch; an empty `leaf_id` is the file's last entry.
 
-    `planner` is `embedded`, a model as `provider/name`, or `hand` with what a human `selected`, and `why`; `thinking`
-    one of the levels that the model takes.
+    `planner` is `embedded`, `prune`, a model as `provider/name`, or `hand` with what a human `selected`, and `why`;
+    `thinking` one of the levels that the model takes.
     Raises BadInput `unknown_planner`, `bad_thinking`, `unknown_writer`, `refused_writer` and what `require_writable`
     raises, and Conflict `run_in_flight` if one is under way for this session.
     """

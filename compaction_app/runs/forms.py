@@ -131,7 +131,7 @@ class CompactForm(forms.Form):
 
     @cached_property
     def model(self) -> ResolvedModel | None:
-        """The model of the run; None for the embedded planner, and for an unknown one."""
+        """The model of the run; None for a planner without one, and for an unknown one."""
         if not self.data.get("planner"):
             return self.unnamed_model
         name = self.cleaned_data.get("planner", EMBEDDED)
@@ -176,7 +176,7 @@ class CompactForm(forms.Form):
             )
 
     def first_request(self) -> FirstRequest | RedlineError | None:
-        """The first request of the run, or why there is none; None for the embedded planner.
+        """The first request of the run, or why there is none; None for a planner without a model.
 
         Invalid values are ignored: the start reports them.
         """

@@ -77,8 +77,8 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--planner",
             default=EMBEDDED,
-            help="embedded, which works offline, or a model of the Models page as provider/name: it receives the "
-            "manifest, and the parts of the conversation that it requests",
+            help="embedded or prune, which work offline, or a model of the Models page as provider/name: it receives "
+            "the manifest, and the parts of the conversation that it requests",
         )
         parser.add_argument("--thinking", metavar="LEVEL", default="", help="the thinking level of a model")
         parser.add_argument("--ratio", type=float, help="the fraction of tokens to keep, between 0 and 1")

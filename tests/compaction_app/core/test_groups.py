@@ -20,6 +20,7 @@ from compaction_app.core.groups import (
     stairs,
 )
 from compaction_app.core.loop import Origin
+from compaction_app.core.reasons import pruned_words
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from sessions_app.sessionlog.targets import Target
 
@@ -58,6 +59,11 @@ def item(
             "an old call of edit; every name in it occurs elsewhere too",
             "Old calls of edit, names found elsewhere",
         ),
+        (
+            pruned_words("bash", 40_000, 61_020),
+            "Older than the newest 40,000 tokens of tool results",
+        ),
+        (pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
         ("  ", NO_REASON),
         ("", NO_REASON),
     ],

@@ -395,7 +395,9 @@ def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(
     with pytest.raises(BadInput) as refused:
         model_named("nobody")
     assert refused.value.code == "unknown_planner"
-    assert "embedded, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
+    assert (
+        "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
+    )
 
 
 def test_levels_are_ordered_and_prices_unchanged(redline: Installation) -> None:

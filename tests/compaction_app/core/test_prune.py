@@ -1,0 +1,250 @@
+"""Promises of the prune planner: it deletes old tool results with their calls, or nothing.
+
+The sums are counted anew here, over the entries of the transcript.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from compaction_app.core.gates import Restraints
+from compaction_app.core.groups import reason_title
+from compaction_app.core.loop import Called, Event, Exhausted, Loop
+from compaction_app.core.prune import DONE, PrunePlanner
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.tools import Workbench
+from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.targets import Target, request_of
+from tests.compaction_app.core.strategies import MESSAGES, Recorded, objects, often
+from tests.compaction_app.core.test_companions import Joined
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    chain,
+    prepare,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    transcript_of,
+    user,
+)
+
+SAFE, LEAST = 40_000, 20_000
+
+
+class Pruned:
+    """A whole run of the planner, and what it did."""
+
+    def __init__(self, transcript: Transcript, restraints: Restraints = Restraints()) -> None:  # noqa: B008
+        self.transcript = transcript
+        self.store = DeletionStore(transcript, restraints)
+        self.loop = Loop(Workbench(self.store))
+        self.events: list[Event] = []
+        self.why = ""
+        planner = PrunePlanner(transcript)
+        while self.loop.outcome is None:
+            try:
+                self.events += self.loop.take(planner.next_turn(self.loop.report))
+            except Exhausted as done:
+                self.why = str(done)
+                self.events.append(self.loop.close())
+
+    @property
+    def gone(self) -> set[str]:
+        """The ids of whole entries that go."""
+        return {target.entry_id for target in self.store.targets if target.block_index is None}
+
+
+def sized(tokens: int, call_id: str = "", **fields: Any) -> dict[str, Any]:
+    """A result whose estimate is so many tokens."""
+    return result(call_id, "x" * 4 * tokens, **fields)
+
+
+def steps(*sizes: int) -> list[dict[str, Any]]:
+    """A task, a call with a result of each size, and an end. The result of step n from 1 is `e{2n + 1}`."""
+    found = [user("fix it")]
+    for number, tokens in enumerate(sizes, 1):
+        found += [assistant(call(f"c{number}", "bash")), sized(tokens, f"c{number}", name="bash")]
+    return [*found, assistant(text("done"))]
+
+
+def test_eight_outputs_as_an_agent_prunes_them() -> None:
+    """Eight outputs of 45,449 characters, of which OpenCode marks the five oldest."""
+    outputs = [result(f"c{number}", "x" * 45_449) for number in range(8)]
+    recorded = [user("go")]
+    for number, output in enumerate(outputs):
+        recorded += [assistant(call(f"c{number}")), output]
+    pruned = Pruned(transcript_of(*recorded, assistant(text("done"))))
+    assert pruned.gone == {f"e{number}" for number in range(2, 12)}
+
+
+def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays() -> None:
+    recorded = steps(30_000, 39_000)
+    recorded[1] = assistant(text("I look"), call("c1"))
+    pruned = Pruned(transcript_of(*recorded))
+    assert set(pruned.store.targets) == {Target("e3"), Target("e2", 1)}
+    assert pruned.why in ("", DONE)
+
+
+def test_each_reason_counts_the_newer_results_and_all_are_one_group() -> None:
+    pruned = Pruned(transcript_of(*steps(12_000, 15_000, 39_000)))
+    reasons = [pruned.loop.origins[Target(entry_id)].reason for entry_id in ("e3", "e5")]
+    assert reasons == [
+        "an output of bash beyond the newest 40,000 tokens of tool results, which are 66,000 with it",
+        "an output of bash beyond the newest 40,000 tokens of tool results, which are 54,000 with it",
+    ]
+    assert {reason_title(reason) for reason in reasons} == {
+        "Older than the newest 40,000 tokens of tool results"
+    }
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gone"),
+    [
+        ((LEAST, SAFE), {"e2", "e3"}),
+        ((LEAST - 1, SAFE), set()),
+        ((LEAST, SAFE - LEAST), set()),
+        ((LEAST, SAFE - LEAST + 1), {"e2", "e3"}),
+        ((SAFE,), set()),
+        ((SAFE + 1,), {"e2", "e3"}),
+        ((), set()),
+    ],
+    ids=["enough", "one token less", "all are safe", "beyond", "just safe", "one too large", "none"],
+)
+def test_the_limits_are_exact(sizes: tuple[int, ...], gone: set[str]) -> None:
+    pruned = Pruned(transcript_of(*steps(*sizes)))
+    assert pruned.gone == gone
+    if not gone:
+        assert pruned.store.targets == ()
+        assert not [event for event in pruned.events if isinstance(event, Called)]
+        assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
+
+
+def test_long_messages_are_not_pruned() -> None:
+    words = "x" * 400_000
+    pruned = Pruned(transcript_of(user("go"), assistant(text(words), thinking(words)), *steps(25_000, SAFE)))
+    assert pruned.gone == {"e4", "e5"}
+
+
+def test_a_failed_result_stays_and_counts_as_newer() -> None:
+    recorded = steps(LEAST, LEAST, 30_000)
+    recorded[4] = sized(LEAST, "c2", error=True)
+    assert Pruned(transcript_of(*recorded)).gone == {"e2", "e3"}
+
+
+@pytest.mark.parametrize("pinned", ["e2", "e3"], ids=["call", "result"])
+def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned: str) -> None:
+    restraints = Restraints(pins=frozenset([Target(pinned)]))
+    enough = Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints)
+    assert enough.gone == {"e4", "e5"}
+    less = Pruned(transcript_of(*steps(25_000, 9_000, SAFE)), restraints)
+    assert less.store.targets == ()
+    assert "about 9,000 tokens" in less.why
+
+
+def test_a_guard_of_all_thinking_is_learned_from_one_refusal() -> None:
+    recorded = steps(*[5_000] * 20, SAFE)
+    for place in range(1, 31, 2):
+        recorded[place] = assistant(thinking("hm"), *recorded[place]["content"])
+    pruned = Pruned(transcript_of(*recorded), Restraints(thinking_guard="all"))
+    assert pruned.gone == {f"e{number}" for number in range(32, 42)}
+    assert sum(isinstance(event, Called) for event in pruned.events) == 2
+
+
+def test_two_results_of_one_call_go_together_or_stay_together() -> None:
+    first = [user("go"), assistant(call("c1")), sized(30_000, "c1")]
+    second, newest = sized(5, "c1"), [assistant(call("c2")), sized(SAFE - 5, "c2")]
+    assert Pruned(transcript_of(*first, *newest, second, assistant(text("done")))).store.targets == ()
+    older = [*first, second, *newest, sized(5, "nowhere"), assistant(text("done"))]
+    assert Pruned(transcript_of(*older)).gone == {"e2", "e3", "e4"}
+
+
+@pytest.mark.parametrize(
+    ("joined", "gone"),
+    [((), {"e2", "e3"}), (("e6",), {"e2", "e3", "e6"}), (("e5",), set()), (("e4",), set()), (("e1",), set())],
+    ids=["nothing", "a message", "a safe result", "the call of a safe result", "a protected entry"],
+)
+def test_what_an_agents_rules_join_never_takes_a_safe_result_along(
+    joined: tuple[str, ...], gone: set[str]
+) -> None:
+    recorded = [*steps(LEAST, SAFE), assistant(text("really"))]
+    assert Pruned(transcript_of(*recorded, rules=Joined({"e2": joined}))).gone == gone
+
+
+def test_a_second_attempt_keeps_what_the_first_one_chose() -> None:
+    transcript = transcript_of(*steps(9_000, 25_000, SAFE))
+    pruned = Pruned(transcript)
+    again = DeletionStore(transcript)
+    assert again.delete(request_of([Target("e3")])) is None
+    turn = PrunePlanner(transcript).next_turn(Loop(Workbench(again)).report)
+    assert Workbench(again).call(turn.calls[0].call).refusal is None
+    assert set(again.targets) == set(pruned.store.targets)
+
+
+SIZES = st.sampled_from([1, 900, 9_000, LEAST - 1, 21_000, SAFE])
+
+
+@st.composite
+def sized_messages(draw: st.DrawFn) -> list[Recorded]:
+    """Any messages, with results of any size among them."""
+    found: list[Recorded] = []
+    for message in draw(st.lists(MESSAGES, min_size=3, max_size=14)):
+        if message.get("role") == "toolResult" and draw(st.booleans()):
+            message = {**message, "content": [text("x" * 4 * draw(SIZES))]}
+        found.append(message)
+    return found
+
+
+@st.composite
+def pruned_sessions(draw: st.DrawFn) -> Pruned:
+    branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *draw(sized_messages()))))
+    transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 2]))})
+    assume(transcript is not None)
+    assert transcript is not None
+    pins = frozenset(draw(st.lists(st.sampled_from(objects(transcript)), max_size=2)))
+    return Pruned(transcript, Restraints(pins, draw(st.sampled_from(["latest", "latest", "all"]))))
+
+
+@often
+@given(pruned_sessions())
+def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned: Pruned) -> None:
+    entries, gone = pruned.transcript.entries, pruned.gone
+    newer, tokens_gone = 0, 0
+    for entry in reversed(entries):
+        if entry.role == "toolResult":
+            newer += entry.tokens
+            if entry.entry_id in gone:
+                assert newer > SAFE
+                tokens_gone += entry.tokens
+    assert tokens_gone >= LEAST if pruned.store.targets else tokens_gone == 0
+
+
+@often
+@given(pruned_sessions())
+def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned: Pruned) -> None:
+    entries, gone = pruned.transcript.entries, pruned.gone
+    answered = {entry.result_for for entry in entries if entry.entry_id in gone}
+    left = {entry.result_for for entry in entries if entry.entry_id not in gone and entry.result_for}
+    calls = {
+        (entry.entry_id, block.index): block.call_id
+        for entry in entries
+        for block in entry.blocks
+        if (
+            Target(entry.entry_id, block.index) in pruned.store.targets
+            or (entry.entry_id in gone and entry.role != "toolResult")
+        )
+    }
+    assert all(call_id in answered and call_id not in left for call_id in calls.values())
+    kept = {
+        block.call_id
+        for entry in entries
+        for block in entry.blocks
+        if entry.entry_id not in gone and Target(entry.entry_id, block.index) not in pruned.store.targets
+    }
+    assert not kept & (answered - {None})
