@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ class SettingsFile:
     """Its values for `compression_ratio`, `preserve_recent` and `query`, unchanged."""
     fault: str = ""
     """The reason why it cannot be used."""
+    branch_summary: Mapping[str, Any] = field(default_factory=dict)
+    """Its section on summaries of branches that are left, with the agent's names."""
 
 
 class CompactionBudget(NamedTuple):
@@ -44,6 +46,15 @@ class CompactionBudget(NamedTuple):
         return max(self.reserve_tokens, window - allowed)
 
 
+class BranchSummarySettings(NamedTuple):
+    """How an agent summarises a branch that is left."""
+
+    reserve_tokens: int
+    """The tokens of the model's window that the summarised messages leave free."""
+    skips_question: bool
+    """Whether the agent does not ask for a summary: then none is made."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
     """The agent's effective settings for a project and a model."""
@@ -53,3 +64,5 @@ class AgentSettings:
     budget: CompactionBudget
     switched_off_in: Path | None
     """The file that disables the agent's automatic compaction."""
+    branch_summary: BranchSummarySettings | None = None
+    """None if the agent does not summarise branches."""

@@ -7,7 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import (
+    AgentSettings,
+    BranchSummarySettings,
+    CompactionBudget,
+    SettingsFile,
+)
 from sessions_app.agents.json_file import JsonFile, read_json_file
 from sessions_app.model_prices import InputPrices, configured_prices
 
@@ -24,7 +29,7 @@ def read_settings(cwd: str, home: Path) -> AgentSettings:
     """Atomic's effective settings for a project: its own files take precedence over the user's."""
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     budget = CompactionBudget(_first_count("reserveTokens", _sections(files), DEFAULT_RESERVE))
-    return AgentSettings(files, budget, _switched_off_in(files))
+    return AgentSettings(files, budget, _switched_off_in(files), _branch_summary(files))
 
 
 def read_model_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
@@ -64,7 +69,10 @@ def _settings_file(found: JsonFile) -> SettingsFile:
     section = found.values.get("compaction")
     compaction = section if isinstance(section, dict) else {}
     parameters = {name: compaction[name] for name in PARAMETERS if name in compaction}
-    return SettingsFile(found.path, True, compaction, parameters, found.fault)
+    summary = found.values.get("branchSummary")
+    return SettingsFile(
+        found.path, True, compaction, parameters, found.fault, summary if isinstance(summary, dict) else {}
+    )
 
 
 def _sections(files: Sequence[SettingsFile]) -> list[Mapping[str, Any]]:
@@ -99,6 +107,15 @@ def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
         if isinstance(enabled, bool):
             return None if enabled else found.path
     return None
+
+
+def _branch_summary(files: Sequence[SettingsFile]) -> BranchSummarySettings:
+    sections = [found.branch_summary for found in files]
+    skips = (section.get("skipPrompt") for section in sections)
+    return BranchSummarySettings(
+        _first_count("reserveTokens", sections, DEFAULT_RESERVE),
+        next((value for value in skips if isinstance(value, bool)), False),
+    )
 
 
 def model_windows(directory: str, home: Path) -> dict[str, int]:

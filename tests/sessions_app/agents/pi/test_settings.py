@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.agent_settings import CompactionBudget, SettingsFile
+from sessions_app.agents.agent_settings import BranchSummarySettings, CompactionBudget, SettingsFile
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.json_file import SIZE_LIMIT
-from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.agent import PI, PiAgent
 from sessions_app.agents.registry import model_windows
 
 
@@ -299,6 +299,32 @@ def test_overrides_of_another_shape_are_skipped(cwd: Path, home: Path, overrides
         {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}},
     )
     assert budget(cwd, home) == CompactionBudget(16_384, 3)
+
+
+# ---- summaries of branches ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("agent", [PI, ATOMIC])
+def test_settings_of_branch_summaries_are_the_first_usable_ones(
+    agent: PiAgent, cwd: Path, home: Path
+) -> None:
+    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
+    section = {"reserveTokens": 9, "skipPrompt": True}
+    put(home / ".pi" / "agent" / "settings.json", {"branchSummary": section})
+    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
+    put(cwd / ".pi" / "settings.json", {"branchSummary": {"reserveTokens": 7, "skipPrompt": False}})
+    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(7, False)
+    put(cwd / ".pi" / "settings.json", {"branchSummary": {"reserveTokens": "7", "skipPrompt": 0}})
+    assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
+
+
+@pytest.mark.parametrize("section", [None, 7, [], "x"])
+def test_a_section_on_branch_summaries_of_another_shape_is_skipped(
+    cwd: Path, home: Path, section: object
+) -> None:
+    put(cwd / ".pi" / "settings.json", {"branchSummary": section})
+    assert project_settings(cwd, home).branch_summary == {}
+    assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
 
 
 # ---- prices -------------------------------------------------------------------------------------------------
