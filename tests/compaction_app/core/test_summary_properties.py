@@ -1,0 +1,265 @@
+"""Properties of what a summary would summarise: on every session that can be recorded, and on real ones.
+
+Cuts, shared entries and lists of files are found here a second time, in another way, from the recorded lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compaction_app.core.summary_ranges import (
+    SummaryRange,
+    branch_left,
+    compaction_range,
+    messages_of,
+    within_budget,
+)
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.reader import PiReader
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, often
+from tests.factories import (
+    HEADER,
+    assistant,
+    branch_of,
+    call,
+    chain,
+    context_edit,
+    message,
+    session_log,
+    summary_compaction,
+    user,
+)
+from tests.paths import corpus, corpus_sessions
+
+DIRECTORY = corpus()
+NAMES = [path.name for path in corpus_sessions(DIRECTORY)] if DIRECTORY is not None else ["generated.jsonl"]
+KEPT = (1, 700, 5_000, 20_000, 90_000)
+"""Tokens to keep."""
+LEAVES = 24
+"""Leaves of each real session that are tried, besides its own."""
+IDS = st.integers(1, 14).map(lambda number: f"e{number}")
+CONTROLS = st.one_of(
+    st.just({"type": "model_change", "provider": "p", "modelId": "m"}),
+    st.builds(summary_compaction, WORDS, IDS),
+    st.builds(context_edit, IDS, st.sampled_from([None, {"content": "shorter"}])),
+)
+CALLS = st.builds(
+    lambda call_id, name, path: assistant(call(call_id, name, path=path)),
+    CALL_IDS,
+    st.sampled_from(["read", "write", "edit", "bash"]),
+    st.sampled_from(["a.py", "b.py", "c.py", "", 7, None]),
+)
+SESSIONS = st.lists(st.one_of(MESSAGES, MESSAGES, CALLS, CONTROLS), min_size=1, max_size=14)
+USER_LIKE = {"user", "bashExecution", "custom", "branchSummary"}
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
+
+
+# ---- ranges ----------------------------------------------------------------------------------------------
+
+
+def region_of(branch: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
+    """The newest compaction, and the entries that it left, in the order of the branch."""
+    compactions = [at for at, entry in enumerate(branch) if entry.kind is EntryKind.SUMMARY]
+    if not compactions:
+        return None, list(branch)
+    at = compactions[-1]
+    ids = [entry.id for entry in branch[:at]]
+    first = getattr(branch[at].control, "first_kept_id", None)
+    start = ids.index(first) if first in ids else at
+    return branch[at], [entry for place, entry in enumerate(branch) if place >= start and place != at]
+
+
+def expected_cut(region: Sequence[Entry], weights: dict[str, int], keep: int) -> int | None:
+    """The first place that may begin what is kept, and after which there are fewer tokens than are to be kept."""
+    points = [
+        at
+        for at, entry in enumerate(region)
+        if entry.id in weights and entry.role in USER_LIKE | {"assistant"}
+    ]
+    enough = [at for at in points if sum(weights.get(one.id, 0) for one in region[at + 1 :]) < keep]
+    return enough[0] if enough else points[-1] if points else None
+
+
+def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | None) -> SummaryRange | None:
+    """Check what a compaction would replace; `context` None is for entries as they were recorded."""
+    found = compaction_range(branch, keep, context)
+    previous, region = region_of(branch)
+    weights: dict[str, int] = {}
+    if context is None:
+        weights = {entry.id: entry.tokens for entry in region if entry.is_message and not entry.empty}
+    else:
+        for one in context.messages:
+            if one.entry.kind is not EntryKind.SUMMARY:
+                weights[one.entry.id] = weights.get(one.entry.id, 0) + one.tokens
+    cut = expected_cut(region, weights, keep)
+    if found is None:
+        said = [entry for entry in region[:cut] if entry.id in weights and entry.role != "system"]
+        assert branch[-1].kind is EntryKind.SUMMARY or cut is None or not said
+        return None
+    assert cut is not None
+    assert [*found.replaced, *found.prefix, *found.kept] == region
+    assert found.previous_summary == previous
+    messages = [entry for entry in found.kept if entry.id in weights]
+    assert messages[0] is region[cut]
+    assert messages[0].role != "toolResult"
+    before = region[: region.index(found.kept[0])]
+    assert not before or before[-1].id in weights or before[-1].kind is EntryKind.SUMMARY
+    starts = [
+        at for at, entry in enumerate(region[: cut + 1]) if entry.id in weights and entry.role in USER_LIKE
+    ]
+    if starts and starts[-1] < cut:
+        assert found.prefix[0] is region[starts[-1]]
+    else:
+        assert not found.prefix
+    return found
+
+
+@often
+@given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
+def test_replaced_prefix_and_kept_are_the_range_and_no_cut_is_at_a_result(
+    recorded: list[dict[str, Any]], keep: int
+) -> None:
+    branch = branch_of(chain(*recorded))
+    check_range(branch, keep, PiReader().rebuild(branch))
+    if not any(entry.kind is EntryKind.EDIT for entry in branch):
+        check_range(branch, keep, None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(
+    name: str, sessions: dict[str, Path]
+) -> None:
+    loaded = load_session(sessions[name])
+    entries = loaded.tree.entries
+    leaves = {loaded.leaf_id, *(entry.id for entry in entries[:: max(1, len(entries) // LEAVES)])}
+    found = 0
+    for leaf_id in leaves:
+        branch = loaded.tree.branch(leaf_id)
+        context = PiReader().rebuild(branch)
+        for keep in KEPT:
+            made = check_range(branch, keep, context)
+            found += made is not None
+            if made is not None:
+                check_files(loaded, made, context)
+    assert found
+
+
+# ---- files -----------------------------------------------------------------------------------------------
+
+
+def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveContext) -> None:
+    """Compare the lists of a range with those that its lines have."""
+    messages = messages_of(found.summarised, context)
+    with SessionReader(loaded.path) as reader:
+        lines = {one.entry.id: reader.read_at(one.entry.offset, one.entry.length) for one in messages}
+        earlier = [
+            json.loads(reader.read_at(entry.offset, entry.length))
+            for entry in (found.previous_summary,)
+            if entry is not None
+        ]
+    files = PI.summary_format.files(
+        [PI.message_json(one, lines[one.entry.id], None) for one in messages], earlier
+    )
+    assert files == recounted(list(map(json.loads, lines.values())), earlier)
+
+
+def recounted(lines: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> FileLists:
+    calls = [
+        (block["name"], block["arguments"].get("path"))
+        for line in lines
+        if line.get("message", {}).get("role") == "assistant"
+        for block in line["message"]["content"]
+        if block["type"] == "toolCall"
+    ]
+    details = [line.get("details", {}) for line in earlier if not line.get("fromHook")]
+    read = {path for name, path in calls if name == "read"}
+    modified = {path for name, path in calls if name in ("write", "edit")}
+    read.update(path for one in details for path in one.get("readFiles", ()))
+    modified.update(path for one in details for path in one.get("modifiedFiles", ()))
+    wanted = [
+        sorted(path for path in one if isinstance(path, str) and path) for one in (read - modified, modified)
+    ]
+    return FileLists(tuple(wanted[0]), tuple(wanted[1]))
+
+
+@often
+@given(st.lists(CALLS, max_size=10))
+def test_lists_of_files_are_those_of_a_plain_recount(calls: list[dict[str, Any]]) -> None:
+    lines = chain(*calls)[1:]
+    assert PI.summary_format.files(calls) == recounted(lines, [])
+
+
+# ---- branches that are left ------------------------------------------------------------------------------
+
+
+@often
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
+def test_what_is_left_is_the_old_branch_after_the_last_entry_that_both_have(
+    parents: list[int], data: st.DataObject
+) -> None:
+    recorded = [
+        message(f"e{number}", f"e{parent}" if parent < number else None, user("a"))
+        for number, parent in enumerate(parents)
+    ]
+    tree = SessionTree(session_log([HEADER, *recorded]).entries)
+    check_left(tree, *(data.draw(st.sampled_from(tree.entries)).id for _ in range(2)))
+
+
+def check_left(tree: SessionTree, old: str, new: str) -> None:
+    left = branch_left(tree, old, new)
+    before, after = tree.branch(old), tree.branch(new)
+    shared = before[: len(before) - len(left.entries)]
+    assert [*shared, *left.entries] == before
+    assert shared == after[: len(shared)]
+    assert left.ancestor_id == (shared[-1].id if shared else None)
+    # The branches part here, or one of them ends.
+    assert [one.id for one in left.entries[:1]] != [one.id for one in after[len(shared) :][:1]] or old == new
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_real_branches_are_left_whole(name: str, sessions: dict[str, Path]) -> None:
+    tree = load_session(sessions[name]).tree
+    step = max(1, len(tree.entries) // LEAVES)
+    ids = [*(entry.id for entry in tree.entries[::step]), tree.leaf.id]
+    for old in ids:
+        check_left(tree, old, ids[0])
+        check_left(tree, old, ids[-1])
+        check_left(tree, ids[-1], old)
+    with pytest.raises(BadInput, match="no entry"):
+        branch_left(tree, "nowhere", None)
+
+
+@often
+@given(SESSIONS, st.integers(0, 120))
+def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[dict[str, Any]], budget: int) -> None:
+    branch = branch_of(chain(*recorded))
+    everything = within_budget(branch, 10**9)
+    assert not everything.left_out
+    assert all(entry.role not in ("toolResult", "system") for entry in everything.entries)
+    found = within_budget(branch, budget)
+    assert found.entries == everything.entries[found.left_out :]
+    assert found.tokens == sum(entry.tokens for entry in found.entries)
+    if found.tokens > budget:
+        oldest = found.entries[0]
+        assert oldest.role in ("branchSummary", "compactionSummary")
+        assert found.tokens - oldest.tokens < 0.9 * budget
+    elif found.left_out:
+        assert found.tokens + everything.entries[found.left_out - 1].tokens > budget
