@@ -22,6 +22,8 @@ class AuditEntry(models.Model):
         BRING_BACK = "bring_back", "entries brought back"
         RESTORE = "restore"
         FORK = "fork"
+        MOVE = "move"
+        LABEL = "label"
 
     number = models.PositiveIntegerField(primary_key=True)
     """From 1, without gaps."""

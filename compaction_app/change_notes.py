@@ -1,4 +1,4 @@
-"""What an intent record says about a commit, a restore, an undo or a fork, so that another process can record it."""
+"""What an intent record says about a change of a session, so that another process can record it."""
 
 from __future__ import annotations
 
@@ -117,7 +117,22 @@ class ForkNote(msgspec.Struct, frozen=True, tag="fork"):
     certificate: dict[str, Any] | None = None
 
 
-Note = CommitNote | RestoreNote | UndoNote | ForkNote
+class EntriesNote(msgspec.Struct, frozen=True, tag="entries"):
+    """Entries that were appended without deleting anything, such as a label."""
+
+    session: str
+    backup: BackupNote
+    action: str
+    """An `AuditEntry.Action`."""
+    words: str
+    """What they do, for the audit log."""
+    entry_id: str
+    """The first of them."""
+    written_at: datetime
+    certificate: dict[str, Any] | None = None
+
+
+Note = CommitNote | RestoreNote | UndoNote | ForkNote | EntriesNote
 _TARGET: Final = frozenset(Target("", 0).to_json())
 
 

@@ -1,4 +1,4 @@
-"""What a commit, an undo and a restore record in the database: all in one transaction, once the file has changed.
+"""What a change of a session records in the database: all in one transaction, once the file has changed.
 
 The same record is written by the process that made the change or, if that was killed first, from the note in its intent
 record by the process that locks the session next:
@@ -6,10 +6,11 @@ record by the process that locks the session next:
     CommitNote ──▶ Backup, Compaction, the run committed        if the change is made
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
     UndoNote ──▶ Backup, Undo, the run restored if everything is back        if the change is made
+    EntriesNote ──▶ Backup        if the change is made
     ForkNote ──▶ no row of its own
     all ──▶ an entry of the audit log        if the session was changed
 
-The content of the file decides, not the intention. A commit or an undo whose line is not in the file leaves no row, and
+The content of the file decides, not the intention. A change whose line is not in the file leaves no row, and
 its backup is deleted, as after any failed one. Only the process that made a commit calls the hooks for it.
 """
 
@@ -39,7 +40,7 @@ from sessions_app.storage.files import file_state
 from sessions_app.storage.locks import LockedSession, RecoveryKind
 
 from .audit import service as audit
-from .change_notes import BackupNote, CommitNote, ForkNote, Note, RestoreNote, UndoNote
+from .change_notes import BackupNote, CommitNote, EntriesNote, ForkNote, Note, RestoreNote, UndoNote
 from .core.states import RunState
 from .models import AuditEntry, Backup, Compaction, Run, Undo
 from .runs.lease import change_state
@@ -125,6 +126,27 @@ def record_fork(note: ForkNote, size: int, sha256: str) -> None:
         )
     )
     remember_own_write(Path(note.created), size)
+
+
+def record_entries(note: EntriesNote, size: int, sha256: str) -> None:
+    """Record entries that were appended; `size` and `sha256` are as in `record_commit`. Raises DatabaseError."""
+    path = Path(note.session)
+    with transaction.atomic():
+        _record_backup(session_row(path), note.backup, Backup.Reason.ENTRIES)
+        audit.append(
+            audit.AuditFacts(
+                change=f"{note.action} {note.entry_id} {note.backup.path}",
+                at=note.written_at,
+                session=path,
+                action=note.action,
+                writer=note.words,
+                before=note.backup.content,
+                after=audit.FileContent(size, sha256) if sha256 else None,
+                backup=note.backup.path,
+                certificate=note.certificate,
+            )
+        )
+    remember_own_write(path, size)
 
 
 def content_written(compaction: Compaction) -> audit.FileContent | None:
@@ -262,6 +284,8 @@ def settle(locked: LockedSession) -> None:
         _settle_commit(locked, note)
     elif isinstance(note, UndoNote):
         _settle_undo(locked, note)
+    elif isinstance(note, EntriesNote):
+        _settle_entries(locked, note)
     elif isinstance(note, ForkNote):
         if locked.recovery.kind is RecoveryKind.MADE:
             size = locked.recovery.size
@@ -276,7 +300,8 @@ def settle(locked: LockedSession) -> None:
     if note is not None and agent_at(locked.path).state(locked.path) is not None:
         # It is recorded, or was not made: the index can follow later.
         with suppress(RedlineError, DatabaseError):
-            made = locked.path if isinstance(note, RestoreNote) else Path(note.created or locked.path)
+            created = "" if isinstance(note, RestoreNote | EntriesNote) else note.created
+            made = Path(created) if created else locked.path
             index_file(made, rebuild=isinstance(note, RestoreNote))
 
 
@@ -309,6 +334,16 @@ def _settle_undo(locked: LockedSession, note: UndoNote) -> None:
     elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id} - {""}):
         record_undo(note, size, "")
     elif kind is not RecoveryKind.UNRESOLVED and note.backup is not None:
+        _delete_backup(note.backup)
+
+
+def _settle_entries(locked: LockedSession, note: EntriesNote) -> None:
+    kind, size = locked.recovery.kind, locked.recovery.size
+    if kind is RecoveryKind.MADE:
+        record_entries(note, size, _digest(locked.path, size))
+    elif kind is RecoveryKind.UNRESOLVED and entries_in(locked.path, {note.entry_id}):
+        record_entries(note, size, "")
+    elif kind is not RecoveryKind.UNRESOLVED:
         _delete_backup(note.backup)
 
 

@@ -36,6 +36,7 @@ class Backup(models.Model):
         COMPACT = "compact"
         RESTORE = "restore"
         UNDO = "undo"
+        ENTRIES = "entries"
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="backups")
     path = models.TextField(unique=True)

@@ -5,6 +5,7 @@ Commits and restores use it for their confirmations, and pages show it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -15,9 +16,10 @@ from sessions_app.agents.base import OpenElsewhere
 from sessions_app.agents.changes import ServedWriter, SessionWriter
 from sessions_app.agents.programs import AgentServer
 from sessions_app.models import Session
-from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.errors import ConfirmationNeeded, Conflict, RedlineError
 from sessions_app.storage.files import FileState
 from sessions_app.storage.open_files import Writer, describe, writers_of
+from sessions_app.storage.session_loader import TornLine
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +113,33 @@ def effect_of(writer: SessionWriter, activity: Activity) -> str:
     if activity.server is not None and isinstance(writer, ServedWriter):
         return writer.effect_through(activity.server.address)
     return writer.effect
+
+
+def append_needs(
+    path: str, activity: Activity | None, torn: TornLine | None, not_done: str
+) -> Iterator[tuple[str, RedlineError]]:
+    """The confirmations that an append to a session needs: `live` and `after_torn_line`, each with the error that is
+    raised if it is missing. `not_done` is the sentence that says what did not happen.
+
+    `activity` is None if what others do with the session does not matter.
+    """
+    if activity is not None and activity.is_live and not activity.is_open_elsewhere:
+        yield (
+            "live",
+            ConfirmationNeeded(
+                "session_live",
+                f"{path} {activity.sentence}: an agent may have it open. {activity.consequence} {not_done} Close "
+                "the session in the agent, or reload it afterwards, and use --live.",
+                "--live",
+            ),
+        )
+    if torn is not None:
+        yield (
+            "after_torn_line",
+            ConfirmationNeeded(
+                "torn_last_line",
+                f"{path} ends in {torn}. {not_done} Let the agent finish the line; if it never does, use "
+                "--after-torn-line: what is appended then begins on a new line after it.",
+                "--after-torn-line",
+            ),
+        )

@@ -178,6 +178,8 @@ class BackupRow:
             return "before a restore"
         if self.listed.reason == Backup.Reason.UNDO:
             return "before an undo"
+        if self.listed.reason == Backup.Reason.ENTRIES:
+            return "before a label or a move"
         if self.listed.recorded:
             return "by Redline, for a reason that is not recorded"
         return f"not made by Redline: {self.listed.file.label}"

@@ -83,21 +83,31 @@ def require_approved(
     after: Rebuilt,
 ) -> None:
     """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message."""
-    expected = approved_messages(before.context, targets, writer)
+    what = f"the change by {writer.name}"
+    require_messages(
+        path, what, agent, approved_messages(before.context, targets, writer), before.line, after
+    )
+
+
+def require_messages(
+    path: str, what: str, agent: Agent, expected: Sequence[Message], line: ReadLine, after: Rebuilt
+) -> None:
+    """Raise SystemFailure `not_proven` if the context after `what` does not consist of the expected messages, whose
+    lines `line` reads."""
     found = after.context.messages
     place = next(
         (
             position
             for position, (mine, theirs) in enumerate(zip(expected, found, strict=False), 1)
             if not _is_unchanged(mine, theirs)
-            and _json(agent, mine, before.line) != _json(agent, theirs, after.line)
+            and _json(agent, mine, line) != _json(agent, theirs, after.line)
         ),
         0 if len(expected) == len(found) else min(len(expected), len(found)) + 1,
     )
     if place:
         raise SystemFailure(
             "not_proven",
-            f"{path}: after the change by {writer.name}, message {place:,} of the context that the agent would rebuild "
+            f"{path}: after {what}, message {place:,} of the context that the agent would rebuild "
             "is not the approved one. Nothing was written. This is a bug in Redline; please report it. Another "
             "writer may work.",
         )

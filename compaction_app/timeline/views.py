@@ -9,12 +9,12 @@ from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
+from compaction_app.navigation.fork import fork_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.redirects import acts_on_post, redirect
 
-from .fork import fork_session
 from .presenter import view_timeline
 
 
@@ -29,7 +29,7 @@ def fork(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Make a new session that continues from an entry, and go there."""
     found = known_session(root, path)
     try:
-        made = fork_session(found, request.POST.get("entry", ""), timezone.now())
+        made = fork_session(found.real_path(), request.POST.get("entry", ""), timezone.now(), is_leaf=True)
     except RedlineError as fault:
         return _show(request, found, request.POST, fault)
     return redirect(made)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -19,14 +19,14 @@ from compaction_app.change_records import content_written
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import approved_messages
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
-from compaction_app.session_activity import Activity, activity_of
+from compaction_app.session_activity import Activity, activity_of, append_needs
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.programs import AgentServer
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.removal import require_as_written
@@ -167,7 +167,7 @@ def plan_undo(
         touched=touched,
         activity=activity,
         torn=torn,
-        needs=dict(_needs(str(touched), way, activity, torn)),
+        needs=dict(append_needs(str(touched), None if way is UndoWay.FORK else activity, torn, NOT_UNDONE)),
     )
     _require_legal(plan)
     return plan
@@ -287,29 +287,4 @@ def _require_legal(plan: UndoPlan) -> None:
         raise Conflict(
             "breaks_conversation",
             f"{plan.path}: {added[0].sentence} {NOT_UNDONE} Bring back other entries, or restore a backup.",
-        )
-
-
-def _needs(
-    path: str, way: UndoWay, activity: Activity, torn: TornLine | None
-) -> Iterator[tuple[str, RedlineError]]:
-    if activity.is_live and not activity.is_open_elsewhere and way is not UndoWay.FORK:
-        yield (
-            "live",
-            ConfirmationNeeded(
-                "session_live",
-                f"{path} {activity.sentence}: an agent may have it open. {activity.consequence} {NOT_UNDONE} Close "
-                "the session in the agent, or reload it afterwards, and use --live.",
-                "--live",
-            ),
-        )
-    if torn is not None:
-        yield (
-            "after_torn_line",
-            ConfirmationNeeded(
-                "torn_last_line",
-                f"{path} ends in {torn}. {NOT_UNDONE} Let the agent finish the line; if it never does, use "
-                "--after-torn-line: what is appended then begins on a new line after it.",
-                "--after-torn-line",
-            ),
         )

@@ -189,7 +189,7 @@ def _make(
 
 def _change(plan: UndoPlan, facts: WriteFacts) -> Change:
     state, present, reading = plan.state, plan.present, plan.reading
-    leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at)
+    leaf_line = reading.agent.leaf_line(facts.new_id(), state.leaf_id, facts.written_at, undoes=True)
     if plan.way is UndoWay.LEAF and leaf_line is not None:
         return Append((leaf_line,))
     if plan.way is UndoWay.SMALLER:

@@ -28,7 +28,7 @@ from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.files import FileState, SessionReader
 
 from .agent_settings import AgentSettings, SettingsFile
-from .changes import RestoreLines, SessionWriter
+from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
 from .contexts import PlanRules, Reader
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
@@ -262,9 +262,32 @@ class Agent(Protocol):
         """
         ...
 
-    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
-        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry. None if
-        the agent has no such line."""
+    def leaf_line(
+        self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
+    ) -> bytes | None:
+        """A line that adds nothing to the context: appended, it lets the agent continue after an earlier entry, or with
+        an empty conversation if `parent_id` is None. None if the agent has no such line.
+
+        `undoes`: it takes a compaction back.
+        """
+        ...
+
+    def label_line(
+        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
+    ) -> bytes | None:
+        """A line that labels an entry, or takes its label away if `label` is empty. None if the agent has no labels."""
+        ...
+
+    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile | None:
+        """A new session with all recorded lines of a branch, and their labels, so that the agent rebuilds the same
+        context and everything that its compactions removed is still there. None if only the writers make new sessions.
+        """
+        ...
+
+    @property
+    def missing_forms(self) -> Mapping[str, str]:
+        """What the agent's files have no form for, among `move` and `label`; each with sentences that say so, and what
+        can be done instead."""
         ...
 
     @property

@@ -33,6 +33,7 @@ from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
 from .base import OpenElsewhere
+from .changes import NewFile, WriteFacts
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
 
@@ -181,15 +182,37 @@ class SessionFileAgent(ABC):
             "no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made."
         )
 
-    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes | None:
+    def leaf_line(
+        self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
+    ) -> bytes | None:
         """There is no such line."""
-        del entry_id, parent_id, moment
+        del entry_id, parent_id, moment, undoes
         return None
 
     @property
     def summary_format(self) -> SummaryFormat | None:
         """It has none."""
         return None
+
+    def label_line(
+        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
+    ) -> bytes | None:
+        """There is no such line."""
+        del entry_id, parent_id, moment, target_id, label
+        return None
+
+    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile | None:
+        """New sessions are made by the writers."""
+        del branch, facts
+        return None
+
+    @property
+    def missing_forms(self) -> Mapping[str, str]:
+        return {
+            "move": f"Sessions of {self.label} have no entry that makes it continue after an earlier one. Fork from "
+            "there instead.",
+            "label": f"Sessions of {self.label} have no labels.",
+        }
 
     @abstractmethod
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]: ...

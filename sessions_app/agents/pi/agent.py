@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation
+from sessions_app.agents.changes import NewFile, WriteFacts
 from sessions_app.agents.programs import AgentPackage
 from sessions_app.agents.session_file import SessionFileAgent
 from sessions_app.agents.summary_format import SummaryFormat
@@ -24,14 +25,14 @@ from sessions_app.sessionlog.session import Damage, Header, ParserState
 from .context_edit import ContextEditWriter, restore_lines
 from .costs import recorded_prices
 from .diagnosis import examine
-from .fork import ForkWriter
+from .fork import ForkWriter, branch_copy
 from .lines import new_line
 from .messages import message_json
 from .migration import migrate
 from .package import find_package
 from .parser import CURRENT_VERSION, SessionParser, read_again
 from .reader import OlderPiReader, PiReader
-from .records import KEY, UNDO
+from .records import KEY, MOVE, UNDO
 from .repair import repair
 from .rules import ContextRules
 from .settings import model_prices, model_windows, read_model_settings, user_settings
@@ -105,8 +106,24 @@ class PiAgent(SessionFileAgent):
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
 
-    def leaf_line(self, entry_id: str, parent_id: str, moment: datetime) -> bytes:
-        return new_line("custom", entry_id, parent_id, moment, customType=UNDO)
+    def leaf_line(
+        self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
+    ) -> bytes:
+        return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
+
+    def label_line(
+        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
+    ) -> bytes:
+        """pi writes a removal without the key `label`."""
+        text = {"label": label} if label else {}
+        return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)
+
+    def branch_copy(self, branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
+        return branch_copy(branch, facts)
+
+    @property
+    def missing_forms(self) -> Mapping[str, str]:
+        return {}
 
     @property
     def summary_format(self) -> SummaryFormat:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
@@ -44,9 +44,7 @@ class ForkWriter(ContextWriter):
         return ForkWriter(self._reader, ends_with_edit=False)
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> NewFile:
-        stamp = timestamp_of(facts.written_at).replace(":", "-").replace(".", "-")
-        lines = self._lines(branch, deletion, facts)
-        return NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
+        return _new_file(facts, self._lines(branch, deletion, facts))
 
     def _lines(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> Iterator[bytes]:
         context = self._reader.rebuild(branch)
@@ -74,12 +72,9 @@ class ForkWriter(ContextWriter):
         """Labels, edits that omit a summary (without its entry, what it replaced would come back), and the edit of no
         entry."""
         parent = kept[-1].id
-        for entry in kept:
-            if entry.id in facts.labels:
-                label = facts.labels[entry.id]
-                entry_id = facts.new_id()
-                yield new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label)
-                parent = entry_id
+        for entry_id, line in _label_lines(kept, facts):
+            yield line
+            parent = entry_id
         for entry in kept if EntryKind.EDIT in self._reader.honours else ():
             if entry.id in gone:
                 entry_id = facts.new_id()
@@ -94,6 +89,46 @@ class ForkWriter(ContextWriter):
                 NO_ENTRY if NO_ENTRY not in known else facts.new_id(),
                 None,
             )
+
+
+def branch_copy(branch: Sequence[Entry], facts: WriteFacts) -> NewFile:
+    """A new session with every recorded line of a branch, as pi's own fork makes it: labels are appended again, and
+    what followed one follows the entry before it."""
+    return _new_file(facts, _copied_lines(branch, facts))
+
+
+def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]:
+    kept = [entry for entry in branch if entry.kind is not EntryKind.LABEL]
+    yield stringify(_header(facts)).encode()
+    parent: str | None = None
+    first_kept = _first_kept(branch, kept)
+    for entry in kept:
+        line = facts.line(entry).strip()
+        is_as_recorded = entry.parent_id == parent and entry.id not in first_kept
+        yield (
+            line if is_as_recorded else moved_line(line, entry, parent, None, **first_kept.get(entry.id, {}))
+        )
+        parent = entry.id
+    for _, line in _label_lines(kept, facts):
+        yield line
+
+
+def _label_lines(kept: Sequence[Entry], facts: WriteFacts) -> Iterator[tuple[str, bytes]]:
+    """The labels of these entries as new lines after the last of them, each with its id."""
+    parent = kept[-1].id if kept else ""
+    for entry in kept:
+        if entry.id in facts.labels:
+            entry_id, label = facts.new_id(), facts.labels[entry.id]
+            yield (
+                entry_id,
+                new_line("label", entry_id, parent, facts.written_at, targetId=entry.id, label=label),
+            )
+            parent = entry_id
+
+
+def _new_file(facts: WriteFacts, lines: Iterable[bytes]) -> NewFile:
+    stamp = timestamp_of(facts.written_at).replace(":", "-").replace(".", "-")
+    return NewFile(f"{stamp}_{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
 
 def _header(facts: WriteFacts) -> dict[str, Any]:

@@ -42,7 +42,9 @@ from .controls import (
 
 IMAGE_UNITS: Final = 4800
 UNDO: Final = "redline.undo"
-"""The type of the custom entries that Redline appends to move the leaf."""
+"""The type of the custom entries that Redline appends to move the leaf to before a compaction."""
+MOVE: Final = "redline.move"
+"""The type of those that it appends to move the leaf to any other entry."""
 _OF_ASSISTANTS: Final = frozenset({BlockType.THINKING, BlockType.TOOL_CALL})
 _NOT_OF_ASSISTANTS: Final = frozenset({BlockType.IMAGE})
 

@@ -15,7 +15,7 @@ from compaction_app.commit.service import Approved, Committed, Confirmations, co
 from compaction_app.core.loop import Origin
 from compaction_app.core.parameters import Parameters
 from compaction_app.models import Compaction
-from compaction_app.timeline.fork import fork_session
+from compaction_app.navigation.fork import fork_session
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -119,7 +119,7 @@ def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(
         done(approved(path, writer, CALL, RESULT))
     assert raised.value.code == "refused_writer"
     with pytest.raises(RedlineError, match="in a newer form"):
-        fork_session(index_file(path), RESULT, datetime.now(UTC))
+        fork_session(index_file(path).real_path(), RESULT, datetime.now(UTC))
     assert everything(store) == before
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from compaction_app.backups.service import RestoreConfirmations, restore
 from compaction_app.core.undo_ways import UndoWay
-from compaction_app.timeline.fork import fork_session
+from compaction_app.navigation.fork import fork_session
 from compaction_app.undo import service as undo_service
 from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.writer_lock import thread_id_of
@@ -201,7 +201,7 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation)
     before_it = load_session(scene.path).tree.branch(last.id)
     leaf = next(one.id for one in reversed(before_it) if one.is_message and "." not in one.id)
 
-    made = fork_session(session, leaf, datetime.now(UTC))
+    made = fork_session(session.real_path(), leaf, datetime.now(UTC), is_leaf=True)
 
     assert len(sent(made.real_path())) == 3 * WORK_STEPS + 4
     assert scene.path.read_bytes().count(b"\n") == 26
@@ -215,8 +215,13 @@ def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline: Insta
     (point,) = timeline_of(loaded.tree.branch(loaded.leaf_id), READER).points
 
     with open_in_codex(scene.path):
-        assert refused(lambda: fork_session(session, point.before_id, datetime.now(UTC))) == "open_in_agent"
-    made = fork_session(session, point.before_id, datetime.now(UTC))
+        assert (
+            refused(
+                lambda: fork_session(session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
+            )
+            == "open_in_agent"
+        )
+    made = fork_session(session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
 
     assert sent(made.real_path()) == sent(work(paginated=False).save(redline.home))
     assert scene.path.read_bytes() == content

@@ -512,7 +512,7 @@ def test_a_change_that_would_not_give_the_context_is_not_written(
     pi.compact()
     before = snapshot(pi.path.parent)
 
-    def wrong(self: PiAgent, entry_id: str, parent_id: str, moment: datetime) -> bytes:
+    def wrong(self: PiAgent, entry_id: str, *rest: object, **options: object) -> bytes:
         return json.dumps({"type": "custom", "id": entry_id, "parentId": "e1", "timestamp": "t"}).encode()
 
     monkeypatch.setattr(PiAgent, "leaf_line", wrong)

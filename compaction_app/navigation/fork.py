@@ -1,9 +1,11 @@
-"""A fork of a session that deletes nothing: what the model saw at an entry, as a new session.
+"""A fork of a session that deletes nothing: the conversation up to an entry, as a new session.
 
     lock → the session now → backup is not needed, nothing is changed → the new session → proof → announced → its name
     → recorded
 
-It is the way back from an agent's own compaction: the conversation before it can be continued, or compacted instead.
+It has every line of the branch if the agent has such a form (`Agent.branch_copy`), and otherwise what the agent's fork
+writer makes of the context. It is the way back from an agent's own compaction: the conversation before it can be
+continued, or compacted instead.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
 from compaction_app.commit.row_change import carry_out, row_plan
 from sessions_app.agents.base import Reading
-from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
+from sessions_app.agents.changes import Change, NewFile, RowChanges, SessionWriter
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
@@ -30,24 +32,28 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.printable import printable
 from sessions_app.storage.rows import way_of
-from sessions_app.storage.session_loader import load_session
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+from .moves import destination_of
 
 NOT_MADE = "No new session was made."
 
 
-def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
-    """Make a new session with the context at an entry, and return its row.
+def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> Session:
+    """Make a new session with the conversation up to an entry, or before it if a user says it, and return its row.
 
-    Raises BadInput `unknown_entry`, `no_fork`, `refused_writer` and what `require_writable` raises, SystemFailure
-    `not_proven`, and what reading and writing raise; then there is no new session.
+    `is_leaf`: the entry is the last one of the new session, whoever says it. Raises BadInput `unknown_entry`,
+    `nothing_before`, `no_fork`, `refused_writer` and what `require_writable` raises, SystemFailure `not_proven`, and
+    what reading and writing raise; then there is no new session.
     """
-    path = session.real_path()
     with lock_session(path) as locked:
         present = load_session(path)
         require_writable(present)
         reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
         writer = _forking_writer(path, reading)
+        leaf_id = entry_id if is_leaf else _last_entry(present, entry_id)
         branch = present.tree.branch(leaf_id)
         context = reading.reader.rebuild(branch)
 
@@ -69,7 +75,9 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
 
         with lines_of(present) as line:
             facts = write_facts(present, line, path, now)
-            change = writer.write(branch, Deletion((), (), Stats()), facts)
+            change: Change | None = reading.agent.branch_copy(branch, facts)
+            if change is None:
+                change = writer.write(branch, Deletion((), (), Stats()), facts)
             if isinstance(change, NewFile):
                 made = create_change(
                     locked, present, facts.session_id, change, reading.reader, prove, describe, record
@@ -84,6 +92,17 @@ def fork_session(session: Session, leaf_id: str, now: datetime) -> Session:
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         return index_file(created)
     return session_row(created)
+
+
+def _last_entry(present: LoadedSession, entry_id: str) -> str:
+    leaf_id = destination_of(present.tree, entry_id).leaf_id
+    if leaf_id is None:
+        raise BadInput(
+            "nothing_before",
+            f"Nothing comes before {printable(entry_id)}, the first message of {present.path}. {NOT_MADE} Start a new "
+            "session in the agent instead.",
+        )
+    return leaf_id
 
 
 def _forking_writer(path: Path, reading: Reading) -> SessionWriter:

@@ -1,0 +1,230 @@
+"""New entries at the end of a session, which delete nothing: labels, moves of the leaf, and what else is made of them.
+
+    lock → the session now → the change again → backup → proof → announced → one write → recorded
+
+An `EntryChange` says what is appended and which context must result. The proof rebuilds the session with the new lines
+as the agent would. If a process is killed between the announcement and the record, the next lock does both
+(`change_records`). Every refusal leaves the session as it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from django.db import DatabaseError
+
+from compaction_app.change_notes import BackupNote, EntriesNote, text_of
+from compaction_app.change_records import record_entries
+from compaction_app.commit.change import MadeChange, append_change, lines_of, write_facts
+from compaction_app.commit.preflight import require_writable
+from compaction_app.commit.proof import (
+    ReadLine,
+    Rebuilt,
+    certificate_of,
+    context_with,
+    require_messages,
+)
+from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
+from compaction_app.session_activity import Activity, activity_of, append_needs
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import WriteFacts
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
+from sessions_app.storage.backups import back_up, digest_up_to
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.session_loader import LoadedSession, TornLine, load_session, torn_line_of
+
+NOT_APPENDED: Final = "Nothing was written."
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """What is appended to a session, and what the agent must rebuild of it."""
+
+    action: str
+    """An `AuditEntry.Action`."""
+    words: str
+    """What the entries do, for the audit log and messages: "to e4"."""
+    leaf_id: str | None
+    """The entry whose context must result; None for an empty one."""
+    lines: Callable[[WriteFacts], tuple[bytes, ...]]
+    """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
+    added_messages: int = 0
+    """How many messages the new entries themselves add at the end of that context."""
+
+
+MakeChange = Callable[[LoadedSession, Reading], EntryChange]
+"""Makes the change of a session as it is now. Raises BadInput and Conflict; then nothing is appended."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendConfirmations:
+    """The confirmations of an append, one for each case."""
+
+    live: bool = False
+    """The session was written to in the last minutes, or a process has it open."""
+    after_torn_line: bool = False
+    """The session ends in an incomplete line: the new one begins after a newline."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppendPlan:
+    """What an append would do at this moment."""
+
+    present: LoadedSession
+    reading: Reading
+    change: EntryChange
+    activity: Activity
+    torn: TornLine | None
+    needs: Mapping[str, RedlineError]
+    """The confirmations it needs, by field of `AppendConfirmations`, each with the error raised if it is missing."""
+
+    @property
+    def path(self) -> str:
+        return str(self.present.path)
+
+    def digest(self) -> str:
+        """Identifies this plan, so that a confirmation counts for it and for no other."""
+        change = self.change
+        facts = [change.action, change.words, change.leaf_id, self.present.leaf_id, sorted(self.needs)]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class AppendedEntries:
+    """What was appended, and where the session was kept as it was."""
+
+    plan: AppendPlan
+    leaf_id: str
+    """The new leaf: the last of the new entries."""
+    lines: tuple[bytes, ...]
+    backup: Path
+
+
+def plan_append(path: Path, make: MakeChange, now: datetime) -> AppendPlan:
+    """What an append would do at this moment. Raises what `require_writable` and `make` raise."""
+    present = load_session(path)
+    require_writable(present)
+    session = session_row(present.path)
+    reading = reading_of_session(session, present.path, present.log.entries, present.log.state)
+    change = make(present, reading)
+    activity = activity_of(session, present.state, now)
+    torn = torn_line_of(present.path)
+    needs = dict(append_needs(str(present.path), activity, torn, NOT_APPENDED))
+    return AppendPlan(present, reading, change, activity, torn, needs)
+
+
+def require_append_confirmations(plan: AppendPlan, confirmations: AppendConfirmations) -> None:
+    """Raise ConfirmationNeeded for the first missing confirmation, and Conflict `open_in_agent`."""
+    plan.activity.require_closed(plan.present.path)
+    for name, failure in plan.needs.items():
+        if not getattr(confirmations, name):
+            raise failure
+
+
+def append_entries(
+    path: Path,
+    make: MakeChange,
+    confirmations: AppendConfirmations,
+    now: datetime,
+    *,
+    shown: str | None = None,
+) -> AppendedEntries:
+    """Append the entries of a change once it is proven.
+
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
+    `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput `breaks_context`,
+    and SystemFailure `not_proven` and others; then the session is as it was, unless the message says otherwise.
+    """
+    with lock_session(path) as locked:
+        plan = plan_append(locked.path, make, now)
+        if shown is not None and shown != plan.digest():
+            raise Conflict(
+                "plan_differs",
+                f"{plan.path} has changed since this was shown. {NOT_APPENDED} Check what would happen now.",
+            )
+        require_append_confirmations(plan, confirmations)
+        appended = _append(locked, plan, confirmations, now)
+    with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
+        index_file(locked.path)
+    return appended
+
+
+def _append(
+    locked: LockedSession, plan: AppendPlan, confirmations: AppendConfirmations, now: datetime
+) -> AppendedEntries:
+    content = hashlib.sha256()
+    copy = back_up(locked, plan.present.fingerprint, now, content)
+    backup = BackupNote.of(copy)
+    made: MadeChange | None = None
+
+    def note(done: MadeChange) -> EntriesNote:
+        certificate = done.certificate.to_json() if done.certificate is not None else None
+        change = plan.change
+        return EntriesNote(plan.path, backup, change.action, change.words, done.entry_id, now, certificate)
+
+    def record(done: MadeChange) -> None:
+        nonlocal made
+        made = done
+        sha256 = ""
+        with suppress(RedlineError):  # not known, if others have rewritten the session since
+            sha256 = digest_up_to(locked.path, done.size, copy.size, content)
+        _record(note(done), done.size, sha256)
+
+    try:
+        with lines_of(plan.present) as line:
+            proven = _proven(plan, write_facts(plan.present, line, copy.path, now), line, now)
+        append_change(
+            locked,
+            plan.present,
+            proven,
+            lambda done: text_of(note(done)),
+            record,
+            after_torn_line=confirmations.after_torn_line,
+        )
+    except RedlineError as failure:
+        if not isinstance(failure, SystemFailure) or failure.code not in CHANGE_IS_MADE or made is None:
+            drop_or_keep(copy, locked, failure)
+        raise
+    return AppendedEntries(plan, proven.entry_id, proven.lines, copy.path)
+
+
+def _proven(plan: AppendPlan, facts: WriteFacts, line: ReadLine, now: datetime) -> MadeChange:
+    """The new lines with their certificate. Raises SystemFailure `not_proven` and BadInput `breaks_context`."""
+    lines = plan.change.lines(facts)
+    after = context_with(plan.present, lines, plan.reading, line)
+    return MadeChange(after.leaf_id, lines=lines, certificate=_certificate(plan, line, after, now))
+
+
+def _certificate(plan: AppendPlan, line: ReadLine, after: Rebuilt, now: datetime) -> Certificate:
+    leaf_id, reading = plan.change.leaf_id, plan.reading
+    branch = plan.present.tree.branch(leaf_id) if leaf_id is not None else []
+    before = Rebuilt(reading.reader.rebuild(branch), line, leaf_id or "")
+    count = len(after.context.messages) - plan.change.added_messages
+    added = after.context.messages[max(0, count) :]
+    expected = [*before.context.messages, *(one for one in added if one.entry.id not in plan.present.tree)]
+    what = f"the {plan.change.action} {plan.change.words}"
+    require_messages(plan.path, what, reading.agent, expected, after.line, after)
+    return certificate_of(plan.path, reading.generation, before, after, now)
+
+
+def _record(note: EntriesNote, size: int, sha256: str) -> None:
+    try:
+        record_entries(note, size, sha256)
+    except DatabaseError as fault:
+        raise SystemFailure(
+            NOT_RECORDED,
+            f"The {note.action} was written to {note.session}, and {note.backup.path} is its backup, but Redline's own "
+            f"database failed: {fault}. Nothing is lost: it is recorded when the session is next locked.",
+        ) from fault

@@ -1,0 +1,126 @@
+"""Changes by which one finds the way in a session's tree: a label, and a move of the leaf.
+
+A move to a user's message goes to the entry before it, so that the message can be said again, changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.models import AuditEntry
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import WriteFacts
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.outline import labels
+from sessions_app.sessionlog.printable import printable
+from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
+from sessions_app.storage.session_loader import LoadedSession
+
+from .entry_append import NOT_APPENDED, EntryChange, MakeChange
+
+LONGEST_LABEL: Final = 200
+"""Characters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a move or a fork to an entry ends."""
+
+    entry: Entry
+    """The chosen entry."""
+    leaf_id: str | None
+    """The last entry of the conversation there; None before the first entry."""
+
+    @property
+    def is_before(self) -> bool:
+        """Whether that is before the chosen entry, whose text is then offered to be said again."""
+        return self.leaf_id != self.entry.id
+
+
+def destination_of(tree: SessionTree, entry_id: str) -> Destination:
+    """Where the conversation continues if this entry is chosen: after it, or before a user's message.
+
+    Raises BadInput `unknown_entry`.
+    """
+    entry = tree.entry(entry_id)
+    if entry.role != Role.USER:
+        return Destination(entry, entry.id)
+    parent = tree.parents[tree.position(entry_id)]
+    return Destination(entry, None if parent == NO_PARENT else tree.entries[parent].id)
+
+
+def move_to(entry_id: str) -> MakeChange:
+    """The change that makes the agent continue after an entry, or before a user's message.
+
+    It raises BadInput `unknown_entry`, `already_there` and `no_move`.
+    """
+
+    def make(present: LoadedSession, reading: Reading) -> EntryChange:
+        leaf_id = destination_of(present.tree, entry_id).leaf_id
+        if leaf_id == present.leaf_id:
+            raise BadInput(
+                "already_there",
+                f"The agent continues there already: {printable(leaf_id)} is the last entry of {present.path}. "
+                f"{NOT_APPENDED}",
+            )
+        _require_form(reading, present, "move")
+
+        def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+            line = reading.agent.leaf_line(facts.new_id(), leaf_id, facts.written_at)
+            assert line is not None  # noqa: S101  # `_require_form` refuses the others
+            return (line,)
+
+        words = f"to {printable(leaf_id)}" if leaf_id is not None else "to before the first entry"
+        return EntryChange(AuditEntry.Action.MOVE, words, leaf_id, lines)
+
+    return make
+
+
+def label_of(present: LoadedSession, entry_id: str, label: str) -> str:
+    """The label as it is written: on one line. Raises BadInput `unknown_entry` and `bad_label`."""
+    present.tree.entry(entry_id)
+    words = " ".join(label.split())
+    if len(words) > LONGEST_LABEL or not words.isprintable():
+        raise BadInput(
+            "bad_label",
+            f"A label has at most {LONGEST_LABEL} characters, all of them printable. {NOT_APPENDED} Shorten it.",
+        )
+    return words
+
+
+def set_label(entry_id: str, label: str) -> MakeChange:
+    """The change that labels an entry, or takes its label away if `label` is blank.
+
+    It raises BadInput `unknown_entry`, `bad_label`, `same_label` and `no_label`.
+    """
+
+    def make(present: LoadedSession, reading: Reading) -> EntryChange:
+        words = label_of(present, entry_id, label)
+        _require_form(reading, present, "label")
+        if labels(present.tree).get(entry_id, "") == words:
+            what = f"has the label {words}" if words else "has no label"
+            raise BadInput(
+                "same_label", f"Entry {printable(entry_id)} of {present.path} {what} already. {NOT_APPENDED}"
+            )
+
+        def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+            line = reading.agent.label_line(
+                facts.new_id(), present.leaf_id, facts.written_at, entry_id, words
+            )
+            assert line is not None  # noqa: S101  # `_require_form` refuses the others
+            return (line,)
+
+        target = printable(entry_id)
+        what = f"“{words}” on {target}" if words else f"taken from {target}"
+        return EntryChange(AuditEntry.Action.LABEL, what, present.leaf_id, lines)
+
+    return make
+
+
+def _require_form(reading: Reading, present: LoadedSession, form: str) -> None:
+    """Raise BadInput `no_move` or `no_label` if the agent's files have no form for it."""
+    why = reading.agent.missing_forms.get(form)
+    if why is not None:
+        raise BadInput(f"no_{form}", f"{why} {NOT_APPENDED} The session is {present.path}.")

@@ -1,0 +1,158 @@
+"""Promises of a fork: every line of the branch, its labels, the same context, and the session as it was."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from compaction_app.models import AuditEntry
+from compaction_app.navigation.fork import fork_session
+from compaction_app.navigation.moves import destination_of
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import EntryKind
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.outline import labels
+from sessions_app.storage.session_loader import load_session
+from tests.compaction_app.undo.scenes import Scene
+from tests.factories import (
+    assistant,
+    chain,
+    compaction,
+    context_edit,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    whole,
+)
+from tests.files import place
+from tests.installation import Installation
+from tests.paths import corpus_sessions
+
+LARGEST = 1_000_000
+"""Bytes of a real session that is tried."""
+
+
+def put(redline: Installation, content: bytes, reader: str) -> Scene:
+    directory = ".pi" if reader.startswith("pi") else ".atomic"
+    path = place(redline.home / directory / "agent" / "sessions" / "s.jsonl", content)
+    index_file(path)
+    Session.objects.update(reader=reader)
+    return Scene(path, reader, "fork")
+
+
+def fork(scene: Scene, entry_id: str, *, is_leaf: bool = False) -> Path:
+    before = scene.path.read_bytes()
+    made = fork_session(scene.path, entry_id, datetime.now(UTC), is_leaf=is_leaf)
+    assert scene.path.read_bytes() == before
+    return made.real_path()
+
+
+def recorded(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines()
+
+
+def test_a_fork_has_the_recorded_bytes_of_its_branch(redline: Installation) -> None:
+    talk = [
+        *chain(user("a"), assistant(text("b"))),
+        # A line that no serializer writes.
+        b'{ "id":"e3" , "parentId":"e2","type":"message","message":{"role":"user","content":"c"},"x":1.50}',
+    ]
+    made = put(redline, session_bytes(talk), "pi")
+    new = fork(made, "e3", is_leaf=True)
+    assert recorded(new)[1:] == recorded(made.path)[1:]
+    header = json.loads(recorded(new)[0])
+    assert header["parentSession"] == str(made.path)
+    assert header["id"] != json.loads(recorded(made.path)[0])["id"]
+    assert AuditEntry.objects.get().new_file == str(new)
+
+
+def test_a_fork_from_what_a_user_says_ends_before_it(redline: Installation) -> None:
+    made = put(
+        redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi"
+    )
+    assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
+
+
+def test_nothing_is_before_the_first_message(redline: Installation) -> None:
+    made = put(redline, session_bytes(chain(user("a"), assistant(text("b")))), "pi")
+    with pytest.raises(RedlineError) as caught:
+        fork(made, "e1")
+    assert caught.value.code == "nothing_before"
+    assert list(made.path.parent.iterdir()) == [made.path]
+
+
+@pytest.mark.parametrize(
+    ("reader", "change"),
+    [
+        ("pi", summary_compaction("so far", "e3")),
+        ("pi", context_edit("e2", None)),
+        ("atomic-0.8", compaction(whole("e2"))),
+    ],
+)
+def test_what_a_compaction_removed_is_still_in_the_fork(
+    redline: Installation, reader: str, change: dict[str, object]
+) -> None:
+    said = (user("a"), assistant(text("b")), user("c"), change, assistant(text("d")))
+    made = put(redline, session_bytes(chain(*said)), reader)
+    new = fork(made, "e5")
+    assert recorded(new)[1:] == recorded(made.path)[1:]
+    assert made.context(new) == made.context()
+    # So the conversation before the compaction can be had from it, too.
+    assert len(made.context(new, "e3")) == 3
+
+
+def test_labels_are_appended_again_and_what_followed_one_follows_the_entry_before(
+    redline: Installation,
+) -> None:
+    mark = {"type": "label", "targetId": "e2", "label": "here"}
+    other = {"type": "label", "targetId": "e7", "label": "elsewhere"}
+    said = (
+        user("a"),
+        assistant(text("b")),
+        mark,
+        summary_compaction("so far", "e3"),
+        user("c"),
+        other,
+        user("d"),
+    )
+    made = put(redline, session_bytes(chain(*said)), "pi")
+    new = load_session(fork(made, "e5", is_leaf=True))
+    assert [entry.id for entry in new.tree.entries[:-1]] == ["e1", "e2", "e4", "e5"]
+    assert dict(labels(new.tree)) == {"e2": "here"}
+    # The compaction kept what followed the label; now that is itself.
+    assert json.loads(recorded(new.path)[3])["firstKeptEntryId"] == "e4"
+    assert made.context(new.path) == made.context(leaf_id="e5")
+
+
+@pytest.mark.parametrize("reader", ["pi", "pi-0.86", "atomic-0.8", "atomic-0.9"])
+def test_forks_of_real_sessions_have_the_context_and_the_lines(
+    redline: Installation, tmp_path: Path, reader: str
+) -> None:
+    found = [path for path in corpus_sessions(tmp_path) if path.stat().st_size < LARGEST]
+    assert found
+    tried = 0
+    for path in found:
+        loaded = load_session(path)
+        if loaded.log.header is None or loaded.log.version < 3:
+            continue
+        made = put(redline, path.read_bytes(), reader)
+        entries = loaded.tree.entries
+        compactions = [entry.parent_id for entry in entries if entry.is_compaction]
+        places = [*compactions, entries[len(entries) // 3].id, entries[len(entries) // 2].id, loaded.leaf_id]
+        for entry_id in filter(None, places):
+            leaf_id = destination_of(loaded.tree, entry_id).leaf_id
+            if leaf_id is None:
+                continue
+            new = fork(made, entry_id)
+            branch = [one for one in loaded.tree.branch(leaf_id) if one.kind is not EntryKind.LABEL]
+            assert len(recorded(new)) >= len(branch) + 1
+            assert made.context(new) == made.context(leaf_id=leaf_id)
+            new.unlink()
+            tried += 1
+        made.path.unlink()
+    assert tried
