@@ -18,14 +18,11 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from django.conf import settings
-
 from compaction_app.core.budget import Budget
-from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report, Stopped
+from compaction_app.core.loop import Exhausted, PlannedCall, PlannerTurn, Report
 from compaction_app.core.manifest import ENTRIES, manifest_of
 from compaction_app.core.messages import (
     AssistantMessage,
@@ -44,21 +41,17 @@ from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.core.states import EventKind
 from compaction_app.core.tools import ToolCall
 from compaction_app.core.transcript import Transcript
-from compaction_app.providers.addresses import is_loopback
-from compaction_app.providers.answer_stream import AnswerStream
-from compaction_app.providers.client import Patience
-from compaction_app.providers.errors import Overflow, ProviderError
-from compaction_app.providers.types import AnswerEnd, Endpoint, Piece, Request, Retrying, Sent
+from compaction_app.providers.errors import Overflow
+from compaction_app.providers.types import AnswerEnd, Endpoint, Request
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 
 from .model_registry import ResolvedModel
+from .model_request import ModelRequests
 from .plan import PlanListener
-from .stream_buffer import SecretRedactor, StreamBuffer
+from .stream_buffer import SecretRedactor
 from .usage import UsageTotals
 
-STOP_CHECK_SECONDS: Final = 0.05
-"""How often a stop is checked while nothing comes."""
 TURNS: Final = 200
 """A model that has not finished after so many requests will not finish."""
 FRUITLESS_TURNS: Final = 12
@@ -86,13 +79,10 @@ class LLMPlanner:
         listener: PlanListener,
         usage: UsageTotals,
     ) -> None:
-        self._model, self._endpoint, self._thinking = model, endpoint, thinking
-        self._listener, self._usage = listener, usage
-        self._patience = patience_for(endpoint)
+        self._model, self._thinking = model, thinking
+        self._requests = ModelRequests(model, endpoint, listener, usage)
         self.turn = 0
         """The number of requests so far."""
-        self._redactor = SecretRedactor(endpoint.key)
-        self._sent = 0
         self._fruitless = 0
         self._ratio = FIRST_GUESS
         self._conversation = Conversation("")
@@ -122,15 +112,12 @@ class LLMPlanner:
         end = self._ask_within_the_window()
         self._calls, self._stop = end.answer.calls, end.stop
         self._conversation.add(end.answer)
-        reason = _reason(end.answer, self._redactor)
+        reason = _reason(end.answer, self._requests.redactor)
         return PlannerTurn([_planned(call, reason) for call in self._calls], self.turn)
 
     def hide(self, value: Any) -> Any:
         """A JSON value without the key of the provider, to be stored and shown."""
-        return self._redactor.value(value)
-
-    def _report(self, kind: str, data: dict[str, Any]) -> None:
-        self._listener.on_event(kind, self.hide(data), self._usage.to_json())
+        return self._requests.redactor.value(value)
 
     @property
     def _limit(self) -> int:
@@ -158,7 +145,7 @@ class LLMPlanner:
         """Drop what is too much; returns whether something was dropped."""
         trimmed = self._conversation.fit(limit)
         if trimmed is not None:
-            self._report(
+            self._requests.report(
                 EventKind.TRIMMED,
                 {"turn": self.turn, "results": trimmed.results, "characters": trimmed.characters},
             )
@@ -177,74 +164,12 @@ class LLMPlanner:
 
     def _ask(self) -> AnswerEnd:
         request = request_for(self._model, self._thinking, self._conversation.messages)
-        began, pieces = time.monotonic(), StreamBuffer(self._redactor)
-        try:
-            with AnswerStream(self._endpoint, request, self._patience) as stream:
-                while True:
-                    piece = stream.next(min(STOP_CHECK_SECONDS, pieces.wait))
-                    if isinstance(piece, AnswerEnd):
-                        self._answered(piece, pieces, began)
-                        return piece
-                    self._take_piece(piece, pieces)
-                    self._require_not_stopped()
-        except (ProviderError, Stopped):
-            self._broke_off(pieces)
-            raise
-
-    def _require_not_stopped(self) -> None:
-        if self._listener.is_stopped():
-            raise Stopped
-
-    def _take_piece(self, piece: Piece | None, pieces: StreamBuffer) -> None:
-        if isinstance(piece, Sent):
-            self._sent = piece.characters
-            self._usage.add_request(piece.characters)
-            self._report(EventKind.ASKED, {"turn": self.turn, "characters": piece.characters})
-        elif isinstance(piece, Retrying):
-            self._report(EventKind.RETRIED, self._retried(piece))
-        elif piece is not None:
-            before = pieces.characters
-            pieces.add(piece)
-            self._usage.add_received(pieces.characters - before)
-        if pieces.is_due:
-            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": pieces.take()})
-
-    def _retried(self, piece: Retrying) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "attempt": piece.attempt,
-            "seconds": round(piece.seconds, 1),
-            "why": well_formed(piece.why),
-        }
-
-    def _broke_off(self, pieces: StreamBuffer) -> None:
-        """Record what came of an incomplete answer, and what it may have cost."""
-        if pieces.characters:
-            self._usage.add_answer(None, self._sent, pieces.characters, self._model.prices)
-            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": pieces.take(last=True)})
-
-    def _answered(self, piece: AnswerEnd, pieces: StreamBuffer, began: float) -> None:
-        taken = pieces.take(last=True)
-        if taken:
-            self._report(EventKind.STREAMED, {"turn": self.turn, "pieces": taken})
-        self._usage.add_received(piece.characters - pieces.characters)
-        added = self._usage.add_answer(piece.usage, self._sent, piece.characters, self._model.prices)
-        tokens = added["input"] + added["cacheRead"] + added["cacheWrite"]
-        if piece.usage is not None and tokens:
+        end, tokens_in = self._requests.ask(request, self.turn)
+        if tokens_in:
             # By the characters counted here, not by the body, in which escapes are longer.
             sent = self._conversation.characters + len(SYSTEM) + TOOLS_LENGTH
-            self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens))
-        self._report(
-            EventKind.ANSWERED,
-            {
-                "turn": self.turn,
-                "calls": len(piece.answer.calls),
-                "stop": well_formed(piece.stop),
-                "characters": piece.characters,
-                "ms": round((time.monotonic() - began) * 1000),
-                **added,
-            },
-        )
+            self._ratio = min(FIRST_GUESS, max(1.0, sent / tokens_in))
+        return end
 
 
 def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]) -> Request:
@@ -287,14 +212,6 @@ def room_in(model: ResolvedModel, ratio: float) -> int:
 
 def _output_of(model: ResolvedModel) -> int:
     return min(model.output_limit, max(1, model.window // OUTPUT_PART))
-
-
-def patience_for(endpoint: Endpoint) -> Patience:
-    """How long to wait for a provider. A model on this machine may read its prompt for minutes."""
-    whole = settings.REDLINE.answer_minutes * 60
-    if is_loopback(endpoint.base_url):
-        return Patience(first_byte=900, between=300, whole=whole)
-    return Patience(whole=whole)
 
 
 # ---- the model's calls -------------------------------------------------------------------------------------

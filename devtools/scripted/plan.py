@@ -19,6 +19,8 @@ BATCH: Final = 12
 """The maximum number of entries deleted by one call."""
 BUDGET: Final = "context_compaction_budget"
 DELETE: Final = "context_delete"
+CONVERSATION: Final = "<conversation>\n"
+"""What the prompt of a summary begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +89,17 @@ def delete(entry_ids: Sequence[str]) -> CallTool:
     return CallTool(DELETE, json.dumps({"deletions": deletions}, ensure_ascii=False))
 
 
+def summary_of(prompt: str) -> str:
+    """A summary with the headings that the prompt wants, and its number of words."""
+    wanted = [line for line in prompt.splitlines() if line.startswith(("## ", "### "))]
+    return "\n\n".join(f"{heading}\n{len(prompt.split()):,} words were sent." for heading in wanted)
+
+
 def without_manifest(request: ScriptedRequest) -> Play:
-    """The answer if there is nothing to plan: one call of the first tool, as a model test requests."""
+    """The answer if there is nothing to plan: a summary, if the prompt has a conversation and no tools are offered;
+    otherwise one call of the first tool, as a model test requests."""
+    if not request.tools and CONVERSATION in request.prompt:
+        return Play((Say(summary_of(request.prompt)),), "end")
     if request.calls or not request.tools:
         return Play((Say("There is nothing to plan."),), "end")
     names = [tool.name for tool in request.tools]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from compaction_app.planning.llm_planner import patience_for
+from compaction_app.planning.model_request import patience_for
 from compaction_app.providers.client import Patience
 from compaction_app.providers.types import Endpoint
 from tests.installation import override_configuration

@@ -13,7 +13,7 @@ from django.db import connection
 from compaction_app.core.states import RunState
 from compaction_app.core.tools import ToolCall, ToolResult, Workbench
 from compaction_app.models import PlannerModel, Proposal, Provider, Run
-from compaction_app.planning import llm_planner
+from compaction_app.planning import llm_planner, model_request
 from compaction_app.providers.client import Patience
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.lease import worker_name
@@ -42,7 +42,7 @@ def attempts(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def set_to(number: int) -> None:
         short = Patience(connect=2, first_byte=2, between=1, attempts=number, longest_wait=5)
-        monkeypatch.setattr(llm_planner, "patience_for", lambda _: short)
+        monkeypatch.setattr(model_request, "patience_for", lambda _: short)
 
     set_to(3)
     return set_to

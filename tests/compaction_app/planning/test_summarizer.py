@@ -1,0 +1,157 @@
+"""Summaries by models: the scripts of both dialects over a real socket, what is sent, and how a request ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from compaction_app.core.loop import Stopped
+from compaction_app.core.states import EventKind
+from compaction_app.core.summary_prompt import JOINED, SummaryKind
+from compaction_app.models import PlannerModel, Provider
+from compaction_app.planning import model_request
+from compaction_app.planning.model_registry import endpoint_of, model_named
+from compaction_app.planning.summarizer import Summarizer, SummaryPart, WrittenSummary
+from compaction_app.planning.usage import UsageTotals
+from compaction_app.providers.client import Patience
+from compaction_app.providers.errors import Overflow, ProviderError
+from devtools.scripted.scripts import SCRIPTS
+from devtools.scripted.server import ScriptedProvider
+from tests.installation import Installation
+
+WINDOW = 100_000
+HISTORY = SummaryPart(
+    SummaryKind.HISTORY, "[User]: Where is the cache?\n\n[Assistant]: In src/cache.py.", 2_048
+)
+LASTING = "long-thinking"
+"""It reasons for ten minutes."""
+TURN = SummaryPart(SummaryKind.TURN, "[User]: Now mend it.", 1_024)
+
+
+@dataclass
+class Listener:
+    """Remembers the events, and stops after so many."""
+
+    stops_after: int = 10_000
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        del usage
+        self.events.append((kind, data))
+
+    def is_stopped(self) -> bool:
+        return len(self.events) >= self.stops_after
+
+    @property
+    def kinds(self) -> list[str]:
+        return [kind for kind, _ in self.events]
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def provider(
+    redline: Installation, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[ScriptedProvider]:
+    del redline
+    short = Patience(connect=2, first_byte=2, between=1, attempts=3, longest_wait=5)
+    monkeypatch.setattr(model_request, "patience_for", lambda _: short)
+    with ScriptedProvider() as scripted:
+        Provider.objects.create(
+            name="scripted", dialect=request.param, base_url=scripted.base_url(request.param)
+        )
+        yield scripted
+
+
+Write = Callable[..., WrittenSummary]
+
+
+@pytest.fixture
+def write(provider: ScriptedProvider) -> Write:
+    def written(script: str, *parts: SummaryPart, listener: Listener | None = None) -> WrittenSummary:
+        PlannerModel.objects.get_or_create(
+            provider="scripted", name=script, defaults={"window": WINDOW, "output_limit": 8_192}
+        )
+        model = model_named(f"scripted/{script}")
+        usage = UsageTotals(model.host)
+        return Summarizer(model, endpoint_of(model), listener or Listener(), usage).write(parts or [HISTORY])
+
+    return written
+
+
+def test_a_summary_is_one_request_whose_text_is_returned(write: Write) -> None:
+    listener = Listener()
+    summary = write("good-plan", listener=listener)
+    assert summary.text.startswith("## Goal\n")
+    assert not summary.is_cut
+    assert listener.kinds[0] == EventKind.ASKED
+    assert listener.kinds[-1] == EventKind.ANSWERED
+    assert listener.kinds.count(EventKind.ASKED) == 1
+
+
+def test_a_divided_turn_is_two_requests_and_one_text(write: Write) -> None:
+    listener = Listener()
+    summary = write("good-plan", HISTORY, TURN, listener=listener)
+    assert listener.kinds.count(EventKind.ASKED) == 2
+    history, _, turn = summary.text.partition(f"## {JOINED}")
+    assert "## Goal" in history
+    assert "## Original Request" in turn
+
+
+def test_a_turn_without_a_history_is_one_request(write: Write) -> None:
+    assert write("good-plan", TURN).text.startswith(f"## {JOINED}\n\n## Original Request")
+
+
+@pytest.mark.parametrize("script", ["overloaded-twice", "rate-limited", "cut-before", "error-inside-once"])
+def test_a_request_is_repeated_if_that_may_help(script: str, write: Write) -> None:
+    listener = Listener()
+    assert write(script, listener=listener).text.startswith("## Goal\n")
+    assert EventKind.RETRIED in listener.kinds
+
+
+@pytest.mark.parametrize(
+    "script", ["pings", "no-usage", "no-done", "not-streamed", "thinking-plain", "whole-calls"]
+)
+def test_a_summary_does_not_depend_on_how_it_is_transmitted(script: str, write: Write) -> None:
+    assert write(script).text == write("good-plan").text
+
+
+def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write: Write) -> None:
+    summary = write("cut-by-limit")
+    assert summary.text == "I delete all of"
+    assert summary.is_cut
+
+
+@pytest.mark.parametrize("script", sorted(SCRIPTS.keys() - {LASTING}))
+def test_every_script_ends_with_a_summary_or_a_reason(script: str, write: Write) -> None:
+    ended = ""
+    try:
+        ended = write(script).text
+    except ProviderError as fault:
+        ended = fault.message
+    assert ended
+
+
+def test_what_is_too_long_for_the_window_is_not_sent(write: Write) -> None:
+    listener = Listener()
+    long = HISTORY._replace(conversation="word " * WINDOW)
+    with pytest.raises(Overflow, match="window"):
+        write("good-plan", long, listener=listener)
+    assert not listener.events
+
+
+def test_a_provider_that_finds_it_too_long_says_so(write: Write) -> None:
+    with pytest.raises(Overflow):
+        write("overflow")
+
+
+def test_a_refusal_is_no_summary(write: Write) -> None:
+    with pytest.raises(ProviderError, match="no summary") as refused:
+        write("refuses")
+    assert refused.value.code == "no_summary"
+
+
+def test_a_request_can_be_stopped(write: Write) -> None:
+    with pytest.raises(Stopped):
+        write(LASTING, listener=Listener(stops_after=2))
