@@ -18,6 +18,7 @@ from .review import views as review_pages
 from .runs import views as runs_views
 from .selection import views as selection_views
 from .session_page import views as session_pages
+from .settings_in_force import views as settings_views
 from .timeline import views as timeline_views
 from .tree_page import views as tree_page_views
 from .undo import views as undo_views
@@ -48,6 +49,7 @@ urlpatterns = [
     re_path(_SESSION + "/read-anew$", session_pages.read_again, name="read_anew"),
     re_path(_SESSION + "/migrate$", session_pages.migrate, name="migrate"),
     re_path(_SESSION + "/doctor$", doctor_views.doctor, name="doctor"),
+    re_path(_SESSION + "/settings$", settings_views.compaction_settings, name="compaction_settings"),
     re_path(_SESSION + "/compact$", runs_views.compact, name="compact"),
     re_path(_SESSION + "/select$", selection_views.select_for_plan, name="select_for_plan"),
     re_path(_SESSION + "/backups$", backups_views.backups, name="backups"),

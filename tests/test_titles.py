@@ -11,7 +11,7 @@ from tests.factories import assistant, chain, text, user
 from tests.html import element, text_of
 from tests.sessions import add_session
 
-PAGES = ("", "/tree", "/tree/compare", "/timeline", "/doctor", "/backups", "/compact")
+PAGES = ("", "/tree", "/tree/compare", "/timeline", "/doctor", "/backups", "/compact", "/settings")
 
 
 def title(browser: Client, address: str) -> str:

@@ -213,6 +213,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
             name: f"{at}/{name}"
             for name in ("reader", "migrate", "compact", "backups", "download", "timeline", "fork", "doctor")
         },
+        "compaction_settings": f"{at}/settings",
         "tree": f"{at}/tree",
         "picture": f"/sessions/{seen.root_id}/{seen.relative_path}/entries/e1/picture",
         "export": f"{at}/export?format=markdown",

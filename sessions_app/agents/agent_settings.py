@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .settings_in_force import SettingInForce
+
 
 @dataclass(frozen=True, slots=True)
 class SettingsFile:
@@ -22,6 +24,8 @@ class SettingsFile:
     """The reason why it cannot be used."""
     branch_summary: Mapping[str, Any] = field(default_factory=dict)
     """Its section on summaries of branches that are left, with the agent's names."""
+    hooks: tuple[str, ...] = ()
+    """What it says takes part in a compaction: commands and plugins, in words."""
 
 
 class CompactionBudget(NamedTuple):
@@ -66,3 +70,7 @@ class AgentSettings:
     """The file that disables the agent's automatic compaction."""
     branch_summary: BranchSummarySettings | None = None
     """None if the agent does not summarise branches."""
+    in_force: tuple[SettingInForce, ...] = ()
+    """Each setting of the agent's own that matters, with its value."""
+    parameters_within: tuple[str, ...] | None = None
+    """The keys of the object of its files that may have parameters of plans; None if they are not read there."""

@@ -128,6 +128,7 @@ class Stage:
             "session-damaged": self.at("damaged"),
             "doctor": f"{self.at('damaged')}/doctor",
             "doctor-healthy": f"{forked}/doctor",
+            "compaction-settings": f"{real}/settings",
             "session-forked": f"{forked}?view=all",
             "session-rendered": f"{rendered}?view=all",
             "text-rendered": f"{rendered}/entries/e2/text?block=1",

@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
+from sessions_app.agents.hook_commands import hook_commands
 from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.agents.settings_in_force import (
+    CompactionSetting,
+    SettingsSection,
+    is_switch,
+    settings_in_force,
+)
 from sessions_app.context_windows import KNOWN_WINDOWS
 
 DIRECTORY: Final = ".claude"
@@ -37,6 +44,7 @@ ENABLED: Final = "autoCompactEnabled"
 WINDOW_VARIABLE: Final = "CLAUDE_CODE_AUTO_COMPACT_WINDOW"
 PERCENT_VARIABLE: Final = "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
 OFF_VARIABLES: Final = ("DISABLE_AUTO_COMPACT", "DISABLE_COMPACT")
+HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
 SHOWN: Final = (WINDOW, ENABLED, WINDOW_VARIABLE, PERCENT_VARIABLE, *OFF_VARIABLES)
 
 
@@ -51,7 +59,10 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None = None) ->
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     window = model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
     reserve = window - _threshold([found.compaction for found in files], window)
-    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files))
+    in_force = settings_in_force(
+        _SETTINGS, [SettingsSection(found.path, found.compaction) for found in files]
+    )
+    return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files), in_force=in_force)
 
 
 def user_settings(home: Path) -> SettingsFile:
@@ -83,9 +94,9 @@ def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
 def _settings_file(found: JsonFile) -> SettingsFile:
     variables = found.values.get("env")
     values = {**found.values, **(variables if isinstance(variables, dict) else {})}
-    return SettingsFile(
-        found.path, True, {name: values[name] for name in SHOWN if name in values}, {}, found.fault
-    )
+    shown = {name: values[name] for name in SHOWN if name in values}
+    hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
+    return SettingsFile(found.path, True, shown, {}, found.fault, hooks=hooks)
 
 
 def _threshold(sections: Sequence[Mapping[str, Any]], model_window: int) -> int:
@@ -101,16 +112,18 @@ def _threshold(sections: Sequence[Mapping[str, Any]], model_window: int) -> int:
 
 def _first_number(sections: Sequence[Mapping[str, Any]], name: str) -> float:
     """The first usable positive number, which a variable has as text; 0 if there is none."""
-    for section in sections:
-        value = section.get(name)
-        if isinstance(value, str | int | float) and not isinstance(value, bool):
-            try:
-                number = float(value)
-            except (ValueError, OverflowError):
-                continue
-            if 0 < number < math.inf:
-                return number
-    return 0
+    return next((number for number in (_number(section.get(name)) for section in sections) if number), 0)
+
+
+def _number(value: object) -> float:
+    """A usable positive number, which a variable has as text; 0 if it is none."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return 0
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return 0
+    return number if 0 < number < math.inf else 0
 
 
 def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
@@ -123,3 +136,42 @@ def _switched_off_in(files: Sequence[SettingsFile]) -> Path | None:
         if isinstance(enabled, bool):
             return None if enabled else found.path
     return None
+
+
+def _is_number(value: object) -> bool:
+    return _number(value) > 0
+
+
+def _is_variable(value: object) -> bool:
+    return isinstance(value, str | bool | int)
+
+
+_SETTINGS: Final = (
+    CompactionSetting(
+        ENABLED, "Whether it compacts automatically.", "true", is_switch, example=False, within=()
+    ),
+    *(
+        CompactionSetting(
+            name, "Disables automatic compaction if it is 1 or true.", "not set", _is_variable, "1", ("env",)
+        )
+        for name in OFF_VARIABLES
+    ),
+    CompactionSetting(
+        WINDOW,
+        f"The window in tokens: it compacts at {RESERVE:,} less. Under {LEAST_WINDOW:,} it counts as that.",
+        "recent versions wait until the provider refuses a request",
+        _is_number,
+        200_000,
+        (),
+    ),
+    CompactionSetting(WINDOW_VARIABLE, "The same, and before it.", "not set", _is_number, "200000", ("env",)),
+    CompactionSetting(
+        PERCENT_VARIABLE,
+        f"The percentage of the window less {PERCENT_RESERVE:,} at which it compacts, if that is earlier. "
+        "It has no effect without a window.",
+        "not set",
+        _is_number,
+        "80",
+        ("env",),
+    ),
+)

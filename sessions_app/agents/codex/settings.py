@@ -7,18 +7,21 @@ it without that setting.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
-from sessions_app.agents.json_file import read_toml_file
+from sessions_app.agents.hook_commands import hook_commands
+from sessions_app.agents.json_file import read_json_file, read_toml_file
+from sessions_app.agents.settings_in_force import CompactionSetting, SettingsSection, settings_in_force
 
 HOME_VARIABLE: Final = "CODEX_HOME"
 DIRECTORY: Final = ".codex"
 LIMIT: Final = "model_auto_compact_token_limit"
 WINDOW: Final = "model_context_window"
 SHOWN: Final = (LIMIT, WINDOW)
+HOOK_EVENTS: Final = ("PreCompact", "PostCompact")
 
 
 def home_directory(home: Path, environment: Mapping[str, str] = os.environ) -> Path:
@@ -31,7 +34,9 @@ def read_settings(home: Path) -> AgentSettings:
     """The effective settings."""
     found = user_settings(home)
     budget = CompactionBudget(reserve_percent=10, limit=_count(found.compaction.get(LIMIT)))
-    return AgentSettings((found,) if found.exists else (), budget, None)
+    files = (found,) if found.exists else ()
+    in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+    return AgentSettings((*files, *_hooks_file(home)), budget, None, in_force=in_force)
 
 
 def user_settings(home: Path) -> SettingsFile:
@@ -60,5 +65,36 @@ def _effective(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**values, **profile} if isinstance(profile, dict) else values
 
 
+def _hooks_file(home: Path) -> Iterator[SettingsFile]:
+    """The file that names the commands which Codex calls, if it names one for compactions."""
+    found = read_json_file(home_directory(home) / "hooks.json")
+    if found is not None:
+        hooks = hook_commands(found.values.get("hooks"), HOOK_EVENTS)
+        if hooks or found.fault:
+            yield SettingsFile(found.path, True, {}, {}, found.fault, hooks=hooks)
+
+
 def _count(value: object) -> int | None:
     return value if type(value) is int and 0 < value < 2**31 else None
+
+
+_SETTINGS: Final = (
+    CompactionSetting(
+        LIMIT,
+        "The tokens of the context from which on it compacts; at most 90% of the model’s window.",
+        "90% of the window",
+        lambda value: _count(value) is not None,
+        200_000,
+        (),
+        is_toml=True,
+    ),
+    CompactionSetting(
+        WINDOW,
+        "The tokens of the model’s window.",
+        "what it knows of the model",
+        lambda value: _count(value) is not None,
+        272_000,
+        (),
+        is_toml=True,
+    ),
+)

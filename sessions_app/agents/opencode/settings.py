@@ -9,6 +9,13 @@ from typing import Final
 
 from sessions_app.agents.agent_settings import AgentSettings, CompactionBudget, SettingsFile
 from sessions_app.agents.json_file import JsonFile, read_commented_json_file
+from sessions_app.agents.settings_in_force import (
+    CompactionSetting,
+    SettingsSection,
+    is_switch,
+    is_token_count,
+    settings_in_force,
+)
 from sessions_app.model_prices import InputPrices, configured_prices
 
 from .parts import mapping_of
@@ -28,7 +35,9 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentS
     reserves = (_count(file.compaction.get("reserved")) for file in files)
     reserved = next((one for one in reserves if one is not None), None)
     limits = {name: _limit(found, model, name) for name in ("context", "input", "output")}
-    return AgentSettings(files, CompactionBudget(_reserve(limits, reserved)), _switched_off_in(files))
+    in_force = settings_in_force(_SETTINGS, [SettingsSection(file.path, file.compaction) for file in files])
+    budget = CompactionBudget(_reserve(limits, reserved))
+    return AgentSettings(files, budget, _switched_off_in(files), None, in_force, ("compaction",))
 
 
 def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
@@ -101,7 +110,10 @@ def _existing(directory: Path, inside: Path | None) -> Iterator[JsonFile]:
 def _settings_file(found: JsonFile) -> SettingsFile:
     compaction = mapping_of(found.values.get("compaction"))
     parameters = {name: compaction[name] for name in _PARAMETERS if name in compaction}
-    return SettingsFile(found.path, True, compaction, parameters, found.fault)
+    plugins = found.values.get("plugin")
+    named = plugins if isinstance(plugins, list) else []
+    hooks = tuple(f"plugin: {name}" for name in named if isinstance(name, str))
+    return SettingsFile(found.path, True, compaction, parameters, found.fault, hooks=hooks)
 
 
 def _limit(files: Sequence[JsonFile], model: tuple[str, str] | None, name: str) -> int:
@@ -126,3 +138,32 @@ def _switched_off_in(files: tuple[SettingsFile, ...]) -> Path | None:
 
 def _count(value: object) -> int | None:
     return value if type(value) is int and 0 <= value < 2**31 else None
+
+
+_SETTINGS: Final = (
+    CompactionSetting("auto", "Whether it compacts automatically.", "true", is_switch, example=False),
+    CompactionSetting(
+        "reserved",
+        "The tokens that it leaves free of a model’s limit of input.",
+        f"{BUFFER}, or the longest reply if that is less",
+        is_token_count,
+        BUFFER,
+    ),
+    CompactionSetting(
+        "preserve_recent_tokens",
+        "The latest tokens that it does not summarise.",
+        "a quarter of what it may use, from 2000 to 15000",
+        is_token_count,
+        15_000,
+    ),
+    CompactionSetting(
+        "tail_turns", "The latest turns that it does not summarise, at most.", "not set", is_token_count, 4
+    ),
+    CompactionSetting(
+        "prune",
+        "Whether it takes old tool outputs out: those beyond the newest 40,000 tokens, if they are more than 20,000.",
+        "false",
+        is_switch,
+        example=True,
+    ),
+)

@@ -14,6 +14,14 @@ from sessions_app.agents.agent_settings import (
     SettingsFile,
 )
 from sessions_app.agents.json_file import JsonFile, read_json_file
+from sessions_app.agents.settings_in_force import (
+    CompactionSetting,
+    SettingInForce,
+    SettingsSection,
+    is_switch,
+    is_token_count,
+    settings_in_force,
+)
 from sessions_app.model_prices import InputPrices, configured_prices
 
 DIRECTORIES: Final = (".atomic", ".pi")
@@ -23,24 +31,69 @@ DEFAULT_RESERVE: Final = 16_384
 DEFAULT_KEEP_RECENT: Final = 20_000
 """The latest tokens that pi does not summarise unless its settings say otherwise."""
 PARAMETERS: Final = ("compression_ratio", "preserve_recent", "query")
+SECTION: Final = ("compaction",)
+RESERVE: Final = CompactionSetting(
+    "reserveTokens",
+    "The tokens of the model’s window that it leaves free: it compacts when the context grows into them.",
+    f"{DEFAULT_RESERVE}",
+    is_token_count,
+    DEFAULT_RESERVE,
+)
+KEEP_RECENT: Final = CompactionSetting(
+    "keepRecentTokens",
+    "The latest tokens that it does not summarise.",
+    f"{DEFAULT_KEEP_RECENT}",
+    is_token_count,
+    DEFAULT_KEEP_RECENT,
+)
+SUMMARY_SETTINGS: Final = (
+    CompactionSetting(
+        "reserveTokens",
+        "The tokens of the model’s window that a summary of a left branch leaves free.",
+        f"{DEFAULT_RESERVE}",
+        is_token_count,
+        DEFAULT_RESERVE,
+        ("branchSummary",),
+    ),
+    CompactionSetting(
+        "skipPrompt",
+        "Whether it leaves a branch without asking for a summary, and makes none.",
+        "false",
+        is_switch,
+        example=True,
+        within=("branchSummary",),
+    ),
+)
+ENABLED: Final = CompactionSetting(
+    "enabled", "Whether it compacts automatically.", "true", is_switch, example=False
+)
 
 
 def read_settings(cwd: str, home: Path) -> AgentSettings:
     """Atomic's effective settings for a project: its own files take precedence over the user's."""
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     budget = CompactionBudget(_first_count("reserveTokens", _sections(files), DEFAULT_RESERVE))
-    return AgentSettings(files, budget, _switched_off_in(files), _branch_summary(files))
+    in_force = (*settings_in_force((ENABLED, RESERVE), _whole_sections(files)), *_of_summaries(files))
+    summaries = _branch_summary(files)
+    return AgentSettings(files, budget, _switched_off_in(files), summaries, in_force, SECTION)
 
 
 def read_model_settings(cwd: str, home: Path, model: tuple[str, str] | None) -> AgentSettings:
     """pi's effective settings for a project and a model: what is said of the model takes precedence in every file."""
     found = read_settings(cwd, home)
-    sections = [*_sections_for(model, found.files), *_sections(found.files)]
+    of_model = list(_sections_for(model, found.files))
+    sections = [*(section.values for section in of_model), *_sections(found.files)]
     budget = CompactionBudget(
         _first_count("reserveTokens", sections, DEFAULT_RESERVE),
         _first_count("keepRecentTokens", sections, DEFAULT_KEEP_RECENT),
     )
-    return replace(found, budget=budget)
+    whole = _whole_sections(found.files)
+    in_force = (
+        *settings_in_force((ENABLED,), whole),
+        *settings_in_force((RESERVE, KEEP_RECENT), [*of_model, *whole]),
+        *_of_summaries(found.files),
+    )
+    return replace(found, budget=budget, in_force=in_force)
 
 
 def user_settings(directory: str, home: Path) -> SettingsFile:
@@ -79,17 +132,26 @@ def _sections(files: Sequence[SettingsFile]) -> list[Mapping[str, Any]]:
     return [found.compaction for found in files]
 
 
-def _sections_for(
-    model: tuple[str, str] | None, files: Sequence[SettingsFile]
-) -> Iterator[Mapping[str, Any]]:
+def _whole_sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
+    return [SettingsSection(found.path, found.compaction) for found in files]
+
+
+def _of_summaries(files: Sequence[SettingsFile]) -> tuple[SettingInForce, ...]:
+    return settings_in_force(
+        SUMMARY_SETTINGS, [SettingsSection(found.path, found.branch_summary) for found in files]
+    )
+
+
+def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) -> Iterator[SettingsSection]:
     """What the files say of one model."""
     if model is None:
         return
     for found in files:
         overrides = found.compaction.get("modelOverrides")
-        override = overrides.get("/".join(model)) if isinstance(overrides, dict) else None
+        name = "/".join(model)
+        override = overrides.get(name) if isinstance(overrides, dict) else None
         if isinstance(override, dict):
-            yield override
+            yield SettingsSection(found.path, override, (*SECTION, "modelOverrides", name))
 
 
 def _first_count(name: str, sections: Iterable[Mapping[str, Any]], default: int) -> int:
