@@ -2,19 +2,26 @@
 
 replaced ─statements─▶ subjects ◀─mentions─ the draft, and what stays beside it
 
-The subjects and what stays are read once; a draft is judged again whenever it is edited.
+The subjects and what stays are read once; a draft is judged again whenever it is edited. `summary_loss.loss_of` takes a
+draft as a `Replacement`, and compares it with a verbatim plan of the same size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Role, Texts
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role, Texts, tokens_of
+from sessions_app.sessionlog.jsjson import utf16_length
 
 from .mentions import Mentions, Statement, Subjects, statements_of, subjects_of
-from .summary_loss import either, without
+from .summary_loss import Replacement, either, entries_among, said, without
+from .summary_ranges import BranchLeft, SummaryRange
+
+DRAFT_ID: Final = "draft"
+"""The id of the entry that a draft would be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +62,59 @@ class DraftCheck:
         said = Statement("", Role.COMPACTION_SUMMARY, draft)
         still = Mentions([said]).of(self.subjects)
         return DraftJudgement(self.subjects, still, either(self.subjects, still, self._beside))
+
+    @classmethod
+    def of(cls, replacement: Replacement, texts: Mapping[str, Texts], project: str = "") -> DraftCheck:
+        """The check of a draft that is a replacement; `texts` are those of its sources, with or without the draft."""
+        return cls(replacement.replaced, replacement.kept, texts, project)
+
+
+def drafted_compaction(
+    branch: Sequence[Entry], context: ActiveContext, found: SummaryRange, draft: str
+) -> Replacement:
+    """A draft of a compaction as if it were written at the end of a branch; `context` is the branch's."""
+    gone = {entry.id for entry in found.summarised}
+    if found.previous_summary is not None:
+        gone.add(found.previous_summary.id)
+    conversation = said(context.messages)
+    replaced = tuple(message for message in conversation if message.entry.id in gone)
+    kept = tuple(message for message in conversation if message.entry.id not in gone)
+    entries = entries_among(branch, replaced, kept)
+    summary = _summary(draft, EntryKind.SUMMARY, Role.COMPACTION_SUMMARY, branch[-1].id)
+    return _replacement(summary, context, branch[-1].id, replaced, kept, entries)
+
+
+def drafted_branch_summary(
+    left: BranchLeft, before: ActiveContext, after: ActiveContext, new_leaf_id: str | None, draft: str
+) -> Replacement:
+    """A draft of the summary of a branch that is left. `before` is the context at the old leaf, `after` that at the new
+    one, without the summary."""
+    left_ids = {entry.id for entry in left.entries}
+    replaced = said(message for message in before.messages if message.entry.id in left_ids)
+    kept = said(after.messages)
+    entries = entries_among(left.entries, replaced, kept)
+    summary = _summary(draft, EntryKind.MESSAGE, Role.BRANCH_SUMMARY, new_leaf_id)
+    return _replacement(summary, before, left.entries[-1].id, replaced, kept, entries)
+
+
+def draft_texts(draft: str) -> dict[str, Texts]:
+    """The text of a draft beside those of recorded entries."""
+    return {DRAFT_ID: Texts(whole=draft, blocks=())}
+
+
+def _summary(draft: str, kind: EntryKind, role: str, parent_id: str | None) -> Message:
+    tokens = tokens_of(utf16_length(draft))
+    entry = Entry(0, 0, 0, DRAFT_ID, parent_id, DRAFT_ID, kind, role=role, tokens=tokens, empty=not draft)
+    return Message(entry, role, None, tokens)
+
+
+def _replacement(
+    summary: Message,
+    before: ActiveContext,
+    before_id: str,
+    replaced: tuple[Message, ...],
+    kept: tuple[Message, ...],
+    entries: int,
+) -> Replacement:
+    after = summary.tokens + sum(message.tokens for message in kept)
+    return Replacement(summary, before_id, before, replaced, kept, entries, after)

@@ -139,7 +139,7 @@ def replacement_by(
     summary = summary_of(change.point) if change is not None else None
     if change is None or summary is None:
         return None
-    replaced = _said(change.point.removed)
+    replaced = said(change.point.removed)
     if not replaced:
         return None
     kept = (*change.kept, *(message for message in change.point.added if message is not summary))
@@ -149,7 +149,7 @@ def replacement_by(
         change.before,
         replaced,
         kept,
-        _entries_among(branch, replaced, kept),
+        entries_among(branch, replaced, kept),
         change.after.estimate,
     )
 
@@ -196,21 +196,23 @@ def without(subjects: Subjects, others: Subjects) -> Subjects:
     return subjects.only(lambda name, subject: subject not in found[name])
 
 
+def said(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """The messages without those that the agent adds to every context."""
+    return tuple(message for message in messages if message.role not in (Role.SYSTEM, Role.INJECTED))
+
+
+def entries_among(branch: Sequence[Entry], replaced: Sequence[Message], kept: Sequence[Message]) -> int:
+    """The entries of a branch from the first to the last replaced message, without those that are kept."""
+    gone, left = ({message.entry.id for message in one} for one in (replaced, kept))
+    places = [place for place, entry in enumerate(branch) if entry.id in gone]
+    return sum(entry.id not in left for entry in branch[places[0] : places[-1] + 1]) if places else 0
+
+
 # ---- what was replaced -----------------------------------------------------------------------------------
 
 
 def _is_branch_summary(entry: Entry) -> bool:
     return entry.role == Role.BRANCH_SUMMARY and not entry.empty
-
-
-def _said(messages: Iterable[Message]) -> tuple[Message, ...]:
-    return tuple(message for message in messages if message.role not in (Role.SYSTEM, Role.INJECTED))
-
-
-def _entries_among(branch: Sequence[Entry], replaced: Sequence[Message], kept: Sequence[Message]) -> int:
-    gone, left = ({message.entry.id for message in one} for one in (replaced, kept))
-    places = [place for place, entry in enumerate(branch) if entry.id in gone]
-    return sum(entry.id not in left for entry in branch[places[0] : places[-1] + 1]) if places else 0
 
 
 def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> Replacement | None:
@@ -225,12 +227,12 @@ def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> 
     here = {entry.id for entry in branch}
     left = tree.branch(last.id)
     before = reader.rebuild(left)
-    replaced = _said(message for message in before.messages if message.entry.id not in here)
+    replaced = said(message for message in before.messages if message.entry.id not in here)
     if not replaced:
         return None
-    kept = _said(one for one in after.messages if one.entry is not summary)
+    kept = said(one for one in after.messages if one.entry is not summary)
     return Replacement(
-        message, last.id, before, replaced, kept, _entries_among(left, replaced, kept), after.estimate
+        message, last.id, before, replaced, kept, entries_among(left, replaced, kept), after.estimate
     )
 
 

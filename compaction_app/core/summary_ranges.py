@@ -11,7 +11,7 @@ at the leaf; the cut is where the kept part begins, at about `keep_recent_tokens
     │ replaced │ prefix │ kept │       prefix: the beginning of the turn in which the cut is, if it does not start one
 
 A cut is never at a tool result, which would lose its call. The rules are those of pi's `prepareCompaction`, with one
-difference: if a model or a thinking level is changed just before the cut, pi takes the whole turn before it for a split
+difference: if the kept part begins with an entry that is not a message, pi takes the whole turn before it for a split
 one.
 """
 

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
-from compaction_app.core.draft_check import DraftCheck
+from compaction_app.core.draft_check import (
+    DraftCheck,
+    draft_texts,
+    drafted_branch_summary,
+    drafted_compaction,
+)
 from compaction_app.core.mentions import Subject
-from compaction_app.core.summary_ranges import compaction_range, messages_of
-from tests.factories import assistant, branch_and_texts, call, chain, result, session_bytes, text, user
+from compaction_app.core.summary_loss import loss_of, replacement_by
+from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.reader import PiReader
+from sessions_app.sessionlog.tree import SessionTree
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    chain,
+    message,
+    result,
+    session_bytes,
+    session_log,
+    summary_compaction,
+    text,
+    user,
+)
 
 ERROR = "src/a.py:3: error: readFile is not defined"
 TALK = (
@@ -50,3 +71,47 @@ def test_what_stays_beside_a_draft_is_not_lost() -> None:
     judged = check().judge("")
     assert words(judged.in_context.names) == ["readFile"]
     assert words(judged.lost.names) == ["parseLine"]
+
+
+def test_a_draft_is_compared_as_the_summary_that_it_becomes() -> None:
+    recorded = (*TALK, summary_compaction("Earlier: readFile.", "e2"), *TALK)
+    draft = "readFile is mended in src/a.py, in some words."
+    branch, texts = branch_and_texts(session_bytes(chain(*recorded)))
+    context = PiReader().rebuild(branch)
+    found = compaction_range(branch, 100, context)
+    assert found is not None
+    drafted = drafted_compaction(branch, context, found, draft)
+    loss = loss_of(drafted, branch, {**texts, **draft_texts(draft)}, PI.generations[0].rules)
+
+    lines = chain(*recorded, summary_compaction(draft, found.first_kept_id))
+    tree = SessionTree(session_log(lines).entries)
+    written, after = branch_and_texts(session_bytes(lines))
+    replacement = replacement_by(tree, written, tree.leaf.id, PiReader())
+    assert replacement is not None
+    wanted = loss_of(replacement, branch, after, PI.generations[0].rules)
+    assert (drafted.replaced, drafted.kept) == (replacement.replaced, replacement.kept)
+    assert (drafted.tokens_before, drafted.tokens_after) == (
+        replacement.tokens_before,
+        replacement.tokens_after,
+    )
+    assert drafted.entries == replacement.entries
+    assert (loss.still, loss.in_context, loss.lost) == (wanted.still, wanted.in_context, wanted.lost)
+    assert loss.plan == wanted.plan is not None
+    judged = DraftCheck.of(drafted, texts).judge(draft)
+    assert (judged.still, judged.in_context, judged.lost) == (loss.still, loss.in_context, loss.lost)
+
+
+def test_a_draft_of_a_left_branch_is_compared_with_what_was_left() -> None:
+    lines = [*chain(*TALK), message("other", "e1", user("Another way."))]
+    entries = session_log(lines).entries
+    tree = SessionTree(entries)
+    before, after = (PiReader().rebuild(tree.branch(leaf)) for leaf in ("e9", "other"))
+    left = branch_left(tree, "e9", "other")
+    drafted = drafted_branch_summary(left, before, after, "other", "parseLine")
+    assert [one.entry.id for one in drafted.replaced] == [f"e{number}" for number in range(2, 10)]
+    assert [one.entry.id for one in drafted.kept] == ["e1", "other"]
+    assert (drafted.is_of_branch, drafted.entries, drafted.before_id) == (True, 8, "e9")
+    _, texts = branch_and_texts(session_bytes(lines))
+    judged = DraftCheck.of(drafted, texts).judge("parseLine")
+    assert words(judged.still.names) == ["parseLine"]
+    assert words(judged.lost.names) == ["readFile"]
