@@ -14,6 +14,7 @@ from .doctor import views as doctor_views
 from .evidence import views as evidence_views
 from .losses import views as losses_views
 from .models_page import views as models_page_views
+from .navigation import views as navigation_views
 from .review import views as review_pages
 from .runs import views as runs_views
 from .selection import views as selection_views
@@ -39,6 +40,9 @@ urlpatterns = [
     re_path(_SESSION + _ENTRY + "$", session_pages.session, name="entry"),
     re_path(_SESSION + "/tree$", tree_page_views.tree, name="tree"),
     re_path(_SESSION + "/tree/compare$", tree_page_views.comparison, name="compare_branches"),
+    re_path(_SESSION + "/tree/move$", navigation_views.move, name="move"),
+    re_path(_SESSION + "/tree/label$", navigation_views.label, name="label"),
+    re_path(_SESSION + "/tree/fork$", navigation_views.fork_from, name="fork_from"),
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
     re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),

@@ -11,6 +11,7 @@ continued, or compacted instead.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -31,14 +32,38 @@ from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.certificate import Certificate
 from sessions_app.sessionlog.deletion import Deletion, Stats
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.printable import printable
 from sessions_app.storage.rows import way_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
-from .moves import destination_of
+from .moves import Destination, destination_of
 
 NOT_MADE = "No new session was made."
+
+
+@dataclass(frozen=True, slots=True)
+class ForkPlan:
+    """What a fork would be made of."""
+
+    present: LoadedSession
+    destination: Destination
+    branch: list[Entry]
+    is_copy: bool
+    """Whether the new session has every recorded line of the branch."""
+
+
+def plan_fork(path: Path, entry_id: str, now: datetime) -> ForkPlan:
+    """What a fork at an entry would be made of at this moment. Raises the errors of `fork_session` in BadInput."""
+    present = load_session(path)
+    require_writable(present)
+    reading = reading_of_session(session_row(path), path, present.log.entries, present.log.state)
+    _forking_writer(path, reading)
+    branch = present.tree.branch(_last_entry(present, entry_id))
+    with lines_of(present) as line:
+        is_copy = reading.agent.branch_copy(branch, write_facts(present, line, path, now)) is not None
+    return ForkPlan(present, destination_of(present.tree, entry_id), branch, is_copy)
 
 
 def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = False) -> Session:

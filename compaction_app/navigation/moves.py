@@ -78,9 +78,8 @@ def move_to(entry_id: str) -> MakeChange:
     return make
 
 
-def label_of(present: LoadedSession, entry_id: str, label: str) -> str:
-    """The label as it is written: on one line. Raises BadInput `unknown_entry` and `bad_label`."""
-    present.tree.entry(entry_id)
+def _words_of(label: str) -> str:
+    """The label as it is written: on one line. Raises BadInput `bad_label`."""
     words = " ".join(label.split())
     if len(words) > LONGEST_LABEL or not words.isprintable():
         raise BadInput(
@@ -97,26 +96,42 @@ def set_label(entry_id: str, label: str) -> MakeChange:
     """
 
     def make(present: LoadedSession, reading: Reading) -> EntryChange:
-        words = label_of(present, entry_id, label)
-        _require_form(reading, present, "label")
+        words = _words_of(label)
+        change = _label_change(present, reading, entry_id, words)
         if labels(present.tree).get(entry_id, "") == words:
             what = f"has the label {words}" if words else "has no label"
             raise BadInput(
                 "same_label", f"Entry {printable(entry_id)} of {present.path} {what} already. {NOT_APPENDED}"
             )
-
-        def lines(facts: WriteFacts) -> tuple[bytes, ...]:
-            line = reading.agent.label_line(
-                facts.new_id(), present.leaf_id, facts.written_at, entry_id, words
-            )
-            assert line is not None  # noqa: S101  # `_require_form` refuses the others
-            return (line,)
-
-        target = printable(entry_id)
-        what = f"“{words}” on {target}" if words else f"taken from {target}"
-        return EntryChange(AuditEntry.Action.LABEL, what, present.leaf_id, lines)
+        return change
 
     return make
+
+
+def any_label(entry_id: str) -> MakeChange:
+    """A change that stands for any label of an entry, to plan with before its words are known.
+
+    It raises BadInput `unknown_entry` and `no_label`.
+    """
+
+    def make(present: LoadedSession, reading: Reading) -> EntryChange:
+        return _label_change(present, reading, entry_id, "")
+
+    return make
+
+
+def _label_change(present: LoadedSession, reading: Reading, entry_id: str, words: str) -> EntryChange:
+    present.tree.entry(entry_id)
+    _require_form(reading, present, "label")
+
+    def lines(facts: WriteFacts) -> tuple[bytes, ...]:
+        line = reading.agent.label_line(facts.new_id(), present.leaf_id, facts.written_at, entry_id, words)
+        assert line is not None  # noqa: S101  # `_require_form` refuses the others
+        return (line,)
+
+    target = printable(entry_id)
+    what = f"“{words}” on {target}" if words else f"taken from {target}"
+    return EntryChange(AuditEntry.Action.LABEL, what, present.leaf_id, lines)
 
 
 def _require_form(reading: Reading, present: LoadedSession, form: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 from django import template
+from django.urls import reverse
 
 from compaction_app.display import links
 from compaction_app.display.entry_pictures import EntryPicture
@@ -15,6 +18,13 @@ register = template.Library()
 def entry_address(session: Session, entry_id: str) -> str:
     """The address of an entry of a session."""
     return links.entry_address(session.get_absolute_url(), entry_id)
+
+
+@register.simple_tag
+def step_address(step: str, session: Session, entry_id: str) -> str:
+    """The page on which a step is taken from an entry: `move`, `label` or `fork_from`."""
+    page = reverse(f"compaction:{step}", args=(session.root_id, session.relative_path))
+    return f"{page}?{urlencode({'entry': entry_id})}"
 
 
 @register.simple_tag

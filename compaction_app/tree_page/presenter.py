@@ -12,7 +12,7 @@ from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import NO_TEXT, RowText, texts_of_stretches
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.sessionlog.tree_rows import Below, FoldedRows, RowKind, TreeRow, TreeRows, folded
 
@@ -88,9 +88,19 @@ class SelectedEntry:
     labels: Sequence[str]
     summary: str
     """See `KnotRow.summary`."""
-    can_fork: bool
+    offered: frozenset[str]
+    """What can be done from here, of `move`, `label` and `fork`."""
+    not_offered: list[str]
+    """Why the others cannot, as sentences."""
+    own_label: str
+    """The label of the entry itself; empty if it has none."""
     branches: list[BranchEnd]
     """The branches that it can be compared with, besides the active one."""
+
+    @property
+    def is_said(self) -> bool:
+        """Whether a user says it, so that a move and a fork go before it."""
+        return self.entry.role == Role.USER
 
     @property
     def has_plain_id(self) -> bool:
@@ -290,6 +300,8 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
     entry = state.tree.entry(at) if at else start
     last = positions[-1]
     reported = next((entries[one].usage for one in reversed(positions) if entries[one].usage), None)
+    has_plain_ids = entry.id.isprintable() and entries[last].id.isprintable()
+    offered, not_offered = _offered(session, state) if has_plain_ids else (set(), [])
     return SelectedEntry(
         entry=entry,
         row=row,
@@ -306,15 +318,31 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
         summary=_summary_in(state, row),
-        can_fork=entries[last].id.isprintable() and _can_fork(session, state),
+        offered=frozenset(offered),
+        not_offered=not_offered,
+        own_label=state.labels.get(entry.id, ""),
         branches=_branch_ends(session, state, row),
     )
 
 
-def _can_fork(session: Session, state: BranchState) -> bool:
-    """Whether a new session can be made that ends with an entry."""
-    is_closed = session.read_only or session.unarchive_command or session.is_old or not session.has_header
-    return not is_closed and any(not writer.appends for writer in state.reading.writers)
+def _offered(session: Session, state: BranchState) -> tuple[set[str], list[str]]:
+    """What can be done from an entry, and why the rest cannot, as sentences."""
+    if session.read_only:
+        return set(), [session.read_only]
+    if session.unarchive_command:
+        return set(), [
+            f"It is archived: its agent continues neither it nor a fork. Run {session.unarchive_command}."
+        ]
+    if session.is_old or not session.has_header:
+        return set(), [
+            "No agent appends to a session of an older version or without a header. `redline migrate-session` writes a "
+            "copy of the current version, in which all of this is possible."
+        ]
+    missing = state.reading.agent.missing_forms
+    offered = {form for form in ("move", "label") if form not in missing}
+    if any(not writer.appends for writer in state.reading.writers):
+        offered.add("fork")
+    return offered, list(missing.values())
 
 
 def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[BranchEnd]:

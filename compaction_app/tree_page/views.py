@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_safe
 
 from compaction_app.lookups import known_session
+from compaction_app.navigation.presenter import words_again
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of
@@ -41,8 +42,10 @@ def tree(request: HttpRequest, root: int, path: str) -> HttpResponse:
         "selecting": _address(found, "tree", **{"from": start}, open=opened),
         "opening": _address(found, "tree", at=at, **{"from": start}, open=opened),
     }
+    again = request.GET.get("again", "")
     try:
         view = view_tree(found, at=at, start=start, opened=opened, query=query)
+        context["again"] = words_again(found, again) if again else ""
     except RedlineError as fault:
         return _not_shown(request, PAGE, context, fault)
     part = f"{PAGE}#graph" if wants_fragment(request) else PAGE

@@ -46,6 +46,7 @@
     ArrowUp: () => step(-1),
     "]": () => jump(1),
     "[": () => jump(-1),
+    e: () => document.getElementById("label-link")?.click(),
     "/": () => document.getElementById("tree-query").focus(),
   };
 

@@ -1,0 +1,138 @@
+"""A move, a label or a fork on its page: what it does and how it is taken back, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from compaction_app.display.authors import author_of
+from compaction_app.display.confirmations import RequiredConfirmation
+from compaction_app.display.tool_call_text import beginning_of, joined_in_short
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import NO_TEXTS, Role
+from sessions_app.sessionlog.outline import labels
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+from .entry_append import AppendPlan, plan_append
+from .fork import plan_fork
+from .moves import Destination, any_label, destination_of, move_to
+
+WORDS: Final = 160
+"""Characters of an entry's text that are shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenEntry:
+    """The entry that a page is about."""
+
+    entry_id: str
+    name: str
+    beginning: str
+    label: str
+    """Empty if it has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class MoveView:
+    """What a move would do."""
+
+    chosen: ChosenEntry
+    plan: AppendPlan
+    destination: Destination
+    left: int
+    """The entries that the agent continues after now, and then does not."""
+    messages: int
+    """The messages of the context there."""
+    confirmations: list[RequiredConfirmation]
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelView:
+    """What a label would do."""
+
+    chosen: ChosenEntry
+    confirmations: list[RequiredConfirmation]
+
+
+@dataclass(frozen=True, slots=True)
+class ForkView:
+    """What a fork would do."""
+
+    chosen: ChosenEntry
+    destination: Destination
+    entries: int
+    """The entries of the branch up to there."""
+    is_copy: bool
+    """Whether the new session has every recorded line of them."""
+
+
+def view_move(session: Session, entry_id: str, now: datetime) -> MoveView:
+    """What a move to an entry would do now. Raises what `plan_append` and `move_to` raise."""
+    plan = plan_append(session.real_path(), move_to(entry_id), now)
+    tree = plan.present.tree
+    destination = destination_of(tree, entry_id)
+    branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
+    kept = {entry.id for entry in branch}
+    return MoveView(
+        chosen=_chosen(plan.present, entry_id),
+        plan=plan,
+        destination=destination,
+        left=sum(entry.id not in kept for entry in tree.branch(plan.present.leaf_id)),
+        messages=len(plan.reading.reader.rebuild(branch).messages),
+        confirmations=list(_confirmations(plan)),
+        digest=plan.digest(),
+    )
+
+
+def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
+    """What is known of an entry that is to be labelled. Raises what `plan_append` and `any_label` raise."""
+    plan = plan_append(session.real_path(), any_label(entry_id), now)
+    return LabelView(_chosen(plan.present, entry_id), list(_confirmations(plan)))
+
+
+def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
+    """What a fork at an entry would do now. Raises what `plan_fork` raises."""
+    plan = plan_fork(session.real_path(), entry_id, now)
+    chosen = _chosen(plan.present, entry_id)
+    return ForkView(chosen, plan.destination, len(plan.branch), plan.is_copy)
+
+
+def words_again(session: Session, entry_id: str) -> str:
+    """What the user says in a message before which the agent now continues; empty if it is not one of a user.
+
+    Raises BadInput `unknown_entry`, and what reading the session raises.
+    """
+    present = load_session(session.real_path())
+    entry = present.tree.entry(entry_id)
+    if entry.role != Role.USER:
+        return ""
+    return present.texts([entry]).get(entry_id, NO_TEXTS).joined(entry.blocks)
+
+
+def _chosen(present: LoadedSession, entry_id: str) -> ChosenEntry:
+    entry = present.tree.entry(entry_id)
+    text = joined_in_short(present.texts([entry]).get(entry_id, NO_TEXTS), entry.blocks)
+    return ChosenEntry(
+        entry_id=entry_id,
+        name=author_of(entry.role, entry.tool_name, "") if entry.is_message else entry.type,
+        beginning=beginning_of(text, WORDS),
+        label=labels(present.tree).get(entry_id, ""),
+    )
+
+
+def _confirmations(plan: AppendPlan) -> Iterator[RequiredConfirmation]:
+    words = {
+        "live": (
+            plan.activity.agreement,
+            f"It {plan.activity.sentence}. {plan.activity.consequence}",
+        ),
+        "after_torn_line": (
+            "Start a new line after the torn one.",
+            f"The session ends in {plan.torn}: a process was interrupted while writing it, or is still writing.",
+        ),
+    }
+    for name in plan.needs:
+        yield RequiredConfirmation(name, *words[name])

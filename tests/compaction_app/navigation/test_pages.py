@@ -1,0 +1,198 @@
+"""Promises of the pages of a move, a label and a fork: what they would do is said first, and nothing of it can act."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.display.branches import branch_state, forget_branches
+from redline.configuration import RootSetting
+from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import configured_roots
+from sessions_app.models import Session
+from tests.factories import chain, user
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, text_of
+from tests.sessions import add_session
+from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
+from tests.sessions_app.agents.codex.rollouts import user as prompt
+
+from .test_moves import forked_talk
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    forget_branches()
+
+
+@pytest.fixture
+def tree(idle_root: Path) -> str:
+    """The address of the tree of `forked_talk`, read as pi reads it."""
+    url = add_session(idle_root, "a.jsonl", forked_talk())
+    Session.objects.update(reader="pi")
+    return f"{url}/tree"
+
+
+def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
+    answered = browser.get(address, data)
+    assert answered.status_code == status
+    return answered
+
+
+def send(browser: Client, address: str, **data: Any) -> Any:
+    """Send the form of a page, with what is hidden in it."""
+    shown = page(browser, address, entry=data["entry"])
+    hidden = {
+        one.attributes["name"]: one.attributes["value"]
+        for one in elements(shown, "form.form input[type=hidden]")
+    }
+    return browser.post(address, {**hidden, **data}, follow=True)
+
+
+def lines(root: Path) -> list[Any]:
+    return [json.loads(line) for line in (root / "a.jsonl").read_bytes().splitlines()]
+
+
+def test_the_tree_leads_to_each_step(browser: Client, tree: str) -> None:
+    shown = dict(links(page(browser, tree, at="e3")))
+    assert shown["Move here…"] == f"{tree}/move?entry=e3"
+    assert shown["Fork from here…"] == f"{tree}/fork?entry=e3"
+    assert shown["Label…"] == f"{tree}/label?entry=e3"
+    assert shown["Move to the end of this row"] == f"{tree}/move?entry=e4"
+    assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
+
+
+def test_a_move_says_what_it_does_and_how_it_is_taken_back(
+    browser: Client, tree: str, idle_root: Path
+) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    words = text_of(page(browser, f"{tree}/move", entry="e4"))
+    assert "Continue from here?" in words
+    assert "One line is appended, which adds nothing to the conversation." in words
+    assert "The model sees 4 messages there" in words
+    assert "2 entries, which stay in the session as a branch" in words
+    assert "by a move back to" in words
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+def test_a_move_to_what_a_user_says_offers_it_again(browser: Client, tree: str, idle_root: Path) -> None:
+    assert "you get its text" in text_of(page(browser, f"{tree}/move", entry="e3"))
+    moved = send(browser, f"{tree}/move", entry="e3")
+    assert "Moved: the next prompt takes the place of that message." in text_of(moved)
+    assert text_of(element(moved, ".chosen__again")) == "The first way."
+    assert lines(idle_root)[-1]["parentId"] == "e2"
+    assert dict(links(moved))["move back"] == f"{tree}/move?entry=e6"
+    back = send(browser, f"{tree}/move", entry="e6")
+    assert "follows that entry" in text_of(back)
+    assert branch_state(Session.objects.get()).branch[-2].id == "e6"
+
+
+def test_a_move_that_was_confirmed_for_another_state_is_not_made(
+    browser: Client, tree: str, idle_root: Path
+) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
+    assert answered.status_code == 409
+    assert "has changed since this was shown" in text_of(answered)
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(("step", "more"), [("move", {}), ("label", {"label": "here"})])
+def test_a_live_session_needs_a_confirmation(
+    browser: Client, tree: str, settings: Any, step: str, more: dict[str, str]
+) -> None:
+    settings.REDLINE = settings.REDLINE.model_copy(update={"live_minutes": 5})
+    refused = send(browser, f"{tree}/{step}", entry="e4", **more)
+    assert refused.status_code == 422
+    assert "a confirmation is missing" in text_of(refused)
+    done = send(browser, f"{tree}/{step}", entry="e4", yes="live", **more)
+    assert done.redirect_chain
+
+
+def test_a_label_is_set_changed_and_removed(browser: Client, tree: str) -> None:
+    said = []
+    for more in ({"label": "the better way"}, {"label": "best"}, {"label": "best", "remove": "label"}):
+        done = send(browser, f"{tree}/label", entry="e5", **more)
+        said.append(text_of(element(done, ".banner--done")))
+        shown = page(browser, f"{tree}/label", entry="e5")
+        assert element(shown, "#label").attributes.get("value", "") == (
+            "" if "remove" in more else more["label"]
+        )
+        assert ("Remove the label" in text_of(shown)) is ("remove" not in more)
+    assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was removed."]
+
+
+def test_a_label_is_found_in_the_tree(browser: Client, tree: str) -> None:
+    send(browser, f"{tree}/label", entry="e3", label="the better way")
+    found = page(browser, tree, q="better")
+    assert "1 row with “better”" in text_of(found)
+    assert f"{tree}?at=e3" in [address for _, address in links(found)]
+
+
+def test_the_same_label_and_a_bad_one_are_refused(browser: Client, tree: str) -> None:
+    assert "has no label already" in text_of(send(browser, f"{tree}/label", entry="e3", label=""))
+    long = send(browser, f"{tree}/label", entry="e3", label="x" * 201)
+    assert long.status_code == 422
+    assert "at most 200 characters" in text_of(long)
+
+
+def test_a_fork_ends_before_what_a_user_says(browser: Client, tree: str, idle_root: Path) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    words = text_of(page(browser, f"{tree}/fork", entry="e3"))
+    assert "has the 2 entries of the branch before this message, byte for byte" in words
+    assert "by deleting the new session" in words
+    made = send(browser, f"{tree}/fork", entry="e3")
+    fork = Session.objects.exclude(relative_path="a.jsonl").get()
+    assert text_of(element(made, ".chosen__again")) == "The first way."
+    assert fork.get_absolute_url() in [address for _, address in links(made)]
+    assert f"--session {fork.path}" in text_of(made)
+    assert [one.id for one in branch_state(fork).branch] == ["e1", "e2"]
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+def test_a_fork_after_an_entry_is_shown_at_once(browser: Client, tree: str) -> None:
+    made = send(browser, f"{tree}/fork", entry="e4")
+    fork = Session.objects.exclude(relative_path="a.jsonl").get()
+    assert made.redirect_chain[-1][0] == fork.get_absolute_url()
+
+
+@pytest.mark.parametrize("step", ["move", "label", "fork"])
+def test_an_entry_that_does_not_exist_is_not_found(browser: Client, tree: str, step: str) -> None:
+    page(browser, f"{tree}/{step}", 404, entry="gone")
+    assert browser.post(f"{tree}/{step}", {"entry": "gone", "label": "x"}).status_code == 404
+    page(browser, tree, 404, again="gone")
+
+
+def test_nothing_can_be_forked_before_the_first_message(browser: Client, tree: str) -> None:
+    words = text_of(page(browser, f"{tree}/fork", 409, entry="e1"))
+    assert "No fork can be made here" in words
+    assert "Nothing comes before e1" in words
+
+
+def test_an_agent_without_a_form_says_so_on_its_tree(
+    browser: Client, redline: Any, tmp_path: Path, settings: Any
+) -> None:
+    directory = tmp_path / "codex"
+    Rollout(meta(), prompt("Mend it."), answer("Done.")).save(directory)
+    root = RootSetting(path=directory, agent="codex")
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root], "live_minutes": 0})
+    configured_roots()
+    index_roots()
+    url = f"{Session.objects.get().get_absolute_url()}/tree"
+    words = text_of(page(browser, url))
+    assert "Not offered Sessions of Codex have no entry that makes it continue after an earlier one." in words
+    assert "Sessions of Codex have no labels." in words
+    assert "Move here" not in words
+    assert "Fork from here…" in words
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_nothing_that_a_session_says_can_act(browser: Client, idle_root: Path, hostile: str) -> None:
+    url = add_session(idle_root, "a.jsonl", chain(user(hostile), user(hostile), user("x")))
+    Session.objects.update(reader="pi")
+    for step in ("move", "label", "fork"):
+        assert_inert(page(browser, f"{url}/tree/{step}", entry="e2"))
+    assert_inert(page(browser, f"{url}/tree", again="e2"))
