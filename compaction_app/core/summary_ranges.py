@@ -173,6 +173,24 @@ def messages_of(entries: Iterable[Entry], context: ActiveContext | None = None) 
     return [message for message in found if message.sent and message.role not in _SET_UP]
 
 
+def messages_left(entries: Iterable[Entry], context: ActiveContext) -> list[Message]:
+    """The messages that a model is shown of entries of a branch that is left; `context` is that of the old leaf.
+
+    What edits replaced is as it is now, and what they removed is left out. What a compaction replaced is not in the
+    context: it is as recorded.
+    """
+    found: dict[str, list[Message]] = {}
+    for message in context.messages:
+        found.setdefault(message.entry.id, []).append(message)
+    shown: list[Message] = []
+    for entry in entries:
+        if entry.id in found:
+            shown += (one for one in found[entry.id] if one.sent and one.role not in _SET_UP)
+        elif entry.id not in context.removed:
+            shown += messages_of([entry])
+    return shown
+
+
 def context_tokens(context: ActiveContext) -> dict[str, int]:
     """The estimated tokens of each entry that has messages in a context, without those of compactions."""
     found: dict[str, int] = {}

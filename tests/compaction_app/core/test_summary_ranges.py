@@ -12,6 +12,7 @@ from compaction_app.core.summary_ranges import (
     branch_left,
     compaction_range,
     history_output,
+    messages_left,
     messages_of,
     prefix_output,
     tokens_before,
@@ -187,6 +188,17 @@ def test_a_model_is_shown_the_messages_of_the_context() -> None:
     assert [one.entry.id for one in messages_of(branch)] == ["e1", "e2", "e3", "e4", "e5", "e6"]
     context = PiReader().rebuild(branch)
     assert [one.entry.id for one in messages_of(branch, context)] == ["e5", "e4"]
+
+
+def test_a_left_branch_is_shown_as_edited_and_what_was_compacted_as_recorded() -> None:
+    edits = (context_edit("e3", None), context_edit("e4", {"content": "shorter"}))
+    branch = branch_of(chain(user("a"), summary_compaction("Before.", "e3"), user("b"), user("c"), *edits))
+    found = messages_left(branch, PiReader().rebuild(branch))
+    assert [(one.entry.id, one.edit is not None) for one in found] == [
+        ("e1", False),
+        ("e2", False),
+        ("e4", True),
+    ]
 
 
 def test_a_report_counts_until_the_context_is_edited() -> None:
