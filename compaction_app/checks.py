@@ -39,7 +39,7 @@ def check_hooks_connect(app_configs: object, **kwargs: Any) -> Sequence[CheckMes
     """redline.W005: a module in `hooks` connects no receiver, so that it is never called."""
     del app_configs, kwargs
     hint = (
-        "Decorate one of its functions with @receiver(session_before_compact) or @receiver(session_compact); "
+        "Decorate one of its functions with @receiver(session_before_compact) or with another of its signals; "
         "docs/hooks.md shows how."
     )
     return [

@@ -1,13 +1,16 @@
-"""Hooks: the user's own modules, called before a compaction is planned and after one was written.
+"""Hooks: the user's own modules, called before a compaction or a move in the tree, and after one was written.
 
     hooks = ["my_hooks"]  ──import──▶  @receiver(session_before_compact)  ──answers─▶  None | Pin | Supply | Cancel
-                                       @receiver(session_compact)         ──────────▶  nothing
+                                                                                       for a summary SupplySummary
+                                       @receiver(session_before_tree)     ──answers─▶  None | Adjust | SupplySummary
+                                                                                       | Cancel
+                                       @receiver(session_compact), @receiver(session_tree)  ──▶  nothing
 
-Both are Django signals. The receivers of the first are called in the order in which they were connected, until one
-cancels or supplies a plan; their pins add up. A failing hook is not skipped: nothing is planned, because it may have
-been there to protect something. A failure in a receiver of the second is logged and changes nothing.
+All are Django signals. The receivers of the first two are called in the order in which they were connected, until one
+cancels or supplies something; their pins add up. A failing hook is not skipped: nothing is done, because it may have
+been there to protect something. A failure in a receiver of the others is logged and changes nothing.
 
-BEFORE and AFTER list what they are sent; `docs/hooks.md` explains it to authors of hooks.
+BEFORE, AFTER, BEFORE_TREE and AFTER_TREE list what they are sent; `docs/hooks.md` explains it to authors of hooks.
 """
 
 from __future__ import annotations
@@ -22,10 +25,26 @@ from typing import Any, Final, NamedTuple
 
 from django.dispatch import Signal
 
+from sessions_app.agents.agent_settings import CompactionBudget
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.targets import Target
 
-__all__ = ["Cancel", "Pin", "Supply", "Target", "session_before_compact", "session_compact"]
+from .hook_answers import FINAL, Adjust, Answer, Cancel, Pin, Supply, SupplySummary, answers_in
+
+__all__ = [
+    "Adjust",
+    "Cancel",
+    "Pin",
+    "Supply",
+    "SupplySummary",
+    "Target",
+    "session_before_compact",
+    "session_before_tree",
+    "session_compact",
+    "session_tree",
+]
 """What a hook needs; the rest is how Redline calls it."""
 
 WORDS_KEPT: Final = 300
@@ -39,16 +58,45 @@ BEFORE: Final[Mapping[str, str]] = {
     "preparation": "the transcript: what can be deleted, with protections, tokens and texts",
     "parameters": "the effective `compression_ratio`, `preserve_recent` and `query`",
     "reason": "`manual`, `threshold` or `overflow`",
+    "summary": "what a summary would replace; None for a plan of deletions",
+    "stop": "a function without arguments: whether the run was stopped meanwhile",
 }
 AFTER: Final[Mapping[str, str]] = {
     "path": "the session's file",
     "session": "its row in the index",
-    "result": "what was validated and written: `targets`, `stats`, `protected_entry_ids`, `parameters`",
+    "result": "what was validated and written: `targets`, `stats`, `protected_entry_ids`, `parameters`; None for a "
+    "summary",
+    "parameters": "the `compression_ratio`, `preserve_recent` and `query` of the plan; None for a summary",
     "entries": "the appended entries, exactly as they were written; none if a new session was made",
     "reason": "`manual`, `threshold` or `overflow`",
     "from_hook": "whether a hook supplied part of the plan",
     "backup": "the file with the session's previous bytes",
     "created": "the file of the new session; None if entries were appended",
+    "summary": "the text of the summary that was written; None for deletions",
+}
+BEFORE_TREE: Final[Mapping[str, str]] = {
+    "path": "the session's file",
+    "session": "its row in the index",
+    "loaded": "the whole session as it was read; `loaded.tree` includes all branches",
+    "target_id": "the entry that was chosen",
+    "new_leaf_id": "where the agent would continue; None before the first entry",
+    "old_leaf_id": "where it continues now",
+    "common_ancestor_id": "the deepest entry on both branches; None if they have none",
+    "entries": "what is left behind: the entries after that one up to the old leaf, oldest first",
+    "wants_summary": "whether the user wants them summarised",
+    "focus": "what the summary is to dwell on, as changed by earlier hooks; empty without a focus",
+    "label": "the label that the summary or the new leaf is to have, as changed by earlier hooks; empty without one",
+    "stop": "a function without arguments: whether the user stopped it meanwhile",
+}
+AFTER_TREE: Final[Mapping[str, str]] = {
+    "path": "the session's file",
+    "session": "its row in the index",
+    "new_leaf_id": "where the agent continues; None before the first entry",
+    "old_leaf_id": "where it continued before",
+    "entries": "the appended entries, exactly as they were written",
+    "summary": "the text of the summary that was written; None without one",
+    "from_hook": "whether a hook supplied the summary",
+    "backup": "the file with the session's previous bytes",
 }
 
 _log = logging.getLogger("redline")
@@ -77,78 +125,36 @@ class HookSignal(Signal):
 
 
 session_before_compact: Final = HookSignal()
-"""Sent before planning, with what BEFORE lists. A receiver returns None, Pin, Supply or Cancel."""
+"""Sent before planning, with what BEFORE lists. A receiver returns None, Pin, Supply or Cancel; for a summary
+SupplySummary instead of Supply."""
 session_compact: Final = HookSignal()
 """Sent after a compaction was written, with what AFTER lists. Answers are ignored."""
-
-
-# ---- answers ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    """Nothing is planned, for this reason. Raises TypeError if the reason is not a string."""
-
-    why: str
-
-    def __post_init__(self) -> None:
-        _require_text(self.why)
+session_before_tree: Final = HookSignal()
+"""Sent before a move in the tree, with what BEFORE_TREE lists. A receiver returns None, Adjust, SupplySummary or
+Cancel."""
+session_tree: Final = HookSignal()
+"""Sent after a move was written, with what AFTER_TREE lists. Answers are ignored."""
+SIGNALS: Final = (session_before_compact, session_compact, session_before_tree, session_tree)
 
 
 @dataclass(frozen=True, slots=True)
-class Supply:
-    """A plan that replaces the planner's: deletions as in a tool call, and judged in the same way.
+class SummaryPreparation:
+    """What a summary would replace: entries of the branch, oldest first, which are not sent any more then."""
 
-        Supply([{"kind": "entry", "entryId": "1a2b3c4d"}], "it was printed twice")
-
-    Raises TypeError if it is not a list, and ValueError if it is empty: a hook with nothing to delete returns None.
-    """
-
-    deletions: Sequence[object]
-    why: str = ""
-
-    def __post_init__(self) -> None:
-        _require_text(self.why)
-        if not isinstance(self.deletions, list | tuple):
-            raise TypeError("Supply takes a list of deletions, each an object with kind and entryId.")
-        if not self.deletions:
-            raise ValueError("Supply takes at least one deletion. Return None to leave it to the planner.")
-        object.__setattr__(self, "deletions", tuple(self.deletions))
-
-
-@dataclass(frozen=True, slots=True)
-class Pin:
-    """These targets stay, as if a human had rejected their deletion: pair repair may not delete them either.
-
-    They may include protected targets, and some that are not in the transcript. Raises TypeError for other values.
-    """
-
-    targets: Iterable[Target]
-    why: str = ""
-
-    def __post_init__(self) -> None:
-        _require_text(self.why)
-        targets = tuple(self.targets)
-        if not all(map(_is_target, targets)):
-            raise TypeError(
-                "Pin takes Targets, as in Pin([Target(entry_id), Target(other_id, block_index)])."
-            )
-        object.__setattr__(self, "targets", targets)
-
-
-Answer = Pin | Supply | Cancel
-
-
-def _require_text(why: object) -> None:
-    if not isinstance(why, str):
-        raise TypeError("The reason of an answer is a string.")
-
-
-def _is_target(found: object) -> bool:
-    if not isinstance(found, Target) or not isinstance(found.entry_id, str):
-        return False
-    index = found.block_index
-    return index is None or (isinstance(index, int) and not isinstance(index, bool))
+    messages: tuple[Entry, ...]
+    prefix: tuple[Entry, ...]
+    """The beginning of the turn that is split, after them; empty if none is."""
+    kept: tuple[Entry, ...]
+    """The entries that follow, and stay."""
+    previous_summary: str | None
+    """The text of the summary that this one updates."""
+    files: FileLists
+    """The files that the replaced entries read and modified, and those of earlier summaries."""
+    tokens_before: int
+    """The estimated tokens of the context."""
+    first_kept_id: str
+    settings: CompactionBudget
+    """The agent's: what it leaves free, and what it keeps."""
 
 
 # ---- calls -----------------------------------------------------------------------------------------------
@@ -161,42 +167,71 @@ class HookAnswer(NamedTuple):
     answer: Answer
 
 
-def ask_hooks(**sent: Any) -> Iterator[HookAnswer]:
-    """The answers of the receivers of `session_before_compact`, up to the first that cancels or supplies a plan.
+DELETIONS: Final = (Pin, Supply, Cancel)
+SUMMARIES: Final = (Pin, SupplySummary, Cancel)
+MOVES: Final = (Adjust, SupplySummary, Cancel)
+NOTHING_PLANNED: Final = "Nothing was planned"
 
-    Raises SystemFailure `hook_failed` if one raises, and BadInput `bad_answer` for any other answer.
+
+def ask_hooks(
+    signal: HookSignal,
+    allowed: tuple[type[Answer], ...],
+    nothing_done: str,
+    sent: Mapping[str, Any],
+    final: tuple[type[Answer], ...] = FINAL,
+) -> Iterator[HookAnswer]:
+    """The answers of a signal's receivers, up to the first that is `final`: it cancels or supplies something.
+
+    Each answer is given before the next receiver is called, which is then sent what `sent` has by that time.
+    `nothing_done` says what a failure prevents, as in "Nothing was planned". Raises SystemFailure `hook_failed` if a
+    receiver raises, and BadInput `bad_answer` for an answer that is not allowed.
     """
-    for receiver in session_before_compact.connected():
+    for receiver in signal.connected():
         hook = name_of(receiver)
-        try:
-            answer = receiver(signal=session_before_compact, sender=None, **sent)
-        except (Exception, SystemExit) as fault:
-            _log.exception("The hook %s failed before a compaction", hook)
-            raise SystemFailure(
-                "hook_failed",
-                f"The hook {hook} failed ({type(fault).__name__}). Nothing was planned, because it may have been there "
-                "to keep something. The log says where. Correct it, or remove its module from `hooks`.",
-            ) from fault
-        if answer is None:
-            continue
-        if not isinstance(answer, Answer):
-            raise BadInput(
-                "bad_answer",
-                f"The hook {hook} returned a {type(answer).__name__}. Nothing was planned. "
-                "It may return None, Pin, Supply or Cancel.",
-            )
-        yield HookAnswer(hook, answer)
-        if not isinstance(answer, Pin):
-            return
+        for answer in _answers(receiver, hook, signal, allowed, nothing_done, sent):
+            yield HookAnswer(hook, answer)
+            if isinstance(answer, final):
+                return
 
 
-def notify_hooks(**sent: Any) -> None:
-    """Call every receiver of `session_compact`. A failure is logged, and changes nothing for the others."""
-    for receiver in session_compact.connected():
+def _answers(
+    receiver: Receiver,
+    hook: str,
+    signal: HookSignal,
+    allowed: tuple[type[Answer], ...],
+    nothing_done: str,
+    sent: Mapping[str, Any],
+) -> tuple[Answer, ...]:
+    try:
+        returned = receiver(signal=signal, sender=None, **sent)
+    except (Exception, SystemExit) as fault:
+        _log.exception("The hook %s failed", hook)
+        raise SystemFailure(
+            "hook_failed",
+            f"The hook {hook} failed ({type(fault).__name__}). {nothing_done}, because it may have been there "
+            "to keep something. The log says where. Correct it, or remove its module from `hooks`.",
+        ) from fault
+    names = " or ".join(", ".join(["None", *(one.__name__ for one in allowed)]).rsplit(", ", 1))
+    refusal = f"{nothing_done}. It may return {names}."
+    try:
+        answers = answers_in(returned)
+    except (TypeError, ValueError) as fault:
+        words = f"returned a {type(returned).__name__} that cannot be used: {fault}"
+        raise BadInput("bad_answer", f"The hook {hook} {words}. {refusal}") from fault
+    for answer in answers:
+        if not isinstance(answer, allowed):
+            raise BadInput("bad_answer", f"The hook {hook} returned a {type(answer).__name__}. {refusal}")
+    return answers
+
+
+def notify_hooks(signal: HookSignal, what: str, **sent: Any) -> None:
+    """Call every receiver of a signal after something was written. A failure is logged, and changes nothing for the
+    others."""
+    for receiver in signal.connected():
         try:
-            receiver(signal=session_compact, sender=None, **sent)
-        except (Exception, SystemExit):  # noqa: BLE001  # the compaction is written anyway
-            _log.exception("The hook %s failed after a compaction", name_of(receiver))
+            receiver(signal=signal, sender=None, **sent)
+        except (Exception, SystemExit):  # noqa: BLE001  # it is written anyway
+            _log.exception("The hook %s failed after %s", name_of(receiver), what)
 
 
 def name_of(receiver: Receiver) -> str:
@@ -255,7 +290,7 @@ def require_loaded() -> None:
 
 
 def _connected() -> list[Receiver]:
-    return [*session_before_compact.connected(), *session_compact.connected()]
+    return [receiver for signal in SIGNALS for receiver in signal.connected()]
 
 
 def _is_in(receiver: Receiver, module: str) -> bool:

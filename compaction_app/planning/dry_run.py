@@ -50,7 +50,7 @@ def dry_run(
             f"The branch of {leaf} in {loaded.path} has fewer than two entries that could be compacted. "
             "Nothing was planned.",
         )
-    answers = before_compact(lambda: loaded, leaf, transcript, "manual")
+    answers = before_compact(lambda: loaded, leaf, transcript, "manual", stop=listener.is_stopped)
     require_not_cancelled(answers)
     model = model_of(branch)
     window = window_of(

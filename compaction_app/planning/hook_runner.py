@@ -24,11 +24,12 @@ from compaction_app.core.loop import Origin
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.target_shape import read_target
 from compaction_app.core.transcript import Transcript
+from compaction_app.hook_answers import Pin, Supply
 from compaction_app.hooks import (
+    DELETIONS,
+    NOTHING_PLANNED,
     WORDS_KEPT,
     HookAnswer,
-    Pin,
-    Supply,
     ask_hooks,
     notify_hooks,
     require_loaded,
@@ -78,16 +79,23 @@ class HookAnswers:
 NO_ANSWERS: Final = HookAnswers()
 
 
+def never() -> bool:
+    """Nothing can stop it."""
+    return False
+
+
 def before_compact(
     load: Callable[[], LoadedSession],
     leaf_id: str,
     transcript: Transcript,
     reason: str,
     session: Session | None = None,
+    stop: Callable[[], bool] = never,
 ) -> HookAnswers:
     """Call the hooks. `load` returns the session as it was prepared; it is called only if there is a hook.
 
-    Raises BadInput `hook_not_loaded` and `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
+    `stop` says whether the run was stopped meanwhile, without raising anything. Raises BadInput `hook_not_loaded` and
+    `bad_answer`, SystemFailure `hook_failed`, and what `load` raises.
     """
     require_loaded()
     if not session_before_compact.connected():
@@ -95,17 +103,20 @@ def before_compact(
     loaded = load()
     pins: dict[Target, str] = {}
     supplied, cancelled, messages = None, "", []
-    for answered in ask_hooks(
-        path=loaded.path,
-        session=session,
-        loaded=loaded,
-        branch=tuple(loaded.tree.branch(leaf_id)),
-        preparation=transcript,
-        parameters=transcript.parameters,
-        reason=reason,
-    ):
+    sent = {
+        "path": loaded.path,
+        "session": session,
+        "loaded": loaded,
+        "branch": tuple(loaded.tree.branch(leaf_id)),
+        "preparation": transcript,
+        "parameters": transcript.parameters,
+        "reason": reason,
+        "summary": None,
+        "stop": stop,
+    }
+    for answered in ask_hooks(session_before_compact, DELETIONS, NOTHING_PLANNED, sent):
         hook, answer = answered
-        why = _because(answered)
+        why = because(answered)
         if isinstance(answer, Pin):
             if answer.targets:
                 messages.append(_pin(answer, why, transcript, pins))
@@ -185,21 +196,25 @@ def after_compact(
         return
     entries: list[dict[str, Any]] = [parse(line) for line in lines]
     notify_hooks(
+        session_compact,
+        "a compaction",
         path=path,
         session=session,
         result=validated,
+        parameters=validated.parameters,
         entries=entries,
         reason=reason,
         from_hook=any(origin.tool == Proposal.Source.HOOK for origin in origins.values()),
         backup=backup,
         created=created,
+        summary=None,
     )
 
 
 # ---- words -----------------------------------------------------------------------------------------------
 
 
-def _because(answered: HookAnswer) -> str:
+def because(answered: HookAnswer) -> str:
     """The hook and its reason, on one line."""
     hook, answer = answered
     why = well_formed(" ".join(answer.why.split())[:WORDS_KEPT]).rstrip(".")

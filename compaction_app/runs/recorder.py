@@ -112,6 +112,10 @@ class Recorder:
             raise LostLease
         return self.stop_requested
 
+    def has_to_end(self) -> bool:
+        """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
+        return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
+
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Store an event of an LLM planner, with the totals of what was sent and received."""
         self.record(kind, data, usage=usage)

@@ -144,7 +144,7 @@ def _plan(recorder: Recorder) -> Plan:
             "outside_root", f"{run.session.real_path()} is now another session. Nothing was planned."
         )
     carried = _carried(run)
-    plan = _prepare(run, session, carried)
+    plan = _prepare(run, session, carried, recorder)
     carried = _without_replaced(carried, run)
     transcript = plan.transcript
     recorder.record(
@@ -173,7 +173,7 @@ def _plan(recorder: Recorder) -> Plan:
     return plan
 
 
-def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
+def _prepare(run: Run, session: Session, carried: Carried, recorder: Recorder) -> Plan:
     """Prepare a run from the index, store its snapshot, and call the hooks."""
     home = Path.home()
     effective = effective_parameters(session.agent.settings(session.cwd, home), run.requested_parameters)
@@ -190,7 +190,12 @@ def _prepare(run: Run, session: Session, carried: Carried) -> Plan:
     Run.objects.filter(pk=run.pk).update(context=msgspec.to_builtins(prepared.context_size))
     transcript = prepared.transcript(read_snapshot_texts(session.real_path(), prepared))
     answers = before_compact(
-        lambda: session_as_prepared(session, prepared), prepared.leaf_id, transcript, run.reason, session
+        lambda: session_as_prepared(session, prepared),
+        prepared.leaf_id,
+        transcript,
+        run.reason,
+        session,
+        recorder.has_to_end,
     )
     save_pins(run, answers, timezone.now())
     pins = frozenset(carried.pins) | (answers.pins.keys() - set(carried.unpinned))

@@ -22,11 +22,15 @@ from compaction_app.core.review_fold import ReviewStatus
 from compaction_app.core.states import RunState
 from compaction_app.hooks import (
     AFTER,
+    AFTER_TREE,
     BEFORE,
+    BEFORE_TREE,
+    SIGNALS,
     Cancel,
     HookSignal,
     Pin,
     Supply,
+    SupplySummary,
     Target,
     load_hooks,
     session_before_compact,
@@ -34,7 +38,7 @@ from compaction_app.hooks import (
 )
 from compaction_app.models import Compaction, Decision, Proposal, Run
 from compaction_app.planning.hook_runner import PINNED_SEQ
-from compaction_app.runs.commands import plan_again, resume_run, start_run
+from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
 from compaction_app.runs.lease import worker_name
 from compaction_app.runs.recorder import Terminated
 from compaction_app.runs.reviews import decide, review_of, undo
@@ -52,6 +56,7 @@ from tests.paths import PROJECT
 from tests.plans import approved_plan
 from tests.runs import finish_run, plan_session
 from tests.server import start_server
+from tests.wait import wait_until
 
 EXAMPLE = "compaction_app.examples.pin_labelled"
 DOCUMENT = (PROJECT / "docs" / "hooks.md").read_text(encoding="utf-8")
@@ -77,7 +82,7 @@ def labelled(*labels: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.fixture(autouse=True)
 def restored_receivers() -> Iterator[None]:
     """Disconnects after each test what it connected."""
-    usual = [(signal, list(signal.receivers)) for signal in (session_before_compact, session_compact)]
+    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
     yield
     for signal, receivers in usual:
         signal.receivers = receivers
@@ -213,6 +218,8 @@ def table_of(heading: str) -> dict[str, str]:
 def test_the_document_lists_the_arguments(session: Session) -> None:
     assert table_of("Arguments of `session_before_compact`") == dict(BEFORE)
     assert table_of("Arguments of `session_compact`") == dict(AFTER)
+    assert table_of("Arguments of `session_before_tree`") == dict(BEFORE_TREE)
+    assert table_of("Arguments of `session_tree`") == dict(AFTER_TREE)
     seen: list[set[str]] = []
     connect(lambda **sent: seen.append(set(sent)))
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
@@ -739,3 +746,52 @@ def test_a_pin_of_one_block_leaves_the_others_free(session: Session) -> None:
     run = plan_session(session)
     found = {Target(row.entry_id, row.block_index) for row in run.proposals.filter(entry_id__in=["e2", "e3"])}
     assert found == {Target("e2", 1), Target("e3")}
+
+
+# ---- answers in the shape of agents' extensions, and a stop ----------------------------------------------
+
+
+def test_a_plan_in_the_shape_of_an_extension_is_proposed(session: Session) -> None:
+    connect_answer({"deletionRequest": {"deletions": [whole("e3"), whole("e5")]}})
+    run = plan_session(session)
+    assert proposed(run) == {"e2", "e3", "e4", "e5"}
+
+
+def test_an_extension_cancels_with_an_object(session: Session) -> None:
+    connect_answer({"cancel": True})
+    run = plan_session(session)
+    assert (run.state, run.failure.startswith(f"Cancelled by {HOOK}.")) == (RunState.FAILED, True)
+
+
+@pytest.mark.parametrize("answer", [SupplySummary("It is mended."), {"compaction": {"summary": "Mended."}}])
+def test_a_summary_is_no_plan_of_deletions(session: Session, answer: object) -> None:
+    connect_answer(answer)
+    run = plan_session(session)
+    assert run.state == RunState.FAILED
+    assert "Nothing was planned. It may return None, Pin, Supply or Cancel." in run.failure
+    assert not run.proposals.exists()
+
+
+def test_a_hook_can_look_at_whether_its_run_was_stopped(session: Session) -> None:
+    seen: list[bool] = []
+
+    def patient(*, stop: Callable[[], bool], **sent: Any) -> None:
+        seen.append(stop())
+        stop_run(Run.objects.get())
+        wait_until(stop)
+        seen.append(stop())
+
+    connect(patient)
+    run = plan_session(session)
+    assert seen == [False, True]
+    assert (run.state, run.proposals.count()) == (RunState.CANCELLED, 0)
+
+
+def test_receivers_learn_the_parameters_of_the_plan(redline: Installation) -> None:
+    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+    received: list[dict[str, Any]] = []
+    session_compact.connect(lambda **sent: received.append(sent), weak=False)
+    assert redline.call("compact", path, "--ratio", "0.4", "--yes", "--json").code == 0
+    (sent,) = received
+    assert sent["parameters"] == sent["result"].parameters
+    assert (sent["parameters"].compression_ratio, sent["summary"]) == (0.4, None)

@@ -1,0 +1,347 @@
+"""Promises of the hooks of moves and summaries: what they receive and may answer, and that a failing one stops all.
+
+The services that move and summarise call these functions; here they are called as those do, on a file that was read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.core.summary_ranges import branch_left, compaction_range
+from compaction_app.core.transcript import Transcript
+from compaction_app.hooks import (
+    AFTER,
+    AFTER_TREE,
+    BEFORE,
+    BEFORE_TREE,
+    SIGNALS,
+    Adjust,
+    Cancel,
+    HookSignal,
+    Pin,
+    SummaryPreparation,
+    Supply,
+    SupplySummary,
+    Target,
+    load_hooks,
+    session_before_compact,
+    session_before_tree,
+    session_compact,
+    session_tree,
+)
+from compaction_app.planning.summary_hooks import (
+    SummaryAnswers,
+    after_summary,
+    ask_summary_hooks,
+    require_summary_not_cancelled,
+)
+from compaction_app.planning.tree_hooks import (
+    TreeAnswers,
+    TreeMove,
+    after_move,
+    ask_tree_hooks,
+    require_move_not_cancelled,
+)
+from sessions_app.agents.agent_settings import CompactionBudget
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.factories import message, prepare, session_bytes, user, whole, working_session
+from tests.files import place
+
+WORDS = "Both ways were tried."
+
+
+@pytest.fixture(autouse=True)
+def restored_receivers() -> Iterator[None]:
+    """Disconnects after each test what it connected."""
+    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
+    yield
+    for signal, receivers in usual:
+        signal.receivers = receivers
+        signal.sender_receivers_cache.clear()
+    load_hooks([])
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    """A worked session with a second branch from e5."""
+    recorded = [*working_session(), message("other", "e5", user("Try it differently."))]
+    return index_file(place(known_root / "s.jsonl", session_bytes(recorded)))
+
+
+@pytest.fixture
+def loaded(session: Session) -> LoadedSession:
+    return load_session(session.real_path())
+
+
+def connect(signal: HookSignal, hook: Callable[..., object]) -> None:
+    signal.connect(hook, weak=False)
+
+
+def answer(signal: HookSignal, *answers: object) -> None:
+    """Connect a hook for each answer."""
+    for one in answers:
+        connect(signal, lambda _one=one, **_: _one)
+
+
+def code_of(act: Callable[[], object]) -> tuple[str, str]:
+    with pytest.raises(RedlineError) as refused:
+        act()
+    return refused.value.code, refused.value.message
+
+
+# ---- moves -----------------------------------------------------------------------------------------------
+
+
+def move(loaded: LoadedSession, **values: Any) -> TreeMove:
+    """Back from the second branch to the first one."""
+    return TreeMove("e9", "other", "e9", branch_left(loaded.tree, "other", "e9"), **values)
+
+
+def asked(loaded: LoadedSession, **values: Any) -> TreeAnswers:
+    return ask_tree_hooks(loaded, move(loaded, **values))
+
+
+def test_without_hooks_a_move_is_as_the_user_wants_it(loaded: LoadedSession) -> None:
+    assert asked(loaded, focus="tests", label="x") == TreeAnswers("tests", "x")
+
+
+def test_a_hook_receives_what_is_left_behind(loaded: LoadedSession, session: Session) -> None:
+    seen: list[dict[str, Any]] = []
+    connect(session_before_tree, lambda **sent: seen.append(sent))
+    ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
+    (sent,) = seen
+    assert set(sent) == {"signal", "sender", *BEFORE_TREE}
+    assert [entry.id for entry in sent["entries"]] == ["other"]
+    assert (sent["target_id"], sent["old_leaf_id"], sent["new_leaf_id"]) == ("e9", "other", "e9")
+    assert (sent["common_ancestor_id"], sent["wants_summary"], sent["focus"]) == ("e5", True, "tests")
+    assert (sent["session"], sent["path"], sent["stop"]()) == (session, loaded.path, True)
+
+
+def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded: LoadedSession) -> None:
+    seen: list[tuple[str, str]] = []
+    answer(session_before_tree, Adjust(focus="a", label="one"))
+    connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
+    answer(session_before_tree, {"customInstructions": "b"}, Adjust(label=""))
+    answers = asked(loaded, focus="tests")
+    assert seen == [("a", "one")]
+    assert (answers.focus, answers.label) == ("b", "")
+    assert len(answers.messages) == 4
+
+
+def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded: LoadedSession) -> None:
+    later: list[object] = []
+    supplied = SupplySummary(WORDS, "I was there", read_files=["b", "a", "c"], modified_files=["c"])
+    answer(session_before_tree, {"label": "x"}, supplied)
+    connect(session_before_tree, lambda **sent: later.append(sent))
+    wanted = asked(loaded, wants_summary=True)
+    assert wanted.supplied is not None
+    assert (wanted.supplied.text, wanted.supplied.files) == (WORDS, FileLists(("a", "b"), ("c",)))
+    assert wanted.supplied.why.endswith("I was there")
+    assert (wanted.label, later) == ("x", [])
+    unwanted = asked(loaded)
+    assert (unwanted.supplied, len(later)) == (None, 1)
+    assert "It is not used, because none is wanted." in unwanted.messages[-1]
+
+
+@pytest.mark.parametrize("found", [Cancel("not today"), {"cancel": True}])
+def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded: LoadedSession, found: object) -> None:
+    later: list[object] = []
+    answer(session_before_tree, found)
+    connect(session_before_tree, lambda **sent: later.append(sent))
+    answers = asked(loaded)
+    code, words = code_of(lambda: require_move_not_cancelled(answers))
+    assert (code, later) == ("cancelled_by_hook", [])
+    assert "answer.<locals>" in words
+    assert words.endswith("Nothing was moved.")
+    require_move_not_cancelled(TreeAnswers("", ""))
+
+
+def test_a_hook_of_moves_that_fails_is_not_skipped(loaded: LoadedSession) -> None:
+    later: list[object] = []
+
+    def protector(**sent: Any) -> None:
+        raise KeyError("text of the session")
+
+    connect(session_before_tree, protector)
+    connect(session_before_tree, lambda **sent: later.append(sent))
+    code, words = code_of(lambda: asked(loaded))
+    assert (code, later) == ("hook_failed", [])
+    assert "protector failed (KeyError). Nothing was moved" in words
+    assert "text of the session" not in words
+
+
+@pytest.mark.parametrize("found", [Pin([Target("e3")]), Supply([whole("e3")]), True, {"canceled": True}])
+def test_an_answer_that_a_move_cannot_have_stops_it(loaded: LoadedSession, found: object) -> None:
+    answer(session_before_tree, found)
+    code, words = code_of(lambda: asked(loaded))
+    assert code == "bad_answer"
+    assert words.endswith("Nothing was moved. It may return None, Adjust, SupplySummary or Cancel.")
+
+
+@pytest.mark.parametrize("asks", ["move", "summary"])
+def test_nothing_is_done_if_a_hook_could_not_be_loaded(
+    loaded: LoadedSession, preparation: SummaryPreparation, transcript: Transcript, asks: str
+) -> None:
+    load_hooks(["hooks_that_nobody_wrote"])
+    acts = {
+        "move": lambda: asked(loaded),
+        "summary": lambda: ask_summary_hooks(loaded, "e27", transcript, preparation),
+    }
+    assert code_of(acts[asks])[0] == "hook_not_loaded"
+
+
+def test_every_receiver_learns_of_a_move_even_if_others_fail(
+    loaded: LoadedSession, session: Session, tmp_path: Path
+) -> None:
+    received: list[dict[str, Any]] = []
+
+    def failing(**sent: Any) -> None:
+        raise ValueError
+
+    connect(session_tree, failing)
+    connect(session_tree, lambda **sent: received.append(sent))
+    line = {"type": "branch_summary", "id": "n", "summary": WORDS}
+    lines = [json.dumps(line).encode()]
+    after_move(loaded.path, session, move(loaded), lines, tmp_path, summary=WORDS, from_hook=True)
+    (sent,) = received
+    assert set(sent) == {"signal", "sender", *AFTER_TREE}
+    assert (sent["entries"], sent["summary"], sent["from_hook"]) == ([line], WORDS, True)
+    assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("other", "e9")
+
+
+# ---- summaries -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def transcript(loaded: LoadedSession) -> Transcript:
+    branch = loaded.tree.branch("e27")
+    found = prepare(branch, loaded.texts(branch), {})
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def preparation(loaded: LoadedSession) -> SummaryPreparation:
+    found = compaction_range(loaded.tree.branch("e27"), 3_000)
+    assert found is not None
+    assert found.summarised
+    return SummaryPreparation(
+        messages=found.replaced,
+        prefix=found.prefix,
+        kept=found.kept,
+        previous_summary=None,
+        files=FileLists(("a.py",), ()),
+        tokens_before=9_000,
+        first_kept_id=found.first_kept_id,
+        settings=CompactionBudget(16_384, 3_000),
+    )
+
+
+@pytest.fixture
+def ask(
+    loaded: LoadedSession, transcript: Transcript, preparation: SummaryPreparation
+) -> Callable[[], SummaryAnswers]:
+    return lambda: ask_summary_hooks(loaded, "e27", transcript, preparation)
+
+
+def test_a_hook_receives_what_a_summary_would_replace(
+    ask: Callable[[], SummaryAnswers], transcript: Transcript, preparation: SummaryPreparation
+) -> None:
+    seen: list[dict[str, Any]] = []
+    connect(session_before_compact, lambda **sent: seen.append(sent))
+    assert ask() == SummaryAnswers()
+    (sent,) = seen
+    assert set(sent) == {"signal", "sender", *BEFORE}
+    assert (sent["summary"], sent["preparation"]) == (preparation, transcript)
+    assert sent["branch"][-1].id == "e27"
+    assert not sent["stop"]()
+
+
+@pytest.mark.parametrize("kind", ["class", "object"])
+def test_a_supplied_summary_is_the_draft(
+    ask: Callable[[], SummaryAnswers], preparation: SummaryPreparation, kind: str
+) -> None:
+    found = SupplySummary(WORDS, read_files=["a"])
+    shape = {"compaction": {"summary": WORDS, "details": {"readFiles": ["a"]}}}
+    answer(session_before_compact, found if kind == "class" else shape)
+    supplied = ask().supplied
+    assert supplied is not None
+    assert (supplied.text, supplied.first_kept_id) == (WORDS, preparation.first_kept_id)
+    assert supplied.files == FileLists(("a",), ())
+
+
+@pytest.mark.parametrize(("first", "why"), [("nowhere", "not in the range"), ("e5", "needs its call")])
+def test_a_first_entry_that_cannot_be_kept_is_refused(
+    ask: Callable[[], SummaryAnswers], first: str, why: str
+) -> None:
+    answer(session_before_compact, SupplySummary(WORDS, first_kept_id=first))
+    code, words = code_of(ask)
+    assert code == "hook_refused"
+    assert why in words
+    assert words.endswith("Nothing was summarised.")
+
+
+def test_a_hook_may_keep_more(ask: Callable[[], SummaryAnswers]) -> None:
+    answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
+    supplied = ask().supplied
+    assert supplied is not None
+    assert supplied.first_kept_id == "e4"
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_a_summary_does_not_replace_what_a_hook_pins(
+    ask: Callable[[], SummaryAnswers], index: int | None
+) -> None:
+    answer(session_before_compact, Pin([Target("e2", index)], "it has a label"))
+    code, words = code_of(ask)
+    assert code == "pinned_by_hook"
+    assert "entry e2, which is pinned by" in words
+    assert "it has a label" in words
+
+
+def test_a_pin_of_what_stays_does_not_matter(
+    ask: Callable[[], SummaryAnswers], preparation: SummaryPreparation
+) -> None:
+    answer(session_before_compact, Pin([Target(preparation.first_kept_id), Target("nowhere")]))
+    assert ask() == SummaryAnswers()
+
+
+def test_a_cancelled_summary_is_refused_with_the_reason(ask: Callable[[], SummaryAnswers]) -> None:
+    answer(session_before_compact, Pin([Target("e2")]), Cancel("not today"))
+    answers = ask()
+    code, words = code_of(lambda: require_summary_not_cancelled(answers))
+    assert code == "cancelled_by_hook"
+    assert words.endswith("not today. Nothing was summarised.")
+
+
+@pytest.mark.parametrize(
+    "found", [Supply([whole("e3")]), {"deletionRequest": {"deletions": [whole("e3")]}}, Adjust()]
+)
+def test_an_answer_that_a_summary_cannot_have_stops_it(
+    ask: Callable[[], SummaryAnswers], found: object
+) -> None:
+    answer(session_before_compact, found)
+    code, words = code_of(ask)
+    assert code == "bad_answer"
+    assert words.endswith("Nothing was summarised. It may return None, Pin, SupplySummary or Cancel.")
+
+
+def test_receivers_learn_that_a_compaction_is_a_summary(
+    loaded: LoadedSession, session: Session, tmp_path: Path
+) -> None:
+    received: list[dict[str, Any]] = []
+    connect(session_compact, lambda **sent: received.append(sent))
+    after_summary(loaded.path, session, [b'{"id":"n"}'], WORDS, "manual", tmp_path, from_hook=False)
+    (sent,) = received
+    assert set(sent) == {"signal", "sender", *AFTER}
+    assert (sent["summary"], sent["result"], sent["parameters"]) == (WORDS, None, None)
+    assert sent["entries"] == [{"id": "n"}]
