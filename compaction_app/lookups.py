@@ -25,7 +25,7 @@ def known_session(root: int, path: str) -> Session:
 
 def known_run(run: int) -> Run:
     """The run of an address. Raises Http404."""
-    found = get_object_or_404(Run.objects.shown().with_session().select_related("replaces"), pk=run)
+    found = get_object_or_404(Run.objects.shown().with_session(), pk=run)
     path = found.session.path
     if found.committing_since is not None or is_interrupted(path):
         settle_session(path)

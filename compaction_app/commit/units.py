@@ -171,7 +171,7 @@ def account_of(run: Run) -> ReviewAccount:
     )
     size = run.context_size
     estimates = {item.target: _estimate(reviewer, item, parts.get(item.target, ())) for item in leads}
-    tokens = in_measure(size, transcript, review, {target: whole for target, (whole, _) in estimates.items()})
+    tokens = in_measure(size, review, {target: whole for target, (whole, _) in estimates.items()})
     units = []
     for item in leads:
         together = [item.target, *review.followers.get(item.target, ())]

@@ -138,7 +138,7 @@ def approve_rest(request: HttpRequest, run: int) -> HttpResponse:
     found, form = known_run(run), RestForm(request.POST)
     try:
         require_valid(form)
-        require_same_plan(found, form.cleaned_data["mark"])
+        require_same_plan(found, form.cleaned_data["mark"], mark_of(found))
         approve_undecided(found, timezone.now(), form.cleaned_data["seen"])
     except RedlineError as fault:
         return _show_undecided(request, found, fault)

@@ -82,12 +82,13 @@ class Airlock:
     def find(self, target: Target) -> Object | None:
         """The object that a target names; None if the transcript does not have it."""
         entry = self.transcript.entry(target.entry_id)
-        if entry is None:
-            return None
+        return self._object_in(entry, target) if entry is not None else None
+
+    def _object_in(self, entry: TranscriptEntry, target: Target) -> Object | None:
         if target.block_index is None:
-            return Object(entry.position)
+            return self.transcript.pairs.wholes[entry.position]
         slot = entry.slot(target.block_index)
-        return None if slot is None else Object(entry.position, slot)
+        return Object(entry.position, slot) if slot is not None else None
 
     def judge_request(self, request: object) -> TargetPlan | Refusal:
         """The request as a separate plan, repaired and judged in full; or the first fault."""
@@ -184,7 +185,7 @@ class Airlock:
             refusal = gate(self._judgement, entry, target)
             if refusal is not None:
                 return refusal
-        found = self.find(target)
+        found = self._object_in(entry, target)
         if found is None:
             raise AssertionError(f"{target} passed every gate and is not in the transcript")
         if found in plan:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from sessions_app.sessionlog.entries import Block
 from sessions_app.sessionlog.measure import ContextSize, apportion, steady_shares
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
@@ -32,6 +34,9 @@ from .transcript import Transcript
 from .transcript_entries import WHOLE, Object, TranscriptEntry
 
 _NO_BLOCKS: Final[frozenset[int]] = frozenset()
+_Removed = Mapping[str, frozenset[int] | None]
+"""What is removed of each entry, as `blocks_by_entry` gives it."""
+_NOTHING: Final[_Removed] = {}
 STAYING: Final = frozenset({ReviewStatus.REJECTED, ReviewStatus.KEPT_WITH_PAIR, ReviewStatus.REFUSED})
 """The statuses with which a unit removes nothing."""
 
@@ -59,7 +64,7 @@ class UnitSize(NamedTuple):
     counted: int = 0
 
 
-class PlanPart(NamedTuple):
+class PlanPart(msgspec.Struct, frozen=True):
     """What a cell adds to a plan, and the unit that it counts for."""
 
     cell: Cell
@@ -86,8 +91,9 @@ class KindSum(NamedTuple):
 
 def plan_parts(transcript: Transcript, review: Review) -> list[PlanPart]:
     """The parts of the approved plan, then what the undecided proposals add to it."""
-    approved = list(_cells(transcript, review.goes))
-    added = list(_cells(transcript, review.would_go, review.goes))
+    goes = blocks_by_entry(review.goes)
+    approved = list(_cells(transcript, goes))
+    added = list(_cells(transcript, blocks_by_entry(review.would_go), goes))
     leaders = _leaders(transcript, review, approved, {})
     all_leaders = _leaders(transcript, review, added, leaders)
     return [
@@ -98,38 +104,43 @@ def plan_parts(transcript: Transcript, review: Review) -> list[PlanPart]:
 
 def unit_sizes(parts: Iterable[PlanPart]) -> dict[Target, UnitSize]:
     """The size of each unit, by the target that leads it."""
-    tokens: Counter[Target] = Counter()
-    counted: Counter[Target] = Counter()
+    tokens: defaultdict[Target, int] = defaultdict(int)
+    counted: defaultdict[Target, int] = defaultdict(int)
     for part in parts:
         tokens[part.leader] += part.cell.tokens
         counted[part.leader] += part.cell.counted
     return {target: UnitSize(tokens[target], counted[target]) for target in tokens}
 
 
-def in_measure(
-    size: ContextSize, transcript: Transcript, review: Review, estimates: Mapping[Target, int]
-) -> dict[Target, int]:
+def in_measure(size: ContextSize, review: Review, estimates: Mapping[Target, int]) -> dict[Target, int]:
     """Estimates of units in the measure of the context. The approved ones add up to the approved plan.
 
     A decision changes the numbers of other units by a token at most, and of few of them.
     """
-    approved, planned = (struck_of(size, transcript, plan) for plan in (review.goes, review.would_go))
-    totals = {True: approved, False: planned - approved}
     by_status: defaultdict[bool | None, list[Target]] = defaultdict(list)
     for item in review.leads():
         is_approved = item.standing is not ReviewStatus.UNDECIDED
         by_status[None if item.standing in STAYING else is_approved].append(item.target)
+    parts = {
+        status: [estimates.get(target, 0) for target in targets] for status, targets in by_status.items()
+    }
+    # Units add up to the plans, which need no estimate of their own.
+    approved, undecided, staying = (sum(parts.get(status, ())) for status in (True, False, None))
+    struck = _struck(size, approved)
+    totals = {True: struck, False: _struck(size, approved + undecided) - struck, None: size.of(staying)}
     found: dict[Target, int] = {}
     for status, targets in by_status.items():
-        parts = [estimates.get(target, 0) for target in targets]
-        total = size.of(sum(parts)) if status is None else totals[status]
-        found |= zip(targets, steady_shares(total, parts, size.ratio), strict=True)
+        found |= zip(targets, steady_shares(totals[status], parts[status], size.ratio), strict=True)
     return found
 
 
 def struck_of(size: ContextSize, transcript: Transcript, plan: Collection[Target]) -> int:
     """What a plan deletes of a context, in its measure."""
-    return size.tokens - size.without(removed_estimate(transcript, plan)).tokens
+    return _struck(size, removed_estimate(transcript, plan))
+
+
+def _struck(size: ContextSize, estimate: int) -> int:
+    return size.tokens - size.without(estimate).tokens
 
 
 def tokens_back(
@@ -145,7 +156,7 @@ def struck_by_target(
 ) -> dict[Target, int]:
     """What a plan deletes with each of its targets. Together they are what it deletes."""
     estimates = dict.fromkeys(plan, 0)
-    for cell in _cells(transcript, plan):
+    for cell in _cells(transcript, blocks_by_entry(plan)):
         whole = Target(cell.target.entry_id)
         estimates[whole if whole in estimates else cell.target] += cell.tokens
     total = struck_of(size, transcript, plan)
@@ -177,9 +188,11 @@ def sums_by_tool(transcript: Transcript, plan: Collection[Target]) -> list[KindS
 def _sums(transcript: Transcript, plan: Collection[Target], name: Callable[[Cell], str]) -> list[KindSum]:
     struck: Counter[str] = Counter()
     stays: Counter[str] = Counter()
-    for cell in _cells(transcript, plan):
+    gone = blocks_by_entry(plan)
+    for cell in _cells(transcript, gone):
         struck[name(cell)] += cell.tokens
-    for cell in _cells(transcript, {Target(entry.entry_id) for entry in transcript.entries}, plan):
+    everything: _Removed = {entry.entry_id: None for entry in transcript.entries}
+    for cell in _cells(transcript, everything, gone):
         stays[name(cell)] += cell.tokens
     names = sorted({*struck, *stays}, key=lambda name: (-struck[name], -stays[name], name))
     return [KindSum(name, struck[name], stays[name]) for name in names]
@@ -192,15 +205,14 @@ _made_cells: Final[WeakKeyDictionary[Transcript, dict[_CellKey, tuple[Cell, ...]
 """The cells of entries, as long as their transcript is used: a decision changes few of them."""
 
 
-def _cells(
-    transcript: Transcript, plan: Collection[Target], known: Collection[Target] = frozenset()
-) -> Iterator[Cell]:
-    """What a plan removes besides what is `known` to be removed, in the order of the transcript."""
-    gone, removed = blocks_by_entry(known), blocks_by_entry(plan)
+def _cells(transcript: Transcript, removed: _Removed, gone: _Removed = _NOTHING) -> Iterator[Cell]:
+    """What is removed besides what is gone already, in the order of the transcript."""
     made = _made_cells.setdefault(transcript, {})
     for entry in transcript.entries:
+        if entry.entry_id not in removed:
+            continue
         before = gone.get(entry.entry_id, _NO_BLOCKS)
-        if entry.entry_id not in removed or before is None:
+        if before is None:
             continue
         key = entry.position, before, removed[entry.entry_id]
         cells = made.get(key)

@@ -134,13 +134,16 @@ class Judgement:
 
     def is_pinned(self, found: Object) -> bool:
         """Whether the object is pinned: an entry together with all its blocks, a block with its entry."""
-        if found.position not in self._with_pins:
+        if found.position not in self._pinned_positions:
             return False
         return found.slot == WHOLE or found in self.pins or Object(found.position) in self.pins
 
+    def has_pins(self, entry: TranscriptEntry) -> bool:
+        """Whether an entry is pinned, or a block of it is."""
+        return entry.position in self._pinned_positions
+
     @cached_property
-    def _with_pins(self) -> frozenset[int]:
-        """The positions of the entries that are pinned, or a block of which is."""
+    def _pinned_positions(self) -> frozenset[int]:
         return frozenset(pin.position for pin in self.pins)
 
     def may_go(self, found: Object) -> bool:
@@ -188,6 +191,8 @@ def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -
         return refuse(
             Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
         )
+    if not judge.has_pins(entry):
+        return None
     slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
     # A missing block is pinned with its entry, not with its neighbours.
     whole = Object(entry.position)

@@ -8,6 +8,7 @@ proposal counts nothing in its group's tokens, but the group stays where it was.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -142,10 +143,7 @@ def grouped(
 def reason_titles(leads: Iterable[ReviewItem], title: Callable[[ReviewItem], str]) -> Mapping[Target, str]:
     """The title of each proposal's group by reason: if many reasons were given once each, those are one group."""
     titles = {item.target: title(item) for item in leads}
-    counts: dict[str, int] = {}
-    for name in titles.values():
-        counts[name] = counts.get(name, 0) + 1
-    singles = {name for name, count in counts.items() if count == 1}
+    singles = {name for name, count in Counter(titles.values()).items() if count == 1}
     if len(singles) <= SINGLES:
         return titles
     return {target: OTHERS if name in singles else name for target, name in titles.items()}

@@ -1,19 +1,23 @@
 """PURE: as much of a list of targets as the airlock accepts together, and why each of the others is refused.
 
-The whole list is tried first. If that is refused, the targets are judged one by one, starting with those that a pin may
-block; targets that are accepted alone but not together are added half by half. So one refusal never hides another, and
-an acceptable plan costs one judgement.
+What shares a tool call with a pin is judged first, alone, and left out if the pin keeps it. Then the rest is tried as a
+whole. If that is refused, the targets are judged one by one; targets that are accepted alone but not together are added
+half by half. So one refusal never hides another, and an acceptable plan costs one judgement.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Final
 
 from sessions_app.sessionlog.targets import Target
 
 from .airlock import Airlock
-from .errors import Refusal
+from .errors import Code, Refusal
 from .pairing import TargetPlan
+
+_PINNED: Final = frozenset({Code.PROTECTED, Code.PROTECTED_PAIR})
+"""The codes of a refusal because something stays: it does so whatever else goes."""
 
 
 class Fitting:
@@ -38,6 +42,7 @@ class Fitting:
         """The plan with every target of `wanted` that fits; `base` are the targets that `plan` was made of."""
         if not wanted:
             return plan
+        wanted = self._without_blocked(wanted)
         for suspects in (self._is_suspect, self._is_open):
             whole = self._whole(base, wanted)
             if whole is not None:
@@ -75,6 +80,14 @@ class Fitting:
             return plan
         middle = len(wanted) // 2
         return self._halve(self._halve(plan, wanted[:middle]), wanted[middle:])
+
+    def _without_blocked(self, wanted: Sequence[Target]) -> Sequence[Target]:
+        """Without what a pin keeps: whatever goes with that, the whole would be refused."""
+        for target in wanted:
+            judged = self.airlock.judge_targets([target]) if target.entry_id in self._near else None
+            if isinstance(judged, Refusal) and judged.code in _PINNED:
+                self.refusals[target] = judged
+        return [target for target in wanted if target not in self.refusals]
 
     def _judge_alone(self, target: Target) -> None:
         judged = self.airlock.judge_targets([target])

@@ -12,7 +12,7 @@ call and further results follow it. A step names leaders; pair repair adds the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache, partial
@@ -90,6 +90,8 @@ class Review:
 
     items: Mapping[Target, ReviewItem]
     """In the order of the plan; then what was added; then other pinned objects."""
+    leading: Sequence[ReviewItem]
+    """The items without a leader, in the same order."""
     followers: Mapping[Target, tuple[Target, ...]]
     approved: ValidatedDeletion | None
     """What a commit would write; None if nothing is approved."""
@@ -110,9 +112,9 @@ class Review:
     accepted: int
     refused: int
 
-    def leads(self) -> Iterable[ReviewItem]:
+    def leads(self) -> Sequence[ReviewItem]:
         """The items that are decided on."""
-        return (item for item in self.items.values() if item.leader is None)
+        return self.leading
 
 
 class Reviewer:
@@ -133,7 +135,11 @@ class Reviewer:
             self._followers.setdefault(leader, []).append(follower)
         self._pairs: dict[Target, tuple[Target, ...]] = {}
         self._judged = lru_cache(JUDGED)(self._judge)
+        self._deleted = lru_cache(JUDGED)(self._targets)
         self._described = cache(self._describe)
+        self._grouped = lru_cache(JUDGED)(self._group)
+        self._made = cache(self._make)
+        """The items by what decisions change of them: each decision changes few."""
 
     def goes_with(self, target: Target) -> tuple[Target, ...]:
         """What belongs to the same tool calls, and so is deleted or kept with it."""
@@ -179,20 +185,25 @@ class Reviewer:
         undecided = [target for target in order if target not in decided]
         approved = fit.add(airlock.empty_plan(), [], requested)
         kept = list(fit.kept)
-        goes = frozenset(airlock.targets(approved))
-        planned = fit.add(approved, kept, [target for target in undecided if not _is_in(target, goes)])
-        would_go = frozenset(airlock.targets(planned))
+        goes = self._deleted(approved)
+        going = _covered(order, goes)
+        planned = fit.add(approved, kept, [target for target in undecided if target not in going])
+        would_go = self._deleted(planned)
+        planned_to_go = _covered(order, would_go)
         validated = self._validated(airlock, approved, place)
         approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
-        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in word.inside()}}
+        leaders, followers = self._grouped(tuple(word.inside()))
         items = {
-            target: self._item(target, word, fit.refusals, goes, would_go, leaders.get(target))
+            target: self._item(
+                target, word, fit.refusals.get(target), going, planned_to_go, leaders.get(target)
+            )
             for target in order
         }
         leading = [item for item in items.values() if item.leader is None]
         return Review(
             items=items,
-            followers=_grouped(leaders, items),
+            leading=leading,
+            followers=followers,
             approved=validated,
             approved_stats=approved_stats,
             planned_stats=planned_stats,
@@ -217,6 +228,9 @@ class Reviewer:
     def _judge(self, pins: frozenset[Target], targets: tuple[Target, ...]) -> TargetPlan | Refusal:
         return Airlock(self.transcript, Restraints(pins, self._guard)).judge_targets(targets)
 
+    def _targets(self, plan: TargetPlan) -> frozenset[Target]:
+        return frozenset(self._free.targets(plan))
+
     def _has_other_calls(self, target: Target) -> bool:
         entry = self.transcript.entry(target.entry_id)
         return entry is not None and target.block_index is None and len(set(entry.call_ids)) > 1
@@ -229,7 +243,8 @@ class Reviewer:
         for target in self.proposed:
             order[target] = None
             if target.block_index is None:
-                order.update(dict.fromkeys(word.narrowed.get(target.entry_id, ())))
+                for block in word.narrowed.get(target.entry_id, ()):
+                    order[block] = None
         order.update(word.added)
         inside = {block.entry_id for block in word.inside()}
         order.update(
@@ -258,33 +273,53 @@ class Reviewer:
                     leaders.setdefault(target, proposed[0])
         return {target: leader for target, leader in leaders.items() if leader not in leaders}
 
+    def _group(
+        self, inside: Iterable[Target]
+    ) -> tuple[Mapping[Target, Target], Mapping[Target, tuple[Target, ...]]]:
+        """The leader of each follower, and the followers of each leader, with the blocks of narrowed proposals."""
+        leaders = {**self.leaders, **{block: Target(block.entry_id) for block in inside}}
+        groups: dict[Target, list[Target]] = {}
+        for follower, leader in leaders.items():
+            groups.setdefault(leader, []).append(follower)
+        return leaders, {leader: tuple(group) for leader, group in groups.items()}
+
     def _item(
         self,
         target: Target,
         word: Decided,
-        refusals: Mapping[Target, Refusal],
-        goes: frozenset[Target],
-        would_go: frozenset[Target],
+        refusal: Refusal | None,
+        going: Container[Target],
+        planned_to_go: Container[Target],
         leader: Target | None,
+    ) -> ReviewItem:
+        if self._described(target)[1] is None:
+            standing, refusal = ReviewStatus.REFUSED, refusal or self._unknown(target)
+        else:
+            standing = _standing(target, word, refusal, going, planned_to_go)
+        if standing not in (ReviewStatus.REFUSED, ReviewStatus.KEPT_WITH_PAIR):
+            refusal = None
+        return self._made(target, standing, leader, refusal, target in word.added)
+
+    def _make(
+        self,
+        target: Target,
+        standing: ReviewStatus,
+        leader: Target | None,
+        refusal: Refusal | None,
+        is_added: bool,
     ) -> ReviewItem:
         position, tokens = self._described(target)
         known = self.proposed.get(target)
-        refusal = refusals.get(target)
-        if tokens is None:
-            standing = ReviewStatus.REFUSED
-            refusal = refusal or self._unknown(target)
-        else:
-            standing = _standing(target, word, refusal, goes, would_go)
         return ReviewItem(
             target=target,
             position=position,
             tokens=tokens or 0,
             standing=standing,
             source=known.source if known is not None else "human",
-            origin=known.origin if known is not None else BY_HAND if target in word.added else None,
+            origin=known.origin if known is not None else BY_HAND if is_added else None,
             leader=leader,
-            refusal=refusal if standing in (ReviewStatus.REFUSED, ReviewStatus.KEPT_WITH_PAIR) else None,
-            added=known is None and target in word.added,
+            refusal=refusal,
+            added=known is None and is_added,
         )
 
     def _describe(self, target: Target) -> tuple[int, int | None]:
@@ -323,32 +358,23 @@ def _standing(
     target: Target,
     word: Decided,
     refusal: Refusal | None,
-    goes: frozenset[Target],
-    would_go: frozenset[Target],
+    going: Container[Target],
+    planned_to_go: Container[Target],
 ) -> ReviewStatus:
     if target in word.pinned:
         return ReviewStatus.REJECTED
     if target.block_index is None and target.entry_id in word.narrowed:
         return ReviewStatus.NARROWED
-    if _is_in(target, goes):
+    if target in going:
         return ReviewStatus.APPROVED if target in word.approved else ReviewStatus.GOES_WITH_PAIR
-    if _is_in(target, would_go):
+    if target in planned_to_go:
         return ReviewStatus.UNDECIDED
     if target not in word.approved and refusal is not None and refusal.code in _KEEPS:
         return ReviewStatus.KEPT_WITH_PAIR
     return ReviewStatus.REFUSED
 
 
-def _is_in(target: Target, plan: frozenset[Target]) -> bool:
-    """Whether a plan deletes the object: alone, or with its entry."""
-    return target in plan or Target(target.entry_id) in plan
-
-
-def _grouped(
-    leaders: Mapping[Target, Target], items: Mapping[Target, ReviewItem]
-) -> dict[Target, tuple[Target, ...]]:
-    groups: dict[Target, list[Target]] = {}
-    for follower, leader in leaders.items():
-        if follower in items:
-            groups.setdefault(leader, []).append(follower)
-    return {leader: tuple(group) for leader, group in groups.items()}
+def _covered(objects: Iterable[Target], plan: Collection[Target]) -> set[Target]:
+    """Those of the objects that a plan deletes: alone, or with their entries."""
+    entries = {target.entry_id for target in plan if target.block_index is None}
+    return {target for target in objects if target in plan or target.entry_id in entries}

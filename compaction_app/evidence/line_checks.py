@@ -31,20 +31,21 @@ _standing: OrderedDict[tuple[int, str, frozenset[Target]], Mapping[int, Standing
 _lock = threading.Lock()
 
 
-def line_checks(run: Run, reviewed: Reviewed) -> Mapping[Target, Standing]:
-    """How many lines of a proposal stand later in calls on the same file that stay, for those that have lines.
+class LineChecks:
+    """How many lines of each proposal stand later in calls on the same file that stay.
 
-    Raises what `open_snapshot_texts` raises.
+    Making it raises what `open_snapshot_texts` raises.
     """
-    reviewer, review = reviewed.reviewer, reviewed.review
-    standing = standing_later(run, reviewed)
-    found: dict[Target, Standing] = {}
-    for item in review.leads():
-        call = call_of(reviewer.transcript, item.target)
-        later = standing.get(call.order) if call is not None else None
-        if later is not None and later.standing.total:
-            found[item.target] = later.standing
-    return found
+
+    def __init__(self, run: Run, reviewed: Reviewed) -> None:
+        self._transcript = reviewed.reviewer.transcript
+        self._standing = standing_later(run, reviewed)
+
+    def of(self, target: Target) -> Standing | None:
+        """Those of one proposal; None if it has no lines to compare."""
+        call = call_of(self._transcript, target)
+        later = self._standing.get(call.order) if call is not None else None
+        return later.standing if later is not None and later.standing.total else None
 
 
 def checked_reason(reason: str, standing: Standing | None) -> str:

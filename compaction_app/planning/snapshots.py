@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -195,8 +196,11 @@ class SnapshotTexts(Mapping[str, Texts]):
 
     def __init__(self, agent: Agent, reader: SessionReader, prepared: Prepared) -> None:
         self._agent, self._reader, self._prepared = agent, reader, prepared
-        self._entries = {entry.entry_id: entry for entry in prepared.entries}
         self._last: tuple[str, Texts] | None = None
+
+    @cached_property
+    def _entries(self) -> Mapping[str, TranscriptEntry]:
+        return {entry.entry_id: entry for entry in self._prepared.entries}
 
     def __getitem__(self, entry_id: str) -> Texts:
         if self._last is None or self._last[0] != entry_id:

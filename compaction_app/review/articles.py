@@ -10,14 +10,13 @@ from urllib.parse import quote
 from compaction_app.core.errors import Refusal
 from compaction_app.core.reasons import is_checkable
 from compaction_app.core.review_fold import Review, Reviewer, ReviewItem, ReviewStatus
-from compaction_app.core.standing_lines import Standing
 from compaction_app.core.transcript_entries import TranscriptEntry
 from compaction_app.display.authors import author_of
 from compaction_app.display.entry_items import BLOCKS
 from compaction_app.display.links import entry_address, text_address
 from compaction_app.display.shown_text import clamp
 from compaction_app.display.tool_call_text import call_words
-from compaction_app.evidence.line_checks import checked_reason
+from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
 from sessions_app.sessionlog.entries import Block, BlockType, Role, Texts
 from sessions_app.sessionlog.measure import significant
@@ -170,11 +169,11 @@ class ArticleMaker:
         review: Review,
         texts: Mapping[str, Texts],
         hooked: Callable[[], Mapping[Target, str]],
-        standing: Mapping[Target, Standing],
+        line_checks: LineChecks,
         removed: Callable[[Target], int],
     ) -> None:
-        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `standing` has
-        the proposals with lines to compare; `removed` gives the estimate of what the plan removes of an object."""
+        """`hooked` is called for pinned objects only: it gives what hooks pinned, by target, in words. `removed` gives
+        the estimate of what the plan removes of an object."""
         self._reviewer = reviewer
         self._review = review
         self._transcript = reviewer.transcript
@@ -186,7 +185,7 @@ class ArticleMaker:
         self._context = run.context_size
         self._hooked = hooked
         self._removed = removed
-        self._standing = standing
+        self._line_checks = line_checks
         self._project = f"{session.cwd.rstrip('/')}/" if session.cwd else ""
 
     def open_proposal(self, item: ReviewItem, before: Fold | None, after: Fold | None) -> OpenProposal:
@@ -197,7 +196,7 @@ class ArticleMaker:
             pairs = [named for named in [self._kept_by(item.refusal)] if named is not None]
         unanswered = self._review.unanswered.get(item.target, ())
         reason = item.origin.reason if item.origin is not None and not item.added else ""
-        still = self._standing.get(item.target)
+        still = self._line_checks.of(item.target)
         return OpenProposal(
             anchor=anchor(item.position, item.target),
             key=ref_of(item.target),

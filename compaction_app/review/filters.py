@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import urlencode
+
+import msgspec
 
 from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import Grouping
@@ -24,7 +26,7 @@ LENGTH: Final = 512
 FIELDS: Final = ("by", "undecided", "tool", "kind", "reason", "over", "q")
 
 
-class ProposalFacts(NamedTuple):
+class ProposalFacts(msgspec.Struct, frozen=True):
     """What a filter looks at in a proposal, besides its texts."""
 
     is_undecided: bool

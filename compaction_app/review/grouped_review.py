@@ -15,10 +15,9 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.groups import Group, group_key, grouped
 from compaction_app.core.patterns import Pattern
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
-from compaction_app.core.standing_lines import Standing
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import TranscriptEntry
-from compaction_app.evidence.line_checks import line_checks
+from compaction_app.evidence.line_checks import LineChecks
 from compaction_app.models import Run
 from compaction_app.planning.snapshots import Prepared, read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import reviewed
@@ -99,11 +98,11 @@ class GroupedReview:
 
     def _in_measure(self) -> Mapping[Target, int]:
         estimates = {target: size.tokens for target, size in self.sizes.items()}
-        return in_measure(self.context, self.transcript, self.review, estimates)
+        return in_measure(self.context, self.review, estimates)
 
     def size(self, item: ReviewItem) -> int:
         """What a proposal is sorted by. No decision changes it: rows are loaded by their place in the order."""
-        return self.full_effect(item)
+        return self.facts[item.target].size
 
     def full_effect(self, item: ReviewItem) -> int:
         """The tokens that deciding a proposal deletes alone, whatever else was decided."""
@@ -134,9 +133,9 @@ class GroupedReview:
         return self.tokens(item for item in items if item.standing in ACCEPTED)
 
     @cached_property
-    def standing(self) -> Mapping[Target, Standing]:
-        """How many lines of a proposal still stand in what stays, for those that have lines to compare."""
-        return line_checks(self.run, self._reviewed)
+    def line_checks(self) -> LineChecks:
+        """How many lines of each proposal still stand in what stays."""
+        return LineChecks(self.run, self._reviewed)
 
     # ---- groups -----------------------------------------------------------------------------------------
 
@@ -174,7 +173,9 @@ class GroupedReview:
         for item in self.leads:
             line, reason = self.line(item), group_key(self.titles.reason(item))
             undecided = item.standing is ReviewStatus.UNDECIDED
-            found[item.target] = ProposalFacts(undecided, line.tool, line.kind, reason, self.size(item))
+            found[item.target] = ProposalFacts(
+                undecided, line.tool, line.kind, reason, self.full_effect(item)
+            )
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:

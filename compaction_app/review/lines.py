@@ -61,7 +61,9 @@ def lines_of(
         while len(_cache) > CACHED:
             _cache.popitem(last=False)
     # Without missing lines, too: reading finds out whether the file is still the one that was prepared.
-    found = _made(run, transcript, [item for item in items if item.target not in known], first=not known)
+    found = _made(
+        run, mark, transcript, [item for item in items if item.target not in known], first=not known
+    )
     with _lock:
         known.update(found)
     return known
@@ -77,14 +79,14 @@ def line_of(run: Run, transcript: Transcript, entry: TranscriptEntry) -> Proposa
 
 
 def _made(
-    run: Run, transcript: Transcript, items: Sequence[ReviewItem], *, first: bool
+    run: Run, mark: str, transcript: Transcript, items: Sequence[ReviewItem], *, first: bool
 ) -> dict[Target, ProposalLine]:
     sources = {item.target: _source(transcript, item) for item in items if item.position >= 0}
     entries = {entry.position: entry for entry, _ in sources.values()}
     messages = [entry for entry in transcript.entries if first and entry.role == Role.USER]
     entries |= {entry.position: entry for entry in messages}
     session = run.session
-    texts = read_snapshot_texts(session.real_path(), snapshot_of(run).prepared, entries.values())
+    texts = read_snapshot_texts(session.real_path(), snapshot_of(run, mark).prepared, entries.values())
     lines = {Target(entry.entry_id): _line(entry, None, texts, session.cwd) for entry in messages}
     for item in items:
         if item.position < 0:

@@ -273,7 +273,7 @@ class ReviewDesk(GroupedReview):
             tool=line.tool,
             words=line.words or item.target.entry_id,
             why=self.titles.why(item, self.chosen.by),
-            still=self.standing.get(item.target),
+            still=self.line_checks.of(item.target),
             tokens=tokens,
             along=self.along(item),
             signed=signed,
@@ -308,7 +308,7 @@ class ReviewDesk(GroupedReview):
         items = self.review.items
         followers = self.review.followers.get(target, ())
         unanswered = self.review.unanswered.get(target, ())
-        planned, still = self.planned.get(target), self.standing.get(target)
+        planned, still = self.planned.get(target), self.line_checks.of(target)
         along = self.along(items[target]) if target in items else 0
         return items.get(target), tuple(map(items.get, followers)), unanswered, planned, still, along
 
@@ -350,5 +350,5 @@ class ReviewDesk(GroupedReview):
 
     def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
         return ArticleMaker(
-            self.run, self.reviewer, self.review, texts, self._hooked, self.standing, self.removed
+            self.run, self.reviewer, self.review, texts, self._hooked, self.line_checks, self.removed
         )

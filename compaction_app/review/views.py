@@ -183,8 +183,8 @@ def decide(request: HttpRequest, run: int) -> HttpResponse:
     found, form, chosen = known_run(run), DecisionForm(request.POST), filter_of(request.POST)
     try:
         require_valid(form, NOT_DECIDED)
-        require_same_plan(found, form.cleaned_data["mark"])
         latest, seen = ReviewDesk(found, chosen), form.cleaned_data["seen"]
+        require_same_plan(found, form.cleaned_data["mark"], latest.mark)
         decision = form.decision(latest)
         # Computed before the decision: mostly the page shows the version that is still cached.
         before = latest if latest.version == seen else ReviewDesk(found, chosen, seen)

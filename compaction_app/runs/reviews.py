@@ -24,7 +24,7 @@ from compaction_app.core.review_fold import BY_PAIR, Proposed, Review, Reviewer,
 from compaction_app.core.states import REVIEWABLE, RunState
 from compaction_app.models import Decision, Run, Snapshot
 from compaction_app.planning.hook_runner import PINNED_SEQ, pinned_by_hooks
-from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, mark_of, not_prepared, snapshot_of
+from compaction_app.planning.snapshots import CACHED_ENTRIES, is_prepared, not_prepared, snapshot_of
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sessionlog.targets import Target
 
@@ -179,9 +179,12 @@ def approve_undecided(run: Run, now: datetime, seen: int) -> None:
     decide(run, Kind.APPROVE, undecided, now, seen=seen, scope=[item.target for item in leads])
 
 
-def require_same_plan(run: Run, mark: str) -> None:
-    """Raise Conflict `planned_anew` if a form's page was made on another preparation of the run."""
-    if mark not in ("", mark_of(run)):
+def require_same_plan(run: Run, shown: str, mark: str) -> None:
+    """Raise Conflict `planned_anew` if a page was made on another preparation of the run than that with this mark.
+
+    `shown` is the mark in the form of the page; empty if it has none.
+    """
+    if shown not in ("", mark):
         raise Conflict(
             "planned_anew",
             f"Run {run.pk} was resumed and planned again since this page was loaded. Nothing was decided. Reload it.",
@@ -214,10 +217,6 @@ def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now
     run.decisions.create(seq=latest + 1, kind=kind, targets=targets, at=now)
 
 
-def _version(run: Run) -> int:
-    return run.decisions.aggregate(last=Max("seq"))["last"] or 0
-
-
 def _mark_and_version(run: Run) -> tuple[str, int]:
     """The mark of a run's preparation, and the latest version of its review. Raises BadInput `not_prepared`."""
     found = Snapshot.objects.filter(run=run).values_list("mark", Max("run__decisions__seq")).first()
@@ -225,6 +224,10 @@ def _mark_and_version(run: Run) -> tuple[str, int]:
         raise not_prepared(run)
     mark, version = found
     return mark, version or 0
+
+
+def _version(run: Run) -> int:
+    return run.decisions.aggregate(last=Max("seq"))["last"] or 0
 
 
 def _require_reviewable(run: Run) -> None:

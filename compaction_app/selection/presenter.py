@@ -291,7 +291,7 @@ class SelectionMaker:
         scope, context = self._scope, self._scope.context
         sizes = unit_sizes(plan_parts(scope.transcript, scope.review))
         estimates = {target: size.tokens for target, size in sizes.items()}
-        planned = in_measure(context, scope.transcript, scope.review, estimates)
+        planned = in_measure(context, scope.review, estimates)
         return {one.target: context.of(one.unit.tokens) for one in found.addable} | {
             item.target: planned[item.target]
             if item.target in sizes

@@ -10,7 +10,7 @@ from django.test import Client
 
 from compaction_app.core.decisions import Kind
 from compaction_app.core.reasons import is_about_names, repeat_in, supersession_in
-from compaction_app.evidence.line_checks import checked_reason, line_checks
+from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.reviews import decide, review_of, reviewed
 from sessions_app.sessionlog.targets import Target
@@ -88,7 +88,7 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Clie
     assert "Every later call on this file goes too" in text_of(page)
     assert texts(page, ".evidence__found b") == ["None of its 20 lines"]
     decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
-    assert str(line_checks(run, reviewed(run))[target]) == "15 of 20"
+    assert str(LineChecks(run, reviewed(run)).of(target)) == "15 of 20"
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
@@ -127,7 +127,7 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
 
 def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
     target = proposed(run, "e7", "an old output of bash")
-    assert target not in line_checks(run, reviewed(run))
+    assert LineChecks(run, reviewed(run)).of(target) is None
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
 
 
@@ -157,13 +157,14 @@ def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) ->
 
 
 def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client, run: Run) -> None:
-    checks = line_checks(run, reviewed(run))
+    checks = LineChecks(run, reviewed(run))
     for item in review_of(run).leads():
         reason = item.origin.reason if item.origin is not None else ""
-        if item.target in checks:
-            assert str(checks[item.target]) in text_of(
-                shown(browser, run, item.target.entry_id, "&all=1")
-            ) or (checks[item.target].lines in (0, checks[item.target].total))
+        found = checks.of(item.target)
+        if found is not None:
+            assert str(found) in text_of(shown(browser, run, item.target.entry_id, "&all=1")) or (
+                found.lines in (0, found.total)
+            )
         elif not is_about_names(reason) and repeat_in(reason) is None:
             assert supersession_in(reason) is None
 
