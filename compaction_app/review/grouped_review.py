@@ -153,9 +153,11 @@ class GroupedReview:
         return grouped(self.found, self.titles.by(self.chosen.by), self.size)
 
     @cached_property
-    def found(self) -> list[ReviewItem]:
+    def found(self) -> Sequence[ReviewItem]:
         """The proposals that the filter leaves, decided or not. Raises BadInput if its pattern cannot be used."""
         chosen = replace(self.chosen, undecided=False)
+        if not chosen.narrows:
+            return self.matching
         return [item for item in self.matching if chosen.leaves(self.facts[item.target])]
 
     @cached_property

@@ -88,8 +88,11 @@ class ReviewChanges:
 
     rows: Sequence[ProposalRow]
     groups: Sequence[GroupRow]
+    sums: bool
+    """Whether the sums below the groups have."""
 
 
+_summaries: Final[LastFew[ReviewKey, Summary]] = LastFew(CACHED)
 _maps: Final[LastFew[ReviewKey, StruckMap]] = LastFew(CACHED)
 _shut_groups: Final[LastFew[tuple[ReviewKey, ReviewFilter], Sequence[GroupRow]]] = LastFew(CACHED)
 
@@ -101,8 +104,11 @@ class ReviewDesk(GroupedReview):
         super().__init__(run, chosen, version)
         self._pinned: Mapping[Target, str] | None = None
 
-    @cached_property
+    @property
     def summary(self) -> Summary:
+        return _summaries.get(self.key, self._summary)
+
+    def _summary(self) -> Summary:
         goal = self.context.of(self._goal)
         tokens = PlanTokens(self.context, self.approved_tokens(self.leads), self.tokens(self.leads), goal)
         stats = self.review.approved_stats
@@ -161,7 +167,7 @@ class ReviewDesk(GroupedReview):
     @cached_property
     def _reasons(self) -> Mapping[str, str]:
         """The titles of the groups by reason, by their keys."""
-        return {group_key(title): title for title in map(self.titles.reason, self.leads)}
+        return {group_key(title): title for title in self.titles.reasons}
 
     def found_sum(self) -> FoundSum:
         shown = self.listed(self.found)
@@ -296,7 +302,8 @@ class ReviewDesk(GroupedReview):
         groups = [
             group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group
         ]
-        return ReviewChanges(self.proposal_rows(changed, opened), groups)
+        sums = self.summary.sums != before.summary.sums
+        return ReviewChanges(self.proposal_rows(changed, opened), groups, sums)
 
     @property
     def shut_groups(self) -> Sequence[GroupRow]:

@@ -51,6 +51,11 @@ class Summary:
     refused: int
     gauge: SummaryGauge
 
+    @property
+    def sums(self) -> tuple[int, int, int, bool]:
+        """What is said of it below the groups."""
+        return self.total, self.tokens.planned, self.rejected, self.undecided > 0
+
 
 def summary_of(
     review: Review, leads: Sequence[ReviewItem], tokens: PlanTokens, window: int | None, share: float

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from compaction_app.core.groups import Grouping, only_here, reason_title, reason_titles
@@ -39,6 +39,11 @@ class GroupTitles:
             Grouping.TURN: self.turn,
             Grouping.CALL: _call_of,
         }[grouping]
+
+    @property
+    def reasons(self) -> Iterable[str]:
+        """The titles of the groups by reason."""
+        return dict.fromkeys(self._reasons.values())
 
     def reason(self, item: ReviewItem) -> str:
         return self._reasons[item.target]

@@ -219,7 +219,8 @@ def _append(run: Run, latest: int, kind: str, targets: list[dict[str, Any]], now
 
 def _mark_and_version(run: Run) -> tuple[str, int]:
     """The mark of a run's preparation, and the latest version of its review. Raises BadInput `not_prepared`."""
-    found = Snapshot.objects.filter(run=run).values_list("mark", Max("run__decisions__seq")).first()
+    # Not `first()`, which would order the only row.
+    found = next(iter(Snapshot.objects.filter(run=run).values_list("mark", Max("run__decisions__seq"))), None)
     if found is None:
         raise not_prepared(run)
     mark, version = found

@@ -37,11 +37,12 @@ export const makeCursor = ({ rows, linkOf, lineOf = (row) => row, top = BELOW_BA
   };
 
   /* A row that a response or a message drew again keeps the cursor and the focus. */
-  const regain = () => {
+  const regain = (event) => {
+    const row = currentRow();
+    if (!event.target.contains(row)) return;
     const lost = document.activeElement === document.body;
     mark();
-    const row = currentRow();
-    if (row && lost) linkOf(row).focus({ preventScroll: true });
+    if (lost) linkOf(row).focus({ preventScroll: true });
   };
   document.addEventListener("htmx:oobAfterSwap", regain);
   /* htmx sets the classes again a moment after a swap. */

@@ -5,7 +5,7 @@
 
 import * as cursor from "./review/cursor.js";
 import * as groups from "./review/groups.js";
-import { decision, fail, form, hush, onSettled, say } from "./review/requests.js";
+import { decision, fail, form, hush, onDrawn, onSettled, say } from "./review/requests.js";
 
 /* ---- keys, one after the other ------------------------------------------------------------------------ */
 
@@ -37,7 +37,7 @@ const hide = (row) => {
 /* Rows whose decisions wait: a response to an earlier decision may draw them as they were. */
 const waiting = new Set();
 
-document.addEventListener("htmx:oobAfterSwap", () => {
+onDrawn(() => {
   waiting.forEach((id) => {
     const row = document.getElementById(id);
     if (row) hide(row);
@@ -401,7 +401,7 @@ document.addEventListener("click", (event) => {
   });
 });
 
-document.addEventListener("htmx:oobAfterSwap", groups.countTicks);
+onDrawn(groups.countTicks);
 
 const start = document.getElementById(window.location.hash.slice(1));
 if (start?.matches(".proposal")) cursor.select(start);

@@ -1,6 +1,6 @@
 /* Groups and proposals of the review: what they say of themselves, and how they are folded open and shut. */
 
-import { allSent, form, load } from "./requests.js";
+import { allSent, form, load, onDrawn } from "./requests.js";
 
 export const headers = () => Array.from(form.querySelectorAll(".group__row"));
 /* An element as the last response drew it; nothing if it is gone. */
@@ -94,7 +94,7 @@ export const fold = (row) => {
 };
 
 /* Drawn again by a response, a header says whether its group is open. */
-document.addEventListener("htmx:oobAfterSwap", () => form.querySelectorAll(".group").forEach(drawDisclosure));
+onDrawn(() => form.querySelectorAll(".group").forEach(drawDisclosure));
 
 /* ---- selected ----------------------------------------------------------------------------------------- */
 

@@ -97,6 +97,12 @@ export const onSettled = (act) => {
   settled = act;
 };
 
+/* Called once for each response to a decision, when all of it is drawn: htmx has an event for each element. */
+export const onDrawn = (act) =>
+  groups.addEventListener("htmx:afterSwap", (event) => {
+    if (event.target === groups) act();
+  });
+
 const dropUndo = () => {
   let depth = 0;
   const at = queue.findIndex(({ undoes }) => {
