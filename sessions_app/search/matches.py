@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from heapq import nsmallest
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from sessions_app.agents.base import Agent
 from sessions_app.index.indexed_entries import entries_at
 from sessions_app.models import Session
@@ -28,7 +30,7 @@ COMPARED: Final = 400
 """Passages whose texts are compared with a query: some 40 ms."""
 
 
-class MatchGroup(NamedTuple):
+class MatchGroup(msgspec.Struct, frozen=True):
     """The passages of one session that are alike and were found."""
 
     session: int
@@ -109,7 +111,7 @@ class Matches:
             if self._accepts(text)
         }
         self.groups = [
-            group._replace(places=len(left), ids=",".join(map(str, left)))
+            msgspec.structs.replace(group, places=len(left), ids=",".join(map(str, left)))
             for group in self.groups
             if (left := accepted.intersection(group.passages))
         ]
@@ -140,7 +142,7 @@ def _find(store: TextStore, expression: str, filters: SearchFilters) -> list[Mat
         f"SELECT {columns} FROM ({found}) CROSS JOIN alike ON alike.id = key",  # noqa: S608  # constants
         values,
     )
-    return list(map(MatchGroup._make, rows))
+    return [MatchGroup(*row) for row in rows]
 
 
 def _texts(session: Session, ids: Iterable[int], entries: Mapping[int, Entry]) -> Iterator[tuple[int, str]]:

@@ -245,9 +245,8 @@ def _order(groups: Iterable[MatchGroup], known: _Sessions, sort: str) -> list[in
     for group in groups:
         if group.kind < kinds.get(group.session, KIND_MASK + 1):
             kinds[group.session] = group.kind
-    if sort != "best":
-        return sorted(kinds, key=lambda key: (-known.used[key], key))
-    return sorted(kinds, key=lambda key: (kinds[key], -known.used[key], key))
+    latest = sorted(sorted(kinds), key=known.used.__getitem__, reverse=True)
+    return sorted(latest, key=kinds.__getitem__) if sort == "best" else latest
 
 
 def _narrow(
