@@ -85,7 +85,7 @@ BEFORE_TREE: Final[Mapping[str, str]] = {
     "entries": "what is left behind: the entries after that one up to the old leaf, oldest first",
     "wants_summary": "whether the user wants them summarised",
     "focus": "what the summary is to dwell on, as changed by earlier hooks; empty without a focus",
-    "label": "the label that the summary or the new leaf is to have, as changed by earlier hooks; empty without one",
+    "label": "the label that the summary is to have, as changed by earlier hooks; empty without one",
     "stop": "a function without arguments: whether the user stopped it meanwhile",
 }
 AFTER_TREE: Final[Mapping[str, str]] = {

@@ -1,6 +1,6 @@
 """New entries at the end of a session, which delete nothing: labels, moves of the leaf, and what else is made of them.
 
-    lock → the session now → the change again → backup → proof → announced → one write → recorded
+    hooks → lock → the session now → the change again → backup → proof → announced → one write → recorded → hooks
 
 An `EntryChange` says what is appended and which context must result. The proof rebuilds the session with the new lines
 as the agent would. If a process is killed between the announcement and the record, the next lock does both
@@ -32,6 +32,13 @@ from compaction_app.commit.proof import (
     require_messages,
 )
 from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
+from compaction_app.hooks import session_before_tree, unloaded
+from compaction_app.planning.tree_hooks import (
+    TreeMove,
+    after_move,
+    ask_tree_hooks,
+    require_move_not_cancelled,
+)
 from compaction_app.session_activity import Activity, activity_of, append_needs
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
@@ -62,6 +69,8 @@ class EntryChange:
     """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
     added_messages: int = 0
     """How many messages the new entries themselves add at the end of that context."""
+    move: TreeMove | None = None
+    """The move that it is, if hooks are to be asked about it."""
 
 
 MakeChange = Callable[[LoadedSession, Reading], EntryChange]
@@ -146,7 +155,10 @@ def append_entries(
     `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
     `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput `breaks_context`,
     and SystemFailure `not_proven` and others; then the session is as it was, unless the message says otherwise.
+    Before a move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and `cancelled_by_hook`.
     """
+    if session_before_tree.connected() or unloaded():
+        shown = _ask_hooks(plan_append(path, make, now), confirmations, shown)
     with lock_session(path) as locked:
         plan = plan_append(locked.path, make, now)
         if shown is not None and shown != plan.digest():
@@ -158,7 +170,18 @@ def append_entries(
         appended = _append(locked, plan, confirmations, now)
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(locked.path)
+    if plan.change.move is not None:
+        after_move(locked.path, session_row(locked.path), plan.change.move, appended.lines, appended.backup)
     return appended
+
+
+def _ask_hooks(plan: AppendPlan, confirmations: AppendConfirmations, shown: str | None) -> str | None:
+    """Ask hooks about a move that could be made now; returns the digest that the plan must have under the lock."""
+    if plan.change.move is None or (shown is not None and shown != plan.digest()):
+        return shown
+    require_append_confirmations(plan, confirmations)
+    require_move_not_cancelled(ask_tree_hooks(plan.present, plan.change.move, session_row(plan.present.path)))
+    return plan.digest()
 
 
 def _append(

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from compaction_app.core.summary_ranges import branch_left
 from compaction_app.models import AuditEntry
+from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
 from sessions_app.sessionlog.entries import Entry, Role
@@ -73,7 +75,9 @@ def move_to(entry_id: str) -> MakeChange:
             return (line,)
 
         words = f"to {printable(leaf_id)}" if leaf_id is not None else "to before the first entry"
-        return EntryChange(AuditEntry.Action.MOVE, words, leaf_id, lines)
+        left = branch_left(present.tree, present.leaf_id, leaf_id)
+        move = TreeMove(entry_id, present.leaf_id, leaf_id, left)
+        return EntryChange(AuditEntry.Action.MOVE, words, leaf_id, lines, move=move)
 
     return make
 

@@ -1,0 +1,142 @@
+"""Promises of hooks before and after a move: they see it, can prevent it, and a failing one does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.hooks import SIGNALS, Cancel, load_hooks, session_before_tree, session_tree
+from compaction_app.models import AuditEntry, Backup
+from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.moves import move_to, set_label
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import RedlineError
+from tests.compaction_app.navigation.test_moves import forked_talk
+from tests.factories import session_bytes
+from tests.files import backdate, place
+from tests.html import elements, text_of
+from tests.installation import Installation
+
+CONFIRMED = AppendConfirmations(live=True)
+
+
+@pytest.fixture(autouse=True)
+def restored_receivers() -> Iterator[None]:
+    """Disconnects after each test what it connected."""
+    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
+    yield
+    for signal, receivers in usual:
+        signal.receivers = receivers
+        signal.sender_receivers_cache.clear()
+    load_hooks([])
+
+
+@pytest.fixture
+def path(redline: Installation) -> Path:
+    found = place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(forked_talk()))
+    backdate(found)
+    index_file(found)
+    return found
+
+
+def move(path: Path, entry_id: str = "e4") -> None:
+    append_entries(path, move_to(entry_id), CONFIRMED, datetime.now(UTC))
+
+
+def refused(path: Path) -> tuple[str, str]:
+    """The code and message of a move that is not made, after which everything is as it was."""
+    before = path.read_bytes()
+    with pytest.raises(RedlineError) as caught:
+        move(path)
+    assert path.read_bytes() == before
+    assert not Backup.objects.exists()
+    assert not AuditEntry.objects.exists()
+    return caught.value.code, caught.value.message
+
+
+def test_hooks_see_a_move_before_and_after_it(path: Path) -> None:
+    seen: list[dict[str, Any]] = []
+    before = path.read_bytes()
+
+    def note(**sent: Any) -> None:
+        seen.append({**sent, "bytes": path.read_bytes()})
+
+    session_before_tree.connect(note, weak=False)
+    session_tree.connect(note, weak=False)
+    move(path)
+    first, second = seen
+    assert (first["bytes"], second["bytes"]) == (before, path.read_bytes())
+    assert (first["target_id"], first["common_ancestor_id"], first["wants_summary"]) == ("e4", "e2", False)
+    assert [entry.id for entry in first["entries"]] == ["e5", "e6"]
+    for sent in seen:
+        assert (sent["old_leaf_id"], sent["new_leaf_id"]) == ("e6", "e4")
+        assert sent["session"].real_path() == path
+    assert second["entries"] == [json.loads(path.read_bytes().splitlines()[-1])]
+    assert second["backup"].read_bytes() == before
+
+
+def test_a_hook_cancels_a_move(path: Path) -> None:
+    session_before_tree.connect(lambda **_: Cancel("it is finished"), weak=False)
+    code, words = refused(path)
+    assert code == "cancelled_by_hook"
+    assert words.endswith("it is finished. Nothing was moved.")
+
+
+def test_the_page_of_a_move_says_who_cancelled_it(browser: Client, path: Path) -> None:
+    session = index_file(path)
+    session_before_tree.connect(lambda **_: Cancel("<b>it</b> is finished"), weak=False)
+    address = f"{session.get_absolute_url()}/tree/move"
+    form = elements(browser.get(f"{address}?entry=e4"), "form input[name=plan]")[0]
+    answer = browser.post(address, {"entry": "e4", "plan": form.attributes["value"]})
+    assert answer.status_code != 303
+    assert "<b>it</b> is finished. Nothing was moved." in text_of(answer)
+
+
+def test_a_failing_hook_prevents_a_move(path: Path) -> None:
+    def failing(**sent: Any) -> None:
+        raise KeyError("text of the session")
+
+    session_before_tree.connect(failing, weak=False)
+    code, words = refused(path)
+    assert code == "hook_failed"
+    assert "Nothing was moved" in words
+
+
+def test_a_hook_that_could_not_be_loaded_prevents_a_move(path: Path) -> None:
+    load_hooks(["hooks_that_nobody_wrote"])
+    assert refused(path)[0] == "hook_not_loaded"
+
+
+def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path: Path) -> None:
+    seen: list[object] = []
+    session_before_tree.connect(lambda **sent: seen.append(sent), weak=False)
+    path.touch()
+    with pytest.raises(RedlineError) as caught:
+        append_entries(path, move_to("e4"), AppendConfirmations(), datetime.now(UTC))
+    assert (caught.value.code, seen) == ("session_live", [])
+
+
+def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path: Path) -> None:
+    def meanwhile(**sent: Any) -> None:
+        line = json.dumps({"type": "custom", "id": "new", "parentId": "e6", "customType": "x"})
+        place(path, path.read_bytes() + line.encode() + b"\n")
+
+    session_before_tree.connect(meanwhile, weak=False)
+    with pytest.raises(RedlineError) as caught:
+        move(path)
+    assert caught.value.code == "plan_differs"
+    assert json.loads(path.read_bytes().splitlines()[-1])["id"] == "new"
+
+
+def test_a_label_is_no_move(path: Path) -> None:
+    seen: list[object] = []
+    for signal in (session_before_tree, session_tree):
+        signal.connect(lambda **sent: seen.append(sent), weak=False)
+    append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
+    assert seen == []
