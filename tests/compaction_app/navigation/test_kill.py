@@ -1,0 +1,91 @@
+"""A move, a label and a fork, killed before each step: the next start completes it, or nothing of it is left."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+
+from compaction_app.backups.service import list_backups
+from compaction_app.models import AuditEntry
+from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.fork import fork_session
+from compaction_app.navigation.moves import move_to, set_label
+from sessions_app.index.index_store import session_row
+from sessions_app.index.session_locks import settle_interrupted
+from sessions_app.storage.session_loader import load_session
+from tests.compaction_app.undo.scenes import Scene, scene
+from tests.compaction_app.undo.test_kill import MOST, World
+from tests.files import backdate
+from tests.installation import Installation
+from tests.kill_steps import killed_before
+
+NOW = datetime(2026, 11, 23, tzinfo=UTC)
+CONFIRMED = AppendConfirmations(live=True)
+STEPS: dict[str, Callable[[Scene], object]] = {
+    "move": lambda made: append_entries(made.path, move_to("e4"), CONFIRMED, NOW),
+    "label": lambda made: append_entries(made.path, set_label("e4", "here"), CONFIRMED, NOW),
+    "fork": lambda made: fork_session(made.path, "e4", NOW),
+}
+
+
+class Kills:
+    """A step that is taken again and again, and the check of what a kill has left of it."""
+
+    def __init__(self, redline: Installation, step: str) -> None:
+        self.step = step
+        self.scene = scene(redline, "pi", "context-edit", steps=4)
+        backdate(self.scene.path)
+        self.content = self.scene.path.read_bytes()
+        session_row(self.scene.path)
+        self.world = World(redline, self.scene.path.parent)
+
+    def act(self) -> None:
+        STEPS[self.step](self.scene)
+
+    def outcome(self) -> str:
+        """Whether the step is taken, with all its records, or not at all, once Redline has started again."""
+        settle_interrupted()
+        path = self.scene.path
+        self.world.assert_the_next_locks_leave_nothing_over(path)
+        forks = [one for one in path.parent.glob("*.jsonl") if one != path]
+        appended = path.read_bytes()[len(self.content) :]
+        assert path.read_bytes().startswith(self.content)
+        assert appended.count(b"\n") == (appended != b"")
+        is_made = bool(forks or appended)
+        recorded = AuditEntry.objects.all()
+        assert [one.action for one in recorded] == [self.step] * is_made
+        backups = list_backups(path)
+        for listed in backups:
+            assert listed.file.path.read_bytes() == self.content
+            assert listed.recorded == hashlib.sha256(self.content).hexdigest()
+        if not is_made:
+            assert len(backups) in (0, 1)  # one that was complete before the step was announced is kept
+            return "before"
+        changed = forks[0] if forks else path
+        assert recorded[0].sha256_after == hashlib.sha256(changed.read_bytes()).hexdigest()
+        assert changed.stat().st_mtime_ns == session_row(changed).own_write_ns
+        assert len(backups) == (0 if forks else 1)
+        load_session(changed)
+        return "after"
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(
+    redline: Installation, step: str
+) -> None:
+    kills = Kills(redline, step)
+    found: Counter[str] = Counter()
+    for part in range(1, MOST):
+        kills.world.put_back()
+        was_killed = killed_before(part, kills.act)
+        found[kills.outcome()] += 1
+        if not was_killed:
+            break
+    else:
+        raise AssertionError(f"more than {MOST} steps")
+    assert found.keys() == {"before", "after"}
+    assert min(found.values()) > 3

@@ -1,0 +1,65 @@
+"""Real pi: after moves, labels and forks of its sessions it rebuilds the contexts that Redline rebuilds."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
+from compaction_app.navigation.fork import fork_session
+from compaction_app.navigation.moves import destination_of, move_to, set_label
+from sessions_app.agents.pi.agent import PI
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.outline import labels
+from sessions_app.storage.session_certificate import rebuilt_messages
+from sessions_app.storage.session_loader import load_session
+from tests.installation import Installation
+
+from .test_pi import NOW, WRITABLE, context_of, copy_of, rebuilt_by_pi, sessions
+
+__all__ = ["sessions"]
+
+PLACES = 4
+CONFIRMED = AppendConfirmations(live=True)
+
+
+def places_of(path: Path) -> list[str]:
+    """Entries to move to and fork from: some by chance, the last one, and one before each compaction."""
+    loaded = load_session(path)
+    tree = loaded.tree
+    dice = random.Random(7)
+    chosen = dice.sample([entry.id for entry in tree.entries[1:-1]], PLACES)
+    chosen += [entry.parent_id for entry in tree.entries if entry.is_compaction and entry.parent_id]
+    return [one for one in chosen if destination_of(tree, one).leaf_id not in (None, loaded.leaf_id)]
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_pi_rebuilds_the_same_after_moves_labels_and_forks(
+    name: str, sessions: dict[str, Path], redline: Installation
+) -> None:
+    path = copy_of(sessions[name], redline)
+    index_file(path)
+    Session.objects.update(reader="pi")
+    places = places_of(path)
+    assert places
+    for number, entry_id in enumerate(places):
+        append_entries(path, set_label(entry_id, f"place {number}"), CONFIRMED, NOW)
+        append_entries(path, move_to(entry_id), CONFIRMED, NOW)
+        loaded = load_session(path)
+        leaf_id = destination_of(loaded.tree, entry_id).leaf_id
+        assert leaf_id is not None
+        wanted = rebuilt_messages(loaded, PI, context_of(loaded))
+        assert rebuilt_by_pi(path) == wanted
+        made = fork_session(path, entry_id, NOW).real_path()
+        assert rebuilt_by_pi(made) == wanted
+        forked = load_session(made)
+        on_branch = {entry.id for entry in loaded.tree.branch(leaf_id)}
+        assert dict(labels(forked.tree)) == {
+            one: words for one, words in labels(loaded.tree).items() if one in on_branch
+        }
+        append_entries(path, set_label(entry_id, ""), CONFIRMED, NOW)
+        assert rebuilt_by_pi(path) == wanted
+        made.unlink()
