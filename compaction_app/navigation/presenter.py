@@ -106,9 +106,12 @@ def words_again(session: Session, entry_id: str) -> str:
     Raises BadInput `unknown_entry`, and what reading the session raises.
     """
     present = load_session(session.real_path())
+    return text_said(present, entry_id) if present.tree.entry(entry_id).role == Role.USER else ""
+
+
+def text_said(present: LoadedSession, entry_id: str) -> str:
+    """The whole text of a message. Raises BadInput `unknown_entry`."""
     entry = present.tree.entry(entry_id)
-    if entry.role != Role.USER:
-        return ""
     return present.texts([entry]).get(entry_id, NO_TEXTS).joined(entry.blocks)
 
 

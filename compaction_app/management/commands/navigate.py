@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.navigation.entry_append import (
+    AppendConfirmations,
+    AppendPlan,
+    MakeChange,
+    append_entries,
+    plan_append,
+    require_append_confirmations,
+)
+from compaction_app.navigation.fork import fork_session, plan_fork
+from compaction_app.navigation.moves import destination_of, move_to, set_label
+from compaction_app.navigation.presenter import text_said
+from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.storage.files import real_path
+
+CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "live": ("--live", "write although an agent may have the session open"),
+    "after_torn_line": (
+        "--after-torn-line",
+        "append although the last line is torn: after it, on a new line",
+    ),
+}
+"""The flag and help text of each field of `AppendConfirmations`."""
+
+
+class Command(RedlineCommand):
+    help = "Move the agent to another entry of a session, label an entry, or fork from one."
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session")
+        step = parser.add_mutually_exclusive_group(required=True)
+        step.add_argument(
+            "--move", metavar="ID", help="let the agent continue after this entry, or before a user's message"
+        )
+        step.add_argument("--label", nargs=2, metavar=("ID", "TEXT"), help="set the label of an entry")
+        step.add_argument("--unlabel", metavar="ID", help="remove the label of an entry")
+        step.add_argument(
+            "--fork",
+            metavar="ID",
+            help="make a new session with the conversation up to this entry, or before a user's message",
+        )
+        parser.add_argument("--dry-run", action="store_true", help="show what would happen, change nothing")
+        parser.add_argument("--yes", action="store_true", help="do it without asking")
+        for name, (flag, meaning) in CONFIRMATIONS.items():
+            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        path = real_path(options["path"])
+        if options["fork"] is not None:
+            self._fork(path, options)
+        elif options["move"] is not None:
+            self._append(path, options["move"], move_to(options["move"]), options)
+        else:
+            entry_id, words = options["label"] or (options["unlabel"], "")
+            if options["label"] and not words.strip():
+                raise BadInput(
+                    "bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one."
+                )
+            self._append(path, entry_id, set_label(entry_id, words), options)
+        return None
+
+    # ---- lines in the session ----------------------------------------------------------------------------------
+
+    def _append(self, path: Path, entry_id: str, make: MakeChange, options: dict[str, Any]) -> None:
+        plan = plan_append(path, make, datetime.now(UTC))
+        action = plan.change.action
+        self.say(f"One line would be appended to {printable(path)}: {action} {plan.change.words}.")
+        self.say(_how_taken_back(plan))
+        document = {
+            "action": action,
+            "entry": entry_id,
+            "previousLeafId": plan.present.leaf_id,
+            "needs": ["--yes", *(CONFIRMATIONS[name][0] for name in plan.needs)],
+            "written": False,
+            "leafId": None,
+            "backup": None,
+            "again": None,
+        }
+        if options["dry_run"]:
+            self.say("Nothing was written.")
+            self.show_json(document)
+            return
+        confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        require_append_confirmations(plan, confirmations)
+        self._confirm(path, "Write this?", options)
+        done = append_entries(path, make, confirmations, datetime.now(UTC), shown=plan.digest())
+        is_before = action == "move" and destination_of(plan.present.tree, entry_id).is_before
+        again = text_said(plan.present, entry_id) if is_before else None
+        self.say(f"Appended; the last entry is {done.leaf_id} now. The backup is {printable(done.backup)}.")
+        self.say("An agent that has the session open must reload it.")
+        self._offer(again)
+        self.show_json(
+            {
+                **document,
+                "needs": [],
+                "written": True,
+                "leafId": done.leaf_id,
+                "backup": str(done.backup),
+                "again": again,
+            }
+        )
+
+    # ---- a new session -----------------------------------------------------------------------------------------
+
+    def _fork(self, path: Path, options: dict[str, Any]) -> None:
+        entry_id, now = options["fork"], datetime.now(UTC)
+        plan = plan_fork(path, entry_id, now)
+        what = "every recorded line of" if plan.is_copy else "what the model sees of"
+        self.say(f"A new session would have {what} a branch of {len(plan.branch):,} entries.")
+        self.say(f"{printable(path)} would not be changed. To undo it, delete the new session.")
+        document = {"action": "fork", "entry": entry_id, "needs": ["--yes"], "created": None, "again": None}
+        if options["dry_run"]:
+            self.say("No new session was made.")
+            self.show_json(document)
+            return
+        self._confirm(path, "Make it?", options)
+        made = fork_session(path, entry_id, now)
+        again = text_said(plan.present, entry_id) if plan.destination.is_before else None
+        resume = " ".join(map(shell_quoted, made.agent.resume_command(made.path)))
+        self.say(f"Made {printable(made.path)}.")
+        self.say(f"Continue there with: {printable(resume)}")
+        self._offer(again)
+        self.show_json({**document, "needs": [], "created": str(made.path), "again": again})
+
+    # ---- both --------------------------------------------------------------------------------------------------
+
+    def _confirm(self, path: Path, question: str, options: dict[str, Any]) -> None:
+        """Raises ConfirmationNeeded."""
+        if not (options["yes"] or (self.can_ask and self.ask(question))):
+            what = shell_quoted(shell_path(options["path"]))
+            raise ConfirmationNeeded(
+                "not_confirmed",
+                f"{path} was not changed. To do it, repeat `redline navigate {what}` with --yes.",
+                "--yes",
+            )
+
+    def _offer(self, again: str | None) -> None:
+        if again is not None:
+            self.say("The message, to be sent again:")
+            self.say_all(printable(line) for line in again.splitlines())
+
+
+def _how_taken_back(plan: AppendPlan) -> str:
+    if plan.change.action == "move":
+        return f"To take it back, move to {printable(plan.present.leaf_id)}."
+    return "Another label, or --unlabel, takes it back."
