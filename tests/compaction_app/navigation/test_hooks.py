@@ -16,12 +16,14 @@ from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
 from compaction_app.navigation.moves import move_to, set_label
 from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from tests.compaction_app.navigation.test_moves import forked_talk
 from tests.factories import session_bytes
 from tests.files import backdate, place
 from tests.html import elements, text_of
 from tests.installation import Installation
+from tests.sessions import add_session
 
 CONFIRMED = AppendConfirmations(live=True)
 
@@ -88,14 +90,16 @@ def test_a_hook_cancels_a_move(path: Path) -> None:
     assert words.endswith("it is finished. Nothing was moved.")
 
 
-def test_the_page_of_a_move_says_who_cancelled_it(browser: Client, path: Path) -> None:
-    session = index_file(path)
+def test_the_page_of_a_move_says_who_cancelled_it(browser: Client, idle_root: Path) -> None:
+    address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
+    Session.objects.update(reader="pi")
+    before = (idle_root / "a.jsonl").read_bytes()
     session_before_tree.connect(lambda **_: Cancel("<b>it</b> is finished"), weak=False)
-    address = f"{session.get_absolute_url()}/tree/move"
-    form = elements(browser.get(f"{address}?entry=e4"), "form input[name=plan]")[0]
-    answer = browser.post(address, {"entry": "e4", "plan": form.attributes["value"]})
-    assert answer.status_code != 303
+    (form,) = elements(browser.get(address, {"entry": "e4"}), "form.form input[name=plan]")
+    answer = browser.post(address, {"entry": "e4", "plan": str(form.attributes["value"])})
+    assert answer.status_code == 409
     assert "<b>it</b> is finished. Nothing was moved." in text_of(answer)
+    assert (idle_root / "a.jsonl").read_bytes() == before
 
 
 def test_a_failing_hook_prevents_a_move(path: Path) -> None:
