@@ -22,7 +22,7 @@ from .test_pi import NOW, WRITABLE, context_of, copy_of, rebuilt_by_pi, sessions
 
 __all__ = ["sessions"]
 
-PLACES = 4
+PLACES = 2
 CONFIRMED = AppendConfirmations(live=True)
 
 
