@@ -24,6 +24,7 @@ class AuditEntry(models.Model):
         FORK = "fork"
         MOVE = "move"
         LABEL = "label"
+        SUMMARY = "summary"
 
     number = models.PositiveIntegerField(primary_key=True)
     """From 1, without gaps."""

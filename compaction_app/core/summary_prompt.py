@@ -89,8 +89,6 @@ The notes in <previous-summary> were written at an earlier point and cover what 
 new notes that cover both: keep what still holds, move what was finished, drop what was overtaken. Do not repeat the \
 old notes beside the new ones.
 """
-JOINED: Final = "Turn Context (split turn)"
-"""The heading under which the notes on the beginning of a turn follow those on what came before it."""
 
 
 def summary_prompt(kind: SummaryKind, conversation: str, *, previous: str = "", focus: str = "") -> str:
@@ -104,14 +102,6 @@ def summary_prompt(kind: SummaryKind, conversation: str, *, previous: str = "", 
     if focus.strip():
         parts.append(f"The user asks you to give particular attention to this: {focus.strip()}")
     return well_formed("\n\n".join(parts))
-
-
-def joined_summary(history: str, turn: str) -> str:
-    """The summary of a range that ends within a turn: that of what came before the turn, then that of its beginning."""
-    if not turn:
-        return history
-    heading = f"## {JOINED}\n\n{turn}"
-    return f"{history}\n\n---\n\n{heading}" if history else heading
 
 
 def _tagged(name: str, text: str) -> str:

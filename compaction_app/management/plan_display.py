@@ -89,23 +89,14 @@ class Planned:
         )
 
 
-class PlanningScreen:
-    """Shows the events while a plan is made, and keeps the totals of what a model was sent and returned."""
+class RequestScreen:
+    """Shows the requests to a model, and keeps the totals of what it was sent and returned."""
+
+    first_request = "The conversation is sent"
 
     def __init__(self, command: RedlineCommand) -> None:
         self._command = command
         self.usage: dict[str, Any] | None = None
-
-    def begin(self, plan: Plan) -> None:
-        for message in plan.answers.messages:
-            self._command.say(f"Hook: {printable(message.text)}")
-        # What was prepared stays to the end: the garbage collector need not scan it again and again.
-        gc.freeze()
-
-    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
-        del plan, place
-        if isinstance(event, Called):
-            self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         self.usage = usage
@@ -113,8 +104,8 @@ class PlanningScreen:
         if kind == EventKind.ASKED and data["turn"] == 1:
             self._command.progress.clear()
             self._command.say(
-                f"The model is at {host}: the first request has {data['characters']:,} characters, most of it "
-                "the manifest. The tools send it more of the conversation if it requests that."
+                f"The model is at {host}: the first request has {data['characters']:,} characters. "
+                f"{self.first_request}."
             )
         elif kind == EventKind.ASKED:
             self._command.progress.show(
@@ -139,6 +130,23 @@ class PlanningScreen:
             f"{found['requests']} requests to {printable(found['host'])}: {found['sent']:,} characters sent ({about}"
             f"{tokens:,} tokens), {found['received']:,} received ({about}{found['output']:,} tokens).{cost}"
         ]
+
+
+class PlanningScreen(RequestScreen):
+    """Shows the events while a plan is made."""
+
+    first_request = "Most of it is the manifest; the tools send more of the conversation if the model requests it"
+
+    def begin(self, plan: Plan) -> None:
+        for message in plan.answers.messages:
+            self._command.say(f"Hook: {printable(message.text)}")
+        # What was prepared stays to the end: the garbage collector need not scan it again and again.
+        gc.freeze()
+
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
+        del plan, place
+        if isinstance(event, Called):
+            self._command.progress.show(f"{event.number} {event.result.name}: {event.result.sentence}")
 
 
 def show_deletions(command: RedlineCommand, planned: Planned, *, full: bool, paged: bool) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,6 +47,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.certificate import Certificate
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.errors import Conflict, RedlineError, SystemFailure
 from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
@@ -68,7 +69,9 @@ class EntryChange:
     lines: Callable[[WriteFacts], tuple[bytes, ...]]
     """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
     added_messages: int = 0
-    """How many messages the new entries themselves add at the end of that context."""
+    """How many messages the new entries themselves add to that context."""
+    kept_ids: Collection[str] | None = None
+    """The entries whose messages stay of that context; None: all."""
     move: TreeMove | None = None
     """The move that it is, if hooks are to be asked about it."""
 
@@ -234,12 +237,25 @@ def _certificate(plan: AppendPlan, line: ReadLine, after: Rebuilt, now: datetime
     leaf_id, reading = plan.change.leaf_id, plan.reading
     branch = plan.present.tree.branch(leaf_id) if leaf_id is not None else []
     before = Rebuilt(reading.reader.rebuild(branch), line, leaf_id or "")
-    count = len(after.context.messages) - plan.change.added_messages
-    added = after.context.messages[max(0, count) :]
-    expected = [*before.context.messages, *(one for one in added if one.entry.id not in plan.present.tree)]
+    expected = _expected(plan, before.context.messages, after.context.messages)
     what = f"the {plan.change.action} {plan.change.words}"
     require_messages(plan.path, what, reading.agent, expected, after.line, after)
     return certificate_of(plan.path, reading.generation, before, after, now)
+
+
+def _expected(plan: AppendPlan, before: Sequence[Message], after: Sequence[Message]) -> list[Message]:
+    """The messages that stay of a context, with the new ones where they are rebuilt; no more than are announced."""
+    change, known = plan.change, plan.present.tree
+    staying = iter([one for one in before if change.kept_ids is None or one.entry.id in change.kept_ids])
+    left = change.added_messages
+    expected: list[Message] = []
+    for one in after:
+        if left and one.entry.id not in known:
+            left -= 1
+            expected.append(one)
+        else:
+            expected += [found for found in (next(staying, None),) if found is not None]
+    return [*expected, *staying]
 
 
 def _record(note: EntriesNote, size: int, sha256: str) -> None:

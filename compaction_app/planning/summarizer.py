@@ -5,11 +5,11 @@ The conversation is the only thing that is sent. What streams is reported to a l
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from compaction_app.core.messages import TextPart, UserMessage
-from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, joined_summary, summary_prompt
+from compaction_app.core.summary_prompt import SYSTEM, SummaryKind, summary_prompt
 from compaction_app.providers.client import size_of
 from compaction_app.providers.errors import Overflow, ProviderError
 from compaction_app.providers.types import Endpoint, Request
@@ -36,11 +36,11 @@ class SummaryPart(NamedTuple):
 
 
 class WrittenSummary(NamedTuple):
-    """The text of a summary."""
+    """The texts of a summary, one for each request."""
 
-    text: str
+    texts: Mapping[SummaryKind, str]
     is_cut: bool
-    """Whether the limit of the model's output cut a part of it off."""
+    """Whether the limit of the model's output cut some of it off."""
 
 
 class Summarizer:
@@ -53,19 +53,21 @@ class Summarizer:
         self._requests = ModelRequests(model, endpoint, listener, usage)
 
     def write(self, parts: Sequence[SummaryPart]) -> WrittenSummary:
-        """The summary of a range: of its history, of the beginning of a turn, or of both.
+        """The summary of a range: one request for each part.
 
         Raises ProviderError and Stopped; `too_long` if a part does not fit into the model's window.
         """
         for part in parts:
             self._require_room(part)
-        written = {part.kind: self._ask(part, number) for number, part in enumerate(parts, 1)}
-        turn = written.pop(SummaryKind.TURN, None)
-        history = next(iter(written.values()), None)
-        text = joined_summary(history.text if history else "", turn.text if turn else "")
-        return WrittenSummary(text, any(one.is_cut for one in (history, turn) if one is not None))
+        texts: dict[SummaryKind, str] = {}
+        is_cut = False
+        for number, part in enumerate(parts, 1):
+            texts[part.kind], stop = self._ask(part, number)
+            is_cut = is_cut or stop == CUT_OFF
+        return WrittenSummary(texts, is_cut)
 
-    def _ask(self, part: SummaryPart, number: int) -> WrittenSummary:
+    def _ask(self, part: SummaryPart, number: int) -> tuple[str, str]:
+        """The text of one part, and why the answer ended."""
         end, _ = self._requests.ask(request_for_summary(self._model, part), number)
         said = "".join(one.text for one in end.answer.parts if isinstance(one, TextPart))
         text = well_formed(self._requests.redactor.text(said)).strip()
@@ -75,7 +77,7 @@ class Summarizer:
                 f"{self._model.planner} wrote no summary. Nothing was written to the session.",
                 "Ask again, or choose another model.",
             )
-        return WrittenSummary(text, end.stop == CUT_OFF)
+        return text, end.stop
 
     def _require_room(self, part: SummaryPart) -> None:
         request = request_for_summary(self._model, part)

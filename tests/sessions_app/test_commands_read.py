@@ -196,6 +196,7 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
         "navigate",
         "review",
         "search",
+        "summarise",
         "undo",
         "serve",
         "worker",

@@ -1,10 +1,10 @@
-"""What is sent for a summary: the conversation as material, what is wanted, and how two parts become one text."""
+"""What is sent for a summary: the conversation as material, and what is wanted."""
 
 from __future__ import annotations
 
 import pytest
 
-from compaction_app.core.summary_prompt import JOINED, SummaryKind, joined_summary, summary_prompt
+from compaction_app.core.summary_prompt import SummaryKind, summary_prompt
 
 HISTORY_HEADINGS = ("## Goal", "## Constraints & Preferences", "## Progress", "### Done", "### In Progress")
 
@@ -46,15 +46,3 @@ def test_the_conversation_cannot_close_its_own_tags() -> None:
 
 def test_a_lone_surrogate_can_be_sent() -> None:
     assert summary_prompt(SummaryKind.BRANCH, "a\ud800b").encode()
-
-
-@pytest.mark.parametrize(
-    ("history", "turn", "joined"),
-    [
-        ("a", "", "a"),
-        ("", "b", f"## {JOINED}\n\nb"),
-        ("a", "b", f"a\n\n---\n\n## {JOINED}\n\nb"),
-    ],
-)
-def test_the_beginning_of_a_turn_follows_its_history(history: str, turn: str, joined: str) -> None:
-    assert joined_summary(history, turn) == joined

@@ -10,7 +10,7 @@ import pytest
 
 from compaction_app.core.loop import Stopped
 from compaction_app.core.states import EventKind
-from compaction_app.core.summary_prompt import JOINED, SummaryKind
+from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.planning import model_request
 from compaction_app.planning.model_registry import endpoint_of, model_named
@@ -83,30 +83,29 @@ def write(provider: ScriptedProvider) -> Write:
 def test_a_summary_is_one_request_whose_text_is_returned(write: Write) -> None:
     listener = Listener()
     summary = write("good-plan", listener=listener)
-    assert summary.text.startswith("## Goal\n")
+    assert summary.texts[SummaryKind.HISTORY].startswith("## Goal\n")
     assert not summary.is_cut
     assert listener.kinds[0] == EventKind.ASKED
     assert listener.kinds[-1] == EventKind.ANSWERED
     assert listener.kinds.count(EventKind.ASKED) == 1
 
 
-def test_a_divided_turn_is_two_requests_and_one_text(write: Write) -> None:
+def test_a_divided_turn_is_two_requests(write: Write) -> None:
     listener = Listener()
     summary = write("good-plan", HISTORY, TURN, listener=listener)
     assert listener.kinds.count(EventKind.ASKED) == 2
-    history, _, turn = summary.text.partition(f"## {JOINED}")
-    assert "## Goal" in history
-    assert "## Original Request" in turn
+    assert "## Goal" in summary.texts[SummaryKind.HISTORY]
+    assert "## Original Request" in summary.texts[SummaryKind.TURN]
 
 
 def test_a_turn_without_a_history_is_one_request(write: Write) -> None:
-    assert write("good-plan", TURN).text.startswith(f"## {JOINED}\n\n## Original Request")
+    assert set(write("good-plan", TURN).texts) == {SummaryKind.TURN}
 
 
 @pytest.mark.parametrize("script", ["overloaded-twice", "rate-limited", "cut-before", "error-inside-once"])
 def test_a_request_is_repeated_if_that_may_help(script: str, write: Write) -> None:
     listener = Listener()
-    assert write(script, listener=listener).text.startswith("## Goal\n")
+    assert write(script, listener=listener).texts
     assert EventKind.RETRIED in listener.kinds
 
 
@@ -114,12 +113,12 @@ def test_a_request_is_repeated_if_that_may_help(script: str, write: Write) -> No
     "script", ["pings", "no-usage", "no-done", "not-streamed", "thinking-plain", "whole-calls"]
 )
 def test_a_summary_does_not_depend_on_how_it_is_transmitted(script: str, write: Write) -> None:
-    assert write(script).text == write("good-plan").text
+    assert write(script).texts == write("good-plan").texts
 
 
 def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write: Write) -> None:
     summary = write("cut-by-limit")
-    assert summary.text == "I delete all of"
+    assert summary.texts == {SummaryKind.HISTORY: "I delete all of"}
     assert summary.is_cut
 
 
@@ -127,7 +126,7 @@ def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write: Write) -> N
 def test_every_script_ends_with_a_summary_or_a_reason(script: str, write: Write) -> None:
     ended = ""
     try:
-        ended = write(script).text
+        ended = "".join(write(script).texts.values())
     except ProviderError as fault:
         ended = fault.message
     assert ended

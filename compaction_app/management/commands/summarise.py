@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.core.draft_check import DraftJudgement
+from compaction_app.core.mentions import MEASURES
+from compaction_app.management.plan_display import RequestScreen
+from compaction_app.navigation.entry_append import (
+    AppendConfirmations,
+    AppendedEntries,
+    AppendPlan,
+    append_entries,
+    plan_append,
+    require_append_confirmations,
+)
+from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named, model_of_session
+from compaction_app.planning.summarizer import Summarizer, WrittenSummary
+from compaction_app.planning.usage import UsageTotals
+from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
+from sessions_app.cli import RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.storage.files import real_path, reported
+
+CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
+    "live": ("--live", "append although an agent may have the session open"),
+    "after_torn_line": (
+        "--after-torn-line",
+        "append although the last line is torn: after it, on a new line",
+    ),
+}
+"""The flag and help text of each field of `AppendConfirmations`."""
+LONGEST_TEXT: Final = 1_000_000
+"""Bytes of a summary."""
+
+
+class Command(RedlineCommand):
+    help = (
+        "Have a model draft a summary of the beginning of a context, or of the branch that a move leaves, or append "
+        "one that you have read. A summary is generated and replaces what was said: it is not verbatim, as a "
+        "compaction is."
+    )
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--leave-for",
+            metavar="ID",
+            default="",
+            help="summarise the branch that a move to this entry leaves; the move is made when the summary is appended",
+        )
+        parser.add_argument("--focus", metavar="WORDS", default="", help="what the summary is to dwell on")
+        parser.add_argument(
+            "--model", metavar="PROVIDER/NAME", default="", help="the model (default: the session's)"
+        )
+        parser.add_argument(
+            "--save", type=Path, metavar="FILE", help="write the draft to this new file, to be edited"
+        )
+        parser.add_argument("--text", type=Path, metavar="FILE", help="append the summary in this file")
+        parser.add_argument("--yes", action="store_true", help="append without asking")
+        for name, (flag, meaning) in CONFIRMATIONS.items():
+            parser.add_argument(flag, dest=name, action="store_true", help=meaning)
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        path = real_path(options["path"])
+        index_file(path)
+        if options["text"] is not None:
+            self._append(path, options)
+        else:
+            self._draft(path, options)
+        return None
+
+    # ---- a draft ---------------------------------------------------------------------------------------
+
+    def _draft(self, path: Path, options: dict[str, Any]) -> None:
+        model = _model(path, options["model"])
+        task = _task(path, options, model.window)
+        self._show(task)
+        screen = RequestScreen(self)
+        summarizer = Summarizer(model, endpoint_of(model), screen, UsageTotals(model.host))
+        written = summarizer.write(task.parts)
+        draft = task.text_of(written.texts)
+        self.progress.clear()
+        self.say()
+        self.say_all(text_lines(task.complete(draft)))
+        self.say()
+        if written.is_cut:
+            self.say("The model's output limit cut this draft off: check its end.", "yellow")
+        self.say_all(_mentions(task.judge(draft)))
+        self.say_all(screen.totals())
+        if options["save"] is not None:
+            _save(options["save"], draft)
+        self.say("This is a draft. Nothing was appended.")
+        self.say(_how_to_append(options), "yellow")
+        self.show_json(_draft_document(task, draft, written, screen.usage))
+
+    def _show(self, task: SummaryTask) -> None:
+        count, tokens = len(task.replaced), task.estimate
+        what = "would be replaced" if task.is_compaction else "would be left"
+        self.say(f"{plural(count, 'entry')} {what}, about {tokens:,} tokens as the agent estimates.")
+        if task.left_out:
+            self.say(
+                f"The oldest {plural(task.left_out, 'message')} of them do not fit, and are not shown to the model."
+            )
+        if task.is_compaction:
+            self.say(f"Everything from {printable(task.first_kept_id)} on stays, word for word.")
+        for words, files in (("read", task.files.read), ("modified", task.files.modified)):
+            self.say_all(f"  {words}: {printable(name)}" for name in files)
+
+    # ---- a summary that was read -----------------------------------------------------------------------
+
+    def _append(self, path: Path, options: dict[str, Any]) -> None:
+        text = _text_in(options["text"])
+        task = _task(path, options, None)
+        make, now = task.change(text), datetime.now(UTC)
+        plan = plan_append(path, make, now)
+        self._show(task)
+        self.say_all(_mentions(task.judge(text)))
+        self.say("One line is appended, after a backup. Moving the leaf back to where it was takes it back.")
+        confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
+        try:
+            self._confirm(plan, confirmations, yes=options["yes"])
+        except ConfirmationNeeded as missing:
+            missing.message += f" {_how_to_append(options, plan)}"
+            raise
+        appended = append_entries(path, make, confirmations, now, shown=plan.digest())
+        self.say(
+            f"Appended {printable(appended.leaf_id)} to {printable(path)}. The backup is {printable(appended.backup)}."
+        )
+        self.say("An agent that has the session open must reload it.")
+        self.show_json(_appended_document(task, appended))
+
+    def _confirm(self, plan: AppendPlan, confirmations: AppendConfirmations, *, yes: bool) -> None:
+        """Raises ConfirmationNeeded, without asking if the answer would not be enough."""
+        require_append_confirmations(plan, confirmations)
+        if not (yes or (self.can_ask and self.ask("Append this summary?"))):
+            raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
+
+
+def _model(path: Path, name: str) -> ResolvedModel:
+    found = model_named(name) if name else model_of_session(index_file(path))
+    if found is None:
+        raise BadInput(
+            "no_model",
+            f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the Models "
+            "page; `redline models` lists them.",
+        )
+    return found
+
+
+def _task(path: Path, options: dict[str, Any], window: int | None) -> SummaryTask:
+    if options["leave_for"]:
+        return branch_task(path, options["leave_for"], options["focus"], window)
+    return compaction_task(path, options["focus"])
+
+
+def _text_in(path: Path) -> str:
+    with reported(path, "Nothing was appended."), path.open("rb") as file:
+        content = file.read(LONGEST_TEXT + 1)
+    if len(content) > LONGEST_TEXT:
+        raise BadInput("text_too_long", f"{path} has more than {LONGEST_TEXT:,} bytes. Nothing was appended.")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as fault:
+        raise BadInput("not_utf8", f"{path} is not UTF-8: {fault}. Nothing was appended.") from fault
+
+
+def _save(path: Path, draft: str) -> None:
+    with reported(path, "The draft was not saved."), path.open("x", encoding="utf-8") as file:
+        file.write(f"{draft}\n")
+
+
+def _mentions(judged: DraftJudgement) -> list[str]:
+    """How much of what would be replaced a draft still mentions."""
+    numbers = (
+        f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}"
+        for name in MEASURES
+    )
+    return [f"The draft mentions {', '.join(numbers)} of what it stands for."]
+
+
+def _how_to_append(options: dict[str, Any], plan: AppendPlan | None = None) -> str:
+    """The command line that appends a summary, with all confirmations that it needs now."""
+    leave = [f"--leave-for={options['leave_for']}"] if options["leave_for"] else []
+    text = options["text"] or options["save"] or Path("FILE")
+    flags = [CONFIRMATIONS[name][0] for name in plan.needs] if plan is not None else []
+    own = [*leave, f"--text={text}", *(["--yes", *flags] if plan is not None else [])]
+    words = map(shell_quoted, [shell_path(options["path"]), *own])
+    return f"To append it as you have edited it: `{' '.join(['redline summarise', *words])}`"
+
+
+def _draft_document(
+    task: SummaryTask, draft: str, written: WrittenSummary, usage: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    return {
+        **_task_document(task),
+        "draft": draft,
+        "cutOff": written.is_cut,
+        "mentions": _judgement_document(task.judge(draft)),
+        "usage": usage,
+    }
+
+
+def _appended_document(task: SummaryTask, appended: AppendedEntries) -> dict[str, Any]:
+    return {**_task_document(task), "entry": appended.leaf_id, "backup": str(appended.backup)}
+
+
+def _task_document(task: SummaryTask) -> dict[str, Any]:
+    return {
+        "kind": "compaction" if task.is_compaction else "branch",
+        "replaced": [entry.id for entry in task.replaced],
+        "estimate": task.estimate,
+        "leftOut": task.left_out,
+        "firstKept": task.first_kept_id or None,
+        "readFiles": list(task.files.read),
+        "modifiedFiles": list(task.files.modified),
+    }
+
+
+def _judgement_document(judged: DraftJudgement) -> dict[str, Any]:
+    return {
+        name: {"still": len(getattr(judged.still, name)), "of": len(getattr(judged.subjects, name))}
+        for name in MEASURES
+    }

@@ -1,0 +1,300 @@
+"""What a summary would be made from and would change: the branch that a move leaves, or the beginning of a context.
+
+    session now ─▶ SummaryTask ─parts─▶ a model or a human ─text─▶ SummaryTask.change ─▶ entry_append
+
+Nothing is written here. A text is generated or a human's, and never verbatim: it is shown as a draft, and appended only
+as it was confirmed. The lists of files come from the calls, without a model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from compaction_app.commit.change import lines_of
+from compaction_app.commit.preflight import require_writable
+from compaction_app.commit.proof import ReadLine
+from compaction_app.core.draft_check import DraftCheck, DraftJudgement
+from compaction_app.core.summary_prompt import SummaryKind
+from compaction_app.core.summary_ranges import (
+    BRANCH_OUTPUT,
+    KEEP_RECENT,
+    RESERVE,
+    branch_budget,
+    branch_left,
+    compaction_range,
+    history_output,
+    messages_of,
+    prefix_output,
+    tokens_before,
+    within_budget,
+)
+from compaction_app.models import AuditEntry
+from compaction_app.navigation.entry_append import NOT_APPENDED, EntryChange, MakeChange
+from compaction_app.navigation.moves import destination_of
+from compaction_app.planning.summarizer import SummaryPart
+from sessions_app.agents.base import Reading
+from sessions_app.agents.changes import WriteFacts
+from sessions_app.agents.summary_format import FileLists, SummaryFormat
+from sessions_app.index.index_store import session_row
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.sessionlog.printable import printable
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+_SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryTask:
+    """One summary to be written."""
+
+    present: LoadedSession
+    reading: Reading
+    format: SummaryFormat
+    parts: tuple[SummaryPart, ...]
+    """What a model is asked for: one request each."""
+    files: FileLists
+    replaced: tuple[Entry, ...]
+    """The entries that the agent will not send any more, oldest first."""
+    left_out: int
+    """Older messages of them that are not shown to the model, because they do not fit."""
+    check: DraftCheck
+    leaf_id: str | None
+    """The entry after which the summary is appended; None before the first one."""
+    kept_ids: frozenset[str] | None
+    """The entries whose messages stay with a compaction; None for the branch that a move leaves."""
+    first_kept_id: str
+    tokens_before: int
+
+    @property
+    def is_compaction(self) -> bool:
+        return self.kept_ids is not None
+
+    @property
+    def estimate(self) -> int:
+        """The tokens of what is replaced, as the agent estimates them."""
+        return sum(entry.tokens for entry in self.replaced if entry.is_message)
+
+    def text_of(self, written: Mapping[SummaryKind, str]) -> str:
+        """The draft: the parts that a model wrote, as the agent joins them."""
+        turn = written.get(SummaryKind.TURN, "")
+        history = next((text for kind, text in written.items() if kind is not SummaryKind.TURN), "")
+        return self.format.split_turn_text(history, turn) if turn else history
+
+    def complete(self, text: str) -> str:
+        """The text as the model will see it: with the lists of files."""
+        files = self.format.files_text(self.files)
+        return f"{text.strip()}\n\n{files}" if files else text.strip()
+
+    def judge(self, text: str) -> DraftJudgement:
+        """What a draft, with its lists, still mentions of what it would replace."""
+        return self.check.judge(self.complete(text))
+
+    def change(self, text: str) -> MakeChange:
+        """The change that appends a text as the summary.
+
+        It raises BadInput `empty_summary`, and Conflict `session_moved` if the session has other entries by then.
+        """
+        if not text.strip():
+            raise BadInput("empty_summary", f"The summary is empty. {NOT_APPENDED}")
+
+        def make(present: LoadedSession, reading: Reading) -> EntryChange:
+            if present.leaf_id != self.present.leaf_id:
+                raise Conflict(
+                    "session_moved",
+                    f"The session {present.path} has continued since this summary was drafted: its last entry is "
+                    f"{printable(present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
+                )
+            del reading
+            count = len(self.replaced)
+            words = f"of {count:,} entr{'y' if count == 1 else 'ies'}"
+            if not self.is_compaction:
+                words += " that were left"
+            return EntryChange(
+                AuditEntry.Action.SUMMARY,
+                words,
+                self.leaf_id,
+                lambda facts: (self._line(text, facts),),
+                added_messages=1,
+                kept_ids=self.kept_ids,
+            )
+
+        return make
+
+    def _line(self, text: str, facts: WriteFacts) -> bytes:
+        summary, moment = self.complete(text), facts.written_at
+        if self.leaf_id is None or not self.is_compaction:
+            return self.format.branch_summary_line(
+                facts.new_id(),
+                self.leaf_id,
+                moment,
+                from_id=self.present.leaf_id,
+                summary=summary,
+                files=self.files,
+            )
+        return self.format.compaction_line(
+            facts.new_id(),
+            self.leaf_id,
+            moment,
+            summary=summary,
+            first_kept_id=self.first_kept_id,
+            tokens_before=self.tokens_before,
+            files=self.files,
+        )
+
+
+def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None = None) -> SummaryTask:
+    """The summary of the branch that a move to an entry leaves; `window` is that of the model that will write it.
+
+    Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and what `require_writable` and reading
+    raise.
+    """
+    present, reading, form = _loaded(path)
+    leaf_id = destination_of(present.tree, entry_id).leaf_id
+    left = branch_left(present.tree, present.leaf_id, leaf_id)
+    context = reading.reader.rebuild(present.tree.branch(present.leaf_id))
+    settings = reading.agent.settings(present.log.cwd, Path.home()).branch_summary
+    reserve = settings.reserve_tokens if settings is not None else RESERVE
+    fitting = within_budget(left.entries, branch_budget(window, reserve), context.removed)
+    if not fitting.entries:
+        raise BadInput(
+            "nothing_left",
+            f"A move to {printable(entry_id)} leaves no message of {present.path} behind: there is nothing to "
+            f"summarise. {NOT_APPENDED}",
+        )
+    shown = messages_of(fitting.entries)
+    beside = reading.reader.rebuild(present.tree.branch(leaf_id)).messages if leaf_id is not None else ()
+    with lines_of(present) as line:
+        recorded = _as_json(reading, messages_of(left.entries), line)
+        conversation = form.conversation(list(_as_json(reading, shown, line).values()))
+        files = form.files(list(recorded.values()), _earlier(left.entries, line))
+    return SummaryTask(
+        present,
+        reading,
+        form,
+        (SummaryPart(SummaryKind.BRANCH, conversation, BRANCH_OUTPUT, focus=focus),),
+        files,
+        left.entries,
+        fitting.left_out,
+        _check(present, messages_of(left.entries), beside),
+        leaf_id,
+        None,
+        "",
+        0,
+    )
+
+
+def compaction_task(path: Path, focus: str = "") -> SummaryTask:
+    """The summary that replaces the beginning of the context from which the agent continues.
+
+    Raises BadInput `no_summary_form` and `nothing_to_summarise`, and what `require_writable` and reading raise.
+    """
+    present, reading, form = _loaded(path)
+    if not form.honours_compactions:
+        raise _no_form(reading, present)
+    branch = present.tree.branch(present.leaf_id)
+    context = reading.reader.rebuild(branch)
+    budget = reading.agent.settings(present.log.cwd, Path.home()).budget
+    found = compaction_range(branch, budget.keep_recent_tokens or KEEP_RECENT, context)
+    if found is None:
+        raise BadInput(
+            "nothing_to_summarise",
+            f"Nothing of {present.path} precedes what stays: there is nothing to summarise. {NOT_APPENDED}",
+        )
+    reserve = budget.reserve_tokens or RESERVE
+    with lines_of(present) as line:
+        messages = {
+            SummaryKind.HISTORY: messages_of(found.replaced, context),
+            SummaryKind.TURN: messages_of(found.prefix, context),
+        }
+        limits = {SummaryKind.HISTORY: history_output(reserve), SummaryKind.TURN: prefix_output(reserve)}
+        previous = _previous(form, found.previous_summary, line)
+        recorded = {kind: list(_as_json(reading, some, line).values()) for kind, some in messages.items()}
+        parts = tuple(
+            SummaryPart(
+                kind,
+                form.conversation(some),
+                limits[kind],
+                previous if kind is SummaryKind.HISTORY else "",
+                focus,
+            )
+            for kind, some in recorded.items()
+            if some
+        )
+        earlier = [found.previous_summary, *found.summarised]
+        files = form.files(
+            [one for some in recorded.values() for one in some],
+            _earlier([one for one in earlier if one is not None], line),
+        )
+    kept_ids = frozenset(entry.id for entry in found.kept)
+    stays = [message for message in context.messages if message.entry.id in kept_ids]
+    return SummaryTask(
+        present,
+        reading,
+        form,
+        parts,
+        files,
+        found.summarised,
+        0,
+        _check(present, [*messages[SummaryKind.HISTORY], *messages[SummaryKind.TURN]], stays),
+        present.leaf_id,
+        kept_ids,
+        found.first_kept_id,
+        tokens_before(context),
+    )
+
+
+# ---- what is read ----------------------------------------------------------------------------------------
+
+
+def _loaded(path: Path) -> tuple[LoadedSession, Reading, SummaryFormat]:
+    present = load_session(path)
+    require_writable(present)
+    row = session_row(present.path)
+    reading = reading_of_session(row, present.path, present.log.entries, present.log.state)
+    form = reading.agent.summary_format
+    if form is None:
+        raise _no_form(reading, present)
+    return present, reading, form
+
+
+def _no_form(reading: Reading, present: LoadedSession) -> BadInput:
+    return BadInput(
+        "no_summary_form",
+        f"{reading.generation.label} honours no summary that others append: {present.path} is one of its sessions. "
+        f"{NOT_APPENDED}",
+    )
+
+
+def _as_json(reading: Reading, messages: Sequence[Message], line: ReadLine) -> dict[str, Mapping[str, Any]]:
+    """Messages in the agent's form, by the id of their entry, in order."""
+    agent = reading.agent
+    return {
+        message.entry.id: agent.message_json(
+            message, line(message.entry), line(message.edit) if message.edit is not None else None
+        )
+        for message in messages
+        if message.entry.kind is not EntryKind.SUMMARY
+    }
+
+
+def _earlier(entries: Sequence[Entry], line: ReadLine) -> list[Mapping[str, Any]]:
+    """The recorded objects of earlier summaries."""
+    return [json.loads(line(entry)) for entry in entries if entry.role in _SUMMARIES]
+
+
+def _previous(form: SummaryFormat, entry: Entry | None, line: ReadLine) -> str:
+    """The text of the summary that is updated."""
+    found = form.recorded_summary(line(entry)) if entry is not None else None
+    return found.text if found is not None else ""
+
+
+def _check(present: LoadedSession, replaced: Sequence[Message], stays: Sequence[Message]) -> DraftCheck:
+    sources = [message.source for message in (*replaced, *stays)]
+    return DraftCheck(replaced, stays, present.texts(sources), present.log.cwd)
