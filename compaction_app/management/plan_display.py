@@ -135,7 +135,9 @@ class RequestScreen:
 class PlanningScreen(RequestScreen):
     """Shows the events while a plan is made."""
 
-    first_request = "Most of it is the manifest; the tools send more of the conversation if the model requests it"
+    first_request = (
+        "Most of it is the manifest; the tools send more of the conversation if the model requests it"
+    )
 
     def begin(self, plan: Plan) -> None:
         for message in plan.answers.messages:

@@ -17,7 +17,13 @@ from typing import Any, Final
 from compaction_app.commit.change import lines_of
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import ReadLine
-from compaction_app.core.draft_check import DraftCheck, DraftJudgement
+from compaction_app.core.draft_check import (
+    DraftCheck,
+    DraftJudgement,
+    drafted_branch_summary,
+    drafted_compaction,
+)
+from compaction_app.core.summary_loss import Replacement
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.core.summary_ranges import (
     BRANCH_OUTPUT,
@@ -27,6 +33,7 @@ from compaction_app.core.summary_ranges import (
     branch_left,
     compaction_range,
     history_output,
+    messages_left,
     messages_of,
     prefix_output,
     tokens_before,
@@ -42,7 +49,7 @@ from sessions_app.agents.summary_format import FileLists, SummaryFormat
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import Message
-from sessions_app.sessionlog.entries import Entry, EntryKind, Role
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.printable import printable
 from sessions_app.storage.session_loader import LoadedSession, load_session
@@ -62,6 +69,8 @@ class SummaryTask:
     files: FileLists
     replaced: tuple[Entry, ...]
     """The entries that the agent will not send any more, oldest first."""
+    previous: str
+    """The text of the compaction that this one follows."""
     left_out: int
     """Older messages of them that are not shown to the model, because they do not fit."""
     check: DraftCheck
@@ -85,7 +94,8 @@ class SummaryTask:
         """The draft: the parts that a model wrote, as the agent joins them."""
         turn = written.get(SummaryKind.TURN, "")
         history = next((text for kind, text in written.items() if kind is not SummaryKind.TURN), "")
-        return self.format.split_turn_text(history, turn) if turn else history
+        # If only the beginning of a turn was to be summarised, the summary before stands for the history.
+        return self.format.split_turn_text(history or self.previous, turn) if turn else history
 
     def complete(self, text: str) -> str:
         """The text as the model will see it: with the lists of files."""
@@ -168,12 +178,11 @@ def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None =
             f"A move to {printable(entry_id)} leaves no message of {present.path} behind: there is nothing to "
             f"summarise. {NOT_APPENDED}",
         )
-    shown = messages_of(fitting.entries)
-    beside = reading.reader.rebuild(present.tree.branch(leaf_id)).messages if leaf_id is not None else ()
+    after = reading.reader.rebuild(present.tree.branch(leaf_id) if leaf_id is not None else [])
     with lines_of(present) as line:
-        recorded = _as_json(reading, messages_of(left.entries), line)
-        conversation = form.conversation(list(_as_json(reading, shown, line).values()))
-        files = form.files(list(recorded.values()), _earlier(left.entries, line))
+        conversation = form.conversation(_as_json(reading, messages_left(fitting.entries, context), line))
+        left_messages = _as_json(reading, messages_left(left.entries, context), line)
+        files = form.files(left_messages, _earlier(left.entries, line))
     return SummaryTask(
         present,
         reading,
@@ -181,8 +190,9 @@ def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None =
         (SummaryPart(SummaryKind.BRANCH, conversation, BRANCH_OUTPUT, focus=focus),),
         files,
         left.entries,
+        "",
         fitting.left_out,
-        _check(present, messages_of(left.entries), beside),
+        _check(present, drafted_branch_summary(left, context, after, leaf_id, "")),
         leaf_id,
         None,
         "",
@@ -215,7 +225,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         }
         limits = {SummaryKind.HISTORY: history_output(reserve), SummaryKind.TURN: prefix_output(reserve)}
         previous = _previous(form, found.previous_summary, line)
-        recorded = {kind: list(_as_json(reading, some, line).values()) for kind, some in messages.items()}
+        recorded = {kind: _as_json(reading, some, line) for kind, some in messages.items()}
         parts = tuple(
             SummaryPart(
                 kind,
@@ -233,7 +243,6 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
             _earlier([one for one in earlier if one is not None], line),
         )
     kept_ids = frozenset(entry.id for entry in found.kept)
-    stays = [message for message in context.messages if message.entry.id in kept_ids]
     return SummaryTask(
         present,
         reading,
@@ -241,8 +250,9 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         parts,
         files,
         found.summarised,
+        previous,
         0,
-        _check(present, [*messages[SummaryKind.HISTORY], *messages[SummaryKind.TURN]], stays),
+        _check(present, drafted_compaction(branch, context, found, "")),
         present.leaf_id,
         kept_ids,
         found.first_kept_id,
@@ -272,16 +282,14 @@ def _no_form(reading: Reading, present: LoadedSession) -> BadInput:
     )
 
 
-def _as_json(reading: Reading, messages: Sequence[Message], line: ReadLine) -> dict[str, Mapping[str, Any]]:
-    """Messages in the agent's form, by the id of their entry, in order."""
-    agent = reading.agent
-    return {
-        message.entry.id: agent.message_json(
+def _as_json(reading: Reading, messages: Sequence[Message], line: ReadLine) -> list[Mapping[str, Any]]:
+    """Messages in the agent's form."""
+    return [
+        reading.agent.message_json(
             message, line(message.entry), line(message.edit) if message.edit is not None else None
         )
         for message in messages
-        if message.entry.kind is not EntryKind.SUMMARY
-    }
+    ]
 
 
 def _earlier(entries: Sequence[Entry], line: ReadLine) -> list[Mapping[str, Any]]:
@@ -295,6 +303,6 @@ def _previous(form: SummaryFormat, entry: Entry | None, line: ReadLine) -> str:
     return found.text if found is not None else ""
 
 
-def _check(present: LoadedSession, replaced: Sequence[Message], stays: Sequence[Message]) -> DraftCheck:
-    sources = [message.source for message in (*replaced, *stays)]
-    return DraftCheck(replaced, stays, present.texts(sources), present.log.cwd)
+def _check(present: LoadedSession, replacement: Replacement) -> DraftCheck:
+    sources = [message.source for message in (*replacement.replaced, *replacement.kept)]
+    return DraftCheck.of(replacement, present.texts(sources), present.log.cwd)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,14 @@ def test_a_turn_that_is_divided_has_a_part_of_its_own(redline: Installation) -> 
     joined = task.text_of({SummaryKind.HISTORY: "before", SummaryKind.TURN: "within"})
     assert joined.startswith("before")
     assert joined.endswith("within")
+    updated = replace(task, previous="First notes.").text_of({SummaryKind.TURN: "within"})
+    assert updated.startswith("First notes."), "the summary before is not lost with a turn alone"
+
+
+def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline: Installation) -> None:
+    path = placed(redline, work(turns=8))
+    append(compaction_task(path), "Notes on the cache.")
+    assert "Notes on the cache." in branch_task(path, "e4").parts[0].conversation
 
 
 def test_the_words_of_the_user_are_the_focus_of_every_part(redline: Installation) -> None:
