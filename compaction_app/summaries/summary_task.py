@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,10 +39,12 @@ from compaction_app.core.summary_ranges import (
     tokens_before,
     within_budget,
 )
+from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
 from compaction_app.navigation.entry_append import NOT_APPENDED, EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of
 from compaction_app.planning.summarizer import SummaryPart
+from compaction_app.planning.tree_hooks import TreeMove
 from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
 from sessions_app.agents.summary_format import FileLists, SummaryFormat
@@ -80,6 +82,14 @@ class SummaryTask:
     """The entries whose messages stay with a compaction; None for the branch that a move leaves."""
     first_kept_id: str
     tokens_before: int
+    move: TreeMove | None = None
+    """The move that leaves the branch; None for a compaction."""
+    preparation: SummaryPreparation | None = None
+    """What hooks are sent of a compaction; None for a branch."""
+
+    def with_focus(self, focus: str) -> SummaryTask:
+        """The same task, in which the model is asked to dwell on something else."""
+        return replace(self, parts=tuple(part._replace(focus=focus) for part in self.parts))
 
     @property
     def is_compaction(self) -> bool:
@@ -133,6 +143,7 @@ class SummaryTask:
                 lambda facts: (self._line(text, facts),),
                 added_messages=1,
                 kept_ids=self.kept_ids,
+                move=self.move,
             )
 
         return make
@@ -197,6 +208,7 @@ def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None =
         None,
         "",
         0,
+        TreeMove(entry_id, present.leaf_id, leaf_id, left, wants_summary=True, focus=focus),
     )
 
 
@@ -257,6 +269,16 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         kept_ids,
         found.first_kept_id,
         tokens_before(context),
+        preparation=SummaryPreparation(
+            found.replaced,
+            found.prefix,
+            found.kept,
+            previous or None,
+            files,
+            tokens_before(context),
+            found.first_kept_id,
+            budget,
+        ),
     )
 
 

@@ -19,8 +19,9 @@ from compaction_app.navigation.entry_append import (
     require_append_confirmations,
 )
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named, model_of_session
-from compaction_app.planning.summarizer import Summarizer, WrittenSummary
+from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
+from compaction_app.summaries.hooks_asked import ask_hooks_about, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
@@ -80,17 +81,21 @@ class Command(RedlineCommand):
 
     def _draft(self, path: Path, options: dict[str, Any]) -> None:
         model = _model(path, options["model"])
-        task = _task(path, options, model.window)
+        task, supplied, messages = ask_hooks_about(_task(path, options, model.window))
+        self.say_all(f"Hook: {printable(message)}" for message in messages)
         self._show(task)
         screen = RequestScreen(self)
-        summarizer = Summarizer(model, endpoint_of(model), screen, UsageTotals(model.host))
-        written = summarizer.write(task.parts)
-        draft = task.text_of(written.texts)
+        if supplied is not None:
+            draft, is_cut = supplied.text, False
+        else:
+            summarizer = Summarizer(model, endpoint_of(model), screen, UsageTotals(model.host))
+            written = summarizer.write(task.parts)
+            draft, is_cut = task.text_of(written.texts), written.is_cut
         self.progress.clear()
         self.say()
         self.say_all(text_lines(task.complete(draft)))
         self.say()
-        if written.is_cut:
+        if is_cut:
             self.say("The model's output limit cut this draft off: check its end.", "yellow")
         self.say_all(_mentions(task.judge(draft)))
         self.say_all(screen.totals())
@@ -98,7 +103,7 @@ class Command(RedlineCommand):
             _save(options["save"], draft)
         self.say("This is a draft. Nothing was appended.")
         self.say(_how_to_append(options), "yellow")
-        self.show_json(_draft_document(task, draft, written, screen.usage))
+        self.show_json(_draft_document(task, draft, screen.usage, is_cut=is_cut))
 
     def _show(self, task: SummaryTask) -> None:
         count, tokens = len(task.replaced), task.estimate
@@ -118,6 +123,8 @@ class Command(RedlineCommand):
     def _append(self, path: Path, options: dict[str, Any]) -> None:
         text = _text_in(options["text"])
         task = _task(path, options, None)
+        if task.is_compaction:
+            ask_hooks_about(task)
         make, now = task.change(text), datetime.now(UTC)
         plan = plan_append(path, make, now)
         self._show(task)
@@ -134,6 +141,7 @@ class Command(RedlineCommand):
             f"Appended {printable(appended.leaf_id)} to {printable(path)}. The backup is {printable(appended.backup)}."
         )
         self.say("An agent that has the session open must reload it.")
+        tell_hooks(task, appended.lines, text, appended.backup)
         self.show_json(_appended_document(task, appended))
 
     def _confirm(self, plan: AppendPlan, confirmations: AppendConfirmations, *, yes: bool) -> None:
@@ -196,12 +204,12 @@ def _how_to_append(options: dict[str, Any], plan: AppendPlan | None = None) -> s
 
 
 def _draft_document(
-    task: SummaryTask, draft: str, written: WrittenSummary, usage: Mapping[str, Any] | None
+    task: SummaryTask, draft: str, usage: Mapping[str, Any] | None, *, is_cut: bool
 ) -> dict[str, Any]:
     return {
         **_task_document(task),
         "draft": draft,
-        "cutOff": written.is_cut,
+        "cutOff": is_cut,
         "mentions": _judgement_document(task.judge(draft)),
         "usage": usage,
     }

@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from compaction_app.hooks import (
+    SIGNALS,
+    Adjust,
+    Cancel,
+    HookSignal,
+    Pin,
+    SupplySummary,
+    Target,
+    session_before_compact,
+    session_before_tree,
+    session_compact,
+)
 from compaction_app.models import AuditEntry, PlannerModel, Provider
 from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes
@@ -36,6 +48,19 @@ def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[
         for name in ("good-plan", "refuses", "overflow"):
             PlannerModel.objects.create(provider="scripted", name=name, window=100_000, output_limit=8_000)
         yield scripted
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[HookSignal, Callable[..., object]], None]]:
+    """Connects hooks until the end of the test."""
+    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
+    yield lambda signal, hook: signal.connect(hook, weak=False)
+    for signal, receivers in usual:
+        signal.receivers = receivers
+        signal.sender_receivers_cache.clear()
+
+
+Connect = Callable[[HookSignal, Callable[..., object]], None]
 
 
 def test_a_draft_is_shown_and_saved_and_nothing_is_appended(
@@ -102,3 +127,61 @@ def test_a_text_that_is_no_text_is_refused(redline: Installation, path: Path, tm
     wrong.write_bytes(b"\xff\xfe")
     ended = redline.call("summarise", path, "--text", wrong, "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
+
+
+def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(
+    redline: Installation, connect: Connect, path: Path, tmp_path: Path
+) -> None:
+    connect(session_before_compact, lambda **_: Pin([Target("e2")], "it is needed"))
+    before, edited = path.read_bytes(), tmp_path / "edited.md"
+    edited.write_text("We look at the cache.\n")
+    ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
+    assert (ended.code, ended.error) == (2, "pinned_by_hook")
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("leave", [[], ["--leave-for", "e4"]])
+def test_a_hook_cancels_a_summary(
+    redline: Installation, connect: Connect, path: Path, tmp_path: Path, leave: list[str]
+) -> None:
+    for signal in (session_before_compact, session_before_tree):
+        connect(signal, lambda **_: Cancel("not today"))
+    before, edited = path.read_bytes(), tmp_path / "edited.md"
+    edited.write_text("We look at the cache.\n")
+    ended = redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json")
+    assert (ended.code, ended.error) == (2, "cancelled_by_hook")
+    assert path.read_bytes() == before
+
+
+def test_a_hook_supplies_the_draft_and_no_model_is_asked(
+    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path
+) -> None:
+    connect(
+        session_before_compact,
+        lambda **_: SupplySummary("The notes of a hook.", "it knows", first_kept_id="e9"),
+    )
+    ended = redline.call("summarise", path, "--model", "scripted/refuses", "--json")
+    assert ended.json["draft"] == "The notes of a hook.", ended
+    assert ended.json["usage"] is None
+    assert ended.json["firstKept"] == "e9"
+    assert ended.json["replaced"][-1] == "e8"
+
+
+def test_a_hook_changes_the_focus(
+    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path
+) -> None:
+    plain = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
+    connect(session_before_tree, lambda **_: Adjust(focus="the import paths of every module"))
+    focused = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
+    assert plain.json["draft"] != focused.json["draft"], "the scripted model counts the words that were sent"
+
+
+def test_hooks_learn_of_a_summary_that_was_appended(
+    redline: Installation, connect: Connect, path: Path, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    connect(session_compact, lambda *, summary, **_: told.append(summary))
+    edited = tmp_path / "edited.md"
+    edited.write_text("We look at the cache.\n")
+    redline.call("summarise", path, "--text", edited, "--yes", "--json")
+    assert told == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]

@@ -1,0 +1,85 @@
+"""What hooks say before a summary is drafted, and before one that a human wrote is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from compaction_app.core.transcript import prepare
+from compaction_app.planning.effective_parameters import effective_parameters
+from compaction_app.planning.hook_runner import never
+from compaction_app.planning.summary_hooks import (
+    HookSummary,
+    after_summary,
+    ask_summary_hooks,
+    require_summary_not_cancelled,
+)
+from compaction_app.planning.tree_hooks import ask_tree_hooks, require_move_not_cancelled
+from sessions_app.index.index_store import session_row
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.noise import is_noise
+
+from .summary_task import SummaryTask
+
+
+class AskedHooks(NamedTuple):
+    """The task as the hooks changed it, and what they answered."""
+
+    task: SummaryTask
+    supplied: HookSummary | None
+    """The draft of a hook; no model is asked then."""
+    messages: tuple[str, ...]
+
+
+def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> AskedHooks:
+    """Ask the hooks about a summary. Raises what `ask_tree_hooks` and `ask_summary_hooks` raise, and BadInput
+    `cancelled_by_hook`."""
+    present = task.present
+    session = session_row(present.path)
+    if task.move is not None:
+        answers = ask_tree_hooks(present, task.move, session, stop)
+        require_move_not_cancelled(answers)
+        return AskedHooks(task.with_focus(answers.focus), answers.supplied, answers.messages)
+    branch = present.tree.branch(present.leaf_id)
+    settings = task.reading.agent.settings(present.log.cwd, Path.home())
+    transcript = prepare(
+        branch,
+        present.texts(branch),
+        effective_parameters(settings, {}).values,
+        task.reading.rules(),
+        is_noise,
+    )
+    if transcript is None or task.preparation is None:
+        raise BadInput(
+            "nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended."
+        )
+    found = ask_summary_hooks(
+        present, present.leaf_id, transcript, task.preparation, session=session, stop=stop
+    )
+    require_summary_not_cancelled(found)
+    return AskedHooks(_keeping(task, found.supplied), found.supplied, found.messages)
+
+
+def _keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
+    """The task with what the hook's summary keeps, and its files."""
+    preparation = task.preparation
+    if supplied is None or preparation is None:
+        return task
+    entries = (*preparation.messages, *preparation.prefix, *preparation.kept)
+    first = next(at for at, entry in enumerate(entries) if entry.id == supplied.first_kept_id)
+    return replace(
+        task,
+        files=supplied.files,
+        replaced=entries[:first],
+        kept_ids=frozenset(entry.id for entry in entries[first:]),
+        first_kept_id=supplied.first_kept_id,
+    )
+
+
+def tell_hooks(task: SummaryTask, lines: tuple[bytes, ...], text: str, backup: Path) -> None:
+    """Notify the hooks of a compaction that was appended; those of a move are notified where it is appended."""
+    if task.is_compaction:
+        path = task.present.path
+        after_summary(path, session_row(path), lines, task.complete(text), "manual", backup, from_hook=False)
