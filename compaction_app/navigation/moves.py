@@ -41,26 +41,27 @@ class Destination:
         return self.leaf_id != self.entry.id
 
 
-def destination_of(tree: SessionTree, entry_id: str) -> Destination:
+def destination_of(tree: SessionTree, entry_id: str, *, is_leaf: bool = False) -> Destination:
     """Where the conversation continues if this entry is chosen: after it, or before a user's message.
 
-    Raises BadInput `unknown_entry`.
+    `is_leaf`: after it, whoever says it; so a move is taken back from where nobody had answered yet. Raises BadInput
+    `unknown_entry`.
     """
     entry = tree.entry(entry_id)
-    if entry.role != Role.USER:
+    if is_leaf or entry.role != Role.USER:
         return Destination(entry, entry.id)
     parent = tree.parents[tree.position(entry_id)]
     return Destination(entry, None if parent == NO_PARENT else tree.entries[parent].id)
 
 
-def move_to(entry_id: str) -> MakeChange:
-    """The change that makes the agent continue after an entry, or before a user's message.
+def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
+    """The change that makes the agent continue after an entry, or before a user's message; see `destination_of`.
 
     It raises BadInput `unknown_entry`, `already_there` and `no_move`.
     """
 
     def make(present: LoadedSession, reading: Reading) -> EntryChange:
-        leaf_id = destination_of(present.tree, entry_id).leaf_id
+        leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
         if leaf_id == present.leaf_id:
             raise BadInput(
                 "already_there",

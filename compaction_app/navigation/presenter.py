@@ -40,6 +40,7 @@ class MoveView:
 
     chosen: ChosenEntry
     plan: AppendPlan
+    is_leaf: bool
     destination: Destination
     left: int
     """The entries that the agent continues after now, and then does not."""
@@ -69,16 +70,20 @@ class ForkView:
     """Whether the new session has every recorded line of them."""
 
 
-def view_move(session: Session, entry_id: str, now: datetime) -> MoveView:
-    """What a move to an entry would do now. Raises what `plan_append` and `move_to` raise."""
-    plan = plan_append(session.real_path(), move_to(entry_id), now)
+def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool = False) -> MoveView:
+    """What a move to an entry would do now; `is_leaf` as in `destination_of`.
+
+    Raises what `plan_append` and `move_to` raise.
+    """
+    plan = plan_append(session.real_path(), move_to(entry_id, is_leaf=is_leaf), now)
     tree = plan.present.tree
-    destination = destination_of(tree, entry_id)
+    destination = destination_of(tree, entry_id, is_leaf=is_leaf)
     branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
     kept = {entry.id for entry in branch}
     return MoveView(
         chosen=_chosen(plan.present, entry_id),
         plan=plan,
+        is_leaf=is_leaf,
         destination=destination,
         left=sum(entry.id not in kept for entry in tree.branch(plan.present.leaf_id)),
         messages=len(plan.reading.reader.rebuild(branch).messages),

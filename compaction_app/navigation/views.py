@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -39,18 +40,24 @@ View = MoveView | LabelView | ForkView
 def move(request: HttpRequest, root: int, path: str) -> HttpResponse:
     """Where the agent would continue, and the form that moves it there."""
     found, entry_id = known_session(root, path), _entry_id(request)
+    is_leaf = "leaf" in (request.POST if request.method == "POST" else request.GET)
+    view_of = partial(view_move, is_leaf=is_leaf)
     if request.method != "POST":
-        return _show(request, found, entry_id, MOVE, view_move, AppendForm())
+        return _show(request, found, entry_id, MOVE, view_of, AppendForm())
     form = AppendForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
         done = append_entries(
-            found.real_path(), move_to(entry_id), data["yes"], timezone.now(), shown=data["plan"]
+            found.real_path(),
+            move_to(entry_id, is_leaf=is_leaf),
+            data["yes"],
+            timezone.now(),
+            shown=data["plan"],
         )
     except RedlineError as fault:
-        return _show(request, found, entry_id, MOVE, view_move, form, fault)
-    is_before = destination_of(done.plan.present.tree, entry_id).is_before
+        return _show(request, found, entry_id, MOVE, view_of, form, fault)
+    is_before = destination_of(done.plan.present.tree, entry_id, is_leaf=is_leaf).is_before
     _say(request, "move", session=found, left=done.plan.present.leaf_id, is_before=is_before)
     return redirect(_tree(found, again=entry_id if is_before else ""))
 

@@ -16,7 +16,7 @@ from compaction_app.navigation.entry_append import (
     require_append_confirmations,
 )
 from compaction_app.navigation.fork import fork_session, plan_fork
-from compaction_app.navigation.moves import destination_of, move_to, set_label
+from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.navigation.presenter import text_said
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
@@ -49,6 +49,11 @@ class Command(RedlineCommand):
             metavar="ID",
             help="make a new session with the conversation up to this entry, or before a user's message",
         )
+        parser.add_argument(
+            "--inclusive",
+            action="store_true",
+            help="with --move: continue after the entry, also if a user says it",
+        )
         parser.add_argument("--dry-run", action="store_true", help="show what would happen, change nothing")
         parser.add_argument("--yes", action="store_true", help="do it without asking")
         for name, (flag, meaning) in CONFIRMATIONS.items():
@@ -59,7 +64,9 @@ class Command(RedlineCommand):
         if options["fork"] is not None:
             self._fork(path, options)
         elif options["move"] is not None:
-            self._append(path, options["move"], move_to(options["move"]), options)
+            self._append(
+                path, options["move"], move_to(options["move"], is_leaf=options["inclusive"]), options
+            )
         else:
             entry_id, words = options["label"] or (options["unlabel"], "")
             if options["label"] and not words.strip():
@@ -94,7 +101,7 @@ class Command(RedlineCommand):
         require_append_confirmations(plan, confirmations)
         self._confirm(path, "Write this?", options)
         done = append_entries(path, make, confirmations, datetime.now(UTC), shown=plan.digest())
-        is_before = action == "move" and destination_of(plan.present.tree, entry_id).is_before
+        is_before = action == "move" and plan.change.leaf_id != entry_id
         again = text_said(plan.present, entry_id) if is_before else None
         self.say(f"Appended; the last entry is {done.leaf_id} now. The backup is {printable(done.backup)}.")
         self.say("An agent that has the session open must reload it.")
@@ -152,5 +159,5 @@ class Command(RedlineCommand):
 
 def _how_taken_back(plan: AppendPlan) -> str:
     if plan.change.action == "move":
-        return f"To take it back, move to {printable(plan.present.leaf_id)}."
+        return f"To take it back, use --move {printable(plan.present.leaf_id)} --inclusive."
     return "Another label, or --unlabel, takes it back."

@@ -100,6 +100,11 @@ def test_a_move_to_what_a_user_says_goes_before_it(talk: Scene) -> None:
     assert not destination_of(tree, "e4").is_before
 
 
+def test_a_move_can_end_with_what_a_user_says(talk: Scene) -> None:
+    append(talk.path, move_to("e3", is_leaf=True))
+    assert talk.last_lines(1)[0]["parentId"] == "e3"
+
+
 def test_a_move_to_the_first_message_leaves_nothing_before_it(talk: Scene) -> None:
     append(talk.path, move_to("e1"))
     assert talk.last_lines(1)[0]["parentId"] is None

@@ -61,7 +61,7 @@ def test_the_tree_leads_to_each_step(browser: Client, tree: str) -> None:
     assert shown["Move here…"] == f"{tree}/move?entry=e3"
     assert shown["Fork from here…"] == f"{tree}/fork?entry=e3"
     assert shown["Label…"] == f"{tree}/label?entry=e3"
-    assert shown["Move to the end of this row"] == f"{tree}/move?entry=e4"
+    assert shown["Move to the end of this row"] == f"{tree}/move?entry=e4&leaf=1"
     assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
 
 
@@ -84,10 +84,23 @@ def test_a_move_to_what_a_user_says_offers_it_again(browser: Client, tree: str, 
     assert "Moved: the next prompt takes the place of that message." in text_of(moved)
     assert text_of(element(moved, ".chosen__again")) == "The first way."
     assert lines(idle_root)[-1]["parentId"] == "e2"
-    assert dict(links(moved))["move back"] == f"{tree}/move?entry=e6"
+    assert dict(links(moved))["move back"] == f"{tree}/move?entry=e6&leaf=1"
     back = send(browser, f"{tree}/move", entry="e6")
     assert "follows that entry" in text_of(back)
     assert branch_state(Session.objects.get()).branch[-2].id == "e6"
+
+
+def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", forked_talk()[:-1])
+    Session.objects.update(reader="pi")
+    moved = send(browser, f"{url}/tree/move", entry="e4")
+    back = page(browser, dict(links(moved))["move back"])
+    hidden = {
+        one.attributes["name"]: one.attributes["value"]
+        for one in elements(back, "form.form input[type=hidden]")
+    }
+    browser.post(f"{url}/tree/move", hidden)
+    assert lines(idle_root)[-1]["parentId"] == "e5"
 
 
 def test_a_move_that_was_confirmed_for_another_state_is_not_made(
