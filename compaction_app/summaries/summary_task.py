@@ -96,6 +96,12 @@ class SummaryTask:
         return self.kept_ids is not None
 
     @property
+    def counted(self) -> str:
+        """How many entries are replaced, in words."""
+        count = len(self.replaced)
+        return f"{count:,} entr{'y' if count == 1 else 'ies'}"
+
+    @property
     def estimate(self) -> int:
         """The tokens of what is replaced, as the agent estimates them."""
         return sum(entry.tokens for entry in self.replaced if entry.is_message)
@@ -132,8 +138,7 @@ class SummaryTask:
                     f"{printable(present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
                 )
             del reading
-            count = len(self.replaced)
-            words = f"of {count:,} entr{'y' if count == 1 else 'ies'}"
+            words = f"of {self.counted}"
             if not self.is_compaction:
                 words += " that were left"
             return EntryChange(

@@ -106,9 +106,8 @@ class Command(RedlineCommand):
         self.show_json(_draft_document(task, draft, screen.usage, is_cut=is_cut))
 
     def _show(self, task: SummaryTask) -> None:
-        count, tokens = len(task.replaced), task.estimate
         what = "would be replaced" if task.is_compaction else "would be left"
-        self.say(f"{plural(count, 'entry')} {what}, about {tokens:,} tokens as the agent estimates.")
+        self.say(f"{task.counted} {what}, about {task.estimate:,} tokens as the agent estimates.")
         if task.left_out:
             self.say(
                 f"The oldest {plural(task.left_out, 'message')} of them do not fit, and are not shown to the model."
@@ -129,7 +128,9 @@ class Command(RedlineCommand):
         plan = plan_append(path, make, now)
         self._show(task)
         self.say_all(_mentions(task.judge(text)))
-        self.say("One line is appended, after a backup. Moving the leaf back to where it was takes it back.")
+        back = ["redline", "navigate", shell_path(options["path"]), f"--move={task.present.leaf_id}"]
+        self.say("One line is appended, after a backup. To take it back, as long as nothing was said since:")
+        self.say(f"  {' '.join(map(shell_quoted, back))}")
         confirmations = AppendConfirmations(**{name: options[name] for name in CONFIRMATIONS})
         try:
             self._confirm(plan, confirmations, yes=options["yes"])
