@@ -22,10 +22,10 @@ from compaction_app.core.parameters import Parameters
 from compaction_app.core.transcript import prepare
 from compaction_app.models import Run
 from compaction_app.session_activity import Activity, activity_of
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session

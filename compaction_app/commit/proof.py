@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from sessions_app.agents.base import Agent, Generation, Reading
+from sessions_app.agents.base import Agent, Generation
 from sessions_app.agents.changes import ReplacingWriter, SessionWriter
+from sessions_app.agents.reading import Reading
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry

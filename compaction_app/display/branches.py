@@ -23,8 +23,8 @@ from compaction_app.core.branch_views import is_removed
 from compaction_app.core.summary_loss import summaries_on
 from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import Reading
 from sessions_app.agents.fitting_reader import fitting_reader
+from sessions_app.agents.reading import Reading
 from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session

@@ -19,8 +19,9 @@ from compaction_app.core.stats import target_reduction, tokens_to_delete
 from compaction_app.core.unanswered import unanswered
 from compaction_app.models import Run
 from compaction_app.planning.plan import Plan
-from sessions_app.agents.base import Agent, Reading
+from sessions_app.agents.base import Agent
 from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.reading import Reading
 from sessions_app.cli import RedlineCommand, one_line, printable, shell_path, shell_quoted, text_lines
 from sessions_app.sessionlog.measure import ContextSize, significant
 from sessions_app.sessionlog.targets import Target

@@ -40,8 +40,8 @@ from compaction_app.planning.tree_hooks import (
     require_move_not_cancelled,
 )
 from compaction_app.session_activity import Activity, activity_of, append_needs
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
+from sessions_app.agents.reading import Reading
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session

@@ -23,8 +23,8 @@ from compaction_app.commit.change import MadeChange, create_change, lines_of, wr
 from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import Rebuilt, certificate_of, require_approved
 from compaction_app.commit.row_change import carry_out, row_plan
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import Change, NewFile, RowChanges, SessionWriter
+from sessions_app.agents.reading import Reading
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session

@@ -11,8 +11,8 @@ from typing import Final
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.models import AuditEntry
 from compaction_app.planning.tree_hooks import TreeMove
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
+from sessions_app.agents.reading import Reading
 from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.outline import labels

@@ -45,8 +45,8 @@ from compaction_app.navigation.entry_append import NOT_APPENDED, EntryChange, Ma
 from compaction_app.navigation.moves import destination_of
 from compaction_app.planning.summarizer import SummaryPart
 from compaction_app.planning.tree_hooks import TreeMove
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import WriteFacts
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.summary_format import FileLists, SummaryFormat
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session

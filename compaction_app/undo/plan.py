@@ -20,9 +20,9 @@ from compaction_app.commit.preflight import require_writable
 from compaction_app.commit.proof import approved_messages
 from compaction_app.core.undo_ways import UndoWay, choose_way, with_pairs
 from compaction_app.session_activity import Activity, activity_of, append_needs
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.programs import AgentServer
+from sessions_app.agents.reading import Reading
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.context import ActiveContext

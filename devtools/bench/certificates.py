@@ -15,9 +15,10 @@ from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
 from devtools.agent_vectors import WRITTEN_AT, RecordedSession, read_recorded, session_after, write_facts
-from sessions_app.agents.base import Generation, WriterRules
+from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.reading import WriterRules
 from sessions_app.agents.registry import GENERATIONS
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.errors import RedlineError

@@ -19,9 +19,10 @@ from compaction_app.commit.proof import Rebuilt, certificate_of, require_approve
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import Generation, WriterRules
+from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import RedlineError

@@ -15,9 +15,10 @@ from compaction_app.commit.proof import ReadLine, Rebuilt, approved_messages, ce
 from compaction_app.core.airlock import ValidatedDeletion
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript, prepare
-from sessions_app.agents.base import Agent, Generation, WriterRules
+from sessions_app.agents.base import Agent, Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.errors import RedlineError

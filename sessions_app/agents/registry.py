@@ -14,7 +14,7 @@ from sessions_app.storage.discovery import Discovery, discover
 
 from .amp.agent import AMP
 from .atomic.agent import ATOMIC
-from .base import Agent, Generation, Reading
+from .base import Agent, Generation
 from .claude_code.agent import CLAUDE_CODE
 from .codex.agent import CODEX
 from .contexts import Reader
@@ -22,6 +22,7 @@ from .installed_version import Version, installed_version
 from .opencode.agent import OPENCODE
 from .pi.agent import PI
 from .programs import AgentPackage
+from .reading import Reading
 from .session_file import head_of
 
 AGENTS: Final[Mapping[str, Agent]] = {

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from sessions_app.agents.base import Reading
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.installed_version import Version
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import Tally, model_of

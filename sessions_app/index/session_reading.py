@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from django.conf import settings
 
-from sessions_app.agents.base import Reading
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, agent_of, choose_reader, reading_by
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.session import ParserState

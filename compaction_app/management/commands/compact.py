@@ -31,8 +31,8 @@ from compaction_app.runs.commands import new_run
 from compaction_app.runs.reviews import approve_proposals
 from compaction_app.runs.worker import work_here
 from compaction_app.session_activity import effect_of
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import SessionWriter
+from sessions_app.agents.reading import Reading
 from sessions_app.cli import RedlineCommand, printable, shell_path, shell_quoted
 from sessions_app.index.index_store import session_row
 from sessions_app.index.indexer import index_file

@@ -10,7 +10,7 @@ from django.core.management.base import CommandParser
 from compaction_app.core.gates import Restraints
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, loss_of, replacement_by, summaries_on
-from sessions_app.agents.base import Reading
+from sessions_app.agents.reading import Reading
 from sessions_app.cli import RedlineCommand, one_line, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import Entry

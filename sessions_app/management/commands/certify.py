@@ -7,8 +7,8 @@ import msgspec
 from django.core.management.base import CommandParser
 from django.utils import timezone
 
-from sessions_app.agents.base import Reading
 from sessions_app.agents.programs import AgentClient
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import package_at, reader_of_version
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, plural, printable
 from sessions_app.index.session_reading import reading_of

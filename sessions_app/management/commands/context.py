@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from django.core.management.base import CommandParser
 
-from sessions_app.agents.base import Reading
 from sessions_app.agents.fitting_reader import fitting_reader
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import READERS
 from sessions_app.cli import RedlineCommand, one_line, printable, text_lines
 from sessions_app.index.known_session import known_session

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from compaction_app.commit.proof import approved_messages
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.store import DeletionStore
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import Append
 from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, reading_by
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion

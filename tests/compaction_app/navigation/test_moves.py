@@ -20,8 +20,8 @@ from compaction_app.navigation.entry_append import (
     plan_append,
 )
 from compaction_app.navigation.moves import destination_of, move_to, set_label
-from sessions_app.agents.base import Reading
 from sessions_app.agents.pi.lines import new_line
+from sessions_app.agents.reading import Reading
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import ConfirmationNeeded, RedlineError

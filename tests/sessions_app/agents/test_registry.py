@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.base import Agent, Reading
+from sessions_app.agents.base import Agent
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput

@@ -8,8 +8,8 @@ import pytest
 
 from compaction_app.commit.change import lines_of, write_facts
 from devtools.bench.written_plans import WRITTEN_AT
-from sessions_app.agents.base import Reading
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.reading import Reading
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines

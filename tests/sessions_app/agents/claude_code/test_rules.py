@@ -8,7 +8,7 @@ import pytest
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import prepare
-from sessions_app.agents.base import WriterRules
+from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import ClaudeSession, call, text, thinking

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 
 from sessions_app.agents.atomic.reader import AtomicReader
-from sessions_app.agents.base import Reading
 from sessions_app.agents.changes import NewFile
 from sessions_app.agents.pi.agent import PiAgent
 from sessions_app.agents.pi.fork import ForkWriter
 from sessions_app.agents.pi.reader import OlderPiReader, PiReader
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import GENERATIONS, readers_of
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.targets import Target

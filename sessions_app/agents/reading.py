@@ -1,0 +1,102 @@
+"""How a session is read and written: its agent, the generation of it, and the writers that may write to the session."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sessions_app.sessionlog.context import ActiveContext, Message
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.protection import Protection
+from sessions_app.sessionlog.session import ParserState
+
+from .base import Agent, Generation
+from .changes import SessionWriter
+from .contexts import PlanRules, Reader
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRules:
+    """The rules of an agent, and what a writer adds to them."""
+
+    rules: PlanRules
+    writer: SessionWriter
+
+    def compactable(self, branch: Sequence[Entry], context: ActiveContext | None = None) -> Sequence[Message]:
+        return self.rules.compactable(branch, context)
+
+    def protection(self, entry: Entry) -> Protection | None:
+        return self.rules.protection(entry) or self.writer.protection(entry)
+
+    def replays(self, entry: Entry) -> bool:
+        return self.rules.replays(entry)
+
+    def companions(self, messages: Sequence[Message]) -> Mapping[str, tuple[str, ...]]:
+        return self.rules.companions(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The agent of a session, the generation by which it is read and written, and the reason for this choice."""
+
+    agent: Agent
+    generation: Generation
+    reason: str
+    is_guess: bool = False
+    """Whether the agent of the session is unknown: then nothing is appended to it without a confirmation."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """The writers that must not write to this session: see `Agent.refused_writers`."""
+
+    @property
+    def reader(self) -> Reader:
+        return self.generation.reader
+
+    def rules(self, writer: str = "") -> PlanRules:
+        """What a plan may delete that is written by the writer of this name, or by the best one.
+
+        Raises BadInput `unknown_writer` and `refused_writer`.
+        """
+        return WriterRules(self.generation.rules, self.writer(writer))
+
+    def of_session(self, state: ParserState) -> Reading:
+        """The same for a session whose parser had this state at its end, with the writers that it refuses."""
+        refused = self.agent.refused_writers(state)
+        return replace(self, refused={name: refused[name] for name in refused if self._honours(name)})
+
+    def _honours(self, writer: str) -> bool:
+        return any(writer == one.name for one in self.generation.writers)
+
+    @property
+    def honoured_writers(self) -> tuple[SessionWriter, ...]:
+        """The writers of what the agent honours in this session, the best one first. If the agent is a guess, the ones
+        that make a new session come first."""
+        if not self.is_guess:
+            return self.generation.writers
+        universal = (writer.universal for writer in self.generation.writers)
+        return tuple(sorted(universal, key=lambda writer: writer.appends))
+
+    @property
+    def writers(self) -> tuple[SessionWriter, ...]:
+        """The ways to record a deletion, the best one first."""
+        return tuple(writer for writer in self.honoured_writers if writer.name not in self.refused)
+
+    def writer(self, name: str = "") -> SessionWriter:
+        """The writer of this name, or the best one. Raises BadInput `unknown_writer` and `refused_writer`."""
+        for writer in self.honoured_writers:
+            if name in ("", writer.name) and writer.name not in self.refused:
+                return writer
+            if name == writer.name:
+                raise BadInput("refused_writer", f"{self.refused[name]} Nothing was written.")
+        if not name:
+            reasons = " ".join(dict.fromkeys(self.refused.values()))
+            raise BadInput("refused_writer", f"{reasons} Nothing was written.")
+        known = ", ".join(writer.name for writer in self.writers)
+        guess = (
+            " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""
+        )
+        raise BadInput(
+            "unknown_writer",
+            f"The session is read as that of {self.generation.label}, which does not honour the writer {name}. Nothing "
+            f"was written. It honours {known}.{guess}",
+        )
