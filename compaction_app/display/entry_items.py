@@ -113,21 +113,20 @@ def items_of(
     texts: Texts,
     view: str,
     *,
-    faults: Sequence[str],
+    remarks: Sequence[EntryNote],
     project: str,
     subagents: Mapping[str, Session],
     languages: Mapping[str, str],
     as_recorded: bool,
 ) -> Iterator[EntryItem]:
-    """The items of an entry. `texts` are those of `source_of`, `faults` are the problems of its place in the tree.
+    """The items of an entry. `texts` are those of `source_of`, `remarks` what else is to be said of it.
 
     `project` is the session's directory; paths in calls are shown relative to it. `subagents` are the sessions that
     calls started, by `Entry.subagent`; `languages` are those of the files that calls read, by call id.
     """
     message = state.kept.get(entry.id)
-    remarks = [EntryNote(words, icon="broken") for words in faults]
     if not entry.is_message:
-        yield _note(state, entry, texts, message, remarks, as_recorded)
+        yield _note(state, entry, texts, message, list(remarks), as_recorded)
         return
     seen = frozenset(block.index for block in message.blocks or ()) if message is not None else frozenset()
     look = _Look(state, entry, view, message, seen, project, subagents, languages, as_recorded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from sessions_app.agents.base import Agent
 from sessions_app.agents.contexts import Reader
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import (
@@ -17,10 +18,12 @@ from sessions_app.sessionlog.controls import (
     SummaryControl,
     ThinkingLevelControl,
 )
-from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
 
+_SUMMARIES: Final = frozenset({Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 WORDS: Final = 120
 """Characters of a label, a name or a model that are shown."""
 
@@ -92,6 +95,24 @@ def _meaning(entry: Entry, tree: SessionTree) -> EntryNote:
             return EntryNote("a compaction was taken back: the agent continues from here")
         case None:
             return EntryNote("not part of the model's context")
+
+
+def summary_notes(agent: Agent, entry: Entry, tree: SessionTree, reader: SessionReader) -> list[EntryNote]:
+    """Where the branch was left that a summary is of, the number of files in its lists, and who wrote it."""
+    form = agent.summary_format
+    if form is None or entry.role not in _SUMMARIES:
+        return []
+    found = form.recorded_summary(reader.read_at(entry.offset, entry.length))
+    if found is None:
+        return []
+    notes = [_about("summarises what was left at", found.from_id, tree)] if found.from_id else []
+    if found.files is not None:
+        read = _plural(len(found.files.read), "file read", "files read")
+        modified = _plural(len(found.files.modified), "file modified", "files modified")
+        notes += [EntryNote(words) for words in (read, modified) if words]
+    if found.from_hook:
+        notes.append(EntryNote("written by an extension"))
+    return notes
 
 
 def _about(words: str, target: str | None, tree: SessionTree) -> EntryNote:

@@ -20,7 +20,7 @@ from compaction_app.display.entry_items import (
     source_of,
     tied,
 )
-from compaction_app.display.entry_notes import EntryNote
+from compaction_app.display.entry_notes import EntryNote, summary_notes
 from compaction_app.display.entry_texts import texts_of
 from compaction_app.display.read_files import calls_of, languages_of
 from compaction_app.display.shown_text import ShownText, clamp
@@ -197,7 +197,10 @@ def _items(
                 entry,
                 texts[sources[position - start].id],
                 view,
-                faults=damage.faults.get(entry.number, ()),
+                remarks=[
+                    *(EntryNote(words, icon="broken") for words in damage.faults.get(entry.number, ())),
+                    *summary_notes(session.agent, entry, state.tree, reader),
+                ],
                 project=session.cwd,
                 subagents=subagents,
                 languages=languages,

@@ -153,6 +153,22 @@ def test_notes_say_their_value(browser: Client, idle_root: Path) -> None:
     assert "not part of the model" in text_of(entry_of(page, "e6"))
 
 
+def test_a_summary_says_what_it_is_of(browser: Client, idle_root: Path) -> None:
+    details = {"readFiles": ["a.py", "b.py"], "modifiedFiles": ["c.py"]}
+    recorded = chain(
+        user("go"),
+        assistant(text("one way")),
+        branch_summary("what was tried before") | {"fromId": "e2", "details": details, "fromHook": True},
+    )
+    recorded[3]["parentId"] = "e1"
+    page = page_of(browser, add_session(idle_root, "a.jsonl", recorded), view="all")
+    words = text_of(entry_of(page, "e3"))
+    assert "summarises what was left at e2" in words
+    assert "2 files read" in words
+    assert "1 file modified" in words
+    assert "written by an extension" in words
+
+
 def test_a_label_marks_its_entry_and_the_turn(browser: Client, idle_root: Path) -> None:
     recorded = chain(
         user("go"),
