@@ -40,8 +40,10 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # The usage of a run, and the prices of a model.
     "compaction_app/planning/usage.py": {"cacheRead", "cacheWrite"},
-    "compaction_app/planning/llm_planner.py": {"cacheRead", "cacheWrite"},
+    "compaction_app/planning/model_request.py": {"cacheRead", "cacheWrite"},
     "compaction_app/runs/turn_log.py": {"cacheRead", "cacheWrite"},
+    # What hooks may answer, in the shape of agents' own extensions.
+    "compaction_app/hook_answers.py": {"firstKeptEntryId"},
     # A provider's own name.
     "compaction_app/providers/anthropic.py": {"redacted_thinking"},
 }

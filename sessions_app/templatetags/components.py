@@ -11,7 +11,7 @@ from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.html import escape, format_html, format_html_join
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 
@@ -128,15 +128,16 @@ def moment(at: datetime | None, form: str) -> SafeString:
         return SafeString()
     exact = at.astimezone(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
     words = ago(at) if form == "ago" else timezone.localtime(at).strftime(MOMENT_FORMS[form])
-    # Digits and names of months and days: nothing of it has to be escaped, and pages have hundreds of them.
-    return SafeString(f'<time datetime="{exact}Z" title="{exact.replace("T", " ")} UTC">{words}</time>')
+    return format_html('<time datetime="{}Z" title="{} UTC">{}</time>', exact, exact.replace("T", " "), words)
 
 
 @register.simple_tag
 def marked(parts: Sequence[SnippetPart]) -> SafeString:
     """A snippet of a text, with what was found in it marked."""
-    shown = ((escape(escape_text(part.text)), part.marked) for part in parts)
-    return SafeString("".join(f"<mark>{text}</mark>" if is_marked else text for text, is_marked in shown))
+    if not parts:
+        return SafeString()
+    pattern = "".join("<mark>{}</mark>" if part.marked else "{}" for part in parts)
+    return format_html(pattern, *(escape_text(part.text) for part in parts))
 
 
 @register.filter
