@@ -80,6 +80,7 @@ class Command(RedlineCommand):
     # ---- a draft ---------------------------------------------------------------------------------------
 
     def _draft(self, path: Path, options: dict[str, Any]) -> None:
+        _require_new(options["save"])
         model = _model(path, options["model"])
         task, supplied, messages = ask_hooks_about(_task(path, options, model.window))
         self.say_all(f"Hook: {printable(message)}" for message in messages)
@@ -178,6 +179,13 @@ def _text_in(path: Path) -> str:
         return content.decode()
     except UnicodeDecodeError as fault:
         raise BadInput("not_utf8", f"{path} is not UTF-8: {fault}. Nothing was appended.") from fault
+
+
+def _require_new(path: Path | None) -> None:
+    """Raise BadInput before anything is sent: a draft that cannot be saved would be paid for and lost."""
+    if path is not None and (path.exists() or not path.parent.is_dir()):
+        why = "exists already" if path.exists() else "is in a directory that does not exist"
+        raise BadInput("cannot_save", f"{path} {why}. Nothing was sent. Choose another file.")
 
 
 def _save(path: Path, draft: str) -> None:

@@ -117,6 +117,17 @@ def test_a_model_that_writes_none_is_a_failure(
     assert path.read_bytes() == before
 
 
+def test_a_draft_that_could_not_be_saved_is_not_requested(
+    redline: Installation, provider: ScriptedProvider, path: Path, tmp_path: Path
+) -> None:
+    there = tmp_path / "draft.md"
+    there.write_text("an earlier draft")
+    for target in (there, tmp_path / "nowhere" / "draft.md"):
+        ended = redline.call("summarise", path, "--model", MODEL, "--save", target, "--json")
+        assert (ended.code, ended.error) == (2, "cannot_save")
+    assert there.read_text() == "an earlier draft"
+
+
 def test_without_a_model_nothing_is_sent(redline: Installation, path: Path) -> None:
     ended = redline.call("summarise", path, "--json")
     assert (ended.code, ended.error) == (2, "no_model")
@@ -179,9 +190,9 @@ def test_a_hook_changes_the_focus(
 def test_hooks_learn_of_a_summary_that_was_appended(
     redline: Installation, connect: Connect, path: Path, tmp_path: Path
 ) -> None:
-    told: list[str] = []
-    connect(session_compact, lambda *, summary, **_: told.append(summary))
+    received: list[str] = []
+    connect(session_compact, lambda *, summary, **_: received.append(summary))
     edited = tmp_path / "edited.md"
     edited.write_text("We look at the cache.\n")
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
-    assert told == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
+    assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
