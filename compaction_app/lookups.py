@@ -10,7 +10,7 @@ from django.shortcuts import get_object_or_404
 from sessions_app.index.session_locks import is_interrupted, settle_session
 from sessions_app.models import Session
 
-from .models import Compaction, Run
+from .models import Compaction, Run, SummaryDraft
 
 
 def known_session(root: int, path: str) -> Session:
@@ -30,6 +30,14 @@ def known_run(run: int) -> Run:
     if found.committing_since is not None or is_interrupted(path):
         settle_session(path)
         found.refresh_from_db(fields=["state", "committing_since"])
+    return found
+
+
+def known_draft(draft: int) -> SummaryDraft:
+    """The draft of a summary of an address. Raises Http404."""
+    found = get_object_or_404(SummaryDraft.objects.shown().select_related("session__root"), pk=draft)
+    if is_interrupted(found.session.path):
+        settle_session(found.session.path)
     return found
 
 

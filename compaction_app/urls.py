@@ -20,6 +20,7 @@ from .runs import views as runs_views
 from .selection import views as selection_views
 from .session_page import views as session_pages
 from .settings_in_force import views as settings_views
+from .summaries import views as summaries_views
 from .timeline import views as timeline_views
 from .tree_page import views as tree_page_views
 from .undo import views as undo_views
@@ -44,6 +45,7 @@ urlpatterns = [
     re_path(_SESSION + "/tree/label$", navigation_views.label, name="label"),
     re_path(_SESSION + "/tree/fork$", navigation_views.fork_from, name="fork_from"),
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
+    re_path(_SESSION + "/summarise$", summaries_views.summarise, name="summarise"),
     re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
     re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
@@ -90,6 +92,12 @@ urlpatterns = [
     path("runs/<int:run>/result", commit_views.result, name="result"),
     path("runs/<int:run>/undo", undo_views.undo, name="undo"),
     path("runs/<int:run>/certify", commit_views.certify, name="certify"),
+    path("drafts/<int:draft>", summaries_views.draft, name="draft"),
+    path("drafts/<int:draft>/stop", summaries_views.stop, name="stop_draft"),
+    path("drafts/<int:draft>/use", summaries_views.use, name="use_draft"),
+    path("drafts/<int:draft>/discard", summaries_views.discard, name="discard_draft"),
+    path("drafts/<int:draft>/replaced", losses_views.draft_lost, name="draft_lost"),
+    path("drafts/<int:draft>/append", summaries_views.append, name="append_draft"),
     path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),
     # Django redirects `runs` without its slash; it does not remove a slash too many.

@@ -17,9 +17,10 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.runs.automatic import plan_due
-from compaction_app.runs.lease import LeaseWatch
 from compaction_app.runs.unseen_proposals import new_proposals
-from compaction_app.runs.worker_processes import WorkerProcesses, serve_with
+from compaction_app.runs.waking import wake_by
+from compaction_app.workers.worker_pool import watches_of_all
+from compaction_app.workers.worker_processes import WorkerProcesses
 from sessions_app.children import Children
 from sessions_app.index import progress
 from sessions_app.web import broadcast
@@ -45,10 +46,15 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     children = Children(partial(_relay, news))
     processes = WorkerProcesses(children)
     broadcast.serve_on(asyncio.get_running_loop())
-    serve_with(processes)
+    wake_by(processes.wake)
     tasks = [
         asyncio.create_task(one)
-        for one in (_follow(children), _look_after_runs(processes), _look_at_due(news), _publish_proposals())
+        for one in (
+            _follow(children),
+            _look_after_workers(processes),
+            _look_at_due(news),
+            _publish_proposals(),
+        )
     ]
     await send({"type": "lifespan.startup.complete"})
     await receive()
@@ -57,7 +63,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
     await children.stop()
     await processes.stop()
     await asyncio.gather(*tasks, return_exceptions=True)
-    serve_with(None)
+    wake_by(None)
     broadcast.serve_on(None)
     await send({"type": "lifespan.shutdown.complete"})
 
@@ -87,20 +93,21 @@ async def _follow(children: Children) -> None:
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
 
 
-async def _look_after_runs(processes: WorkerProcesses) -> None:
-    """Start workers for queued runs, and give up the runs whose worker is gone."""
-    watch = LeaseWatch()
+async def _look_after_workers(processes: WorkerProcesses) -> None:
+    """Start workers for what is queued, and give up what a worker had that is gone."""
+    watches = watches_of_all()
     while True:
         try:
-            await sync_to_async(watch.give_up_dead_runs)()
+            for watch in watches:
+                await sync_to_async(watch.give_up_dead)()
             if settings.REDLINE.work_in == "server":
                 await processes.start_needed()
         except DatabaseError as fault:
             # Another process held the database for too long; the next attempt comes soon.
-            _log.error("Runs could not be checked: %s", type(fault).__name__)
+            _log.error("Queued work could not be checked: %s", type(fault).__name__)
         except Exception:  # noqa: BLE001  # it is logged
-            # Whatever the cause, without these checks runs would wait until the server ends.
-            _log.exception("Runs could not be checked")
+            # Whatever the cause, without these checks everything would wait until the server ends.
+            _log.exception("Queued work could not be checked")
         await processes.wait(SWEEP_SECONDS)
 
 

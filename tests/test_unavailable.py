@@ -26,7 +26,7 @@ from django.utils import timezone
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent
+from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent, SummaryDraft
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
@@ -197,6 +197,13 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
     shown = {"type": "image", "mimeType": "image/png", "data": b64encode(png(1, 1)).decode()}
     picture = session_bytes(chain(user("Look.") | {"content": [shown]}))
     seen = index_file(place(Path(session.root.path) / "seen.jsonl", picture))
+    draft = SummaryDraft.objects.create(
+        session=session,
+        leaf_id="e3",
+        state=SummaryDraft.State.READY,
+        text="So far.",
+        created_at=timezone.now(),
+    )
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
     of_run, of_provider = f"/runs/{run.pk}", "/providers/own"
@@ -226,6 +233,13 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "all_backups": "/backups",
         "verify_backups": "/backups/verify",
         "theme": "/theme",
+        "summarise": f"{at}/summarise",
+        "draft": draft.get_absolute_url(),
+        **{
+            f"{name}_draft": f"{draft.get_absolute_url()}/{name}"
+            for name in ("stop", "use", "discard", "append")
+        },
+        "draft_lost": f"{draft.get_absolute_url()}/replaced",
         "lost": f"{at}/lost",
         "lost_report": f"{at}/lost/report",
         "read_anew": f"{at}/read-anew",

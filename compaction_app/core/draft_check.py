@@ -9,8 +9,10 @@ draft as a `Replacement`, and compares it with a verbatim plan of the same size.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role, Texts, tokens_of
@@ -95,6 +97,15 @@ def drafted_branch_summary(
     entries = entries_among(left.entries, replaced, kept)
     summary = _summary(draft, EntryKind.MESSAGE, Role.BRANCH_SUMMARY, new_leaf_id)
     return _replacement(summary, before, left.entries[-1].id, replaced, kept, entries)
+
+
+def with_draft(replacement: Replacement, draft: str) -> Replacement:
+    """The same replacement with another text of the draft."""
+    old = replacement.summary
+    tokens = tokens_of(utf16_length(draft))
+    entry = msgspec.structs.replace(old.entry, tokens=tokens, empty=not draft)
+    summary = msgspec.structs.replace(old, entry=entry, tokens=tokens)
+    return replace(replacement, summary=summary, tokens_after=replacement.tokens_after - old.tokens + tokens)
 
 
 def draft_texts(draft: str) -> dict[str, Texts]:

@@ -81,6 +81,12 @@ class SummaryRange:
     def is_split_turn(self) -> bool:
         return bool(self.prefix)
 
+    def from_entry(self, entry_id: str) -> SummaryRange:
+        """The same range with another first entry that is kept; no turn counts as split then."""
+        entries = (*self.replaced, *self.prefix, *self.kept)
+        first = next(at for at, entry in enumerate(entries) if entry.id == entry_id)
+        return SummaryRange(entries[:first], (), entries[first:], self.previous_summary)
+
     @property
     def summarised(self) -> tuple[Entry, ...]:
         """The entries that will not be sent any more."""

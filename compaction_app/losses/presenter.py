@@ -8,84 +8,23 @@ from datetime import datetime, timedelta
 from itertools import zip_longest
 from typing import Final
 
-from compaction_app.core.mentions import FREQUENT, MEASURES, Subject, Subjects
 from compaction_app.core.replaced_turns import FileTouch, ReplacedTurn
 from compaction_app.core.summary_loss import Replacement, SummaryLoss
+from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
 from compaction_app.display.shown_text import ShownText, TextSource, whole
+from compaction_app.models import SummaryDraft
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import tokens_of
 from sessions_app.sessionlog.jsjson import utf16_length
 from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
 
-from .service import loss_at
+from .service import BranchSummary, loss_at, loss_of_draft
 
-SHOWN: Final = 22
-"""Names and paths that are shown at once."""
-LISTED: Final = 300
-"""Names and paths that are shown at most."""
-ERRORS_SHOWN: Final = 30
-MESSAGES_SHOWN: Final = 60
 TURNS_SHOWN: Final = 200
 FILES_SHOWN: Final = 4
-WORDS: Final = 160
-"""Characters of a lost message that are shown."""
 SUMMARY_SHOWN: Final = 60_000
 """Characters of the summary that are shown."""
-_LABELS: Final = {
-    "paths": "Paths",
-    "names": f"Names, {FREQUENT} uses up",
-    "errors": "Error texts",
-    "messages": "Messages, verbatim",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class HeldBar:
-    """One measure as a bar: of all subjects, those that are still mentioned, and those only mentioned beside."""
-
-    label: str
-    total: int
-    still: int
-    beside: int
-
-    @property
-    def still_width(self) -> float:
-        return self._width(self.still)
-
-    @property
-    def width(self) -> float:
-        return self._width(self.still + self.beside)
-
-    def _width(self, part: int) -> float:
-        return round(100 * part / self.total, 1) if self.total else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class LostItem:
-    """A subject that is no longer mentioned, with its place in the session."""
-
-    words: str
-    entry_id: str
-    uses: int
-    turn: int
-
-
-@dataclass(frozen=True, slots=True)
-class LostList:
-    """What is no longer mentioned of one measure: the first items, then those that are folded away."""
-
-    first: Sequence[LostItem]
-    rest: Sequence[LostItem]
-    total: int
-
-    @property
-    def items(self) -> list[LostItem]:
-        return [*self.first, *self.rest]
-
-    @property
-    def unlisted(self) -> int:
-        return self.total - len(self.first) - len(self.rest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +104,20 @@ class LossView:
 
 def view_loss(session: Session, entry_id: str = "") -> LossView:
     """What a summary lost. Raises what `loss_at` raises."""
-    found = loss_at(session, entry_id)
+    return _view(session, loss_at(session, entry_id))
+
+
+def view_draft_loss(draft: SummaryDraft) -> LossView:
+    """What a draft would lose. Raises what `loss_of_draft` raises."""
+    return _view(draft.session, loss_of_draft(draft))
+
+
+def _view(session: Session, found: BranchSummary) -> LossView:
     loss, replacement = found.loss, found.loss.replacement
     plan, summary, before = loss.plan, replacement.summary, found.before
     when, ended = moment_of(summary.entry.timestamp), moment_of(found.last.timestamp)
     text = loss.text[:SUMMARY_SHOWN]
-    gone = loss.lost
-    lost = {measure: _lost(loss, getattr(gone, measure), measure, session.cwd) for measure in MEASURES}
+    lost = lost_lists(loss.lost, loss.turn_numbers, session.cwd)
     return LossView(
         entry_id=summary.entry.id,
         leaf_id=found.leaf_id,
@@ -186,8 +132,8 @@ def view_loss(session: Session, entry_id: str = "") -> LossView:
         before=before,
         after=before.without(replacement.tokens_before - replacement.tokens_after),
         tokens_replaced=before.of(replacement.tokens_replaced),
-        bars=_bars(loss.subjects, loss.still, loss.in_context),
-        plan_bars=_bars(loss.subjects, plan.still, plan.in_context) if plan is not None else (),
+        bars=bars_of(loss.subjects, loss.still, loss.in_context),
+        plan_bars=bars_of(loss.subjects, plan.still, plan.in_context) if plan is not None else (),
         plan_tokens=before.of(plan.tokens_after) if plan is not None else None,
         plan_keep=_keep(replacement),
         is_plan_larger=plan is not None and plan.tokens_after > 1.05 * replacement.tokens_after,
@@ -214,34 +160,6 @@ def _keep(replacement: Replacement) -> float:
     return min(99.9, max(0.1, round(100 * share, 1)))
 
 
-def _bars(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[HeldBar]:
-    return [
-        HeldBar(
-            _LABELS[measure],
-            len(getattr(subjects, measure)),
-            len(getattr(still, measure)),
-            len(getattr(in_context, measure)) - len(getattr(still, measure)),
-        )
-        for measure in MEASURES
-    ]
-
-
-_AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "messages": MESSAGES_SHOWN}
-
-
-def _lost(loss: SummaryLoss, gone: Sequence[Subject], measure: str, project: str) -> LostList:
-    at_once = _AT_ONCE[measure]
-    shown = project if measure == "paths" else ""
-    items = [_item(subject, loss, shown) for subject in gone[: max(LISTED, at_once)]]
-    return LostList(items[:at_once], items[at_once:], len(gone))
-
-
-def _item(subject: Subject, loss: SummaryLoss, project: str) -> LostItem:
-    words = _short(subject.words, project)
-    words = words if len(words) <= WORDS else f"{words[:WORDS]}…"
-    return LostItem(words, subject.entry_id, subject.uses, loss.turn_numbers.get(subject.entry_id, 0))
-
-
 def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[TurnRow]:
     shares = before.shares([turn.tokens for turn in loss.turns])
     return [
@@ -256,17 +174,12 @@ def _turn_rows(loss: SummaryLoss, before: ContextSize, project: str) -> list[Tur
     ]
 
 
-def _short(path: str, project: str) -> str:
-    """A path, below the session's directory without it."""
-    return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
-
-
 def _files(files: Iterable[FileTouch], project: str) -> str:
     """The files with what was done to them: `edit src/a.py ×3, src/b.py`."""
     words = []
     tool = ""
     for file in files:
-        path = _short(file.path, project)
+        path = below_project(file.path, project)
         named = path if file.tool == tool else f"{file.tool} {path}"
         words.append(f"{named} ×{file.times}" if file.times > 1 else named)
         tool = file.tool

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
 from django.conf import settings
 
+from compaction_app.core.draft_check import DRAFT_ID, draft_texts
 from compaction_app.core.gates import Restraints
 from compaction_app.core.summary_loss import Replacement, SummaryLoss, loss_of, replacement_by, summaries_on
 from compaction_app.display.branches import BranchState, branch_state, leaf_below
 from compaction_app.display.entry_texts import texts_of
+from compaction_app.models import SummaryDraft
+from compaction_app.summaries.drafts import shown_task_of
 from sessions_app.models import Session
+from sessions_app.recent import Recent
 from sessions_app.sessionlog.context import Tally, model_of
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
@@ -51,9 +54,7 @@ class _Key(NamedTuple):
     entry_id: str
 
 
-_kept: dict[_Key, BranchSummary] = {}
-"""In order of use, the last used last."""
-_keeping = threading.Lock()
+_recent: Final = Recent[_Key, BranchSummary](CACHED)
 
 
 def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
@@ -69,21 +70,33 @@ def loss_at(session: Session, entry_id: str = "") -> BranchSummary:
         settings.REDLINE.thinking_guard,
         entry_id,
     )
-    with _keeping:
-        found = _kept.pop(key, None)
-    if found is None:
-        found = _work_out(session, entry_id)
-    with _keeping:
-        _kept[key] = found
-        while len(_kept) > CACHED:
-            del _kept[next(iter(_kept))]
-    return found
+    return _recent.get(key, lambda: _work_out(session, entry_id))
+
+
+def loss_of_draft(draft: SummaryDraft) -> BranchSummary:
+    """What a draft would lose, as if it were appended as it is. Raises what `shown_task_of` raises."""
+    task = shown_task_of(draft)
+    session, present = draft.session, task.present
+    replacement = task.drafted(draft.text)
+    before = present.tree.branch(replacement.before_id)
+    recorded = [entry for entry in replacement.sources if entry.id != DRAFT_ID]
+    loss = loss_of(
+        replacement,
+        before,
+        {**present.texts(recorded), **draft_texts(task.complete(draft.text))},
+        task.reading.rules(),
+        Restraints(frozenset(), settings.REDLINE.thinking_guard),
+        session.cwd,
+    )
+    size = session.context_size or ContextSize(
+        replacement.tokens_before, Basis.ABOUT, estimate=replacement.tokens_before
+    )
+    return BranchSummary(loss, "", size, draft.planner, before[-1], "", "")
 
 
 def forget_losses() -> None:
     """Empty the cache."""
-    with _keeping:
-        _kept.clear()
+    _recent.clear()
 
 
 def _work_out(session: Session, entry_id: str) -> BranchSummary:

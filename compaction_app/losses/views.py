@@ -8,11 +8,14 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from compaction_app.lookups import known_session
+from compaction_app.lookups import known_draft, known_session
+from compaction_app.models import SummaryDraft
+from compaction_app.summaries.presenter import view_draft
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of
+from sessions_app.web.redirects import redirect
 
-from .presenter import view_loss
+from .presenter import view_draft_loss, view_loss
 
 
 @require_safe
@@ -29,6 +32,28 @@ def report(request: HttpRequest, root: int, path: str) -> HttpResponse:
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{path.rsplit('/', 1)[-1]}-lost")[:120]
         answer["Content-Disposition"] = f'attachment; filename="{name}.html"'
     return answer
+
+
+@require_safe
+def draft_lost(request: HttpRequest, draft: int) -> HttpResponse:
+    """What a draft would replace, beside its text."""
+    found = known_draft(draft)
+    if found.state != SummaryDraft.State.READY:
+        return redirect(found)
+    view, fault = None, None
+    try:
+        view = view_draft_loss(found)
+    except RedlineError as failure:
+        fault = failure
+    context = {
+        "session": found.session,
+        "draft": found,
+        "draft_view": view_draft(found) if view is not None else None,
+        "view": view,
+        "fault": fault,
+        "here": "sessions",
+    }
+    return render(request, "losses/lost.html", context, status=status_of(fault))
 
 
 def _show(request: HttpRequest, root: int, path: str, template: str) -> HttpResponse:

@@ -74,6 +74,10 @@ class EntryChange:
     """The entries whose messages stay of that context; None: all."""
     move: TreeMove | None = None
     """The move that it is, if hooks are to be asked about it."""
+    summary: str | None = None
+    """The whole text of the summary that a move leaves; None if it leaves none."""
+    from_hook: bool = False
+    """Whether a hook supplied that summary."""
 
 
 MakeChange = Callable[[LoadedSession, Reading], EntryChange]
@@ -174,7 +178,15 @@ def append_entries(
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(locked.path)
     if plan.change.move is not None:
-        after_move(locked.path, session_row(locked.path), plan.change.move, appended.lines, appended.backup)
+        after_move(
+            locked.path,
+            session_row(locked.path),
+            plan.change.move,
+            appended.lines,
+            appended.backup,
+            summary=plan.change.summary,
+            from_hook=plan.change.from_hook,
+        )
     return appended
 
 

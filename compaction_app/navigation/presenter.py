@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 from compaction_app.display.authors import author_of
@@ -46,6 +47,10 @@ class MoveView:
     """The entries that the agent continues after now, and then does not."""
     messages: int
     """The messages of the context there."""
+    can_summarise: bool
+    """Whether a summary of what is left is offered."""
+    skips_summary: bool
+    """Whether it is not, because the agent's settings say so."""
     confirmations: list[RequiredConfirmation]
     digest: str
 
@@ -80,14 +85,20 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
     destination = destination_of(tree, entry_id, is_leaf=is_leaf)
     branch = tree.branch(destination.leaf_id) if destination.leaf_id is not None else []
     kept = {entry.id for entry in branch}
+    left = [entry for entry in tree.branch(plan.present.leaf_id) if entry.id not in kept]
+    summaries = plan.reading.agent.settings(plan.present.log.cwd, Path.home()).branch_summary
+    skips = summaries is not None and summaries.skips_question
+    is_summarised = plan.reading.agent.summary_format is not None and any(one.is_message for one in left)
     return MoveView(
         chosen=_chosen(plan.present, entry_id),
         plan=plan,
         is_leaf=is_leaf,
         destination=destination,
-        left=sum(entry.id not in kept for entry in tree.branch(plan.present.leaf_id)),
+        left=len(left),
         messages=len(plan.reading.reader.rebuild(branch).messages),
-        confirmations=list(_confirmations(plan)),
+        can_summarise=is_summarised and not skips,
+        skips_summary=is_summarised and skips,
+        confirmations=list(confirmations_of(plan)),
         digest=plan.digest(),
     )
 
@@ -95,7 +106,7 @@ def view_move(session: Session, entry_id: str, now: datetime, *, is_leaf: bool =
 def view_label(session: Session, entry_id: str, now: datetime) -> LabelView:
     """What is known of an entry that is to be labelled. Raises what `plan_append` and `any_label` raise."""
     plan = plan_append(session.real_path(), any_label(entry_id), now)
-    return LabelView(_chosen(plan.present, entry_id), list(_confirmations(plan)))
+    return LabelView(_chosen(plan.present, entry_id), list(confirmations_of(plan)))
 
 
 def view_fork(session: Session, entry_id: str, now: datetime) -> ForkView:
@@ -131,7 +142,8 @@ def _chosen(present: LoadedSession, entry_id: str) -> ChosenEntry:
     )
 
 
-def _confirmations(plan: AppendPlan) -> Iterator[RequiredConfirmation]:
+def confirmations_of(plan: AppendPlan) -> Iterator[RequiredConfirmation]:
+    """The confirmations that an append needs now."""
     words = {
         "live": (
             plan.activity.agreement,

@@ -1,7 +1,7 @@
 """What would leave the machine if an LLM planned: the first request, made as a run makes it, and measured.
 
-Nothing is sent. The request is made from the index; the only texts read are those at the start of the manifest's
-entries.
+Nothing is sent, and no model is asked before a form has shown this. The request is made from the index; the only texts
+read are those at the start of the manifest's entries.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from sessions_app.index.context_window_lookup import chosen_windows
 from sessions_app.models import Session
 from sessions_app.sessionlog.deletion import Stats
 from sessions_app.sessionlog.entries import Texts
+from sessions_app.sessionlog.errors import Conflict
 
 from .effective_parameters import effective_parameters
 from .llm_planner import prompt_for, request_for
@@ -60,6 +61,21 @@ def measure_first_request(
     prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)
     return FirstRequest(characters, math.ceil(characters / CHARACTERS_PER_TOKEN), entries)
+
+
+def disclosure_mark(model: ResolvedModel | None) -> str:
+    """What a form sends back to prove what it has shown; empty if nothing leaves this machine."""
+    return f"{model.planner} at {model.base_url}" if model is not None else ""
+
+
+def require_disclosed(model: ResolvedModel | None, shown: str, not_done: str) -> None:
+    """Raise Conflict `not_disclosed` unless the submitted form had shown what is sent to this model, and where."""
+    if model is not None and shown != disclosure_mark(model):
+        raise Conflict(
+            "not_disclosed",
+            f"{model.planner} is at {model.host}, and the form had not shown that yet. {not_done} Read below what "
+            "leaves this machine, then start.",
+        )
 
 
 def _budget(transcript: Transcript, window: int | None) -> Budget:

@@ -14,6 +14,8 @@ MILLION: Final = 1_000_000
 CHARACTERS_PER_TOKEN: Final = 4
 """Used to estimate tokens if a provider reports none, as the agents do."""
 LEAST_DOLLARS: Final = 0.0001
+CENTS_FROM: Final = 0.1
+"""From so many dollars on, cents are shown."""
 
 
 class Prices(msgspec.Struct, frozen=True):
@@ -130,4 +132,4 @@ def dollars(cost: float) -> str:
     """US dollars with as many places as say something: $1.24, $0.012, $0.0004."""
     if 0 < cost < LEAST_DOLLARS:
         return f"less than ${LEAST_DOLLARS}"
-    return f"${cost:,.2f}" if cost >= 1 or not cost else f"${cost:.2g}"
+    return f"${cost:,.2f}" if cost >= CENTS_FROM or not cost else f"${cost:.2g}"

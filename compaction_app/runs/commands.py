@@ -24,7 +24,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
 from .lease import change_state, require_state, wrong_state
-from .worker_processes import wake_workers
+from .waking import wake_workers
 
 
 def require_writable(session: Session) -> None:

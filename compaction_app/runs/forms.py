@@ -18,14 +18,19 @@ from compaction_app.core import parameters as normal
 from compaction_app.core.stats import tokens_to_delete
 from compaction_app.display.branches import branch_state
 from compaction_app.planning.effective_parameters import effective_parameters
-from compaction_app.planning.egress_preview import FirstRequest, measure_first_request
+from compaction_app.planning.egress_preview import (
+    FirstRequest,
+    disclosure_mark,
+    measure_first_request,
+    require_disclosed,
+)
 from compaction_app.planning.model_registry import ResolvedModel, level_taken, model_named
 from compaction_app.planning.planners import EMBEDDED, is_llm
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.forms import CheckedField
 
 PARAMETERS: Final[Mapping[str, str]] = {
@@ -164,16 +169,11 @@ class CompactForm(forms.Form):
     @property
     def disclosure_mark(self) -> str:
         """What the form sends back to prove its disclosure; empty if nothing leaves this machine."""
-        return f"{self.model.planner} at {self.model.base_url}" if self.model is not None else ""
+        return disclosure_mark(self.model)
 
     def require_disclosure(self) -> None:
         """Raise Conflict `not_disclosed` unless the submitted form had shown what this planner sends and where."""
-        if self.model is not None and self.data.get("disclosed") != self.disclosure_mark:
-            raise Conflict(
-                "not_disclosed",
-                f"{self.model.planner} is at {self.model.host}, and the form had not shown that yet. Nothing was "
-                "sent and nothing planned. Read below what leaves this machine, then start.",
-            )
+        require_disclosed(self.model, self.data.get("disclosed", ""), "Nothing was sent and nothing planned.")
 
     def first_request(self) -> FirstRequest | RedlineError | None:
         """The first request of the run, or why there is none; None for a planner without a model.

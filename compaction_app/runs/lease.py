@@ -10,11 +10,12 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, QuerySet
 from django.utils import timezone
 
 from compaction_app.core.states import TRANSITIONS, RunState
@@ -92,29 +93,39 @@ def is_stop_requested(run_id: int) -> bool:
 
 
 Held = tuple[int, str, int]
-"""A running run: its number, its worker, and the worker's heartbeats so far."""
+"""A row that a worker has: its key, the worker, and the worker's heartbeats so far."""
+
+
+class LeasedRows(NamedTuple):
+    """The rows of one table that workers have."""
+
+    held: Callable[[], QuerySet[Any]]
+    """Those that a worker has now. They have the fields `worker` and `beats`."""
+    give_up: Callable[[int, str], bool]
+    """Ends a row, if this worker still has it; returns whether it did."""
 
 
 class LeaseWatch:
-    """Watches the heartbeats of all running runs, and gives up those whose worker is gone.
+    """Watches the heartbeats of all rows that workers have, and gives up those whose worker is gone.
 
-    A run's lease has expired when its counter of heartbeats has not changed for LEASE_SECONDS on the monotonic clock of
-    this process. No time of day is compared: clocks jump, and a machine sleeps with all its workers.
+    A lease has expired when its counter of heartbeats has not changed for LEASE_SECONDS on the monotonic clock of this
+    process. No time of day is compared: clocks jump, and a machine sleeps with all its workers.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, rows: LeasedRows) -> None:
+        self._rows = rows
         self._silent: dict[Held, float] = {}
         """For how many seconds each counter has been seen unchanged."""
         self._looked = time.monotonic()
 
-    def give_up_dead_runs(self) -> list[int]:
-        """Mark running runs whose worker is gone as interrupted; returns their numbers. To be called every 2 seconds.
+    def give_up_dead(self) -> list[int]:
+        """Give up the rows whose worker is gone; returns their keys. To be called every 2 seconds.
 
         A check counts only if the database could be written to immediately: otherwise no worker could send a heartbeat.
         """
         began = time.monotonic()
-        running = Run.objects.running()
-        if not running.exists():
+        rows = self._rows.held()
+        if not rows.exists():
             self._forget(began)
             return []
         with transaction.atomic():
@@ -123,19 +134,22 @@ class LeaseWatch:
                 self._forget(now)
                 return []
             passed = min(now - self._looked, LONGEST_CHECK_SECONDS)
-            held: list[Held] = list(running.values_list("pk", "worker", "beats"))
+            held: list[Held] = list(rows.values_list("pk", "worker", "beats"))
             self._silent = {one: self._silent[one] + passed if one in self._silent else 0.0 for one in held}
             self._looked = now
             dead = [one for one in held if self._silent[one] >= LEASE_SECONDS]
-            gone = {"failure": WORKER_IS_GONE, "ended_at": timezone.now()}
-            return [
-                run_id
-                for run_id, worker, _ in dead
-                if change_state(run_id, RunState.INTERRUPTED, held_by=worker, **gone)
-            ]
+            return [key for key, worker, _ in dead if self._rows.give_up(key, worker)]
 
     def _forget(self, now: float) -> None:
         self._silent, self._looked = {}, now
+
+
+def _interrupt(run_id: int, worker: str) -> bool:
+    gone = {"failure": WORKER_IS_GONE, "ended_at": timezone.now()}
+    return change_state(run_id, RunState.INTERRUPTED, held_by=worker, **gone)
+
+
+RUNS: Final = LeasedRows(Run.objects.running, _interrupt)
 
 
 def fail_unstarted(run_id: int, why: str) -> bool:

@@ -1,6 +1,6 @@
 """What a worker writes of a run: each step as a row, its proposals, its state, and the lease that permits it.
 
-    with heartbeat(recorder):                   the lease is renewed, and a stop is noticed
+    with heartbeat(recorder):                   see `heartbeat`
         recorder.step(plan, event)
         recorder.on_event("streamed", {…}, usage)   of an LLM planner
 
@@ -10,7 +10,6 @@ announced. A worker that has lost its lease writes nothing more: LostLease.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -18,7 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from compaction_app.core.effects import removed_estimate
@@ -32,12 +31,9 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
-from .lease import BEAT_SECONDS, change_state, is_stop_requested, renew_lease
+from .heartbeat import LostLease, Terminated
+from .lease import change_state, is_stop_requested, renew_lease
 
-STOP_LOOK_SECONDS: Final = 0.15
-"""How often to check whether a stop was requested."""
-BEAT_AGAIN_SECONDS: Final = 0.5
-"""The wait after a heartbeat that another writer blocked."""
 END_TRIES: Final = 3
 """How often the statement that ends a run waits for the database, each time as long as any statement."""
 STATES: Final = {
@@ -47,16 +43,6 @@ STATES: Final = {
 }
 NOTHING: Final = "The planner found nothing to delete."
 KEPT: Final = "What had been validated is kept."
-
-_log = logging.getLogger("redline")
-
-
-class LostLease(Exception):
-    """This worker no longer has the run: it stops without writing anything more."""
-
-
-class Terminated(BaseException):
-    """The worker has to end; its run is interrupted. Raised by a signal handler, anywhere."""
 
 
 def progress_of(store: DeletionStore) -> dict[str, Any]:
@@ -97,6 +83,16 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self.seq = self.run.last_seq
+
+    @property
+    def name(self) -> str:
+        return f"run {self.run.pk}"
+
+    def wants_stop(self) -> bool:
+        return is_stop_requested(self.run.pk)
+
+    def renew(self) -> bool | None:
+        return renew_lease(self.run.pk, self.worker, timezone.now())
 
     def begin(self, plan: Plan) -> None:
         """Do not count what is chosen before the first call as a gain of that call."""
@@ -251,38 +247,3 @@ def _refusal(refusal: Refusal | None) -> dict[str, Any]:
         return {}
     target = refusal.target.to_json() if refusal.target is not None else None
     return {"code": refusal.code.value, "message": refusal.message, "target": target}
-
-
-# ---- the lease -------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def heartbeat(recorder: Recorder) -> Iterator[None]:
-    """Renew the lease from another thread, even while the planner thinks and others block the database; and notice
-    soon that a stop was requested."""
-    over = threading.Event()
-
-    def renew() -> None:
-        due = time.monotonic() + BEAT_SECONDS
-        while not over.wait(STOP_LOOK_SECONDS):
-            try:
-                if time.monotonic() < due:
-                    is_requested: bool | None = is_stop_requested(recorder.run.pk)
-                else:
-                    is_requested = renew_lease(recorder.run.pk, recorder.worker, timezone.now())
-                    due = time.monotonic() + BEAT_SECONDS
-            except DatabaseError as fault:
-                _log.warning("The lease of run %d was not renewed: %s", recorder.run.pk, type(fault).__name__)
-                due = time.monotonic() + BEAT_AGAIN_SECONDS
-                continue
-            recorder.lost = recorder.lost or is_requested is None
-            recorder.stop_requested = recorder.stop_requested or bool(is_requested)
-        connection.close()
-
-    thread = threading.Thread(target=renew, name="heartbeat", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

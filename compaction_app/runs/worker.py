@@ -61,8 +61,9 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sqlite import failure_of
 
 from .commands import begin_run
+from .heartbeat import LostLease, Terminated, heartbeat
 from .lease import change_state, claim, worker_name
-from .recorder import KEPT, LostLease, Recorder, Terminated, heartbeat, progress_of, write_transaction
+from .recorder import KEPT, Recorder, progress_of, write_transaction
 from .reviews import Carried, carried_from, pins_of
 
 STOPPED: Final = "Its worker was stopped. What had been validated is kept."

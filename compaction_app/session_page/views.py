@@ -19,6 +19,7 @@ from compaction_app.display.links import place_address
 from compaction_app.exports.branch_export import FORMS, export_name, note_of
 from compaction_app.lookups import known_session
 from compaction_app.runs.streaming import stream
+from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import readers_of
 from sessions_app.index.migrated_copy import write_version_3
 from sessions_app.models import Session
@@ -123,9 +124,17 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "is_old": found.is_old,
         "relatives": relatives_of(found),
         "is_headless": not found.has_header,
+        "can_summarise": _can_summarise(found, shown.state.reading),
+        "drafts": found.drafts.unfinished().order_by("-pk")[:1],
         "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),
         "here": "sessions",
     }
+
+
+def _can_summarise(session: Session, reading: Reading) -> bool:
+    """Whether a summary may replace the beginning of its context."""
+    form = reading.agent.summary_format
+    return form is not None and form.honours_compactions and not session.read_only
 
 
 @require_safe

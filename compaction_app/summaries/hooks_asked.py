@@ -41,7 +41,8 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
     if task.move is not None:
         answers = ask_tree_hooks(present, task.move, session, stop)
         require_move_not_cancelled(answers)
-        return AskedHooks(task.with_focus(answers.focus), answers.supplied, answers.messages)
+        changed = keeping(task.with_focus(answers.focus), answers.supplied)
+        return AskedHooks(changed, answers.supplied, answers.messages)
     branch = present.tree.branch(present.leaf_id)
     settings = task.reading.agent.settings(present.log.cwd, Path.home())
     transcript = prepare(
@@ -59,27 +60,26 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         present, present.leaf_id, transcript, task.preparation, session=session, stop=stop
     )
     require_summary_not_cancelled(found)
-    return AskedHooks(_keeping(task, found.supplied), found.supplied, found.messages)
+    return AskedHooks(keeping(task, found.supplied), found.supplied, found.messages)
 
 
-def _keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
-    """The task with what the hook's summary keeps, and its files."""
-    preparation = task.preparation
-    if supplied is None or preparation is None:
+def keeping(task: SummaryTask, supplied: HookSummary | None) -> SummaryTask:
+    """The task with what a hook's summary keeps, and its files."""
+    if supplied is None:
         return task
-    entries = (*preparation.messages, *preparation.prefix, *preparation.kept)
-    first = next(at for at, entry in enumerate(entries) if entry.id == supplied.first_kept_id)
-    return replace(
-        task,
-        files=supplied.files,
-        replaced=entries[:first],
-        kept_ids=frozenset(entry.id for entry in entries[first:]),
-        first_kept_id=supplied.first_kept_id,
-    )
+    return replace(task.keeping_from(supplied.first_kept_id), files=supplied.files, from_hook=True)
 
 
 def tell_hooks(task: SummaryTask, lines: tuple[bytes, ...], text: str, backup: Path) -> None:
     """Notify the hooks of a compaction that was appended; those of a move are notified where it is appended."""
     if task.is_compaction:
         path = task.present.path
-        after_summary(path, session_row(path), lines, task.complete(text), "manual", backup, from_hook=False)
+        after_summary(
+            path,
+            session_row(path),
+            lines,
+            task.complete(text),
+            "manual",
+            backup,
+            from_hook=task.from_hook,
+        )

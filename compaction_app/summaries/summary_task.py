@@ -22,6 +22,7 @@ from compaction_app.core.draft_check import (
     DraftJudgement,
     drafted_branch_summary,
     drafted_compaction,
+    with_draft,
 )
 from compaction_app.core.summary_loss import Replacement
 from compaction_app.core.summary_prompt import SummaryKind
@@ -29,6 +30,7 @@ from compaction_app.core.summary_ranges import (
     BRANCH_OUTPUT,
     KEEP_RECENT,
     RESERVE,
+    SummaryRange,
     branch_budget,
     branch_left,
     compaction_range,
@@ -75,17 +77,35 @@ class SummaryTask:
     """The text of the compaction that this one follows."""
     left_out: int
     """Older messages of them that are not shown to the model, because they do not fit."""
+    replacement: Replacement
+    """What it would replace, with an empty draft."""
     check: DraftCheck
     leaf_id: str | None
     """The entry after which the summary is appended; None before the first one."""
-    kept_ids: frozenset[str] | None
-    """The entries whose messages stay with a compaction; None for the branch that a move leaves."""
-    first_kept_id: str
+    range: SummaryRange | None
+    """What a compaction replaces and keeps; None for the branch that a move leaves."""
     tokens_before: int
     move: TreeMove | None = None
     """The move that leaves the branch; None for a compaction."""
     preparation: SummaryPreparation | None = None
     """What hooks are sent of a compaction; None for a branch."""
+    from_hook: bool = False
+    """Whether a hook supplied the files, and of a compaction what it keeps."""
+
+    def keeping_from(self, first_kept_id: str) -> SummaryTask:
+        """The same compaction, in which what is kept begins at another entry of its range."""
+        if self.range is None or first_kept_id == self.first_kept_id:
+            return self
+        found = self.range.from_entry(first_kept_id)
+        branch = self.present.tree.branch(self.present.leaf_id)
+        replacement = drafted_compaction(branch, self.replacement.before, found, "")
+        return replace(
+            self,
+            range=found,
+            replaced=found.summarised,
+            replacement=replacement,
+            check=_check(self.present, replacement),
+        )
 
     def with_focus(self, focus: str) -> SummaryTask:
         """The same task, in which the model is asked to dwell on something else."""
@@ -93,12 +113,22 @@ class SummaryTask:
 
     @property
     def is_compaction(self) -> bool:
-        return self.kept_ids is not None
+        return self.range is not None
+
+    @property
+    def first_kept_id(self) -> str:
+        """The first entry that a compaction keeps; empty for the branch that a move leaves."""
+        return self.range.first_kept_id if self.range is not None else ""
+
+    @property
+    def kept_ids(self) -> frozenset[str] | None:
+        """The entries whose messages stay with a compaction; None for the branch that a move leaves."""
+        return frozenset(entry.id for entry in self.range.kept) if self.range is not None else None
 
     @property
     def counted(self) -> str:
         """How many entries are replaced, in words."""
-        count = len(self.replaced)
+        count = self.replacement.entries
         return f"{count:,} entr{'y' if count == 1 else 'ies'}"
 
     @property
@@ -117,6 +147,10 @@ class SummaryTask:
         """The text as the model will see it: with the lists of files."""
         files = self.format.files_text(self.files)
         return f"{text.strip()}\n\n{files}" if files else text.strip()
+
+    def drafted(self, text: str) -> Replacement:
+        """What a draft, with its lists, would replace, as if it were written."""
+        return with_draft(self.replacement, self.complete(text))
 
     def judge(self, text: str) -> DraftJudgement:
         """What a draft, with its lists, still mentions of what it would replace."""
@@ -149,6 +183,8 @@ class SummaryTask:
                 added_messages=1,
                 kept_ids=self.kept_ids,
                 move=self.move,
+                summary=None if self.is_compaction else self.complete(text),
+                from_hook=self.from_hook,
             )
 
         return make
@@ -163,6 +199,7 @@ class SummaryTask:
                 from_id=self.present.leaf_id,
                 summary=summary,
                 files=self.files,
+                from_hook=self.from_hook,
             )
         return self.format.compaction_line(
             facts.new_id(),
@@ -172,17 +209,21 @@ class SummaryTask:
             first_kept_id=self.first_kept_id,
             tokens_before=self.tokens_before,
             files=self.files,
+            from_hook=self.from_hook,
         )
 
 
-def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None = None) -> SummaryTask:
-    """The summary of the branch that a move to an entry leaves; `window` is that of the model that will write it.
+def branch_task(
+    path: Path, entry_id: str, focus: str = "", window: int | None = None, *, is_leaf: bool = False
+) -> SummaryTask:
+    """The summary of the branch that a move to an entry leaves; `window` is that of the model that will write it, and
+    `is_leaf` as in `destination_of`.
 
     Raises BadInput `unknown_entry`, `no_summary_form` and `nothing_left`, and what `require_writable` and reading
     raise.
     """
     present, reading, form = _loaded(path)
-    leaf_id = destination_of(present.tree, entry_id).leaf_id
+    leaf_id = destination_of(present.tree, entry_id, is_leaf=is_leaf).leaf_id
     left = branch_left(present.tree, present.leaf_id, leaf_id)
     context = reading.reader.rebuild(present.tree.branch(present.leaf_id))
     settings = reading.agent.settings(present.log.cwd, Path.home()).branch_summary
@@ -199,6 +240,7 @@ def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None =
         conversation = form.conversation(_as_json(reading, messages_left(fitting.entries, context), line))
         left_messages = _as_json(reading, messages_left(left.entries, context), line)
         files = form.files(left_messages, _earlier(left.entries, line))
+    replacement = drafted_branch_summary(left, context, after, leaf_id, "")
     return SummaryTask(
         present,
         reading,
@@ -208,10 +250,10 @@ def branch_task(path: Path, entry_id: str, focus: str = "", window: int | None =
         left.entries,
         "",
         fitting.left_out,
-        _check(present, drafted_branch_summary(left, context, after, leaf_id, "")),
+        replacement,
+        _check(present, replacement),
         leaf_id,
         None,
-        "",
         0,
         TreeMove(entry_id, present.leaf_id, leaf_id, left, wants_summary=True, focus=focus),
     )
@@ -259,7 +301,7 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
             [one for some in recorded.values() for one in some],
             _earlier([one for one in earlier if one is not None], line),
         )
-    kept_ids = frozenset(entry.id for entry in found.kept)
+    replacement = drafted_compaction(branch, context, found, "")
     return SummaryTask(
         present,
         reading,
@@ -269,10 +311,10 @@ def compaction_task(path: Path, focus: str = "") -> SummaryTask:
         found.summarised,
         previous,
         0,
-        _check(present, drafted_compaction(branch, context, found, "")),
+        replacement,
+        _check(present, replacement),
         present.leaf_id,
-        kept_ids,
-        found.first_kept_id,
+        found,
         tokens_before(context),
         preparation=SummaryPreparation(
             found.replaced,

@@ -6,6 +6,10 @@ import re
 from typing import Final
 
 _BETWEEN_BREAKS: Final = re.compile(r"[^\n\t]+")
+_ACTING: Final = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+"""Control characters, those that change the direction, and halves of characters."""
 
 
 def printable(text: object) -> str:
@@ -17,6 +21,13 @@ def printable(text: object) -> str:
 def printable_lines(text: str) -> str:
     """The same for a text of several lines: line breaks and tabs stay."""
     return _BETWEEN_BREAKS.sub(lambda found: printable(found[0]), text)
+
+
+def editable(text: str) -> str:
+    """A text for a field in which it is edited, and kept as it is then: what acts is an escape. Joiners, which some
+    languages need, stay."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    return _ACTING.sub(lambda found: _escape(found[0]), lines)
 
 
 def _escape(character: str) -> str:

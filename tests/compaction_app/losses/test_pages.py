@@ -9,8 +9,8 @@ import pytest
 from django.test import Client
 
 from compaction_app.display.branches import forget_branches
+from compaction_app.display.lost_subjects import SHOWN
 from compaction_app.losses import service
-from compaction_app.losses.presenter import SHOWN
 from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
@@ -236,16 +236,6 @@ def test_what_a_summary_lost_is_worked_out_once(
     index_roots()
     page(browser, f"{url}/lost?entry=e11")
     assert len(worked_out) == 2
-
-
-def test_only_the_last_few_are_kept(
-    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service, "CACHED", 1)
-    for name in ("a.jsonl", "b.jsonl"):
-        url = add_pi_session(idle_root, COMPACTED, name)
-        page(browser, f"{url}/lost")
-    assert len(service._kept) == 1
 
 
 # ---- the ways there --------------------------------------------------------------------------------------

@@ -29,11 +29,13 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.models import Decision, Proposal, Run, RunEvent
 from compaction_app.planning import planners
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
-from compaction_app.runs import commands, lease, recorder, worker
+from compaction_app.runs import commands, heartbeat, lease, recorder, worker
 from compaction_app.runs.commands import plan_again, resume_run, start_run, stop_run
+from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import (
     BEAT_SECONDS,
     LEASE_SECONDS,
+    RUNS,
     LeaseWatch,
     change_state,
     claim,
@@ -41,7 +43,6 @@ from compaction_app.runs.lease import (
     renew_lease,
     worker_name,
 )
-from compaction_app.runs.recorder import Terminated
 from compaction_app.runs.worker import STOPPED, work
 from redline.serving import SWEEP_SECONDS
 from sessions_app.index.indexer import index_file
@@ -53,6 +54,7 @@ from tests.factories import session_bytes, working_session
 from tests.files import backdate
 from tests.html import addresses, assert_inert, element, elements, field, text_of
 from tests.installation import Installation, refusal
+from tests.lease_clock import Clock
 from tests.wait import WAIT_SECONDS, wait_until
 
 
@@ -79,38 +81,13 @@ def planned(session: Session, **more: Any) -> Run:
     return run
 
 
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    def watch(self, watch: LeaseWatch, seconds: float) -> list[int]:
-        """Check once a second for so long; returns the runs that were given up."""
-        given_up = []
-        for _ in range(int(seconds)):
-            self.now += 1
-            given_up += watch.give_up_dead_runs()
-        return given_up
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(lease, "time", clock)
-    return clock
-
-
 def swept() -> list[int]:
     """The runs that are given up when no heartbeat comes for the length of a lease."""
     with pytest.MonkeyPatch.context() as patched:
         clock = Clock()
         patched.setattr(lease, "time", clock)
-        watch = LeaseWatch()
-        assert watch.give_up_dead_runs() == []
+        watch = LeaseWatch(RUNS)
+        assert watch.give_up_dead() == []
         return clock.watch(watch, LEASE_SECONDS)
 
 
@@ -671,8 +648,8 @@ def test_a_heart_beats_on_after_a_busy_database(
         known = Run.objects.get().beats
         wait_until(lambda: Run.objects.get().beats != known, "no beat came")
 
-    monkeypatch.setattr(recorder, "BEAT_SECONDS", 0.05)
-    monkeypatch.setattr(recorder, "BEAT_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "BEAT_AGAIN_SECONDS", 0.05)
     stubborn(think)
     run = started(session, planner="stubborn")
     work(run.pk, worker_name())
@@ -684,8 +661,8 @@ def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_wat
 ) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = LeaseWatch()
-    assert watch.give_up_dead_runs() == []
+    watch = LeaseWatch(RUNS)
+    assert watch.give_up_dead() == []
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
     assert clock.watch(watch, 1) == [run.pk]
 
@@ -696,7 +673,7 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
 ) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = LeaseWatch()
+    watch = LeaseWatch(RUNS)
     jumped = timezone.now() + jump
     monkeypatch.setattr(timezone, "now", lambda: jumped)
     for _ in range(2 * LEASE_SECONDS // BEAT_SECONDS):
@@ -712,11 +689,11 @@ def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
     """As if all processes of a machine were frozen, but not its monotonic clock."""
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = LeaseWatch()
-    assert watch.give_up_dead_runs() == []
+    watch = LeaseWatch(RUNS)
+    assert watch.give_up_dead() == []
     for _ in range(3):
         clock.now += 3_600
-        assert watch.give_up_dead_runs() == []
+        assert watch.give_up_dead() == []
         renew_lease(run.pk, "one", timezone.now())
     assert clock.watch(watch, 2) == []
 
@@ -724,7 +701,7 @@ def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
 def test_a_new_watcher_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now() - timedelta(days=1))
-    watch = LeaseWatch()
+    watch = LeaseWatch(RUNS)
     assert clock.watch(watch, LEASE_SECONDS) == []
     assert clock.watch(watch, 1) == [run.pk]
 
@@ -732,7 +709,7 @@ def test_a_new_watcher_waits_for_the_whole_lease(session: Session, clock: Clock)
 def test_another_worker_of_the_same_run_begins_another_lease(session: Session, clock: Clock) -> None:
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = LeaseWatch()
+    watch = LeaseWatch(RUNS)
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
     change_state(run.pk, RunState.INTERRUPTED)
     resume_run(run)
@@ -760,7 +737,7 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
 
     run = started(session)
     claim(run.pk, "one", timezone.now())
-    watch = LeaseWatch()
+    watch = LeaseWatch(RUNS)
     assert clock.watch(watch, LEASE_SECONDS) == []
     with monkeypatch.context() as patched:
         patched.setattr(transaction, "atomic", after_a_while)

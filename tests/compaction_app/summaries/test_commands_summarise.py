@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from compaction_app.hooks import (
-    SIGNALS,
     Adjust,
     Cancel,
     HookSignal,
@@ -48,16 +47,6 @@ def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[
         for name in ("good-plan", "refuses", "overflow"):
             PlannerModel.objects.create(provider="scripted", name=name, window=100_000, output_limit=8_000)
         yield scripted
-
-
-@pytest.fixture
-def connect() -> Iterator[Callable[[HookSignal, Callable[..., object]], None]]:
-    """Connects hooks until the end of the test."""
-    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
-    yield lambda signal, hook: signal.connect(hook, weak=False)
-    for signal, receivers in usual:
-        signal.receivers = receivers
-        signal.sender_receivers_cache.clear()
 
 
 Connect = Callable[[HookSignal, Callable[..., object]], None]

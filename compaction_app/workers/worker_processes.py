@@ -1,6 +1,6 @@
-"""The worker processes of the server: as many as the queued runs need.
+"""The worker processes of the server: as many as the queued runs and drafts need.
 
-    row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ RunPool ─▶ claim
+    row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ WorkerPool ─▶ claim
 
 The database row is authoritative. Waking the server only makes it check sooner than it would anyway: a lost or repeated
 call does no harm.
@@ -18,15 +18,15 @@ from typing import Final
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from compaction_app.models import Run
+from compaction_app.models import Run, SummaryDraft
+from compaction_app.runs.lease import fail_unstarted
+from compaction_app.summaries.draft_lease import fail_unstarted_draft
 from sessions_app.children import Children
 
-from .lease import fail_unstarted
-
 PROCESSES: Final = max(2, os.cpu_count() or 2)
-"""The most at the same time; further runs stay queued."""
+"""The most at the same time; further rows stay queued."""
 STARTS: Final = 3
-"""A run that is still queued after so many processes have failed in a row is given up."""
+"""A row that is still queued after so many processes have failed in a row is given up."""
 
 _log = logging.getLogger("redline")
 
@@ -39,21 +39,21 @@ class WorkerProcesses:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: Counter[int] = Counter()
-        """By queued run: how many processes have failed in a row."""
+        self._failures: Counter[tuple[str, int]] = Counter()
+        """By queued row: how many processes have failed in a row."""
 
     def wake(self) -> None:
-        """Signal that a run is queued."""
+        """Signal that something is queued."""
         self._loop.call_soon_threadsafe(self._woken.set)
 
     async def wait(self, seconds: float) -> None:
-        """Wait until a run is queued, or for so long."""
+        """Wait until something is queued, or for so long."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._woken.wait(), seconds)
         self._woken.clear()
 
     async def start_needed(self) -> None:
-        """Start as many processes as the queued runs need in addition to the running ones. Raises DatabaseError."""
+        """Start as many processes as are needed in addition to the running ones. Raises DatabaseError."""
         needed = await sync_to_async(needed_processes)()
         for _ in range(needed - len(self._tasks)):
             task = asyncio.create_task(self._run())
@@ -67,7 +67,7 @@ class WorkerProcesses:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self) -> None:
-        """Run one process to its end. After repeated failures, give up the runs that are still queued."""
+        """Run one process to its end. After repeated failures, give up what is still queued."""
         why = await self._failure()
         if self._children.stopping:
             return
@@ -78,7 +78,7 @@ class WorkerProcesses:
             await sync_to_async(self._count_failure)(why)
         except DatabaseError as fault:
             # They are still queued, so another process is started.
-            _log.error("Runs could not be given up: %s", type(fault).__name__)
+            _log.error("Queued rows could not be given up: %s", type(fault).__name__)
 
     async def _failure(self) -> str:
         """Run one process; returns how it failed, empty if it did not."""
@@ -90,29 +90,18 @@ class WorkerProcesses:
         return f"exit code {code}" if code else ""
 
     def _count_failure(self, why: str) -> None:
-        for run_id in Run.objects.queued().numbers():
-            self._failures[run_id] += 1
-            if self._failures[run_id] >= STARTS and fail_unstarted(run_id, why):
-                _log.error("Run %d was given up: its worker could not be started (%s)", run_id, why)
+        for name, keys, give_up in (
+            ("Run", Run.objects.queued().numbers(), fail_unstarted),
+            ("Draft", SummaryDraft.objects.queued().numbers(), fail_unstarted_draft),
+        ):
+            for key in keys:
+                self._failures[name, key] += 1
+                if self._failures[name, key] >= STARTS and give_up(key, why):
+                    _log.error("%s %d was given up: its worker could not be started (%s)", name, key, why)
 
 
 def needed_processes() -> int:
-    """One for each unfinished run of the embedded planner, and at least one; none while no run is queued."""
-    if not Run.objects.queued().exists():
+    """One for each unfinished run of the embedded planner, and at least one; none while nothing is queued."""
+    if not Run.objects.queued().exists() and not SummaryDraft.objects.queued().exists():
         return 0
     return min(PROCESSES, max(1, Run.objects.active().of_embedded().count()))
-
-
-_server: WorkerProcesses | None = None
-
-
-def serve_with(processes: WorkerProcesses | None) -> None:
-    """Make this the serving process with these worker processes; None when it ends."""
-    global _server  # noqa: PLW0603  # there is one server in a process
-    _server = processes
-
-
-def wake_workers() -> None:
-    """Have a queued run started soon, if this is the serving process. Other processes poll the rows."""
-    if _server is not None:
-        _server.wake()

@@ -12,9 +12,9 @@ from django.db import OperationalError
 from compaction_app.core.states import RunState
 from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.querysets import RunQuerySet
-from compaction_app.runs import worker_pool
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.worker_pool import RunPool
+from compaction_app.workers import worker_pool
+from compaction_app.workers.worker_pool import WorkerPool
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
@@ -61,7 +61,7 @@ def test_runs_begin_as_far_as_there_is_room(
 ) -> None:
     first, second = begun("a.jsonl"), begun("b.jsonl")
     monkeypatch.setattr(worker_pool, "LLM_BYTES", first.session.size)
-    pool = RunPool()
+    pool = WorkerPool()
     try:
         pool.start_queued()
         wait_until(lambda: has_planned(first))
@@ -79,7 +79,7 @@ def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     begun: Callable[[str], Run],
 ) -> None:
     runs = [begun(f"{name}.jsonl") for name in "abc"]
-    pool = RunPool()
+    pool = WorkerPool()
     pool.start_queued()
     wait_until(lambda: all(map(has_planned, runs)))
     pool.stop()

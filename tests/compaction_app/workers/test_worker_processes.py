@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Run
-from compaction_app.runs import worker_processes
 from compaction_app.runs.commands import start_run
 from compaction_app.runs.lease import claim
-from compaction_app.runs.worker_processes import PROCESSES, STARTS, WorkerProcesses, needed_processes
+from compaction_app.workers import worker_processes
+from compaction_app.workers.worker_processes import PROCESSES, STARTS, WorkerProcesses, needed_processes
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import backdate

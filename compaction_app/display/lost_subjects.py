@@ -1,0 +1,112 @@
+"""What a text still mentions of what it stands for, as bars, and what it no longer does, as lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from compaction_app.core.mentions import FREQUENT, MEASURES, Subject, Subjects
+
+SHOWN: Final = 22
+"""Names and paths that are shown at once."""
+LISTED: Final = 300
+"""Names and paths that are shown at most."""
+ERRORS_SHOWN: Final = 30
+MESSAGES_SHOWN: Final = 60
+WORDS: Final = 160
+"""Characters of a lost message that are shown."""
+_LABELS: Final = {
+    "paths": "Paths",
+    "names": f"Names, {FREQUENT} uses up",
+    "errors": "Error texts",
+    "messages": "Messages, verbatim",
+}
+_AT_ONCE: Final = {"paths": SHOWN, "names": SHOWN, "errors": ERRORS_SHOWN, "messages": MESSAGES_SHOWN}
+
+
+@dataclass(frozen=True, slots=True)
+class HeldBar:
+    """One measure as a bar: of all subjects, those that are still mentioned, and those only mentioned beside."""
+
+    label: str
+    total: int
+    still: int
+    beside: int
+
+    @property
+    def still_width(self) -> float:
+        return self._width(self.still)
+
+    @property
+    def width(self) -> float:
+        return self._width(self.still + self.beside)
+
+    def _width(self, part: int) -> float:
+        return round(100 * part / self.total, 1) if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LostItem:
+    """A subject that is no longer mentioned, with its place in the session."""
+
+    words: str
+    entry_id: str
+    uses: int
+    turn: int
+
+
+@dataclass(frozen=True, slots=True)
+class LostList:
+    """What is no longer mentioned of one measure: the first items, then those that are folded away."""
+
+    first: Sequence[LostItem]
+    rest: Sequence[LostItem]
+    total: int
+
+    @property
+    def items(self) -> list[LostItem]:
+        return [*self.first, *self.rest]
+
+    @property
+    def unlisted(self) -> int:
+        return self.total - len(self.first) - len(self.rest)
+
+
+def bars_of(subjects: Subjects, still: Subjects, in_context: Subjects) -> list[HeldBar]:
+    """The measures as bars; `in_context` is what the text or the messages beside it mention."""
+    return [
+        HeldBar(
+            _LABELS[measure],
+            len(getattr(subjects, measure)),
+            len(getattr(still, measure)),
+            len(getattr(in_context, measure)) - len(getattr(still, measure)),
+        )
+        for measure in MEASURES
+    ]
+
+
+def lost_lists(lost: Subjects, turns: Mapping[str, int], project: str) -> dict[str, LostList]:
+    """What is no longer mentioned, by measure. `turns` are the numbers of the entries' turns; paths in the directory of
+    the project are shown below it."""
+    return {
+        measure: _lost(getattr(lost, measure), turns, measure, project if measure == "paths" else "")
+        for measure in MEASURES
+    }
+
+
+def below_project(path: str, project: str) -> str:
+    """A path, below the session's directory without it."""
+    return path.removeprefix(f"{project.rstrip('/')}/") if project.strip("/") else path
+
+
+def _lost(lost: Sequence[Subject], turns: Mapping[str, int], measure: str, project: str) -> LostList:
+    at_once = _AT_ONCE[measure]
+    items = [_item(subject, turns, project) for subject in lost[: max(LISTED, at_once)]]
+    return LostList(items[:at_once], items[at_once:], len(lost))
+
+
+def _item(subject: Subject, turns: Mapping[str, int], project: str) -> LostItem:
+    words = below_project(subject.words, project)
+    words = words if len(words) <= WORDS else f"{words[:WORDS]}…"
+    return LostItem(words, subject.entry_id, subject.uses, turns.get(subject.entry_id, 0))

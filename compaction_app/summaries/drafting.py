@@ -1,0 +1,168 @@
+"""A worker's work on one draft: ask the hooks, then the model, and store what comes.
+
+    claim → the session now → hooks → one or two requests ⇄ row → ready | failed
+
+What streams is stored as it comes, so that it can be watched, and is kept if the request breaks off.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from compaction_app.core.loop import Stopped
+from compaction_app.core.states import EventKind
+from compaction_app.models import SummaryDraft
+from compaction_app.navigation.entry_append import NOT_APPENDED
+from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
+from compaction_app.planning.summarizer import Summarizer
+from compaction_app.planning.usage import UsageTotals
+from compaction_app.runs.heartbeat import LostLease, Terminated, heartbeat
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sessionlog.printable import editable
+from sessions_app.sqlite import failure_of
+
+from .draft_lease import State, change_draft, claim_draft, fail_draft, renew_draft
+from .drafts import supplied_as_row, task_of
+from .hooks_asked import ask_hooks_about
+
+STORE_SECONDS: Final = 0.3
+"""The shortest time between two updates of what streams."""
+
+
+@dataclass
+class DraftRecorder:
+    """Stores what comes of a draft, as long as its worker has the lease."""
+
+    draft: SummaryDraft
+    worker: str
+    ending: threading.Event | None = None
+    stop_requested: bool = False
+    lost: bool = False
+    _streamed: str = ""
+    _stored: float = 0.0
+
+    @property
+    def name(self) -> str:
+        return f"draft {self.draft.pk}"
+
+    def wants_stop(self) -> bool:
+        return SummaryDraft.objects.filter(pk=self.draft.pk, stop_requested=True).exists()
+
+    def renew(self) -> bool | None:
+        return renew_draft(self.draft.pk, self.worker)
+
+    def is_stopped(self) -> bool:
+        """Whether a stop was requested. Raises Terminated and LostLease."""
+        if self.ending is not None and self.ending.is_set():
+            raise Terminated
+        if self.lost:
+            raise LostLease
+        return self.stop_requested
+
+    def has_to_end(self) -> bool:
+        """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
+        return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """Store the totals, and what streams; a further request begins a new part of the text."""
+        if kind == EventKind.ASKED and data["turn"] > 1 and self._streamed:
+            self._streamed += "\n\n"
+        elif kind == EventKind.STREAMED:
+            self._streamed += "".join(text for what, *_, text in data["pieces"] if what == "text")
+            if time.monotonic() - self._stored < STORE_SECONDS:
+                return
+        self.store(generated=self._streamed, usage=usage)
+
+    def store(self, **fields: Any) -> None:
+        """Set fields of the row. Raises LostLease."""
+        self._stored = time.monotonic()
+        stop_requested = renew_draft(self.draft.pk, self.worker, **fields)
+        if stop_requested is None:
+            raise LostLease
+        self.stop_requested = self.stop_requested or stop_requested
+
+    def ready(self, text: str, **fields: Any) -> None:
+        """End the draft with its text; does nothing if the lease is lost."""
+        text, now = editable(text), timezone.now()
+        change_draft(
+            self.draft.pk,
+            {State.ASKING},
+            State.READY,
+            held_by=self.worker,
+            generated=text,
+            text=text,
+            ended_at=now,
+            **fields,
+        )
+
+    def fail(self, failure: str) -> None:
+        """End the draft without a text; what has streamed stays. Does nothing if the lease is lost."""
+        if self._streamed:
+            renew_draft(self.draft.pk, self.worker, generated=self._streamed)
+        fail_draft(self.draft.pk, {State.ASKING}, failure, timezone.now(), held_by=self.worker)
+
+
+def write_draft(draft_id: int, worker: str, ending: threading.Event | None = None) -> None:
+    """Work on a queued draft to its end, unless another worker has it. Every outcome is recorded in its row.
+
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
+    so is a SystemFailure of the database.
+    """
+    draft = claim_draft(draft_id, worker)
+    if draft is None:
+        return
+    recorder = DraftRecorder(draft, worker, ending)
+    try:
+        with heartbeat(recorder):
+            _write(recorder)
+    except LostLease:
+        return
+    except Stopped:
+        recorder.fail(f"You stopped it. {NOT_APPENDED}")
+    except RedlineError as fault:
+        recorder.fail(fault.message)
+    except DatabaseError as fault:
+        failure = failure_of(fault)
+        recorder.fail(f"{failure.message} {NOT_APPENDED}")
+        raise failure from fault
+    except (Terminated, KeyboardInterrupt):
+        recorder.fail(f"Its worker was stopped. {NOT_APPENDED}")
+        raise
+    except BaseException as fault:
+        recorder.fail(
+            f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {NOT_APPENDED}"
+        )
+        raise
+
+
+def _write(recorder: DraftRecorder) -> None:
+    draft = recorder.draft
+    model = _model_of(draft)
+    asked = ask_hooks_about(task_of(draft), recorder.has_to_end)
+    recorder.store(hook_messages=list(asked.messages))
+    if asked.supplied is not None:
+        recorder.ready(asked.supplied.text, supplied=supplied_as_row(asked.supplied))
+        return
+    if recorder.is_stopped():
+        raise Stopped
+    summarizer = Summarizer(model, endpoint_of(model), recorder, UsageTotals(model.host))
+    written = summarizer.write(asked.task.parts)
+    recorder.ready(asked.task.text_of(written.texts), is_cut=written.is_cut)
+
+
+def _model_of(draft: SummaryDraft) -> ResolvedModel:
+    """The model of a draft. Requests go only to the confirmed address: raises BadInput `moved_elsewhere`."""
+    model = model_named(draft.planner)
+    if model.base_url != draft.base_url:
+        raise BadInput(
+            "moved_elsewhere",
+            f"The address of {model.planner} is now {model.base_url}, but this draft was requested from "
+            f"{draft.base_url}. Nothing was sent. Ask again.",
+        )
+    return model

@@ -1,0 +1,227 @@
+"""What you can do to a draft of a summary: request it, stop it, edit it, append it, discard it.
+
+start ─▶ a worker asks the model ─▶ ready ─▶ edited ─▶ appended, under the lock and after a backup
+     ╰─ without a model: ready at once, to be written by hand
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from django.db import transaction
+from django.utils import timezone
+
+from compaction_app.models import SummaryDraft
+from compaction_app.navigation.entry_append import (
+    NOT_APPENDED,
+    AppendConfirmations,
+    AppendedEntries,
+    AppendPlan,
+    append_entries,
+    plan_append,
+)
+from compaction_app.planning.model_registry import model_named
+from compaction_app.planning.summary_hooks import HookSummary
+from compaction_app.runs.waking import wake_workers
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.models import Session
+from sessions_app.recent import Recent
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.sessionlog.printable import editable, printable
+from sessions_app.storage.files import FileState
+
+from .draft_lease import State, change_draft
+from .hooks_asked import ask_hooks_about, keeping, tell_hooks
+from .summary_task import SummaryTask, branch_task, compaction_task
+
+LONGEST_TEXT: Final = 1_000_000
+"""Characters of a summary."""
+CACHED: Final = 2
+
+
+class WantedSummary(NamedTuple):
+    """Which summary is wanted."""
+
+    entry_id: str = ""
+    """The entry that a move leads to, for the summary of the branch that is left; empty for a compaction."""
+    is_leaf: bool = False
+    """As in `destination_of`."""
+    focus: str = ""
+
+
+def new_task(session: Session, wanted: WantedSummary, window: int | None = None) -> SummaryTask:
+    """What a summary would be made from now. Raises what `branch_task` and `compaction_task` raise."""
+    path = session.real_path()
+    if wanted.entry_id:
+        return branch_task(path, wanted.entry_id, wanted.focus, window, is_leaf=wanted.is_leaf)
+    return compaction_task(path, wanted.focus)
+
+
+def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> SummaryDraft:
+    """Request a draft from a model; without one, the draft is ready to be written by hand.
+
+    Raises BadInput `unknown_planner`, Conflict `draft_in_flight` if another draft of this session is being written, and
+    what `new_task` raises.
+    """
+    model = model_named(planner) if planner else None
+    task = new_task(session, wanted, model.window if model is not None else None)
+    now = timezone.now()
+    draft = SummaryDraft(
+        session=session,
+        entry_id=wanted.entry_id,
+        is_leaf=wanted.is_leaf,
+        leaf_id=task.present.leaf_id,
+        focus=well_formed(wanted.focus),
+        created_at=now,
+    )
+    if model is None:
+        draft.state, draft.ended_at, draft.text = State.READY, now, editable(task.previous)
+        draft.save()
+        return draft
+    draft.planner, draft.base_url = model.planner, model.base_url
+    with transaction.atomic():
+        _require_none_active(session)
+        draft.save()
+        transaction.on_commit(wake_workers)
+    return draft
+
+
+def stop_draft(draft: SummaryDraft) -> None:
+    """Request that a draft is not written any further; what has come is kept. Raises Conflict `not_being_written`."""
+    failure = f"You stopped it before anything was sent. {NOT_APPENDED}"
+    if change_draft(draft.pk, {State.QUEUED}, State.FAILED, failure=failure, ended_at=timezone.now()):
+        return
+    if not SummaryDraft.objects.asking().filter(pk=draft.pk).update(stop_requested=True):
+        raise Conflict(
+            "not_being_written", f"Draft {draft.pk} is not being written. There was nothing to stop."
+        )
+
+
+def use_what_came(draft: SummaryDraft) -> None:
+    """Make a draft that broke off one to be edited, with what had come of it. Raises Conflict `not_a_draft`."""
+    if not change_draft(draft.pk, {State.FAILED}, State.READY, text=editable(draft.generated), is_cut=True):
+        raise _no_draft(draft)
+
+
+def save_text(draft: SummaryDraft, text: str) -> None:
+    """Store an edited text. Raises Conflict `not_a_draft` if the draft is not there to be edited."""
+    draft.text, draft.edited_at = editable(text), timezone.now()
+    if not change_draft(draft.pk, {State.READY}, State.READY, text=draft.text, edited_at=draft.edited_at):
+        raise _no_draft(draft)
+
+
+def discard_draft(draft: SummaryDraft) -> None:
+    """Delete a draft that was not appended. Raises Conflict `being_written`."""
+    gone, _ = (
+        SummaryDraft.objects.filter(pk=draft.pk).exclude(state__in=(State.ASKING, State.QUEUED)).delete()
+    )
+    if not gone:
+        raise Conflict(
+            "being_written", f"Draft {draft.pk} is being written. It was not discarded. Stop it first."
+        )
+
+
+# ---- a draft and its session -----------------------------------------------------------------------------
+
+_recent: Final = Recent[tuple[int, FileState | None, str], SummaryTask](CACHED)
+
+
+def task_of(draft: SummaryDraft, window: int | None = None) -> SummaryTask:
+    """What a draft would replace. Raises Conflict `session_moved` if the session has continued since, and what
+    `new_task` raises."""
+    task = new_task(draft.session, WantedSummary(draft.entry_id, draft.is_leaf, draft.focus), window)
+    if task.present.leaf_id != draft.leaf_id:
+        raise Conflict(
+            "session_moved",
+            f"The session {task.present.path} has continued since this summary was drafted: its last entry is "
+            f"{printable(task.present.leaf_id)} now. {NOT_APPENDED} Draft it again.",
+        )
+    return keeping(task, supplied_by(draft))
+
+
+def shown_task_of(draft: SummaryDraft) -> SummaryTask:
+    """The same, cached until the session changes: a draft is judged whenever it is edited."""
+    session = draft.session
+    key = (draft.pk, session.agent.state(session.real_path()), session.reader_choice)
+    return _recent.get(key, lambda: task_of(draft))
+
+
+def supplied_by(draft: SummaryDraft) -> HookSummary | None:
+    """What a hook supplied; None if none did."""
+    row: Mapping[str, Any] | None = draft.supplied
+    if row is None:
+        return None
+    files = FileLists(tuple(row["read"]), tuple(row["modified"]))
+    return HookSummary(draft.generated, files, row["firstKept"], row["why"])
+
+
+def supplied_as_row(supplied: HookSummary) -> dict[str, Any]:
+    """What a hook supplied beside the text, as it is stored."""
+    return {
+        "read": list(supplied.files.read),
+        "modified": list(supplied.files.modified),
+        "firstKept": supplied.first_kept_id,
+        "why": supplied.why,
+    }
+
+
+# ---- appending -------------------------------------------------------------------------------------------
+
+
+class DraftPlan(NamedTuple):
+    """What appending a draft would do at this moment."""
+
+    task: SummaryTask
+    append: AppendPlan
+    digest: str
+    """Identifies it with the text, so that a confirmation counts for no other."""
+
+
+def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
+    """What appending a draft would do. Raises BadInput `empty_summary`, Conflict `not_a_draft`, and what `task_of` and
+    `plan_append` raise."""
+    if draft.state != State.READY:
+        raise _no_draft(draft)
+    task = task_of(draft)
+    plan = plan_append(task.present.path, task.change(draft.text), now)
+    return DraftPlan(task, plan, hashlib.sha256(f"{plan.digest()} {draft.text}".encode()).hexdigest()[:32])
+
+
+def append_draft(
+    draft: SummaryDraft, confirmations: AppendConfirmations, now: datetime, shown: str
+) -> AppendedEntries:
+    """Append a draft as it was shown. Raises what `plan_draft`, the hooks and `append_entries` raise, and Conflict
+    `draft_differs`; then nothing was appended."""
+    plan = plan_draft(draft, now)
+    if plan.digest != shown:
+        raise Conflict(
+            "draft_differs",
+            f"The draft or the session has changed since this was shown. {NOT_APPENDED} Check it again.",
+        )
+    if plan.task.is_compaction:
+        ask_hooks_about(plan.task)
+    path, make = plan.task.present.path, plan.task.change(draft.text)
+    appended = append_entries(path, make, confirmations, now, shown=plan.append.digest())
+    change_draft(draft.pk, {State.READY}, State.APPENDED, appended_id=appended.leaf_id)
+    tell_hooks(plan.task, appended.lines, draft.text, appended.backup)
+    return appended
+
+
+def _require_none_active(session: Session) -> None:
+    other = session.drafts.filter(state__in=(State.QUEUED, State.ASKING)).first()
+    if other is not None:
+        raise Conflict(
+            "draft_in_flight",
+            f"Draft {other.pk} of {session.real_path()} is being written. Nothing was sent. Stop it first.",
+        )
+
+
+def _no_draft(draft: SummaryDraft) -> Conflict:
+    return Conflict(
+        "not_a_draft",
+        f"Draft {draft.pk} cannot be edited or appended now. {NOT_APPENDED} Load its page again.",
+    )

@@ -1,0 +1,245 @@
+"""The pages of summaries: the request for a draft, the draft itself, and what appending it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import timezone
+from django.views.decorators.http import require_http_methods
+from django_htmx.http import HttpResponseClientRefresh
+
+from compaction_app.display.links import lost_address
+from compaction_app.lookups import known_draft, known_session
+from compaction_app.models import SummaryDraft
+from compaction_app.planning.model_registry import models
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
+
+from .drafts import (
+    append_draft,
+    discard_draft,
+    new_task,
+    save_text,
+    shown_task_of,
+    start_draft,
+    stop_draft,
+    use_what_came,
+)
+from .forms import AppendDraftForm, SummaryForm, TextForm
+from .presenter import (
+    AppendView,
+    DraftView,
+    SentParts,
+    TaskView,
+    changes_of_draft,
+    preview_of,
+    requests_of,
+    view_append,
+    view_draft,
+    view_task,
+)
+
+START: Final = "summaries/start.html"
+DRAFT: Final = "summaries/draft.html"
+APPEND: Final = "summaries/append.html"
+STATES: Final = SummaryDraft.State
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def summarise(request: HttpRequest, root: int, path: str) -> HttpResponse:
+    """What a summary would replace and what is sent for it, and the form that requests a draft."""
+    session = known_session(root, path)
+    if request.method != "POST":
+        return _show_start(request, SummaryForm(session, request.GET))
+    form = SummaryForm(session, request.POST)
+    if "show" in request.POST:
+        return _show_start(request, form)
+    try:
+        require_valid(form, "Nothing was sent.")
+        form.require_disclosure()
+        planner = form.model.planner if form.model is not None else ""
+        draft = start_draft(session, form.wanted, planner)
+    except RedlineError as fault:
+        return _show_start(request, form, fault)
+    return redirect(draft)
+
+
+def _show_start(request: HttpRequest, form: SummaryForm, fault: RedlineError | None = None) -> HttpResponse:
+    task: TaskView | None = None
+    sent: SentParts | None = None
+    try:
+        found = new_task(form.session, form.wanted, form.model.window if form.model is not None else None)
+        task = view_task(form.session, found)
+        sent = requests_of(found, form.model) if form.model is not None else None
+    except RedlineError as unshown:
+        if isinstance(unshown, BadInput) and unshown.code == "unknown_entry":
+            raise Http404(unshown.message) from unshown
+        fault = fault or unshown
+    context = {
+        "session": form.session,
+        "form": form,
+        "task": task,
+        "sent": sent,
+        "models": models(),
+        "drafts": form.session.drafts.unfinished().order_by("-pk")[:5],
+        "fault": fault,
+        "here": "sessions",
+    }
+    template = f"{START}#sent" if wants_fragment(request) else START
+    return render(request, template, context, status=status_of(fault))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def draft(request: HttpRequest, draft: int) -> HttpResponse:
+    """A draft: while it is written, what has come; then its text, to be read and edited. A POST stores the text."""
+    found = known_draft(draft)
+    if request.method == "POST":
+        return _save(request, found)
+    part = request.GET.get("part", "") if wants_fragment(request) else ""
+    if part == "coming":
+        # When there is no more to come, the page is another one.
+        return _show_coming(request, found) if found.is_active else HttpResponseClientRefresh()
+    return _show_draft(request, found)
+
+
+def _save(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
+    form = TextForm(request.POST)
+    try:
+        require_valid(form, "The text was not saved.")
+        save_text(found, form.edited)
+    except RedlineError as fault:
+        return _show_draft(request, found, fault)
+    if wants_fragment(request):
+        return _show_draft(request, found, part="judged")
+    return redirect(_AFTER_SAVING.get(request.POST.get("then", ""), _edit)(found))
+
+
+def _edit(found: SummaryDraft) -> str:
+    return found.get_absolute_url()
+
+
+_AFTER_SAVING: Final[dict[str, Callable[[SummaryDraft], str]]] = {
+    "preview": lambda found: f"{found.get_absolute_url()}?show=preview",
+    "changes": lambda found: f"{found.get_absolute_url()}?show=changes",
+    "replaced": lambda found: reverse("compaction:draft_lost", args=[found.pk]),
+    "append": lambda found: reverse("compaction:append_draft", args=[found.pk]),
+}
+
+
+def _show_coming(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
+    return render(request, f"{DRAFT}#coming", {"draft": found, "session": found.session})
+
+
+def _show_draft(
+    request: HttpRequest, found: SummaryDraft, fault: RedlineError | None = None, part: str = ""
+) -> HttpResponse:
+    view: DraftView | None = None
+    context: dict[str, Any] = {"draft": found, "session": found.session, "here": "sessions"}
+    if found.state == STATES.READY:
+        show = request.GET.get("show", "")
+        try:
+            view = view_draft(found)
+            if show == "preview":
+                context["shown"] = preview_of(shown_task_of(found), found.text)
+            elif show == "changes":
+                context["changes"] = changes_of_draft(found)
+        except RedlineError as unshown:
+            fault = fault or unshown
+        context["show"] = show
+    context |= {"view": view, "fault": fault}
+    return render(request, f"{DRAFT}#{part}" if part else DRAFT, context, status=status_of(fault))
+
+
+def _page(draft: int) -> str:
+    return reverse("compaction:draft", args=[draft])
+
+
+@acts_on_post(_page)
+def stop(request: HttpRequest, draft: int) -> HttpResponse:
+    """Stop a draft that is being written; what has come is kept."""
+    return _act(request, draft, stop_draft)
+
+
+@acts_on_post(_page)
+def use(request: HttpRequest, draft: int) -> HttpResponse:
+    """Edit what had come of a draft that broke off."""
+    return _act(request, draft, use_what_came)
+
+
+@acts_on_post(_page)
+def discard(request: HttpRequest, draft: int) -> HttpResponse:
+    """Delete a draft."""
+    found = known_draft(draft)
+    try:
+        discard_draft(found)
+    except RedlineError as fault:
+        return _show_draft(request, found, fault)
+    messages.success(request, "The draft was discarded. Nothing was written to the session.")
+    return redirect(found.session)
+
+
+def _act(request: HttpRequest, draft: int, act: Callable[[SummaryDraft], None]) -> HttpResponse:
+    found = known_draft(draft)
+    try:
+        act(found)
+    except RedlineError as fault:
+        return _show_draft(request, found, fault)
+    return redirect(found)
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def append(request: HttpRequest, draft: int) -> HttpResponse:
+    """What appending a draft does, and the form that does it."""
+    found = known_draft(draft)
+    if found.state == STATES.APPENDED:
+        return redirect(found)
+    if request.method != "POST":
+        return _show_append(request, found, AppendDraftForm())
+    form = AppendDraftForm(request.POST)
+    left = found.leaf_id
+    try:
+        require_valid(form)
+        done = append_draft(found, form.cleaned_data["yes"], timezone.now(), form.cleaned_data["plan"])
+    except RedlineError as fault:
+        return _show_append(request, found, form, fault)
+    words = render_to_string(
+        "summaries/done.html",
+        {"session": found.session, "draft": found, "left": left, "backup": done.backup.name},
+    )
+    messages.success(request, words, extra_tags="done")
+    return redirect(lost_address(found.session.get_absolute_url(), done.leaf_id))
+
+
+def _show_append(
+    request: HttpRequest, found: SummaryDraft, form: AppendDraftForm, fault: RedlineError | None = None
+) -> HttpResponse:
+    view: AppendView | None = None
+    try:
+        view = view_append(found, timezone.now())
+    except RedlineError as unshown:
+        fault = fault or unshown
+    missing = []
+    if view is not None and form["plan"].value() != view.digest:
+        # Boxes ticked for another plan do not confirm this one.
+        form = AppendDraftForm()
+    elif view is not None and isinstance(fault, ConfirmationNeeded):
+        ticked = form["yes"].value() or []
+        missing = [one.name for one in view.confirmations if one.name not in ticked]
+    context = {
+        "draft": found,
+        "session": found.session,
+        "view": view,
+        "form": form,
+        "missing": missing,
+        "fault": fault,
+        "here": "sessions",
+    }
+    return render(request, APPEND, context, status=status_of(fault))

@@ -1,0 +1,51 @@
+/* The editor of a draft: a missing name is inserted where the cursor is, and what was typed last is saved when the page
+   is left. Everything works without this script, with a request for each step. */
+(() => {
+  "use strict";
+
+  const text = document.getElementById("text");
+  if (!text) return;
+  const form = text.form;
+  let isUnsaved = false;
+  /* Before the text is touched, its cursor is where nobody put it. */
+  let hasCursor = false;
+
+  text.addEventListener("input", () => {
+    isUnsaved = true;
+  });
+  for (const kind of ["pointerdown", "keydown"]) {
+    text.addEventListener(kind, () => {
+      hasCursor = true;
+    });
+  }
+  text.addEventListener("htmx:afterRequest", (event) => {
+    if (event.detail.successful) isUnsaved = false;
+  });
+  form.addEventListener("submit", () => {
+    isUnsaved = false;
+  });
+  window.addEventListener("pagehide", () => {
+    if (isUnsaved) navigator.sendBeacon(text.dataset.saves, new FormData(form));
+  });
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("button[name=insert]");
+    if (!button) return;
+    event.preventDefault();
+    if (hasCursor) {
+      text.setRangeText(button.value, text.selectionStart, text.selectionEnd, "end");
+    } else {
+      text.setRangeText(`${text.value.trimEnd()}\n\n${button.value}`, 0, text.value.length, "end");
+      hasCursor = true;
+    }
+    text.dispatchEvent(new Event("input", { bubbles: true }));
+    text.focus();
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "e" || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target.closest("input, select, textarea")) return;
+    event.preventDefault();
+    text.focus();
+  });
+})();

@@ -1,0 +1,28 @@
+"""What the tests of runs, hooks and summaries share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from compaction_app.hooks import SIGNALS, HookSignal
+from compaction_app.runs import lease
+from tests.lease_clock import Clock
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[HookSignal, Callable[..., object]], None]]:
+    """Connects hooks until the end of the test."""
+    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
+    yield lambda signal, hook: signal.connect(hook, weak=False)
+    for signal, receivers in usual:
+        signal.receivers = receivers
+        signal.sender_receivers_cache.clear()
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(lease, "time", clock)
+    return clock

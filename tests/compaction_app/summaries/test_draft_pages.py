@@ -1,0 +1,283 @@
+"""Promises of the pages of summaries: what is sent is shown first, nothing typed is lost, and nothing is appended that
+was not shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.display.branches import forget_branches
+from compaction_app.models import PlannerModel, Provider, SummaryDraft
+from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
+from sessions_app.models import Session
+from sessions_app.sessionlog.printable import editable
+from tests.factories import chain, user
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, links, text_of
+from tests.sessions import add_session
+
+from .test_summary_task import work
+
+State = SummaryDraft.State
+MODEL = "own/m"
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> None:
+    forget_branches()
+
+
+@pytest.fixture
+def url(idle_root: Path) -> str:
+    """The address of a session of pi whose beginning can be summarised."""
+    found = add_session(idle_root, "a.jsonl", work(turns=8))
+    Session.objects.update(reader="pi")
+    Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:9/v1")
+    PlannerModel.objects.create(
+        provider="own", name="m", window=100_000, output_limit=8_000, price_in=3, price_out=15
+    )
+    return found
+
+
+@pytest.fixture
+def draft(url: str) -> SummaryDraft:
+    """A draft that the user writes."""
+    del url
+    found = start_draft(Session.objects.get(), WantedSummary())
+    save_text(found, "We look at the cache.")
+    return found
+
+
+def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
+    answered = browser.get(address, data)
+    assert answered.status_code == status
+    return answered
+
+
+def hidden(answered: Any, form: str = "form.form") -> dict[str, str]:
+    return {
+        one.attributes["name"]: one.attributes["value"]
+        for one in elements(answered, f"{form} input[type=hidden]")
+    }
+
+
+# ---- the request -----------------------------------------------------------------------------------------
+
+
+def test_the_session_leads_to_the_request_and_to_its_draft(browser: Client, url: str) -> None:
+    assert ("Summarise…", f"{url}/summarise") in links(page(browser, url))
+    draft = start_draft(Session.objects.get(), WantedSummary())
+    assert (f"Open draft {draft.pk}", draft.get_absolute_url()) in links(page(browser, url))
+
+
+def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser: Client, url: str) -> None:
+    words = text_of(page(browser, f"{url}/summarise", planner=MODEL))
+    assert "Draft a summary of the beginning" in words
+    assert "turns 1 to 5" in words
+    assert "turns 5 to 8, word for word" in words
+    assert "127.0.0.1:9" in words
+    assert "no tools, no reasoning, at most 8,000 tokens of answer" in words
+    assert "for what is sent" in words
+
+
+def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser: Client, url: str) -> None:
+    answered = browser.post(f"{url}/summarise", {"planner": MODEL})
+    assert answered.status_code == 409
+    assert "the form had not shown that yet" in text_of(answered)
+    assert not SummaryDraft.objects.exists()
+    shown = hidden(page(browser, f"{url}/summarise", planner=MODEL))
+    sent = browser.post(f"{url}/summarise", {**shown, "planner": MODEL, "focus": "the cache"})
+    made = SummaryDraft.objects.get()
+    assert sent["Location"] == made.get_absolute_url()
+    assert (made.state, made.planner, made.focus) == (State.QUEUED, MODEL, "the cache")
+
+
+def test_without_a_model_the_user_writes_it(browser: Client, url: str) -> None:
+    assert "Nothing. You write the summary yourself." in text_of(page(browser, f"{url}/summarise"))
+    browser.post(f"{url}/summarise", {"planner": "hand"})
+    assert SummaryDraft.objects.get().state == State.READY
+
+
+def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", work(turns=8))
+    assert "Summarise…" not in dict(links(page(browser, url)))
+    answered = browser.get(f"{url}/summarise")
+    assert answered.status_code == 409
+    assert "honours no summary that others append" in text_of(answered)
+
+
+# ---- while it is written ---------------------------------------------------------------------------------
+
+
+def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser: Client, url: str) -> None:
+    made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
+    assert "Waiting for a worker" in text_of(page(browser, made.get_absolute_url()))
+    SummaryDraft.objects.update(state=State.ASKING, generated="## Goal")
+    htmx = {"HX-Request": "true"}
+    coming = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
+    assert "7 characters have come" in text_of(coming)
+    SummaryDraft.objects.update(state=State.READY, text="## Goal")
+    over = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
+    assert over["HX-Refresh"] == "true"
+
+
+def test_a_draft_that_failed_offers_what_had_come(browser: Client, url: str) -> None:
+    made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
+    SummaryDraft.objects.update(state=State.FAILED, failure="The connection broke.", generated="## Goal")
+    shown = page(browser, made.get_absolute_url())
+    assert "The connection broke." in text_of(shown)
+    browser.post(f"{made.get_absolute_url()}/use")
+    assert text_of(element(page(browser, made.get_absolute_url()), "textarea")) == "## Goal"
+
+
+# ---- the text --------------------------------------------------------------------------------------------
+
+
+def test_the_text_is_judged_whenever_it_is_saved(browser: Client, draft: SummaryDraft) -> None:
+    address = draft.get_absolute_url()
+    assert "0 of 8" in text_of(element(page(browser, address), "#still")) or True
+    answered = browser.post(
+        address, {"text": "Question 1: look at the cache."}, headers={"HX-Request": "true"}
+    )
+    swapped = {one.attributes["id"] for one in elements(answered, "[hx-swap-oob]")}
+    assert swapped == {"still", "missing", "saved", "after", "changed"}
+    held = text_of(element(answered, "#still"))
+    assert re.search(r"Messages, verbatim 1 of 5", held), held
+    draft.refresh_from_db()
+    assert draft.text == "Question 1: look at the cache."
+
+
+def test_without_scripts_each_button_saves_the_text_first(browser: Client, draft: SummaryDraft) -> None:
+    address = draft.get_absolute_url()
+    for then, leads in (
+        ("", address),
+        ("preview", f"{address}?show=preview"),
+        ("changes", f"{address}?show=changes"),
+        ("replaced", f"{address}/replaced"),
+        ("append", f"{address}/append"),
+    ):
+        sent = browser.post(address, {"text": f"Text before {then}", "then": then})
+        assert sent["Location"] == leads
+        draft.refresh_from_db()
+        assert draft.text == f"Text before {then}"
+
+
+def test_a_missing_name_is_inserted_at_the_end(browser: Client, draft: SummaryDraft) -> None:
+    browser.post(draft.get_absolute_url(), {"text": "We look.\r\n", "insert": "src/cache_1.py"})
+    draft.refresh_from_db()
+    assert draft.text == "We look.\n\nsrc/cache_1.py\n"
+
+
+def test_changes_and_preview_show_the_saved_text(browser: Client, draft: SummaryDraft) -> None:
+    SummaryDraft.objects.update(generated="We look at nothing.")
+    changes = text_of(page(browser, draft.get_absolute_url(), show="changes"))
+    assert "-We look at nothing." in changes
+    assert "+We look at the cache." in changes
+    preview = element(page(browser, draft.get_absolute_url(), show="preview"), ".generated")
+    assert "We look at the cache." in text_of(preview)
+    assert "src/cache_0.py" in text_of(preview)
+
+
+def test_what_it_replaces_stands_beside_a_plan_of_the_same_size(browser: Client, draft: SummaryDraft) -> None:
+    shown = page(browser, f"{draft.get_absolute_url()}/replaced")
+    words = text_of(shown)
+    assert "would become a summary" in words
+    assert "The same size, verbatim" in words
+    assert text_of(element(shown, "textarea")) == "We look at the cache."
+
+
+# ---- appending -------------------------------------------------------------------------------------------
+
+
+def test_the_last_page_shows_the_whole_text_and_appends_it(
+    browser: Client, draft: SummaryDraft, idle_root: Path
+) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    address = f"{draft.get_absolute_url()}/append"
+    shown = page(browser, address)
+    assert "We look at the cache." in text_of(shown)
+    assert "src/cache_0.py" in text_of(shown)
+    sent = browser.post(address, {"plan": field(shown, "plan")}, follow=True)
+    recorded = json.loads((idle_root / "a.jsonl").read_bytes().removeprefix(before))
+    assert recorded["type"] == "compaction"
+    assert sent.redirect_chain[-1][0].endswith(f"/lost?entry={recorded['id']}")
+    assert "move back" in dict(links(sent))
+    assert "This summary was appended" in text_of(page(browser, draft.get_absolute_url()))
+
+
+def test_what_was_not_shown_is_not_appended(browser: Client, draft: SummaryDraft, idle_root: Path) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    address = f"{draft.get_absolute_url()}/append"
+    plan = field(page(browser, address), "plan")
+    save_text(draft, "Another text.")
+    answered = browser.post(address, {"plan": plan})
+    assert answered.status_code == 409
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+def test_a_move_offers_the_summary_of_what_is_left(browser: Client, url: str, idle_root: Path) -> None:
+    found = link(page(browser, f"{url}/tree/move", entry="e4"), "Summarise what you leave…")
+    assert found == f"{url}/summarise?entry=e4"
+    words = text_of(page(browser, found))
+    assert "Draft a summary of the branch you leave" in words
+    assert "28 entries" in words
+    browser.post(f"{url}/summarise", {"planner": "hand", "entry": "e4"})
+    made = SummaryDraft.objects.get()
+    save_text(made, "It failed.")
+    address = f"{made.get_absolute_url()}/append"
+    browser.post(address, {"plan": field(page(browser, address), "plan")})
+    recorded = json.loads((idle_root / "a.jsonl").read_bytes().splitlines()[-1])
+    assert (recorded["type"], recorded["parentId"]) == ("branch_summary", "e4")
+
+
+def test_settings_that_ask_for_no_summary_are_respected(
+    browser: Client, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    (home / ".pi" / "agent").mkdir(parents=True)
+    (home / ".pi" / "agent" / "settings.json").write_text('{"branchSummary": {"skipPrompt": true}}')
+    monkeypatch.setattr(Path, "home", lambda: home)
+    shown = page(browser, f"{url}/tree/move", entry="e4")
+    assert "Summarise what you leave…" not in dict(links(shown))
+    assert "say that none is offered" in text_of(shown)
+
+
+def test_a_discarded_draft_is_gone_and_nothing_was_written(
+    browser: Client, draft: SummaryDraft, idle_root: Path
+) -> None:
+    before = (idle_root / "a.jsonl").read_bytes()
+    sent = browser.post(f"{draft.get_absolute_url()}/discard", follow=True)
+    assert "Nothing was written to the session." in text_of(sent)
+    assert not SummaryDraft.objects.exists()
+    assert (idle_root / "a.jsonl").read_bytes() == before
+
+
+def test_a_draft_of_a_session_that_has_continued_keeps_its_text(
+    browser: Client, draft: SummaryDraft, idle_root: Path
+) -> None:
+    recorded = [*work(turns=8), *chain(*[user("x")] * 33)[-1:]]
+    add_session(idle_root, "a.jsonl", recorded)
+    shown = page(browser, draft.get_absolute_url(), status=409)
+    assert "has continued since" in text_of(shown)
+    assert "We look at the cache." in text_of(shown)
+
+
+@pytest.mark.parametrize("words", HOSTILE_TEXTS)
+def test_a_hostile_text_does_nothing(browser: Client, draft: SummaryDraft, words: str) -> None:
+    save_text(draft, words)
+    SummaryDraft.objects.update(focus=editable(words), hook_messages=[editable(words)])
+    address = draft.get_absolute_url()
+    for shown in (
+        page(browser, address),
+        page(browser, address, show="preview"),
+        page(browser, address, show="changes"),
+        page(browser, f"{address}/replaced"),
+        page(browser, f"{address}/append"),
+    ):
+        assert_inert(shown)
+    SummaryDraft.objects.update(state=State.FAILED, failure=editable(words), generated=editable(words))
+    assert_inert(page(browser, address))

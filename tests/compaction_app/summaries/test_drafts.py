@@ -1,0 +1,326 @@
+"""Promises of drafts: what a worker writes of them, what is kept if it breaks off, and that only a confirmed text is
+appended."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import pytest
+
+from compaction_app.hooks import Cancel, HookSignal, SupplySummary, session_before_compact, session_compact
+from compaction_app.models import PlannerModel, Provider, SummaryDraft
+from compaction_app.navigation.entry_append import AppendConfirmations
+from compaction_app.runs.heartbeat import Terminated
+from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
+from compaction_app.summaries.draft_lease import DRAFTS, claim_draft, fail_unstarted_draft
+from compaction_app.summaries.drafting import DraftRecorder, write_draft
+from compaction_app.summaries.drafts import (
+    WantedSummary,
+    append_draft,
+    discard_draft,
+    plan_draft,
+    save_text,
+    start_draft,
+    stop_draft,
+    task_of,
+    use_what_came,
+)
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from tests.factories import assistant, message, session_bytes, text, user
+from tests.files import backdate, place
+from tests.installation import Installation
+from tests.lease_clock import Clock
+
+from .test_summary_task import work
+
+CONFIRMED = AppendConfirmations(live=True)
+Connect = Callable[[HookSignal, Callable[..., object]], None]
+State = SummaryDraft.State
+COMPACTION: Final = WantedSummary()
+
+
+@pytest.fixture
+def session(redline: Installation) -> Session:
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    place(path, session_bytes(work(turns=8)))
+    return index_file(backdate(path))
+
+
+@pytest.fixture(params=["anthropic", "openai"])
+def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
+    del redline
+    with ScriptedProvider() as scripted:
+        url = scripted.base_url(request.param)
+        Provider.objects.create(name="scripted", dialect=request.param, base_url=url)
+        for name in ("good-plan", "refuses", "overflow", "stalls-before"):
+            PlannerModel.objects.create(provider="scripted", name=name, window=100_000, output_limit=8_000)
+        yield scripted
+
+
+def written(session: Session, script: str = "good-plan", wanted: WantedSummary = COMPACTION) -> SummaryDraft:
+    """A draft that a worker has worked on."""
+    draft = start_draft(session, wanted, f"scripted/{script}")
+    write_draft(draft.pk, "one")
+    draft.refresh_from_db()
+    return draft
+
+
+def by_hand(
+    session: Session, words: str = "We look at the cache.", wanted: WantedSummary = COMPACTION
+) -> SummaryDraft:
+    draft = start_draft(session, wanted)
+    save_text(draft, words)
+    return draft
+
+
+def append(draft: SummaryDraft) -> dict[str, object]:
+    """Append a draft as it is; returns the line."""
+    now = datetime.now(UTC)
+    append_draft(draft, CONFIRMED, now, plan_draft(draft, now).digest)
+    found: dict[str, object] = json.loads(draft.session.real_path().read_bytes().splitlines()[-1])
+    return found
+
+
+def go_on(session: Session, *messages: dict[str, Any]) -> Session:
+    """Let the conversation go on with these messages."""
+    path = session.real_path()
+    last = json.loads(path.read_bytes().splitlines()[-1])["id"]
+    for number, said in enumerate(messages):
+        entry = message(f"n{number}", last, said)
+        last = entry["id"]
+        with path.open("ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+    return index_file(backdate(path))
+
+
+# ---- written by a model ----------------------------------------------------------------------------------
+
+
+def test_a_model_writes_a_draft_and_nothing_is_appended(session: Session, provider: ScriptedProvider) -> None:
+    before = session.real_path().read_bytes()
+    draft = written(session, wanted=WantedSummary(focus="the cache"))
+    assert draft.state == State.READY
+    assert draft.text.startswith("## Goal")
+    assert draft.generated == draft.text
+    assert draft.traffic is not None
+    assert draft.traffic.requests == len(provider.requests)
+    assert "the cache" in provider.requests[0].raw.decode()
+    assert session.real_path().read_bytes() == before
+
+
+@pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
+def test_a_draft_that_does_not_come_says_why(
+    session: Session, provider: ScriptedProvider, script: str, words: str
+) -> None:
+    draft = written(session, script)
+    assert draft.state == State.FAILED
+    assert words in draft.failure
+
+
+def test_what_had_come_of_a_draft_that_broke_off_can_be_edited(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    claimed = claim_draft(draft.pk, "one")
+    assert claimed is not None
+    recorder = DraftRecorder(claimed, "one")
+    recorder.on_event("streamed", {"pieces": [["thought", "hm"], ["text", "## Goal\n"]]}, {"host": "h"})
+    recorder.on_event("streamed", {"pieces": [["text", "The cache"]]}, {"host": "h"})
+    recorder.fail("The connection broke.")
+    draft.refresh_from_db()
+    assert (draft.state, draft.generated) == (State.FAILED, "## Goal\nThe cache")
+    use_what_came(draft)
+    draft.refresh_from_db()
+    assert (draft.state, draft.text, draft.is_cut) == (State.READY, "## Goal\nThe cache", True)
+
+
+def test_a_stop_ends_the_request(session: Session, provider: ScriptedProvider) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/stalls-before")
+    worker = threading.Thread(target=_work, args=(draft.pk,))
+    worker.start()
+    provider.wait_for(lambda: provider.requests)
+    stop_draft(draft)
+    worker.join()
+    draft.refresh_from_db()
+    assert draft.state == State.FAILED
+    assert "You stopped it" in draft.failure
+
+
+def _work(draft_id: int) -> None:
+    from django.db import connection
+
+    try:
+        write_draft(draft_id, "one")
+    finally:
+        connection.close()
+
+
+def test_a_queued_draft_is_stopped_before_anything_is_sent(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    stop_draft(draft)
+    write_draft(draft.pk, "one")
+    draft.refresh_from_db()
+    assert draft.state == State.FAILED
+    assert not provider.requests
+
+
+def test_one_draft_at_a_time_is_requested_for_a_session(session: Session, provider: ScriptedProvider) -> None:
+    start_draft(session, WantedSummary(), "scripted/good-plan")
+    with pytest.raises(Conflict, match="is being written"):
+        start_draft(session, WantedSummary(), "scripted/good-plan")
+    assert by_hand(session).state == State.READY
+
+
+def test_a_request_goes_only_to_the_address_that_was_shown(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    write_draft(draft.pk, "one")
+    draft.refresh_from_db()
+    assert "address" in draft.failure
+    assert not provider.requests
+
+
+# ---- workers ---------------------------------------------------------------------------------------------
+
+
+def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedProvider) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    assert claim_draft(draft.pk, "one") is not None
+    assert claim_draft(draft.pk, "two") is None
+    write_draft(draft.pk, "two")
+    assert not provider.requests
+
+
+def test_a_draft_whose_worker_is_gone_is_given_up(
+    session: Session, provider: ScriptedProvider, clock: Clock
+) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    claim_draft(draft.pk, "one")
+    watch = LeaseWatch(DRAFTS)
+    assert watch.give_up_dead() == []
+    assert clock.watch(watch, LEASE_SECONDS) == [draft.pk]
+    draft.refresh_from_db()
+    assert draft.state == State.FAILED
+    assert "Its worker is gone." in draft.failure
+
+
+def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedProvider) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    ending = threading.Event()
+    ending.set()
+    with pytest.raises(Terminated):
+        write_draft(draft.pk, "one", ending)
+    draft.refresh_from_db()
+    assert "Its worker was stopped." in draft.failure
+    assert not provider.requests
+
+
+def test_a_draft_for_which_no_worker_starts_fails_in_words(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    assert fail_unstarted_draft(draft.pk, "exit code 2")
+    assert not fail_unstarted_draft(draft.pk, "exit code 2")
+    draft.refresh_from_db()
+    assert "could not be started (exit code 2)" in draft.failure
+
+
+# ---- edited and appended ---------------------------------------------------------------------------------
+
+
+def test_only_the_edited_text_is_appended(session: Session) -> None:
+    draft = by_hand(session, "We look at the cache.\n")
+    recorded = append(draft)
+    assert recorded["type"] == "compaction"
+    assert str(recorded["summary"]).startswith("We look at the cache.\n\n<read-files>")
+    draft.refresh_from_db()
+    assert (draft.state, draft.appended_id) == (State.APPENDED, recorded["id"])
+    with pytest.raises(Conflict, match="cannot be edited or appended"):
+        save_text(draft, "Another text")
+
+
+def test_a_branch_is_left_with_the_draft(session: Session) -> None:
+    recorded = append(by_hand(session, wanted=WantedSummary(entry_id="e4")))
+    assert (recorded["type"], recorded["parentId"]) == ("branch_summary", "e4")
+
+
+def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session: Session) -> None:
+    draft = by_hand(session)
+    before, now = session.real_path().read_bytes(), datetime.now(UTC)
+    shown = plan_draft(draft, now).digest
+    save_text(draft, "Something else")
+    with pytest.raises(Conflict, match="has changed since this was shown"):
+        append_draft(draft, CONFIRMED, now, shown)
+    assert session.real_path().read_bytes() == before
+
+
+def test_an_empty_text_is_not_appended(session: Session) -> None:
+    with pytest.raises(BadInput, match="empty"):
+        plan_draft(by_hand(session, " \n"), datetime.now(UTC))
+
+
+def test_a_draft_is_of_no_use_once_the_session_has_continued(session: Session) -> None:
+    draft = by_hand(session)
+    go_on(session, user("Go on."))
+    with pytest.raises(Conflict, match="has continued since"):
+        plan_draft(draft, datetime.now(UTC))
+    draft.refresh_from_db()
+    assert draft.text == "We look at the cache."
+
+
+def test_an_update_by_hand_starts_from_the_summary_before_it(session: Session) -> None:
+    append(by_hand(session, "The first summary."))
+    later = go_on(session, *[user("go " * 4_000), assistant(text("done"))] * 15)
+    assert start_draft(later, COMPACTION).text.startswith("The first summary.")
+
+
+def test_a_draft_that_is_being_written_is_not_discarded(session: Session, provider: ScriptedProvider) -> None:
+    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    with pytest.raises(Conflict, match="is being written"):
+        discard_draft(draft)
+    stop_draft(draft)
+    discard_draft(draft)
+    assert not SummaryDraft.objects.exists()
+
+
+# ---- hooks -----------------------------------------------------------------------------------------------
+
+
+def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(
+    session: Session, provider: ScriptedProvider, connect: Connect
+) -> None:
+    notified: list[dict[str, object]] = []
+    supplied = SupplySummary("From the hook.", read_files=("a.py",), first_kept_id="e9", why="cheaper")
+    connect(session_before_compact, lambda **_: supplied)
+    connect(session_compact, lambda **sent: notified.append(sent))
+    draft = written(session)
+    assert not provider.requests
+    assert (draft.text, draft.state) == ("From the hook.", State.READY)
+    assert any("cheaper" in words for words in draft.hook_messages)
+    task = task_of(draft)
+    assert (task.first_kept_id, task.files.read) == ("e9", ("a.py",))
+    recorded = append(draft)
+    assert recorded["firstKeptEntryId"] == "e9"
+    assert recorded["fromHook"] is True
+    assert notified[0]["from_hook"] is True
+
+
+def test_a_hook_that_cancels_ends_the_draft_before_anything_is_sent(
+    session: Session, provider: ScriptedProvider, connect: Connect
+) -> None:
+    connect(session_before_compact, lambda **_: Cancel("not now"))
+    draft = written(session)
+    assert draft.state == State.FAILED
+    assert "not now" in draft.failure
+    assert not provider.requests
