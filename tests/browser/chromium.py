@@ -7,7 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, WebSocket
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Dialog,
+    Page,
+    Request,
+    Route,
+    WebSocket,
+)
 
 from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
@@ -94,6 +103,17 @@ def poll(page: Page, look: Callable[[], Found]) -> Found:
         return look()
 
     return wait_until(looked)
+
+
+def hold(page: Page, pattern: str) -> list[Route]:
+    """Keep requests to such addresses from reaching the server until `page.unroute`; returns them as they come."""
+    held: list[Route] = []
+
+    def keep(route: Route) -> None:
+        held.append(route)
+
+    page.route(pattern, keep)
+    return held
 
 
 def window(chromium: Browser, server: Server, *, known: bool = True, **options: Any) -> Watched:

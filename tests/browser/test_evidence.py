@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
+from tests.browser.chromium import hold
 from tests.browser.scenarios import finished_run
 from tests.browser.test_review import Opener
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
@@ -67,12 +68,7 @@ def test_evidence_appears_where_a_proposal_is_opened(
 
 def test_what_loads_slowly_has_a_place_until_it_is_there(server: Server, run: str, browse: Opener) -> None:
     page = browse(server).open(f"{run}/review")
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/evidence?*", hold)
+    held = hold(page, "**/evidence?*")
     page.keyboard.press("n")
     page.keyboard.press("Enter")
     expect(page.locator(".evidence > .htmx-request")).to_be_visible()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.chromium import Watched
+from tests.browser.chromium import Watched, hold, poll
 from tests.browser.scenarios import finished_run, undo_all
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
@@ -240,6 +240,17 @@ def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page: Page
     expect(page.locator(f"#{first}")).to_be_visible()
 
 
+def test_enter_on_a_box_opens_its_proposal_and_undoes_nothing(page: Page) -> None:
+    first, second = first_rows(page)[:2]
+    press(page, "j", "j", "a")
+    status(page, first, "approved")
+    page.locator(f"#{second} .tick").focus()
+    press(page, "Enter")
+    expect(page.locator(f"#{second} .proposal__open")).to_be_visible()
+    page.reload()
+    status(page, first, "approved")
+
+
 def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page: Page) -> None:
     names = first_rows(page)
     press(page, "j", "j", "Shift+ArrowDown", "Shift+ArrowDown")
@@ -275,6 +286,67 @@ def test_c_and_plus_work_on_a_proposal_that_is_shut(page: Page) -> None:
     press(page, "n", "+")
     expect(second.locator("button[name=add]").first).to_be_focused()
     assert page.url == here
+
+
+@pytest.mark.parametrize("by", ["key", "mouse"])
+def test_no_key_is_lost_behind_a_link_that_is_pressed_twice(page: Page, by: str) -> None:
+    first, second = first_rows(page)[:2]
+    press(page, "j", "j", "Enter")
+    fold = page.locator(f"#{first} .fold a").first
+    expect(fold).to_be_visible()
+    held = hold(page, "**/stays?*")
+    if by == "key":
+        press(page, "c", "c")
+    else:
+        fold.dblclick()
+    press(page, "j", "Enter")
+    poll(page, lambda: bool(held))
+    page.unroute("**/stays?*")
+    expect(page.locator(f"#{second} .proposal__open")).to_be_visible()
+    is_current(page, second)
+
+
+def test_a_link_that_a_response_draws_again_while_it_waits_is_followed(page: Page) -> None:
+    first, second = first_rows(page)[:2]
+    press(page, "j", "j", "Enter")
+    fold = page.locator(f"#{first} .fold a").first
+    expect(fold).to_be_visible()
+    held = hold(page, "**/decide")
+    page.locator(f"#{first}").get_by_role("button", name=re.compile("^Approve")).click()
+    poll(page, lambda: bool(held))
+    fold.click()
+    press(page, "j", "Enter")
+    page.unroute("**/decide")
+    expect(page.locator(f"#{first}.is-approved .staying").first).to_be_visible()
+    expect(page.locator(f"#{second} .proposal__open")).to_be_visible()
+
+
+def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(page: Page) -> None:
+    first, second, third = first_rows(page)[:3]
+    press(page, "j", "j", "a")
+    status(page, first, "approved")
+    is_current(page, second)
+    held = hold(page, "**/decide")
+    press(page, "u", "c")
+    poll(page, lambda: bool(held))
+    page.locator(f"#{third} .proposal__what").click()
+    page.unroute("**/decide")
+    expect(page.locator(f"#{third} .proposal__open")).to_be_visible()
+
+
+def test_a_proposal_that_has_the_focus_keeps_it_when_it_is_drawn_again(page: Page) -> None:
+    second, third = first_rows(page)[1:3]
+    press(page, "j", "j", "j", "c")
+    expect(page.locator(f"#{second} .staying").first).to_be_visible()
+    held = hold(page, "**/decide")
+    page.locator(f"#{second} button[name=add]").first.click()
+    poll(page, lambda: bool(held))
+    page.locator(f"#{third} .proposal__what").focus()
+    page.unroute("**/decide")
+    expect(page.get_by_text("added by you").first).to_be_visible()
+    is_current(page, third)
+    press(page, "Enter")
+    expect(page.locator(f"#{third} .proposal__open")).to_be_visible()
 
 
 def test_o_opens_the_session_at_the_entry(page: Page) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,28 @@ def test_updates_keep_the_focus_on_a_row(server: Server, page: Page) -> None:
     expect(link).not_to_have_attribute("data-mark", "old element")
 
 
+def test_an_update_does_not_swallow_a_click(server: Server, browse: Opener) -> None:
+    page = browse(server).context.new_page()
+    received: list[str | bytes] = []
+    page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.extend([data])))
+    page.goto(server.base)
+    page.wait_for_selector("#listing[data-asked]")
+    page.get_by_role("link", name="count the pears").hover()
+    page.mouse.down()
+    add_session(server, "comes too early")
+    poll(page, lambda: any("comes too early" in str(each) for each in received))
+    expect(page.get_by_text("comes too early")).to_have_count(0)
+    page.mouse.move(2, 400)
+    page.mouse.up()
+    expect(page.get_by_text("comes too early")).to_be_visible()
+    page.get_by_role("link", name="count the pears").hover()
+    page.mouse.down()
+    add_session(server, "comes too late")
+    poll(page, lambda: any("comes too late" in str(each) for each in received))
+    page.mouse.up()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("count the pears")
+
+
 def test_a_lost_server_is_announced(tmp_path: Path, browse: Opener) -> None:
     with start_server(tmp_path) as server:
         watched = browse(server)
@@ -111,7 +134,11 @@ def test_a_lost_connection_is_tried_again_on_request(server: Server, browse: Ope
             socket.connect_to_server()
 
     watched.context.route_web_socket(re.compile("/ws/sessions$"), connect)
+    watched.context.clock.install()
     page = watched.open("/")
+    expect(page.locator("#lost")).to_be_visible()
+    # The page does not connect again on its own before the button is pressed.
+    page.clock.pause_at(datetime.now(UTC) + timedelta(hours=1))
     expect(page.locator("#lost")).to_be_visible()
     is_down = False
     page.get_by_role("button", name="Try now").click()

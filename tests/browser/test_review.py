@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import LOST, Watched, poll
+from tests.browser.chromium import LOST, Watched, hold, poll
 from tests.browser.scenarios import decide, finished_run, undo_all
 from tests.browser.test_shots import GENERIC_FONTS, keep
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
@@ -69,17 +69,6 @@ def wait_for_undecided(page: Page, count: int) -> None:
     bar = page.locator("#bar")
     while (shown := bar.get_attribute("data-undecided")) != str(count):
         expect(bar).not_to_have_attribute("data-undecided", shown or "")
-
-
-def hold_decisions(page: Page) -> list[Route]:
-    """Keep decisions from reaching the server from now on; returns them as they come."""
-    held: list[Route] = []
-
-    def hold(route: Route) -> None:
-        held.append(route)
-
-    page.route("**/decide", hold)
-    return held
 
 
 def press(page: Page, *keys: str) -> None:
@@ -237,7 +226,7 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
     watched.expect("dialog: ")
     page = watched.open(review)
     _, total = counts(page)
-    hold_decisions(page)
+    hold(page, "**/decide")
     press(page, "n", "a", "a", "a")
     expect(page.locator(".proposal[data-sent]")).to_have_count(3)
     dialogs: list[str] = []
@@ -263,7 +252,7 @@ def test_a_decision_that_was_answered_with_an_error_is_reported_and_reverted(
     watched.expect(f"{FAILED} {status}", "Response Status Error Code")
     page = watched.open(review)
     _, total = counts(page)
-    held = hold_decisions(page)
+    held = hold(page, "**/decide")
     press(page, "n")
     first = current_row(page)
     press(page, "a", "a", "a")
@@ -289,7 +278,7 @@ def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
     watched.expect("request failed|net::ERR", "htmx:sendError", "htmx:afterRequest")
     page = watched.open(review)
     _, total = counts(page)
-    held = hold_decisions(page)
+    held = hold(page, "**/decide")
     press(page, "n", "a", "a", "a")
     expect(page.locator("li.proposal[data-sent]")).to_have_count(3)
     poll(page, lambda: bool(held))
@@ -355,7 +344,7 @@ def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_
     press(one, "x")
     expect(one.locator(f"#{pinned}.is-kept")).to_be_visible()
     _, total = counts(other)
-    held = hold_decisions(other)
+    held = hold(other, "**/decide")
     press(other, "n", "a")
     expect(other.locator("li.proposal[data-sent]")).to_have_count(1)
     second = current_row(other)

@@ -86,12 +86,13 @@
     if (target.closest(".thought[open]") && fragment.querySelector(".more")) event.preventDefault();
   });
 
-  /* The list now shows the address that htmx pushed. */
-  document.addEventListener("htmx:pushedIntoHistory", () => {
+  const requestLists = () =>
     open.forEach((_, element) => {
       if (element.dataset.hello === "query") sayHello(element);
     });
-  });
+
+  /* The list now shows the address that htmx pushed. */
+  document.addEventListener("htmx:pushedIntoHistory", requestLists);
 
   /* A part that replaces the one with the focus takes the focus over: its link to the same address, or its control with
      the same name. */
@@ -101,9 +102,24 @@
     return all.find((one) => (href ? one.getAttribute("href") === href : name && one.name === name));
   };
 
+  /* A list that is drawn again between the press and the release of a button would swallow the click: it is requested
+     again afterwards. */
+  let isPressed = false;
+  let isHeld = false;
+  window.addEventListener("pointerdown", () => {
+    isPressed = true;
+  });
+  const release = () => {
+    isPressed = false;
+    if (isHeld) requestLists();
+    isHeld = false;
+  };
+  ["pointerup", "pointercancel"].forEach((name) => window.addEventListener(name, () => window.setTimeout(release)));
+
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
     const drawn = /^\s*<[^>]* data-asked="(\d+)"/.exec(event.detail.message);
-    if (drawn && Number(drawn[1]) !== asked) event.preventDefault();
+    if (drawn && isPressed) isHeld = true;
+    if (drawn && (isPressed || Number(drawn[1]) !== asked)) event.preventDefault();
     const active = document.activeElement;
     const part = active && active.closest("#listing, [data-redrawn]");
     focused = part && { part: part.id, href: active.getAttribute("href"), name: active.name };

@@ -5,7 +5,7 @@
 
 import * as cursor from "./review/cursor.js";
 import * as groups from "./review/groups.js";
-import { decision, fail, form, hush, onDrawn, onSettled, say } from "./review/requests.js";
+import { allSent, decision, fail, follow, form, hush, onDrawn, onFollowed, onSettled, say } from "./review/requests.js";
 
 /* ---- keys, one after the other ------------------------------------------------------------------------ */
 
@@ -166,6 +166,17 @@ const toggle = async () => {
   return say("No row is selected: j selects the first one.");
 };
 
+const LINE_LINK = ".disclose, .proposal__what";
+
+/* Earlier keys move the focus: what has it when its turn comes has an Enter of its own, except for the cursor's link. A
+   box has that of its fields, or none: the browser would press the first button of the page. */
+const enter = async () => {
+  const focused = document.activeElement;
+  const fields = focused.matches("input") && focused.closest(".narrow");
+  const own = fields ? fields.querySelector("button") : focused.closest(`:is(a, button, summary):not(${LINE_LINK})`);
+  return own ? own.click() : toggle();
+};
+
 const expand = async () => {
   const row = cursor.currentRow();
   const group = cursor.currentGroup();
@@ -201,10 +212,10 @@ const surroundings = async () => {
   if (!part) return;
   const folds = Array.from(part.querySelectorAll(".fold a"));
   const shown = Array.from(part.querySelectorAll("details.staying"));
-  folds.forEach((link) => link.click());
   shown.forEach((one) => {
     one.open = !one.open;
   });
+  for (const link of folds) await follow(link);
   if (!folds.length && !shown.length) say("Nothing stays directly around this proposal.");
 };
 
@@ -224,9 +235,7 @@ const add = async () => {
   const part = await unfolded();
   if (!part) return;
   const links = Array.from(part.querySelectorAll(".fold a"));
-  const loaded = links.map((link) => new Promise((done) => link.addEventListener("htmx:afterRequest", done)));
-  links.forEach((link) => link.click());
-  await Promise.all(loaded);
+  for (const link of links) await follow(link);
   const button = groups.unfolded(cursor.currentRow()).querySelector('button[name="add"]');
   if (button) button.focus();
   else say("Nothing stays beside this proposal that could be deleted.");
@@ -310,7 +319,7 @@ const keys = {
   N: () => cursor.nextUndecided(-1),
   "]": () => cursor.stepGroup(1),
   "[": () => cursor.stepGroup(-1),
-  Enter: toggle,
+  Enter: enter,
   ArrowRight: expand,
   ArrowLeft: collapse,
   a: () => decide("approve"),
@@ -351,8 +360,7 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const name = nameOf(event);
-  /* Links and buttons have an Enter of their own. */
-  if (name === "Enter" && event.target.closest("a, button, summary, input")) return;
+  if (name === "Enter" && !form.contains(event.target) && event.target.closest("a, button, summary, input")) return;
   if (!Object.hasOwn(keys, name)) return;
   event.preventDefault();
   press(keys[name]);
@@ -379,13 +387,34 @@ form.addEventListener("submit", (event) => {
   } else decision(() => ({ [name]: value }));
 });
 
-form.addEventListener("click", (event) => {
-  const stop = event.target.closest(".group__row, .proposal");
+onFollowed(press);
+
+const stopAround = (element) => element.closest(".group__row, .proposal");
+
+form.addEventListener("focusin", (event) => {
+  const stop = stopAround(event.target);
   if (stop) cursor.put(stop);
-  const link = event.target.closest(".disclose, .proposal__what");
+});
+
+/* Before its turn comes, a response may draw the line again or move the cursor. */
+const toggleAt = async (before) => {
+  await allSent();
+  const stop = groups.fresh(before);
+  if (!stop) {
+    say("This proposal is no longer on the page.");
+    return;
+  }
+  cursor.put(stop);
+  await toggle();
+};
+
+form.addEventListener("click", (event) => {
+  const stop = stopAround(event.target);
+  if (stop) cursor.put(stop);
+  const link = event.target.closest(LINE_LINK);
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault();
-  press(toggle);
+  press(() => toggleAt(stop));
 });
 
 /* A link to a proposal that is on the page does not load it again. */

@@ -1,6 +1,6 @@
 /* Groups and proposals of the review: what they say of themselves, and how they are folded open and shut. */
 
-import { allSent, form, load, onDrawn } from "./requests.js";
+import { allSent, follow, form, load, onDrawn } from "./requests.js";
 
 export const headers = () => Array.from(form.querySelectorAll(".group__row"));
 /* An element as the last response drew it; nothing if it is gone. */
@@ -30,7 +30,7 @@ export const open = async (before) => {
   await allSent();
   const group = fresh(before);
   if (!group || isOpen(group)) return;
-  if (!rows(group).length) await load(body(group), body(group).dataset.rows, "innerHTML");
+  if (!rows(group).length) await load(body(group), body(group).dataset.rows, { swap: "innerHTML" });
   draw(group, true);
 };
 
@@ -52,8 +52,7 @@ export const loadMore = async (before) => {
   const group = fresh(before);
   const more = group && isOpen(group) && group.querySelector(".group__more");
   if (!more) return false;
-  const link = more.querySelector("a");
-  await load(more, link.getAttribute("hx-get"), "outerHTML");
+  await follow(more.querySelector("a"));
   return true;
 };
 
@@ -84,7 +83,7 @@ export const unfold = async (before) => {
   await allSent();
   const row = fresh(before);
   if (!row || unfolded(row)) return;
-  await load(row, `?part=open&at=${encodeURIComponent(row.dataset.key)}`, "beforeend");
+  await load(row, `?part=open&at=${encodeURIComponent(row.dataset.key)}`, { swap: "beforeend" });
   linkOf(row).setAttribute("aria-expanded", "true");
 };
 

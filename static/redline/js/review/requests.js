@@ -163,10 +163,42 @@ window.addEventListener("beforeunload", (event) => {
 
 /* ---- parts of the page -------------------------------------------------------------------------------- */
 
-/* Loads a part of the page into an element. */
-export const load = async (element, address, swap) => {
-  const { status } = await request(element, "GET", address, { target: element, swap });
+/* Loads a part of the page into an element, or to where the element's attributes say. */
+export const load = async (element, address, how = {}) => {
+  const { status } = await request(element, "GET", address, how);
   if (status !== 200) throw new RequestFailed("This part of the review could not be loaded.", status);
   /* htmx would see the links in it a moment later only: a key that presses one now would leave the page. */
   window.htmx.process(form);
 };
+
+/* Links that are gone because their parts were loaded. */
+const followed = new WeakSet();
+
+/* Gives what loads the part that a link leads to: earlier decisions come first, and a response may draw the link again. */
+const following = (before) => {
+  const place = before.closest("[id]")?.id;
+  const { side } = before.dataset;
+  const same = side ? `a[data-side="${side}"]` : `a[hx-get="${CSS.escape(before.getAttribute("hx-get"))}"]`;
+  return async () => {
+    await allSent();
+    const link = before.isConnected ? before : document.getElementById(place)?.querySelector(same);
+    if (link) {
+      await load(link, link.getAttribute("hx-get"));
+      followed.add(before).add(link);
+    } else if (!followed.has(before)) {
+      say("What this led to is no longer on the page.");
+    }
+  };
+};
+
+export const follow = (link) => following(link)();
+
+/* htmx drops a request whose element is gone when its turn comes, and with it all that wait behind: a pressed link waits
+   among the keys instead. */
+export const onFollowed = (act) =>
+  form.addEventListener("htmx:confirm", (event) => {
+    const { elt, triggeringEvent } = event.detail;
+    if (triggeringEvent?.type !== "click") return;
+    event.preventDefault();
+    act(following(elt));
+  });
