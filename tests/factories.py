@@ -123,6 +123,19 @@ def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return recorded
 
 
+def turns_of_work(turns: int) -> list[dict[str, Any]]:
+    """Turns of a question, a call that reads a file, its result of about 5,000 tokens, and an answer."""
+    messages: list[dict[str, Any]] = []
+    for turn in range(turns):
+        messages += [
+            user(f"Question {turn}: look at the cache."),
+            assistant(text("I look."), call(f"c{turn}", path=f"src/cache_{turn}.py")),
+            result(f"c{turn}", "word " * 4_000),
+            assistant(text(f"Answer {turn}.")),
+        ]
+    return chain(*messages)
+
+
 def session_bytes(recorded: Iterable[dict[str, Any] | bytes]) -> bytes:
     """The bytes of a session file; bytes are taken as lines."""
     lines = (one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded)

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from compaction_app.core.replaced_turns import turn_numbers
 from compaction_app.core.summary_prompt import SummaryKind
 from compaction_app.display.confirmations import RequiredConfirmation
-from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, lost_lists
+from compaction_app.display.lost_subjects import HeldBar, LostList, bars_of, below_project, lost_lists
 from compaction_app.display.shown_text import ShownText, TextSource, whole
 from compaction_app.models import SummaryDraft
 from compaction_app.navigation.presenter import confirmations_of
@@ -92,6 +92,7 @@ class TaskView:
     target_id: str
     """The entry after which the agent continues with the summary of a branch; empty before the first one."""
     files: FileLists
+    """Below the session's directory, if they are there."""
     before: ContextSize
     after: ContextSize
     """With the draft, or without any text."""
@@ -180,7 +181,7 @@ def view_task(session: Session, task: SummaryTask, text: str = "") -> TaskView:
         is_split=any(part.kind is SummaryKind.TURN for part in task.parts),
         cut_before=first.role if first is not None else "",
         target_id=task.leaf_id or "",
-        files=task.files,
+        files=_below_project(task.files, session.cwd),
         before=before,
         after=before.without(replacement.tokens_before - replacement.tokens_after),
         limit=sum(part.output_limit for part in task.parts),
@@ -251,6 +252,11 @@ def _written_at(branch: Iterable[Entry]) -> datetime | None:
     """When the newest compaction of a branch was written."""
     found = [entry for entry in branch if entry.role == Role.COMPACTION_SUMMARY]
     return moment_of(found[-1].timestamp) if found else None
+
+
+def _below_project(files: FileLists, project: str) -> FileLists:
+    read, modified = (tuple(below_project(name, project) for name in names) for names in files)
+    return FileLists(read, modified)
 
 
 def _turns(numbers: Iterable[int]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.claude_sessions import DIRECTORY, SESSION_ID, ClaudeSession, answer, call, text, thinking
+from tests.factories import session_bytes
 from tests.files import backdate, place
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.codex import rollouts
@@ -57,6 +58,7 @@ class AgentHome:
     def roots(self) -> list[dict[str, str]]:
         """The roots for a server that looks for them here."""
         places = [
+            ("pi", self.home / ".pi" / "agent" / "sessions"),
             ("claude-code", self.home / ".claude" / "projects"),
             ("codex", self.home / ".codex" / "sessions"),
             ("codex", self.home / ".codex" / "archived_sessions"),
@@ -64,6 +66,9 @@ class AgentHome:
             ("amp", self.home / ".local" / "share" / "amp" / "threads"),
         ]
         return [{"path": str(path), "agent": agent} for agent, path in places]
+
+    def pi(self, name: str, recorded: list[dict[str, Any]]) -> Path:
+        return place(self.home / ".pi" / "agent" / "sessions" / f"{name}.jsonl", session_bytes(recorded))
 
     def claude(self, number: int, content: bytes) -> Path:
         """A session of Claude Code with this number in its id."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +51,7 @@ from tests.browser.scenarios import (
     titled_session,
     undecided_keys,
 )
-from tests.factories import chain, result, session_bytes, user
+from tests.factories import chain, result, session_bytes, turns_of_work, user
 from tests.files import place
 from tests.html import text_of
 from tests.run_factories import (
@@ -62,6 +64,7 @@ from tests.run_factories import (
     streamed_event,
 )
 from tests.server import Server, start_server
+from tests.wait import WAIT_SECONDS
 
 WIDTHS: Final = (390, 1_440)
 ACME: Final = "https://gateway.example:8443/api"
@@ -71,7 +74,12 @@ A_KEY: Final = "sk-0123456789abcdefghijkl"
 AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete"}
 """Agents, and the writer of each by which a session is compacted here."""
 MODEL_RUNS: Final = ("model-streams", "model-failed", "model-fifty")
-REFUSED: Final = r"the server responded with a status of (403|404|409)"
+REFUSED: Final = r"the server responded with a status of (400|403|404|409)"
+FAILED: Final = (
+    "UPDATE compaction_app_summarydraft SET state = 'failed', failure = ?, generated = ? WHERE id = ?"
+)
+APPENDED: Final = "UPDATE compaction_app_summarydraft SET state = 'appended', appended_id = 'e9' WHERE id = ?"
+SUMMARY: Final = "## Goal\nFind why the cache is slow.\n\n## Next Steps\nRead src/cache_0.py again."
 AXE_SCRIPT: Final = Axe().axe_script
 AXE_TAGS: Final = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 AXE_ALL: Final = {
@@ -106,6 +114,7 @@ class Stage:
         self._reviews()
         self._written()
         self._agents()
+        self._drafts()
         self._refused()
         self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
         self.server.wait_for(lambda: "searched" in text_of(server.get(self.pages["search"])))
@@ -360,6 +369,36 @@ class Stage:
         self.pages["backups-opencode"] = f"{self.at('opencode-written')}/backups"
         self.pages["timeline-opencode"] = f"{self.at('opencode-written')}/timeline"
 
+    def _drafts(self) -> None:
+        """Drafts of summaries: one in each state."""
+        asked, ended, written = (self.at(f"summary-{name}") for name in ("asked", "ended", "written"))
+        start, model = f"{asked}/summarise", {"planner": "acme/claude-x"}
+        queued = self.server.post(f"{start}?planner=acme/claude-x", start, **model)
+        broken = self.server.post(f"{ended}/summarise?planner=acme/claude-x", f"{ended}/summarise", **model)
+        words = ("The connection to gateway.example:8443 broke off. Nothing was written.", "## Goal\nLook at")
+        set_draft(self.server, broken, FAILED, *words)
+        ready, appended = (self._written_draft(written, words) for words in (SUMMARY, "Nothing of it."))
+        self.pages |= {
+            "summarise": f"{written}/summarise?planner=acme/claude-x",
+            "summarise-branch": f"{written}/summarise?entry=e4",
+            "summarise-nothing": f"{self.real}/summarise",
+            "draft-queued": queued,
+            "draft-failed": broken,
+            "draft": ready,
+            "draft-preview": f"{ready}?show=preview",
+            "draft-changes": f"{ready}?show=changes",
+            "draft-replaced": f"{ready}/replaced",
+            "draft-append": f"{ready}/append",
+        }
+        set_draft(self.server, appended, APPENDED)
+        self.pages["draft-appended"] = appended
+
+    def _written_draft(self, session: str, words: str) -> str:
+        """A draft that the user wrote."""
+        draft = self.server.post(f"{session}/summarise", f"{session}/summarise", planner="hand")
+        self.server.post(draft, draft, text=words)
+        return draft
+
     def _approved(self, name: str) -> str:
         """A run whose proposals are all approved."""
         run = finished_run(self.server, self.at(name))
@@ -429,6 +468,17 @@ def place_agents(agents: AgentHome) -> None:
     for name in ("talk", "open", "written"):
         opencode_session(agents.opencode, f"ses_{name}", title(f"opencode-{name}"))
     agents.amp()
+    for name in ("asked", "ended", "written"):
+        recorded = turns_of_work(turns=8)
+        recorded[1]["message"]["content"] = title(f"summary-{name}")
+        agents.pi(name, recorded)
+
+
+def set_draft(server: Server, draft: str, statement: str, *values: str) -> None:
+    """Change the row of a draft, as a worker does."""
+    database, number = server.data / "redline.sqlite3", int(draft.rsplit("/", 1)[1])
+    with closing(sqlite3.connect(database, timeout=WAIT_SECONDS)) as connection, connection:
+        connection.execute(statement, (*values, number))
 
 
 @pytest.mark.parametrize("width", WIDTHS)

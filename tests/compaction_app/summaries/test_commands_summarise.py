@@ -21,11 +21,9 @@ from compaction_app.hooks import (
 )
 from compaction_app.models import AuditEntry, PlannerModel, Provider
 from devtools.scripted.server import ScriptedProvider
-from tests.factories import session_bytes
+from tests.factories import session_bytes, turns_of_work
 from tests.files import backdate, place
 from tests.installation import Installation
-
-from .test_summary_task import work
 
 MODEL = "scripted/good-plan"
 
@@ -33,7 +31,7 @@ MODEL = "scripted/good-plan"
 @pytest.fixture
 def path(redline: Installation) -> Path:
     placed = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(placed, session_bytes(work(turns=8)))
+    place(placed, session_bytes(turns_of_work(turns=8)))
     return backdate(placed)
 
 

@@ -16,11 +16,9 @@ from compaction_app.models import PlannerModel, Provider, SummaryDraft
 from compaction_app.summaries.drafts import WantedSummary, save_text, start_draft
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
-from tests.factories import chain, user
+from tests.factories import chain, turns_of_work, user
 from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, links, text_of
 from tests.sessions import add_session
-
-from .test_summary_task import work
 
 State = SummaryDraft.State
 MODEL = "own/m"
@@ -34,7 +32,7 @@ def nothing_kept() -> None:
 @pytest.fixture
 def url(idle_root: Path) -> str:
     """The address of a session of pi whose beginning can be summarised."""
-    found = add_session(idle_root, "a.jsonl", work(turns=8))
+    found = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     Session.objects.update(reader="pi")
     Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:9/v1")
     PlannerModel.objects.create(
@@ -103,7 +101,7 @@ def test_without_a_model_the_user_writes_it(browser: Client, url: str) -> None:
 
 
 def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Path) -> None:
-    url = add_session(idle_root, "a.jsonl", work(turns=8))
+    url = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     assert "Summarise…" not in dict(links(page(browser, url)))
     answered = browser.get(f"{url}/summarise")
     assert answered.status_code == 409
@@ -259,7 +257,7 @@ def test_a_discarded_draft_is_gone_and_nothing_was_written(
 def test_a_draft_of_a_session_that_has_continued_keeps_its_text(
     browser: Client, draft: SummaryDraft, idle_root: Path
 ) -> None:
-    recorded = [*work(turns=8), *chain(*[user("x")] * 33)[-1:]]
+    recorded = [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]]
     add_session(idle_root, "a.jsonl", recorded)
     shown = page(browser, draft.get_absolute_url(), status=409)
     assert "has continued since" in text_of(shown)

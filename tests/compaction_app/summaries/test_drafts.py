@@ -33,12 +33,10 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
-from tests.factories import assistant, message, session_bytes, text, user
+from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
 from tests.files import backdate, place
 from tests.installation import Installation
 from tests.lease_clock import Clock
-
-from .test_summary_task import work
 
 CONFIRMED = AppendConfirmations(live=True)
 Connect = Callable[[HookSignal, Callable[..., object]], None]
@@ -49,7 +47,7 @@ COMPACTION: Final = WantedSummary()
 @pytest.fixture
 def session(redline: Installation) -> Session:
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(path, session_bytes(work(turns=8)))
+    place(path, session_bytes(turns_of_work(turns=8)))
     return index_file(backdate(path))
 
 

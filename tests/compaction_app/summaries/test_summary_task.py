@@ -21,7 +21,7 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.storage.session_loader import load_session
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
+from tests.factories import assistant, call, chain, result, session_bytes, turns_of_work, user
 from tests.files import backdate, place
 from tests.installation import Installation
 from tests.paths import corpus_sessions
@@ -29,19 +29,6 @@ from tests.paths import corpus_sessions
 CONFIRMED = AppendConfirmations(live=True)
 LONG = "word " * 4_000
 """About 5,000 tokens."""
-
-
-def work(turns: int) -> list[dict[str, Any]]:
-    """Turns of a question, a call that reads a file, its long result, and an answer."""
-    messages: list[dict[str, Any]] = []
-    for turn in range(turns):
-        messages += [
-            user(f"Question {turn}: look at the cache."),
-            assistant(text("I look."), call(f"c{turn}", path=f"src/cache_{turn}.py")),
-            result(f"c{turn}", LONG),
-            assistant(text(f"Answer {turn}.")),
-        ]
-    return chain(*messages)
 
 
 def placed(redline: Installation, recorded: list[dict[str, Any]]) -> Path:
@@ -69,7 +56,7 @@ def last_line(path: Path) -> dict[str, Any]:
 
 
 def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline: Installation) -> None:
-    path = placed(redline, work(turns=8))
+    path = placed(redline, turns_of_work(turns=8))
     task = compaction_task(path)
     assert task.parts[0].kind is SummaryKind.HISTORY
     before = context_of(path)
@@ -86,12 +73,12 @@ def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline: Installa
 
 
 def test_the_summary_before_is_updated_and_its_files_are_kept(redline: Installation) -> None:
-    path = placed(redline, work(turns=8))
+    path = placed(redline, turns_of_work(turns=8))
     append(compaction_task(path), "First notes.")
     longer = path.read_bytes()
     more = [
         {**one, "id": f"more{number}", "parentId": f"more{number - 1}"}
-        for number, one in enumerate(work(turns=8)[1:])
+        for number, one in enumerate(turns_of_work(turns=8)[1:])
     ]
     more[0]["parentId"] = last_line(path)["id"]
     path.write_bytes(longer + b"".join(json.dumps(one).encode() + b"\n" for one in more))
@@ -117,24 +104,24 @@ def test_a_turn_that_is_divided_has_a_part_of_its_own(redline: Installation) -> 
 
 
 def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline: Installation) -> None:
-    path = placed(redline, work(turns=8))
+    path = placed(redline, turns_of_work(turns=8))
     append(compaction_task(path), "Notes on the cache.")
     assert "Notes on the cache." in branch_task(path, "e4").parts[0].conversation
 
 
 def test_the_words_of_the_user_are_the_focus_of_every_part(redline: Installation) -> None:
-    task = compaction_task(placed(redline, work(turns=8)), "the import paths")
+    task = compaction_task(placed(redline, turns_of_work(turns=8)), "the import paths")
     assert {part.focus for part in task.parts} == {"the import paths"}
 
 
 def test_a_short_session_has_nothing_to_summarise(redline: Installation) -> None:
     with pytest.raises(BadInput) as refused:
-        compaction_task(placed(redline, work(turns=1)))
+        compaction_task(placed(redline, turns_of_work(turns=1)))
     assert refused.value.code == "nothing_to_summarise"
 
 
 def test_a_summary_of_the_branch_that_a_move_leaves(redline: Installation) -> None:
-    path = placed(redline, work(turns=3))
+    path = placed(redline, turns_of_work(turns=3))
     task = branch_task(path, "e4")
     assert [entry.id for entry in task.replaced] == [f"e{number}" for number in range(5, 13)]
     assert task.parts[0].conversation.startswith("[User]: Question 1")
@@ -150,28 +137,28 @@ def test_a_summary_of_the_branch_that_a_move_leaves(redline: Installation) -> No
 
 
 def test_the_branch_can_be_returned_to(redline: Installation) -> None:
-    path = placed(redline, work(turns=3))
+    path = placed(redline, turns_of_work(turns=3))
     append(branch_task(path, "e4"), "We tried the other way.")
     append_entries(path, move_to("e12"), CONFIRMED, datetime.now(UTC))
     assert [message.entry.id for message in context_of(path).messages][-1] == "e12"
 
 
 def test_a_move_to_the_first_question_leaves_everything(redline: Installation) -> None:
-    path = placed(redline, work(turns=2))
+    path = placed(redline, turns_of_work(turns=2))
     append(branch_task(path, "e1"), "All of it.")
     assert last_line(path)["parentId"] is None
     assert [message.role for message in context_of(path).messages] == [Role.BRANCH_SUMMARY]
 
 
 def test_a_move_forward_leaves_nothing(redline: Installation) -> None:
-    path = placed(redline, work(turns=2))
+    path = placed(redline, turns_of_work(turns=2))
     with pytest.raises(BadInput) as refused:
         branch_task(path, "e8")
     assert refused.value.code == "nothing_left"
 
 
 def test_a_draft_is_not_appended_to_a_session_that_continued(redline: Installation) -> None:
-    path = placed(redline, work(turns=8))
+    path = placed(redline, turns_of_work(turns=8))
     task = compaction_task(path)
     more = {**user("More."), "id": "more", "parentId": task.present.leaf_id}
     path.write_bytes(path.read_bytes() + json.dumps(more).encode() + b"\n")
@@ -185,12 +172,12 @@ def test_a_draft_is_not_appended_to_a_session_that_continued(redline: Installati
 
 def test_an_empty_summary_is_refused(redline: Installation) -> None:
     with pytest.raises(BadInput) as refused:
-        compaction_task(placed(redline, work(turns=8))).change(" \n")
+        compaction_task(placed(redline, turns_of_work(turns=8))).change(" \n")
     assert refused.value.code == "empty_summary"
 
 
 def test_the_check_counts_what_a_draft_mentions(redline: Installation) -> None:
-    task = compaction_task(placed(redline, work(turns=8)))
+    task = compaction_task(placed(redline, turns_of_work(turns=8)))
     silent, telling = task.judge("Nothing."), task.judge("Question 0: look at the cache.")
     assert len(telling.still.messages) == len(silent.still.messages) + 1
     assert len(silent.still.paths) == len(silent.subjects.paths), "the lists of files name them"
