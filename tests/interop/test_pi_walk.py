@@ -1,0 +1,60 @@
+"""Real pi: it rebuilds and sends what Redline shows, after each step of the walk with summaries in the browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.agents.pi.agent import PI
+from sessions_app.storage.session_certificate import rebuilt_messages
+from sessions_app.storage.session_loader import load_session
+from tests.browser.chromium import Watched
+from tests.browser.conftest import browse, chromium
+from tests.browser.summary_walk import EDITED, SummaryWalk, walk_server
+from tests.interop.pi_runs import Conversations, difference, expected
+
+from .test_pi import context_of, fields_of, rebuilt_by_pi
+
+__all__ = ["browse", "chromium"]
+
+
+def require_same(path: Path) -> None:
+    """The real pi rebuilds a session as Redline does."""
+    loaded = load_session(path)
+    assert rebuilt_by_pi(path) == rebuilt_messages(loaded, PI, context_of(loaded))
+
+
+def test_pi_follows_each_step_and_resumes_what_was_summarised(
+    provider: ScriptedProvider,
+    browse: Callable[..., Watched],  # the fixture
+    tmp_path: Path,
+) -> None:
+    with walk_server(tmp_path, provider) as server:
+        watched = browse(server)
+        walk = SummaryWalk(watched, watched.open("/"))
+        last = walk.leave_branch()
+        require_same(walk.path)
+        walk.move_back(last)
+        require_same(walk.path)
+        walk.label()
+        require_same(walk.path)
+        made = walk.fork_from_before()
+        require_same(made)
+        leaf = walk.lines()[-1]["id"]
+        walk.summarise()
+        require_same(walk.path)
+        summarised = walk.path.read_bytes()
+        walk.move_back(leaf)
+        require_same(walk.path)
+    conversations = Conversations(tmp_path / "home", provider)
+    for path, content in (
+        (made, made.read_bytes()),
+        (walk.path, walk.path.read_bytes()),
+        (walk.path, summarised),
+    ):
+        path.write_bytes(content)
+        loaded = load_session(path)
+        messages = fields_of(loaded, context_of(loaded).messages)
+        assert difference(conversations.sent(path), expected(messages)) == ""
+    assert EDITED in str(messages)
