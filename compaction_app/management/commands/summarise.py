@@ -25,7 +25,7 @@ from compaction_app.summaries.hooks_asked import ask_hooks_about, tell_hooks
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.cli import RedlineCommand, plural, printable, shell_path, shell_quoted, text_lines
 from sessions_app.index.indexer import index_file
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError
 from sessions_app.storage.files import real_path, reported
 
 CONFIRMATIONS: Final[Mapping[str, tuple[str, str]]] = {
@@ -82,13 +82,16 @@ class Command(RedlineCommand):
     def _draft(self, path: Path, options: dict[str, Any]) -> None:
         _require_new(options["save"])
         model = _model(path, options["model"])
-        task, supplied, messages = ask_hooks_about(_task(path, options, model.window))
+        window = model.window if model is not None else None
+        task, supplied, messages = ask_hooks_about(_task(path, options, window))
         self.say_all(f"Hook: {printable(message)}" for message in messages)
         self._show(task)
         screen = RequestScreen(self)
         if supplied is not None:
             draft, is_cut = supplied.text, False
         else:
+            if model is None:
+                raise _no_model(path)
             summarizer = Summarizer(model, endpoint_of(model), screen, UsageTotals(model.host))
             written = summarizer.write(task.parts)
             draft, is_cut = task.text_of(written.texts), written.is_cut
@@ -101,10 +104,20 @@ class Command(RedlineCommand):
         self.say_all(_mentions(task.judge(draft)))
         self.say_all(screen.totals())
         if options["save"] is not None:
-            _save(options["save"], draft)
+            self._save(options["save"], draft)
         self.say("This is a draft. Nothing was appended.")
         self.say(_how_to_append(options), "yellow")
         self.show_json(_draft_document(task, draft, screen.usage, is_cut=is_cut))
+
+    def _save(self, path: Path, draft: str) -> None:
+        """Write the draft to a new file. A failure says all of it: it was paid for."""
+        try:
+            with reported(path, "The draft was not saved."), path.open("x", encoding="utf-8") as file:
+                file.write(f"{draft}\n")
+        except RedlineError as failure:
+            if self.as_json:
+                failure.message += f" It is: {draft}"
+            raise
 
     def _show(self, task: SummaryTask) -> None:
         what = "would be replaced" if task.is_compaction else "would be left"
@@ -153,15 +166,17 @@ class Command(RedlineCommand):
             raise ConfirmationNeeded("not_confirmed", f"{plan.path} was not changed.", "--yes")
 
 
-def _model(path: Path, name: str) -> ResolvedModel:
-    found = model_named(name) if name else model_of_session(index_file(path))
-    if found is None:
-        raise BadInput(
-            "no_model",
-            f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the Models "
-            "page; `redline models` lists them.",
-        )
-    return found
+def _model(path: Path, name: str) -> ResolvedModel | None:
+    """The model that would be asked; None if there is none, which is no fault if a hook supplies the draft."""
+    return model_named(name) if name else model_of_session(index_file(path))
+
+
+def _no_model(path: Path) -> BadInput:
+    return BadInput(
+        "no_model",
+        f"No model is configured for {path}. Nothing was sent. Choose one with --model, or add one on the Models "
+        "page; `redline models` lists them.",
+    )
 
 
 def _task(path: Path, options: dict[str, Any], window: int | None) -> SummaryTask:
@@ -183,14 +198,13 @@ def _text_in(path: Path) -> str:
 
 def _require_new(path: Path | None) -> None:
     """Raise BadInput before anything is sent: a draft that cannot be saved would be paid for and lost."""
-    if path is not None and (path.exists() or not path.parent.is_dir()):
-        why = "exists already" if path.exists() else "is in a directory that does not exist"
+    if path is None:
+        return
+    with reported(path, "Nothing was sent."):
+        is_there, has_directory = path.exists(), path.parent.is_dir()
+    if is_there or not has_directory:
+        why = "exists already" if is_there else "is in a directory that does not exist"
         raise BadInput("cannot_save", f"{path} {why}. Nothing was sent. Choose another file.")
-
-
-def _save(path: Path, draft: str) -> None:
-    with reported(path, "The draft was not saved."), path.open("x", encoding="utf-8") as file:
-        file.write(f"{draft}\n")
 
 
 def _mentions(judged: DraftJudgement) -> list[str]:

@@ -1,8 +1,11 @@
-"""A move, a label and a fork, killed before each step: the next start completes it, or nothing of it is left."""
+"""A move, a label, a fork and both kinds of summary, killed before each of its parts and at any moment: the next start
+completes it, or nothing of it is left."""
 
 from __future__ import annotations
 
 import hashlib
+import random
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,12 +17,14 @@ from compaction_app.models import AuditEntry
 from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
 from compaction_app.navigation.fork import fork_session
 from compaction_app.navigation.moves import move_to, set_label
+from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
+from tests.compaction_app.commit.test_kill_commands import ROUNDS, SEED, killed
 from tests.compaction_app.undo.scenes import Scene, scene
 from tests.compaction_app.undo.test_kill import MOST, World
-from tests.files import backdate
+from tests.files import backdate, place
 from tests.installation import Installation
 from tests.kill_steps import killed_before
 
@@ -29,7 +34,14 @@ STEPS: dict[str, Callable[[Scene], object]] = {
     "move": lambda made: append_entries(made.path, move_to("e4"), CONFIRMED, NOW),
     "label": lambda made: append_entries(made.path, set_label("e4", "here"), CONFIRMED, NOW),
     "fork": lambda made: fork_session(made.path, "e4", NOW),
+    "summary": lambda made: append_summary(compaction_task(made.path)),
+    "summary of a branch": lambda made: append_summary(branch_task(made.path, "e4")),
 }
+KEEPS_LITTLE = b'{"compaction": {"keepRecentTokens": 10}}'
+
+
+def append_summary(task: SummaryTask) -> None:
+    append_entries(task.present.path, task.change("We looked at the parser."), CONFIRMED, NOW)
 
 
 class Kills:
@@ -39,6 +51,7 @@ class Kills:
         self.step = step
         self.scene = scene(redline, "pi", "context-edit", steps=4)
         backdate(self.scene.path)
+        place(redline.home / ".pi" / "agent" / "settings.json", KEEPS_LITTLE)
         self.content = self.scene.path.read_bytes()
         session_row(self.scene.path)
         self.world = World(redline, self.scene.path.parent)
@@ -57,7 +70,7 @@ class Kills:
         assert appended.count(b"\n") == (appended != b"")
         is_made = bool(forks or appended)
         recorded = AuditEntry.objects.all()
-        assert [one.action for one in recorded] == [self.step] * is_made
+        assert [one.action for one in recorded] == [self.step.split()[0]] * is_made
         backups = list_backups(path)
         for listed in backups:
             assert listed.file.path.read_bytes() == self.content
@@ -89,3 +102,23 @@ def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(
         raise AssertionError(f"more than {MOST} steps")
     assert found.keys() == {"before", "after"}
     assert min(found.values()) > 3
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_killed_at_any_moment_is_completed_or_not_made(redline: Installation, step: str) -> None:
+    kills = Kills(redline, step)
+    began = time.perf_counter()
+    kills.act()
+    took = time.perf_counter() - began
+    dice = random.Random(SEED)
+
+    def act(begin: Callable[[str], object]) -> None:
+        begin("step")
+        kills.act()
+        begin("done")
+        time.sleep(60)
+
+    for _ in range(ROUNDS):
+        kills.world.put_back()
+        killed(act, dice.randrange(round(2e6 * took) + 1))
+        assert kills.outcome() in ("before", "after")

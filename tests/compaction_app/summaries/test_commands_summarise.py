@@ -183,3 +183,24 @@ def test_hooks_learn_of_a_summary_that_was_appended(
     edited.write_text("We look at the cache.\n")
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
+
+
+def test_a_hook_supplies_the_draft_though_no_model_is_configured(
+    redline: Installation, connect: Connect, path: Path
+) -> None:
+    assert redline.call("summarise", path, "--json").error == "no_model"
+    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook."))
+    ended = redline.call("summarise", path, "--json")
+    assert ended.json["draft"] == "The notes of a hook.", ended
+
+
+def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(
+    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path, tmp_path: Path
+) -> None:
+    directory = tmp_path / "drafts"
+    directory.mkdir()
+    connect(session_before_compact, lambda **_: directory.rmdir())
+    ended = redline.call("summarise", path, "--model", MODEL, "--save", directory / "draft.md", "--json")
+    message = ended.json["error"]["message"]
+    assert "The draft was not saved." in message
+    assert "## Goal" in message
