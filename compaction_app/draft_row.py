@@ -19,6 +19,9 @@ class SummaryDraftQuerySet(models.QuerySet["SummaryDraft"]):
         """Those of sessions in configured roots: pages show no others."""
         return self.filter(session__root__configured=True)
 
+    def with_session(self) -> Self:
+        return self.select_related("session__root")
+
     def queued(self) -> Self:
         return self.filter(state=SummaryDraft.State.QUEUED)
 

@@ -35,7 +35,7 @@ def known_run(run: int) -> Run:
 
 def known_draft(draft: int) -> SummaryDraft:
     """The draft of a summary of an address. Raises Http404."""
-    found = get_object_or_404(SummaryDraft.objects.shown().select_related("session__root"), pk=draft)
+    found = get_object_or_404(SummaryDraft.objects.shown().with_session(), pk=draft)
     if is_interrupted(found.session.path):
         settle_session(found.session.path)
     return found

@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.lookups import known_run, known_session
-from compaction_app.models import Run
+from compaction_app.models import Run, SummaryDraft
 from compaction_app.planning.model_registry import model_of_session
 from compaction_app.planning.snapshots import snapshot_of
 from sessions_app.sessionlog.errors import RedlineError
@@ -33,6 +33,7 @@ from .streaming import stream
 from .transcripts import transcript_lines
 
 PAGE_SIZE: Final = 60
+DRAFTS_SHOWN: Final = 20
 PARTS: Final = ("planning", "size", "target")
 """The parts of the form that htmx requests."""
 
@@ -47,6 +48,7 @@ def runs(request: HttpRequest) -> HttpResponse:
         "filters": filters,
         "chosen": chosen,
         "waiting": Run.objects.unseen().numbers(),
+        "drafts": SummaryDraft.objects.shown().unfinished().with_session().order_by("-pk")[:DRAFTS_SHOWN],
         "automatic": automatic_planning(timezone.now(), Path.home()),
         "here": "runs",
     }

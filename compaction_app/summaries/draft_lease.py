@@ -34,7 +34,7 @@ def claim_draft(draft_id: int, worker: str) -> SummaryDraft | None:
     """Claim a queued draft; None if another worker has it, or it is no longer queued."""
     if not change_draft(draft_id, {State.QUEUED}, State.ASKING, worker=worker):
         return None
-    return SummaryDraft.objects.select_related("session__root").get(pk=draft_id)
+    return SummaryDraft.objects.with_session().get(pk=draft_id)
 
 
 def renew_draft(draft_id: int, worker: str, **fields: Any) -> bool | None:

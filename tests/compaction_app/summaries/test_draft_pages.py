@@ -108,6 +108,16 @@ def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Pa
     assert "honours no summary that others append" in text_of(answered)
 
 
+def test_the_list_of_runs_names_the_drafts_that_are_not_appended(
+    browser: Client, draft: SummaryDraft
+) -> None:
+    listed = page(browser, "/runs/")
+    assert (draft.session.heading, draft.get_absolute_url()) in links(listed)
+    assert "a draft, of the beginning" in text_of(listed)
+    SummaryDraft.objects.update(state=State.APPENDED)
+    assert "Drafts of summaries" not in text_of(page(browser, "/runs/"))
+
+
 # ---- while it is written ---------------------------------------------------------------------------------
 
 
