@@ -63,7 +63,8 @@ def _content(entry: Entry, texts: Texts) -> tuple[str, int]:
     if blocks is None or texts.whole is not None:
         return texts.joined(blocks), 0
     shown = tuple(block for block in blocks if block.type != BlockType.IMAGE)
-    return texts.joined(shown), sum(tokens_of(block.units) for block in blocks if block not in shown)
+    images = (block for block in blocks if block.type == BlockType.IMAGE)
+    return texts.joined(shown), sum(tokens_of(block.units) for block in images)
 
 
 def _count(text: str) -> int:
