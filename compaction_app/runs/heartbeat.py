@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, Protocol
+from typing import Final
 
 from django.db import DatabaseError, connection
 
@@ -29,24 +30,38 @@ class Terminated(BaseException):
     """The worker has to end; its work is interrupted. Raised by a signal handler, anywhere."""
 
 
-class LeaseHolder(Protocol):
+class LeaseHolder(ABC):
     """What a worker has claimed: a run, or the draft of a summary."""
 
+    ending: threading.Event | None
+    """Set if this process must end and its main thread is another one: see `Terminated`."""
     stop_requested: bool
     lost: bool
 
     @property
+    @abstractmethod
     def name(self) -> str:
         """For the log."""
-        ...
 
+    @abstractmethod
     def wants_stop(self) -> bool:
         """Whether its row says that a stop was requested."""
-        ...
 
+    @abstractmethod
     def renew(self) -> bool | None:
         """Renew the lease; returns whether a stop was requested, None if this worker no longer has it."""
-        ...
+
+    def is_stopped(self) -> bool:
+        """Whether a stop was requested. Raises Terminated and LostLease."""
+        if self.ending is not None and self.ending.is_set():
+            raise Terminated
+        if self.lost:
+            raise LostLease
+        return self.stop_requested
+
+    def has_to_end(self) -> bool:
+        """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
+        return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
 
 
 @contextmanager

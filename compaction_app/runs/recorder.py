@@ -31,7 +31,7 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.sessionlog.targets import Target
 from sessions_app.web.broadcast import publish, run_group
 
-from .heartbeat import LostLease, Terminated
+from .heartbeat import LeaseHolder, LostLease
 from .lease import change_state, is_stop_requested, renew_lease
 
 END_TRIES: Final = 3
@@ -64,7 +64,7 @@ def write_transaction() -> Iterator[None]:
 
 
 @dataclass
-class Recorder:
+class Recorder(LeaseHolder):
     """Writes a run's events, proposals and state, as long as its worker has the lease.
 
     `listener` gets each event once it is a row.
@@ -99,18 +99,6 @@ class Recorder:
         self._before = progress_of(plan.store)
         if self.listener is not None:
             self.listener.begin(plan)
-
-    def is_stopped(self) -> bool:
-        """Whether a stop was requested. Raises Terminated and LostLease."""
-        if self.ending is not None and self.ending.is_set():
-            raise Terminated
-        if self.lost:
-            raise LostLease
-        return self.stop_requested
-
-    def has_to_end(self) -> bool:
-        """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
-        return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Store an event of an LLM planner, with the totals of what was sent and received."""

@@ -22,7 +22,7 @@ from compaction_app.navigation.entry_append import NOT_APPENDED
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
-from compaction_app.runs.heartbeat import LostLease, Terminated, heartbeat
+from compaction_app.runs.heartbeat import LeaseHolder, LostLease, Terminated, heartbeat
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.sessionlog.printable import editable
 from sessions_app.sqlite import failure_of
@@ -36,7 +36,7 @@ STORE_SECONDS: Final = 0.3
 
 
 @dataclass
-class DraftRecorder:
+class DraftRecorder(LeaseHolder):
     """Stores what comes of a draft, as long as its worker has the lease."""
 
     draft: SummaryDraft
@@ -56,18 +56,6 @@ class DraftRecorder:
 
     def renew(self) -> bool | None:
         return renew_draft(self.draft.pk, self.worker)
-
-    def is_stopped(self) -> bool:
-        """Whether a stop was requested. Raises Terminated and LostLease."""
-        if self.ending is not None and self.ending.is_set():
-            raise Terminated
-        if self.lost:
-            raise LostLease
-        return self.stop_requested
-
-    def has_to_end(self) -> bool:
-        """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
-        return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
 
     def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
         """Store the totals, and what streams; a further request begins a new part of the text."""
