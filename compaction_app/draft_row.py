@@ -41,7 +41,7 @@ class SummaryDraft(models.Model):
     """The draft of a summary: what a model or a hook wrote, and what a human made of it.
 
         queued ──▶ asking ──▶ ready ──▶ appended
-           ╲          ╲──▶ failed ──▶ ready, with what had come
+           ╲          ╲──▶ failed ──▶ ready, with the partial text
             ╲──────────────▶
 
     It is generated or a human's, and never verbatim. Only what a human confirmed is appended to the session.
@@ -62,9 +62,9 @@ class SummaryDraft(models.Model):
     leaf_id = models.TextField()
     """The session's last entry when it was drafted: a draft is of no use once the session has continued."""
     focus = models.TextField(blank=True, default="")
-    """What the summary is to dwell on, in the user's words."""
+    """What the summary should emphasise, in the user's words."""
     planner = models.TextField(blank=True, default="")
-    """The model that was asked, as `provider/name`; empty if none was."""
+    """The model of the request, as `provider/name`; empty if there was none."""
     base_url = models.TextField(blank=True, default="")
     """The model's address, as confirmed before the request."""
 
@@ -81,7 +81,7 @@ class SummaryDraft(models.Model):
     """When its text was last saved."""
 
     generated = models.TextField(blank=True, default="")
-    """What the model or the hook wrote; while it is asked, what has come so far."""
+    """What the model or the hook wrote; the partial text while it is being written."""
     text = models.TextField(blank=True, default="")
     """The text as it is now, without the lists of files."""
     is_cut = models.BooleanField(default=False)

@@ -49,7 +49,7 @@ def renew_draft(draft_id: int, worker: str, **fields: Any) -> bool | None:
 def fail_draft(
     draft_id: int, states: Collection[str], failure: str, now: datetime, *, held_by: str | None = None
 ) -> bool:
-    """End a draft that did not come about; returns whether it was in one of these states."""
+    """End a draft that failed; returns whether it was in one of these states."""
     return change_draft(draft_id, states, State.FAILED, held_by=held_by, failure=failure, ended_at=now)
 
 

@@ -1,8 +1,8 @@
-"""A worker's work on one draft: ask the hooks, then the model, and store what comes.
+"""A worker's work on one draft: ask the hooks, then the model, and store the answer.
 
     claim → the session now → hooks → one or two requests ⇄ row → ready | failed
 
-What streams is stored as it comes, so that it can be watched, and is kept if the request breaks off.
+What streams is stored at once, so that it can be watched, and is kept if the request fails.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ STORE_SECONDS: Final = 0.3
 
 @dataclass
 class DraftRecorder(LeaseHolder):
-    """Stores what comes of a draft, as long as its worker has the lease."""
+    """Stores the text and the totals of a draft, as long as its worker has the lease."""
 
     draft: SummaryDraft
     worker: str

@@ -91,7 +91,7 @@ def start_draft(session: Session, wanted: WantedSummary, planner: str = "") -> S
 
 
 def stop_draft(draft: SummaryDraft) -> None:
-    """Request that a draft is not written any further; what has come is kept. Raises Conflict `not_being_written`."""
+    """Stop the request for a draft; the partial text is kept. Raises Conflict `not_being_written`."""
     failure = f"You stopped it before anything was sent. {NOT_APPENDED}"
     if change_draft(draft.pk, {State.QUEUED}, State.FAILED, failure=failure, ended_at=timezone.now()):
         return
@@ -101,8 +101,8 @@ def stop_draft(draft: SummaryDraft) -> None:
         )
 
 
-def use_what_came(draft: SummaryDraft) -> None:
-    """Make a draft that broke off one to be edited, with what had come of it. Raises Conflict `not_a_draft`."""
+def edit_partial_text(draft: SummaryDraft) -> None:
+    """Make the partial text of a failed draft ready to be edited. Raises Conflict `not_a_draft`."""
     if not change_draft(draft.pk, {State.FAILED}, State.READY, text=editable(draft.generated), is_cut=True):
         raise _no_draft(draft)
 

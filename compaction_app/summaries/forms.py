@@ -28,7 +28,7 @@ def _planner(name: str) -> str:
 
 
 class SummaryForm(forms.Form):
-    """Which summary is wanted, of which model, and on what it is to dwell."""
+    """Which summary is wanted, from which model, and its focus."""
 
     entry = forms.CharField(required=False, strip=False)
     leaf = forms.BooleanField(required=False)

@@ -69,7 +69,7 @@ class SummaryTask:
     reading: Reading
     format: SummaryFormat
     parts: tuple[SummaryPart, ...]
-    """What a model is asked for: one request each."""
+    """What is requested from a model: one request each."""
     files: FileLists
     replaced: tuple[Entry, ...]
     """The entries that the agent will not send any more, oldest first."""
@@ -108,7 +108,7 @@ class SummaryTask:
         )
 
     def with_focus(self, focus: str) -> SummaryTask:
-        """The same task, in which the model is asked to dwell on something else."""
+        """The same task with another focus."""
         return replace(self, parts=tuple(part._replace(focus=focus) for part in self.parts))
 
     @property

@@ -26,12 +26,12 @@ from sessions_app.web.redirects import acts_on_post, redirect, wants_fragment
 from .drafts import (
     append_draft,
     discard_draft,
+    edit_partial_text,
     new_task,
     save_text,
     shown_task_of,
     start_draft,
     stop_draft,
-    use_what_came,
 )
 from .forms import AppendDraftForm, SummaryForm, TextForm
 from .presenter import (
@@ -99,13 +99,13 @@ def _show_start(request: HttpRequest, form: SummaryForm, fault: RedlineError | N
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def draft(request: HttpRequest, draft: int) -> HttpResponse:
-    """A draft: while it is written, what has come; then its text, to be read and edited. A POST stores the text."""
+    """A draft: the partial text while it is written, then the text to be read and edited. A POST stores the text."""
     found = known_draft(draft)
     if request.method == "POST":
         return _save(request, found)
     part = request.GET.get("part", "") if wants_fragment(request) else ""
     if part == "coming":
-        # When there is no more to come, the page is another one.
+        # It has ended: the page is another one.
         return _show_coming(request, found) if found.is_active else HttpResponseClientRefresh()
     return _show_draft(request, found)
 
@@ -164,14 +164,14 @@ def _page(draft: int) -> str:
 
 @acts_on_post(_page)
 def stop(request: HttpRequest, draft: int) -> HttpResponse:
-    """Stop a draft that is being written; what has come is kept."""
+    """Stop a draft that is being written; the partial text is kept."""
     return _act(request, draft, stop_draft)
 
 
 @acts_on_post(_page)
 def use(request: HttpRequest, draft: int) -> HttpResponse:
-    """Edit what had come of a draft that broke off."""
-    return _act(request, draft, use_what_came)
+    """Edit the partial text of a failed draft."""
+    return _act(request, draft, edit_partial_text)
 
 
 @acts_on_post(_page)

@@ -56,7 +56,7 @@ class Command(RedlineCommand):
             default="",
             help="summarise the branch that a move to this entry leaves; the move is made when the summary is appended",
         )
-        parser.add_argument("--focus", metavar="WORDS", default="", help="what the summary is to dwell on")
+        parser.add_argument("--focus", metavar="WORDS", default="", help="what the summary should emphasise")
         parser.add_argument(
             "--model", metavar="PROVIDER/NAME", default="", help="the model (default: the session's)"
         )

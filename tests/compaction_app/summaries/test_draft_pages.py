@@ -127,13 +127,13 @@ def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser: 
     SummaryDraft.objects.update(state=State.ASKING, generated="## Goal")
     htmx = {"HX-Request": "true"}
     coming = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
-    assert "7 characters have come" in text_of(coming)
+    assert "7 characters received" in text_of(coming)
     SummaryDraft.objects.update(state=State.READY, text="## Goal")
     over = browser.get(made.get_absolute_url(), {"part": "coming"}, headers=htmx)
     assert over["HX-Refresh"] == "true"
 
 
-def test_a_draft_that_failed_offers_what_had_come(browser: Client, url: str) -> None:
+def test_a_failed_draft_offers_its_partial_text(browser: Client, url: str) -> None:
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     SummaryDraft.objects.update(state=State.FAILED, failure="The connection broke.", generated="## Goal")
     shown = page(browser, made.get_absolute_url())

@@ -22,12 +22,12 @@ from compaction_app.summaries.drafts import (
     WantedSummary,
     append_draft,
     discard_draft,
+    edit_partial_text,
     plan_draft,
     save_text,
     start_draft,
     stop_draft,
     task_of,
-    use_what_came,
 )
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
@@ -122,7 +122,7 @@ def test_a_draft_that_does_not_come_says_why(
     assert words in draft.failure
 
 
-def test_what_had_come_of_a_draft_that_broke_off_can_be_edited(
+def test_the_partial_text_of_a_failed_draft_can_be_edited(
     session: Session, provider: ScriptedProvider
 ) -> None:
     draft = start_draft(session, WantedSummary(), "scripted/good-plan")
@@ -134,7 +134,7 @@ def test_what_had_come_of_a_draft_that_broke_off_can_be_edited(
     recorder.fail("The connection broke.")
     draft.refresh_from_db()
     assert (draft.state, draft.generated) == (State.FAILED, "## Goal\nThe cache")
-    use_what_came(draft)
+    edit_partial_text(draft)
     draft.refresh_from_db()
     assert (draft.state, draft.text, draft.is_cut) == (State.READY, "## Goal\nThe cache", True)
 
