@@ -84,7 +84,7 @@ BEFORE_TREE: Final[Mapping[str, str]] = {
     "common_ancestor_id": "the deepest entry on both branches; None if they have none",
     "entries": "what is left behind: the entries after that one up to the old leaf, oldest first",
     "wants_summary": "whether the user wants them summarised",
-    "focus": "what the summary is to dwell on, as changed by earlier hooks; empty without a focus",
+    "focus": "what the summary should emphasise, as changed by earlier hooks; empty without a focus",
     "label": "the label that the summary is to have, as changed by earlier hooks; empty without one",
     "stop": "a function without arguments: whether the user stopped it meanwhile",
 }

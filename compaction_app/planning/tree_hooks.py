@@ -54,7 +54,7 @@ class TreeAnswers:
     """The combined answers of all hooks for one move."""
 
     focus: str
-    """What the summary is to dwell on: the user's, or as the last hook that has one changed it."""
+    """What the summary should emphasise: the user's, or as the last hook that has one changed it."""
     label: str
     """Likewise the label."""
     supplied: HookSummary | None = None
