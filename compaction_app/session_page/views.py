@@ -18,6 +18,7 @@ from compaction_app.display.branches import branch_state, leaf_below
 from compaction_app.display.links import place_address
 from compaction_app.exports.branch_export import FORMS, export_name, note_of
 from compaction_app.lookups import known_session
+from compaction_app.navigation.offers import offers_of
 from compaction_app.runs.streaming import stream
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import readers_of
@@ -124,6 +125,7 @@ def _around(found: Session, shown: SessionView, leaf: str, form: str) -> dict[st
         "is_old": found.is_old,
         "relatives": relatives_of(found),
         "is_headless": not found.has_header,
+        "offered": offers_of(found, shown.state).offered,
         "can_summarise": _can_summarise(found, shown.state.reading),
         "drafts": found.drafts.unfinished().order_by("-pk")[:1],
         "can_plan": found.has_header and not found.is_old and (not found.read_only or found.can_hand_off),

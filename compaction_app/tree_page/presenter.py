@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from compaction_app.core.summary_loss import is_summary
 from compaction_app.display.branches import BranchState, branch_state
 from compaction_app.display.row_texts import NO_TEXT, RowText, texts_of_stretches
+from compaction_app.navigation.offers import Offers, offers_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.controls import BoundaryControl
 from sessions_app.sessionlog.entries import Entry, Role
@@ -25,6 +26,7 @@ FOUND: Final = 200
 """Rows that match a search and are shown."""
 SEARCHED: Final = 20_000
 """Rows whose texts a search reads."""
+LABELS_SHOWN: Final = 100
 BRANCHES_OFFERED: Final = 50
 """Branches that the selected one can be compared with."""
 FORKS_SHOWN: Final = 3
@@ -90,7 +92,7 @@ class SelectedEntry:
     """See `KnotRow.summary`."""
     offered: frozenset[str]
     """What can be done from here, of `move`, `label` and `fork`."""
-    not_offered: list[str]
+    not_offered: Sequence[str]
     """Why the others cannot, as sentences."""
     own_label: str
     """The label of the entry itself; empty if it has none."""
@@ -116,6 +118,13 @@ class BranchEnd:
     words: str
 
 
+class LabelledEntry(NamedTuple):
+    """An entry that has a label."""
+
+    entry_id: str
+    label: str
+
+
 @dataclass(frozen=True, slots=True)
 class TreeView:
     """One page of a session's tree."""
@@ -139,6 +148,8 @@ class TreeView:
     forks: list[Session]
     """Sessions that were forked from this one, the first FORKS_SHOWN."""
     fork_count: int
+    labels: list[LabelledEntry]
+    """The labels in the order of their entries, the first LABELS_SHOWN."""
     found: int | None
     """The rows that match a search; None without one."""
 
@@ -176,8 +187,15 @@ def view_tree(
         leaf_id=state.leaf_id,
         forks=list(children.for_display().order_by("mtime_ns", "pk")[:FORKS_SHOWN]),
         fork_count=children.count(),
+        labels=_labelled(state),
         found=len(found) if found is not None else None,
     )
+
+
+def _labelled(state: BranchState) -> list[LabelledEntry]:
+    known = [entry_id for entry_id in state.labels if entry_id in state.tree and entry_id.isprintable()]
+    known.sort(key=state.tree.position)
+    return [LabelledEntry(entry_id, state.labels[entry_id]) for entry_id in known[:LABELS_SHOWN]]
 
 
 # ---- the rows ----------------------------------------------------------------------------------------------
@@ -301,7 +319,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
     last = positions[-1]
     reported = next((entries[one].usage for one in reversed(positions) if entries[one].usage), None)
     has_plain_ids = entry.id.isprintable() and entries[last].id.isprintable()
-    offered, not_offered = _offered(session, state) if has_plain_ids else (set(), [])
+    offers = offers_of(session, state) if has_plain_ids else Offers(frozenset())
     return SelectedEntry(
         entry=entry,
         row=row,
@@ -318,31 +336,11 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         reported=reported,
         labels=_labels_by_row(state).get(row.stretch.start, ()),
         summary=_summary_in(state, row),
-        offered=frozenset(offered),
-        not_offered=not_offered,
+        offered=offers.offered,
+        not_offered=offers.not_offered,
         own_label=state.labels.get(entry.id, ""),
         branches=_branch_ends(session, state, row),
     )
-
-
-def _offered(session: Session, state: BranchState) -> tuple[set[str], list[str]]:
-    """What can be done from an entry, and why the rest cannot, as sentences."""
-    if session.read_only:
-        return set(), [session.read_only]
-    if session.unarchive_command:
-        return set(), [
-            f"It is archived: its agent continues neither it nor a fork. Run {session.unarchive_command}."
-        ]
-    if session.is_old or not session.has_header:
-        return set(), [
-            "No agent appends to a session of an older version or without a header. `redline migrate-session` writes a "
-            "copy of the current version, in which all of this is possible."
-        ]
-    missing = state.reading.agent.missing_forms
-    offered = {form for form in ("move", "label") if form not in missing}
-    if any(not writer.appends for writer in state.reading.writers):
-        offered.add("fork")
-    return offered, list(missing.values())
 
 
 def _branch_ends(session: Session, state: BranchState, selected: TreeRow) -> list[BranchEnd]:

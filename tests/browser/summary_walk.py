@@ -119,7 +119,9 @@ class SummaryWalk:
     def label(self) -> None:
         """Label the last reply."""
         reply = next(one for one in reversed(self.lines()) if _is_reply(one))
-        self.page.goto(f"{self.url}/tree/label?entry={quote(reply['id'])}")
+        self.page.goto(f"{self.url}/entries/{reply['id']}")
+        self.page.locator(f"[id='{reply['id']}']").hover()
+        self.page.get_by_role("link", name="Label…").click()
         self.page.get_by_label("Label", exact=True).fill("before the summary")
         backdate(self.path)
         self.page.get_by_role("button", name=re.compile("label", re.IGNORECASE)).first.click()

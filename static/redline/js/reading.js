@@ -97,9 +97,17 @@
     tools.hidden = false;
     /* The reference of an entry is its quoted id, and is quoted again in an address. */
     if (like) like.href = `${like.dataset.like}${encodeURIComponent(encodeURIComponent(entry.id))}`;
+    for (const link of tools.querySelectorAll("[data-from]")) {
+      link.href = `${link.dataset.from}${encodeURIComponent(recordedId(entry))}`;
+    }
   };
 
   const address = (entry) => new URL(entry.querySelector("a.ref").href);
+  /* The id as it was recorded: that of the element has its control characters escaped. */
+  const recordedId = (entry) => {
+    const from = address(entry);
+    return from.searchParams.get("entry") || decodeURIComponent(from.pathname.split("/entries/").pop());
+  };
   const wholeText = async (entry) => {
     const from = address(entry);
     from.pathname += "/text";

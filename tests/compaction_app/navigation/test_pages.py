@@ -145,6 +145,29 @@ def test_a_label_is_found_in_the_tree(browser: Client, tree: str) -> None:
     assert f"{tree}?at=e3" in [address for _, address in links(found)]
 
 
+def test_the_labels_of_all_branches_lead_to_their_entries(browser: Client, tree: str) -> None:
+    for entry_id, words in (("e6", "the other way"), ("e2", "the start")):
+        send(browser, f"{tree}/label", entry=entry_id, label=words)
+    shown = page(browser, tree)
+    assert [(one, to) for one, to in links(shown) if one.startswith("the ")] == [
+        ("the start", f"{tree}?at=e2"),
+        ("the other way", f"{tree}?at=e6"),
+    ]
+    send(browser, f"{tree}/label", entry="e2", remove="1")
+    assert "the start" not in dict(links(page(browser, tree)))
+
+
+def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser: Client, tree: str) -> None:
+    session = tree.removesuffix("/tree")
+    tools = element(page(browser, session), "#entry-tools")
+    leads = {text_of(one): one.attributes["data-from"] for one in elements(tools, "a[data-from]")}
+    assert leads == {
+        "Label…": f"{tree}/label?entry=",
+        "Move here…": f"{tree}/move?entry=",
+        "Fork from here…": f"{tree}/fork?entry=",
+    }
+
+
 def test_the_same_label_and_a_bad_one_are_refused(browser: Client, tree: str) -> None:
     assert "has no label already" in text_of(send(browser, f"{tree}/label", entry="e3", label=""))
     long = send(browser, f"{tree}/label", entry="e3", label="x" * 201)
