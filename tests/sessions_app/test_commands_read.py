@@ -37,6 +37,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "context": ["context", "PATH"],
     "timeline": ["timeline", "PATH"],
     "lost": ["lost", "PATH"],
+    "compaction-settings": ["compaction-settings", "PATH"],
     "certify": ["certify", "PATH"],
     "doctor": ["doctor", "PATH"],
     "audit": ["audit"],
@@ -59,6 +60,7 @@ WRONG = {
     "context": ["context", "a", "b"],
     "timeline": ["timeline"],
     "lost": ["lost"],
+    "compaction-settings": ["compaction-settings"],
     "certify": ["certify"],
     "doctor": ["doctor"],
     "audit": ["audit", "unexpected"],
@@ -85,6 +87,10 @@ KEYS = {
     "context": {"leafId", "reader", "kept", "tokens", "basis", "measuredBy", "fittingReader"},
     "timeline": {"leafId", "reader", "points", "tokens"},
     "lost": {"reader", "summaries"},
+    "compaction-settings": {
+        *("agent", "automatic", "switchedOffIn", "threshold", "settings", "parameters", "hooks", "ownHooks"),
+        *("files", "faults", "compactions"),
+    },
     "certify": {
         *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
         *("versions", "difference", "package", "client", "ledger", "holds"),

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
+from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.index.indexer import index_file
+from sessions_app.storage.files import real_path
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("SETTING"),
+    Column("IN FORCE", style="cyan"),
+    Column("DEFAULT"),
+    Column("FROM", cut="start"),
+    Column("TO CHANGE IT"),
+)
+
+
+class Command(RedlineCommand):
+    help = (
+        "Show the settings by which a session is compacted: those of its agent, the parameters of plans, and the "
+        "hooks; each with its value, default and file, and the line that changes it."
+    )
+    needs_database = True
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        session = index_file(real_path(options["path"]))
+        view = view_settings(session, Path.home())
+        self.show_json({**_document(view), "compactions": session.compaction_count})
+        self.say_all(f"{printable(fault)} Nothing of this file is in force." for fault in view.faults)
+        self.say_all(self.screen.table(COLUMNS, [_cells(row) for row in (*view.of_agent, *view.of_plans)]))
+        self.say_all(_words(view))
+        self.say(f"{plural(session.compaction_count, 'compaction')} so far.")
+        return None
+
+
+def _cells(row: SettingRow) -> list[str]:
+    return [row.name, printable(row.value), row.default, printable(row.source) or "default", row.line]
+
+
+def _words(view: SettingsView) -> Iterator[str]:
+    if not view.of_agent:
+        yield f"{view.agent} has no settings of compaction that Redline knows."
+    elif view.compacts_automatically:
+        above = f" above {view.threshold:,} tokens" if view.threshold is not None else ""
+        yield f"Automatic compaction is on{above}."
+    else:
+        yield f"Automatic compaction is off, by {printable(view.switched_off_in)}."
+    for row in (*view.of_agent, *view.of_plans):
+        yield from (f"The value of {row.name} in {printable(path)} cannot be used." for path in row.ignored)
+    for path, hooks in view.hooks:
+        yield f"Hooks in {printable(path)}: {', '.join(map(printable, hooks))}"
+    if view.own_hooks:
+        yield f"Redline's own hooks: {', '.join(map(printable, view.own_hooks))}"
+
+
+def _document(view: SettingsView) -> dict[str, Any]:
+    return {
+        "agent": view.agent,
+        "automatic": view.compacts_automatically,
+        "switchedOffIn": view.switched_off_in or None,
+        "threshold": view.threshold,
+        "settings": [_row(row) for row in view.of_agent],
+        "parameters": [_row(row) for row in view.of_plans],
+        "hooks": [{"file": path, "hooks": hooks} for path, hooks in view.hooks],
+        "ownHooks": view.own_hooks,
+        "files": view.files,
+        "faults": view.faults,
+    }
+
+
+def _row(row: SettingRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "meaning": row.meaning,
+        "value": row.value,
+        "default": row.default,
+        "source": row.source or None,
+        "ignored": row.ignored,
+        "line": row.line or None,
+        "pasteInto": row.paste_into,
+    }
