@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -196,9 +196,8 @@ def show_summary(
     for fault in effective.faults:
         command.say(f"Ignored: {printable(fault)}")
     command.say(f"Writer: {writer.name}. {effect} {writer.undo}")
-    back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), validated.targets)
+    back, tokens = _not_applied(planned, writer)
     if back:
-        tokens = tokens_back(planned.size, plan.transcript, validated.targets, back)
         command.say(
             f"The agent will not apply {len(back)} of these, about {significant(tokens):,} tokens, to keep its latest "
             f"thinking replayable or its calls answered: {_named(back)}."
@@ -246,7 +245,14 @@ def _certificate_lines(committed: Committed) -> list[str]:
     return [f"Certified: {certificate.sentence}.", *map(printable, still)]
 
 
-def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]:
+def _not_applied(planned: Planned, writer: SessionWriter) -> tuple[Sequence[Target], int]:
+    """The targets that the agent will not apply, and their tokens."""
+    plan, targets = planned.plan, planned.validated.targets
+    back = writer.unapplied(planned.loaded.tree.branch(plan.leaf_id), targets)
+    return back, tokens_back(planned.size, plan.transcript, targets, back)
+
+
+def document_of(planned: Planned, committed: Committed | None, writer: SessionWriter) -> dict[str, Any]:
     """The plan, and what was written of it, as JSON."""
     plan = planned.plan
     written = committed.validated if committed is not None else planned.validated
@@ -263,6 +269,7 @@ def document_of(planned: Planned, committed: Committed | None) -> dict[str, Any]
             "struck": planned.struck,
             "after": planned.after.tokens,
             "afterBasis": str(planned.after.basis),
+            "notApplied": _not_applied(planned, writer)[1],
             "goal": planned.goal,
         },
         "targetMet": written.target_met,

@@ -123,7 +123,7 @@ class Command(RedlineCommand):
         else:
             self.say("Nothing was written.")
             self.say(preflight.sentence, "yellow")
-        document = document_of(planned, committed) | {
+        document = document_of(planned, committed, preflight.writer) | {
             "usage": screen.usage,
             "tornLine": torn._asdict() if torn is not None else None,
         }
