@@ -33,6 +33,11 @@ hypothesis_settings.register_profile("redline", deadline=None, suppress_health_c
 hypothesis_settings.load_profile("redline")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files of tests of the whole come first: they take longest, and a worker that gets one last ends late."""
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+
+
 def pytest_unconfigure() -> None:
     for directory in TEMPORARY_DIRECTORIES:
         shutil.rmtree(directory, ignore_errors=True)

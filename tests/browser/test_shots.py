@@ -67,6 +67,7 @@ from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
 WIDTHS: Final = (390, 1_440)
+HEIGHT: Final = 900
 ACME: Final = "https://gateway.example:8443/api"
 NOBODY: Final = "http://127.0.0.1:1/v1"
 LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K_XL-and-more-than-that"
@@ -95,6 +96,9 @@ AXE_COLOURS: Final = {
 GENERIC_FONTS: Final = """() => {
     for (const [name, font] of [["--sans", "sans-serif"], ["--serif", "serif"], ["--mono", "monospace"]])
         document.documentElement.style.setProperty(name, font);
+}"""
+OWN_FONTS: Final = """() => {
+    for (const name of ["--sans", "--serif", "--mono"]) document.documentElement.style.removeProperty(name);
 }"""
 OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
 
@@ -481,41 +485,74 @@ def set_draft(server: Server, draft: str, statement: str, *values: str) -> None:
         connection.execute(statement, (*values, number))
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., Watched], width: int) -> None:
-    size = {"width": width, "height": 900}
+def add_model(stage: Stage, page: Page) -> None:
+    """A message is shown once, after a form."""
+    del stage
+    page.get_by_label("Context window").fill("32,000")
+    page.get_by_role("button", name="Add the model").click()
+    expect(page.get_by_role("status")).to_contain_text("Added: ours/")
+
+
+def open_filter(stage: Stage, page: Page) -> None:
+    del stage
+    page.keyboard.press("f")
+    expect(page.locator("#filter-menu")).to_be_visible()
+
+
+def decide_elsewhere(stage: Stage, page: Page) -> None:
+    """Another window rejects a proposal that this one approves."""
+    row = page.locator("li.proposal[data-undecided]").first
+    decide(stage.server, stage.pages["review"].removesuffix("/review"), reject=row.get_attribute("data-key"))
+    row.locator(".proposal__what").focus()
+    page.keyboard.press("a")
+    expect(page.get_by_role("alert")).to_contain_text("was rejected and pinned")
+
+
+def test_every_page_fits_and_is_accessible(stage: Stage, browse: Callable[..., Watched]) -> None:
+    size = {"width": WIDTHS[0], "height": HEIGHT}
     known = browse(stage.server, viewport=size, color_scheme="light")
     known.expect(REFUSED)
     empty = browse(stage.nobody, viewport=size, color_scheme="light")
     unknown = browse(stage.server, known=False, viewport=size, color_scheme="light")
     unknown.expect(REFUSED)
-    faults: list[str] = []
-    views = [(known, name, path) for name, path in stage.pages.items()]
-    adding = f"/models/add?provider=ours&name=another-{width}"
-    others = [
-        (known, "models-message", adding),
-        (empty, "list-empty", "/"),
-        (empty, "models-empty", "/models"),
-        (empty, "audit-empty", "/audit"),
-        (empty, "backups-of-all-empty", "/backups"),
-        (unknown, "launch", "/"),
+    review = stage.pages["review"]
+    views: list[tuple[Watched, str, str, Callable[[Stage, Page], None] | None]] = [
+        *((known, name, path, None) for name, path in stage.pages.items()),
+        (known, "models-message", "/models/add?provider=ours&name=another", add_model),
+        (known, "review-filter", review, open_filter),
+        (known, "review-decided-elsewhere", review, decide_elsewhere),
+        (empty, "list-empty", "/", None),
+        (empty, "models-empty", "/models", None),
+        (empty, "audit-empty", "/audit", None),
+        (empty, "backups-of-all-empty", "/backups", None),
+        (unknown, "launch", "/", None),
     ]
-    for watched, name, path in [*views, *others]:
+    faults: list[str] = []
+    for watched, name, path, prepare in views:
         page = watched.open(path)
-        if name == "models-message":
-            # A message is shown once, after a form.
-            page.get_by_label("Context window").fill("32,000")
-            page.get_by_role("button", name="Add the model").click()
-            expect(page.get_by_role("status")).to_contain_text("Added: ours/")
-        faults += [f"{name}: {fault}" for fault in (*faults_of(page), *violations_of(page, AXE_ALL))]
-        keep(page, f"{name}-{width}-light")
-        page.emulate_media(color_scheme="dark")
-        faults += [f"{name}, dark: {fault}" for fault in violations_of(page, AXE_COLOURS)]
-        keep(page, f"{name}-{width}-dark")
-        page.evaluate(GENERIC_FONTS)
-        faults += [f"{name}, in generic fonts: {fault}" for fault in faults_of(page)]
+        if prepare is not None:
+            prepare(stage, page)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
+            faults += [f"{name}, {width} px: {fault}" for fault in faults_at_this_width(page, name)]
         page.close()
     assert not faults, "\n".join(faults)
+
+
+def faults_at_this_width(page: Page, name: str) -> Iterator[str]:
+    """The faults of a page, light and dark, in its own fonts and in generic ones; it is light again afterwards."""
+    size = page.viewport_size
+    assert size is not None
+    yield from faults_of(page)
+    yield from violations_of(page, AXE_ALL)
+    keep(page, f"{name}-{size['width']}-light")
+    page.emulate_media(color_scheme="dark")
+    yield from (f"dark: {fault}" for fault in violations_of(page, AXE_COLOURS))
+    keep(page, f"{name}-{size['width']}-dark")
+    page.emulate_media(color_scheme="light")
+    page.evaluate(GENERIC_FONTS)
+    yield from (f"in generic fonts: {fault}" for fault in faults_of(page))
+    page.evaluate(OWN_FONTS)
 
 
 def faults_of(page: Page) -> list[str]:
