@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from django.db import DatabaseError
 
@@ -53,35 +52,7 @@ from sessions_app.storage.backups import back_up, digest_up_to
 from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import LoadedSession, TornLine, load_session, torn_line_of
 
-NOT_APPENDED: Final = "Nothing was written."
-
-
-@dataclass(frozen=True, slots=True)
-class EntryChange:
-    """What is appended to a session, and what the agent must rebuild of it."""
-
-    action: str
-    """An `AuditEntry.Action`."""
-    words: str
-    """What the entries do, for the audit log and messages: "to e4"."""
-    leaf_id: str | None
-    """The entry whose context must result; None for an empty one."""
-    lines: Callable[[WriteFacts], tuple[bytes, ...]]
-    """The lines without their newlines. They are made anew under the lock; the ids of `WriteFacts` are new."""
-    added_messages: int = 0
-    """How many messages the new entries themselves add to that context."""
-    kept_ids: Collection[str] | None = None
-    """The entries whose messages stay of that context; None: all."""
-    move: TreeMove | None = None
-    """The move that it is, if hooks are to be asked about it."""
-    summary: str | None = None
-    """The whole text of the summary that a move leaves; None if it leaves none."""
-    from_hook: bool = False
-    """Whether a hook supplied that summary."""
-
-
-MakeChange = Callable[[LoadedSession, Reading], EntryChange]
-"""Makes the change of a session as it is now. Raises BadInput and Conflict; then nothing is appended."""
+from .entry_change import NOT_APPENDED, EntryChange, MakeChange, labelled
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +98,11 @@ class AppendedEntries:
     lines: tuple[bytes, ...]
     backup: Path
 
+    @property
+    def first_id(self) -> str:
+        """The first of the new entries: a label that a hook wants follows the summary that it is of."""
+        return str(json.loads(self.lines[0])["id"])
+
 
 def plan_append(path: Path, make: MakeChange, now: datetime) -> AppendPlan:
     """What an append would do at this moment. Raises what `require_writable` and `make` raise."""
@@ -165,7 +141,10 @@ def append_entries(
     Before a move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and `cancelled_by_hook`.
     """
     if session_before_tree.connected() or unloaded():
-        shown = _ask_hooks(plan_append(path, make, now), confirmations, shown)
+        plan = plan_append(path, make, now)
+        if plan.change.move is not None and (shown is None or shown == plan.digest()):
+            require_append_confirmations(plan, confirmations)
+            make, shown = labelled(make, _label_of_hooks(plan, plan.change.move)), plan.digest()
     with lock_session(path) as locked:
         plan = plan_append(locked.path, make, now)
         if shown is not None and shown != plan.digest():
@@ -190,13 +169,11 @@ def append_entries(
     return appended
 
 
-def _ask_hooks(plan: AppendPlan, confirmations: AppendConfirmations, shown: str | None) -> str | None:
-    """Ask hooks about a move that could be made now; returns the digest that the plan must have under the lock."""
-    if plan.change.move is None or (shown is not None and shown != plan.digest()):
-        return shown
-    require_append_confirmations(plan, confirmations)
-    require_move_not_cancelled(ask_tree_hooks(plan.present, plan.change.move, session_row(plan.present.path)))
-    return plan.digest()
+def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
+    """Ask hooks about a move that could be made now; returns the label that they want, empty without one."""
+    answers = ask_tree_hooks(plan.present, move, session_row(plan.present.path))
+    require_move_not_cancelled(answers)
+    return answers.label
 
 
 def _append(

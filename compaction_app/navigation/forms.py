@@ -8,7 +8,7 @@ from compaction_app.display.confirmations import ConfirmationField
 from sessions_app.web.forms import InlineField
 
 from .entry_append import AppendConfirmations
-from .moves import LONGEST_LABEL
+from .entry_change import LONGEST_LABEL
 
 
 class AppendForm(forms.Form):

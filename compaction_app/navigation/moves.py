@@ -6,7 +6,6 @@ A move to a user's message goes to the entry before it, so that the message can 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from compaction_app.core.summary_ranges import branch_left
 from compaction_app.models import AuditEntry
@@ -20,10 +19,7 @@ from sessions_app.sessionlog.printable import printable
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
 from sessions_app.storage.session_loader import LoadedSession
 
-from .entry_append import NOT_APPENDED, EntryChange, MakeChange
-
-LONGEST_LABEL: Final = 200
-"""Characters."""
+from .entry_change import NOT_APPENDED, EntryChange, MakeChange, label_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +79,6 @@ def move_to(entry_id: str, *, is_leaf: bool = False) -> MakeChange:
     return make
 
 
-def _words_of(label: str) -> str:
-    """The label as it is written: on one line. Raises BadInput `bad_label`."""
-    words = " ".join(label.split())
-    if len(words) > LONGEST_LABEL or not words.isprintable():
-        raise BadInput(
-            "bad_label",
-            f"A label has at most {LONGEST_LABEL} characters, all of them printable. {NOT_APPENDED} Shorten it.",
-        )
-    return words
-
-
 def set_label(entry_id: str, label: str) -> MakeChange:
     """The change that labels an entry, or takes its label away if `label` is blank.
 
@@ -101,7 +86,7 @@ def set_label(entry_id: str, label: str) -> MakeChange:
     """
 
     def make(present: LoadedSession, reading: Reading) -> EntryChange:
-        words = _words_of(label)
+        words = label_words(label)
         change = _label_change(present, reading, entry_id, words)
         if labels(present.tree).get(entry_id, "") == words:
             what = f"has the label {words}" if words else "has no label"

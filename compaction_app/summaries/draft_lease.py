@@ -11,7 +11,7 @@ from django.db.models import F
 from django.utils import timezone
 
 from compaction_app.models import SummaryDraft
-from compaction_app.navigation.entry_append import NOT_APPENDED
+from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.runs.lease import LeasedRows
 
 State = SummaryDraft.State

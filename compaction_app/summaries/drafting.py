@@ -18,7 +18,7 @@ from django.utils import timezone
 from compaction_app.core.loop import Stopped
 from compaction_app.core.states import EventKind
 from compaction_app.models import SummaryDraft
-from compaction_app.navigation.entry_append import NOT_APPENDED
+from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals

@@ -16,13 +16,13 @@ from django.utils import timezone
 
 from compaction_app.models import SummaryDraft
 from compaction_app.navigation.entry_append import (
-    NOT_APPENDED,
     AppendConfirmations,
     AppendedEntries,
     AppendPlan,
     append_entries,
     plan_append,
 )
+from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import model_named
 from compaction_app.planning.summary_hooks import HookSummary
 from compaction_app.runs.waking import wake_workers
@@ -206,7 +206,7 @@ def append_draft(
         ask_hooks_about(plan.task)
     path, make = plan.task.present.path, plan.task.change(draft.text)
     appended = append_entries(path, make, confirmations, now, shown=plan.append.digest())
-    change_draft(draft.pk, {State.READY}, State.APPENDED, appended_id=appended.leaf_id)
+    change_draft(draft.pk, {State.READY}, State.APPENDED, appended_id=appended.first_id)
     tell_hooks(plan.task, appended.lines, draft.text, appended.backup)
     return appended
 

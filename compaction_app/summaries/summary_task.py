@@ -43,7 +43,7 @@ from compaction_app.core.summary_ranges import (
 )
 from compaction_app.hooks import SummaryPreparation
 from compaction_app.models import AuditEntry
-from compaction_app.navigation.entry_append import NOT_APPENDED, EntryChange, MakeChange
+from compaction_app.navigation.entry_change import NOT_APPENDED, EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of
 from compaction_app.planning.summarizer import SummaryPart
 from compaction_app.planning.tree_hooks import TreeMove

@@ -215,7 +215,7 @@ def append(request: HttpRequest, draft: int) -> HttpResponse:
         {"session": found.session, "draft": found, "left": left, "backup": done.backup.name},
     )
     messages.success(request, words, extra_tags="done")
-    return redirect(lost_address(found.session.get_absolute_url(), done.leaf_id))
+    return redirect(lost_address(found.session.get_absolute_url(), done.first_id))
 
 
 def _show_append(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from compaction_app.hooks import Adjust, session_before_tree
 from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
 from compaction_app.navigation.fork import fork_session
 from compaction_app.navigation.moves import destination_of, move_to, set_label
@@ -63,3 +64,20 @@ def test_pi_rebuilds_the_same_after_moves_labels_and_forks(
         append_entries(path, set_label(entry_id, ""), CONFIRMED, NOW)
         assert rebuilt_by_pi(path) == wanted
         made.unlink()
+
+
+def test_pi_rebuilds_the_same_after_a_move_that_a_hook_labels(
+    sessions: dict[str, Path], redline: Installation
+) -> None:
+    path = copy_of(sessions[WRITABLE[0]], redline)
+    index_file(path)
+    Session.objects.update(reader="pi")
+    entry_id = places_of(path)[0]
+    session_before_tree.connect(lambda **_: Adjust(label="tried"), weak=False, dispatch_uid="label")
+    try:
+        append_entries(path, move_to(entry_id), CONFIRMED, NOW)
+    finally:
+        session_before_tree.disconnect(dispatch_uid="label")
+    loaded = load_session(path)
+    assert labels(loaded.tree)[entry_id] == "tried"
+    assert rebuilt_by_pi(path) == rebuilt_messages(loaded, PI, context_of(loaded))

@@ -10,11 +10,11 @@ from django.core.management.base import CommandParser
 from compaction_app.navigation.entry_append import (
     AppendConfirmations,
     AppendPlan,
-    MakeChange,
     append_entries,
     plan_append,
     require_append_confirmations,
 )
+from compaction_app.navigation.entry_change import MakeChange
 from compaction_app.navigation.fork import fork_session, plan_fork
 from compaction_app.navigation.moves import move_to, set_label
 from compaction_app.navigation.presenter import text_said

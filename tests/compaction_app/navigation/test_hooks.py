@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from compaction_app.hooks import SIGNALS, Cancel, load_hooks, session_before_tree, session_tree
+from compaction_app.hooks import SIGNALS, Adjust, Cancel, load_hooks, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
 from compaction_app.navigation.moves import move_to, set_label
+from compaction_app.summaries.summary_task import branch_task
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.navigation.test_moves import forked_talk
 from tests.factories import session_bytes
 from tests.files import backdate, place
@@ -144,3 +146,28 @@ def test_a_label_is_no_move(path: Path) -> None:
         signal.connect(lambda **sent: seen.append(sent), weak=False)
     append_entries(path, set_label("e4", "way"), CONFIRMED, datetime.now(UTC))
     assert seen == []
+
+
+def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path: Path) -> None:
+    session_before_tree.connect(lambda **_: Adjust(label=" the other\nway "), weak=False)
+    move(path)
+    moved, label = map(json.loads, path.read_bytes().splitlines()[-2:])
+    assert (label["type"], label["parentId"]) == ("label", moved["id"])
+    assert (label["targetId"], label["label"]) == ("e4", "the other way")
+    loaded = load_session(path)
+    assert loaded.leaf_id == label["id"]
+    assert moved["parentId"] == "e4"
+
+
+def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path: Path) -> None:
+    session_before_tree.connect(lambda **_: Adjust(label="tried"), weak=False)
+    task = branch_task(path, "e4")
+    done = append_entries(path, task.change("It failed."), CONFIRMED, datetime.now(UTC))
+    summary, label = map(json.loads, path.read_bytes().splitlines()[-2:])
+    assert (summary["type"], summary["id"]) == ("branch_summary", done.first_id)
+    assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
+
+
+def test_a_label_that_cannot_be_written_prevents_the_move(path: Path) -> None:
+    session_before_tree.connect(lambda **_: Adjust(label="x" * 300), weak=False)
+    assert refused(path)[0] == "bad_label"

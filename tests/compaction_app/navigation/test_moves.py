@@ -14,11 +14,10 @@ from compaction_app.models import AuditEntry, Backup
 from compaction_app.navigation.entry_append import (
     AppendConfirmations,
     AppendedEntries,
-    EntryChange,
-    MakeChange,
     append_entries,
     plan_append,
 )
+from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
 from sessions_app.agents.pi.lines import new_line
 from sessions_app.agents.reading import Reading
