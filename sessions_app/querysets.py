@@ -90,5 +90,11 @@ class SessionQuerySet(QuerySet["Session"]):
             "root__path", "root__agent", "relative_path", "read_as", "version"
         )
 
+    def for_hits(self) -> Self:
+        """With what is shown of them above what a search found, and what is needed to read their files."""
+        return self.select_related("root").only(
+            "root__path", "root__agent", "relative_path", "read_as", "version", "title", "cwd", "last_used"
+        )
+
     def latest_first(self) -> Self:
         return self.order_by(F("last_used").desc(nulls_last=True), "pk")

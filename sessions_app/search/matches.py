@@ -118,8 +118,8 @@ class Matches:
 
     def _accepts(self, text: str) -> bool:
         query = self._query
-        return all(wanted.search(text) for wanted in query.compared) and not any(
-            unwanted.search(text) for unwanted in query.refused
+        return all(wanted.is_in(text) for wanted in query.compared) and not any(
+            unwanted.is_in(text) for unwanted in query.refused
         )
 
 

@@ -11,7 +11,7 @@ Everything else is a word: no input is an error of the index. What only looks li
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
@@ -34,6 +34,29 @@ _DATE: Final = re.compile(r"(\d{4})(?:-(\d\d?))?(?:-(\d\d?))?")
 
 
 @dataclass(frozen=True, slots=True)
+class TermPattern:
+    """Finds a term in texts as they were recorded, in upper and lower case."""
+
+    as_typed: str
+    """A regular expression."""
+    folded: str
+    """The same for texts in lower case."""
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Where the term is in a text, as starts and ends."""
+        folded = text.casefold()
+        # Ignoring the case of a text is ten times as slow. A folded text that is longer, as with a ß, has other places.
+        if len(folded) == len(text):
+            found = re.compile(self.folded).finditer(folded)
+        else:
+            found = re.compile(self.as_typed, re.IGNORECASE).finditer(text)
+        return (one.span() for one in found)
+
+    def is_in(self, text: str) -> bool:
+        return next(self.spans(text), None) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class SearchTerm:
     """A word or a phrase. If it is exact, it does not find longer words."""
 
@@ -52,16 +75,19 @@ class SearchTerm:
         return CJK.sub(_pairs, self.text.replace("\0", " "))
 
     @property
-    def pattern(self) -> re.Pattern[str]:
-        """A regular expression that finds the term in a text as it was recorded."""
+    def pattern(self) -> TermPattern:
+        """What finds the term in a text as it was recorded."""
         words = _WORD.findall(self.text)
+        return TermPattern(self._expression(words), self._expression([word.casefold() for word in words]))
+
+    def _expression(self, words: Sequence[str]) -> str:
         first, *others = map(re.escape, words)
         # Looking back only after the first word is three times as fast as at every character of a text.
         start = first if CJK.match(words[0]) else rf"{first}(?<![^\W_]{first})"
         after = r"[^\W_]{0,60}" if self.is_prefix(words[-1]) else r"(?![^\W_])"
         if CJK.match(words[-1][-1]):
             after = ""
-        return re.compile(r"[\W_]+".join([start, *others]) + after, re.IGNORECASE)
+        return r"[\W_]+".join([start, *others]) + after
 
     @property
     def marks(self) -> dict[str, Any]:
@@ -97,9 +123,9 @@ class IndexQuery(NamedTuple):
 
     expression: str
     """An FTS5 expression; empty if the query names no word to find."""
-    compared: tuple[re.Pattern[str], ...]
+    compared: tuple[TermPattern, ...]
     """What the text of a passage must contain besides: terms of several words."""
-    refused: tuple[re.Pattern[str], ...]
+    refused: tuple[TermPattern, ...]
     """What it must not contain."""
 
 
@@ -134,7 +160,7 @@ class SearchQuery:
         return " ".join(term.typed for term in self.terms)
 
     @property
-    def patterns(self) -> list[re.Pattern[str]]:
+    def patterns(self) -> list[TermPattern]:
         """What to mark in a text, one pattern for each term."""
         return [term.pattern for term in self.terms if not term.excluded]
 

@@ -7,7 +7,6 @@ All counts are exact. Only the texts of the places that are shown are read, from
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from sessions_app.sessionlog.printable import printable
 from .filters import KINDS, STATES, SearchFilters
 from .matches import Matches, MatchGroup, MatchPlace, first_places, passage_text
 from .passages import PassageKind
-from .query import SearchQuery
+from .query import SearchQuery, TermPattern
 from .snippet import SnippetPart, snippet
 from .states import PassageState
 from .store import KIND_MASK, TextStore
@@ -322,13 +321,13 @@ def _value_of(value: Any) -> str:
 
 
 def _session_hits(
-    patterns: Sequence[re.Pattern[str]],
+    patterns: Sequence[TermPattern],
     groups: Iterable[MatchGroup],
     keys: Sequence[int],
     places: int,
     limit: int,
 ) -> list[SessionHits]:
-    sessions = Session.objects.for_display().in_bulk(keys)
+    sessions = Session.objects.for_hits().in_bulk(keys)
     by_session: dict[int, list[MatchGroup]] = {key: [] for key in keys if key in sessions}
     for group in groups:
         if group.session in by_session:
@@ -361,7 +360,7 @@ def _hits(
     session: Session,
     places: Sequence[MatchPlace],
     entries: Mapping[int, Entry],
-    patterns: Sequence[re.Pattern[str]],
+    patterns: Sequence[TermPattern],
 ) -> list[SearchHit]:
     """The places with their snippets, read from the file of the session."""
     agent = session.agent

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Final, NamedTuple
+
+from .query import TermPattern
 
 LENGTH: Final = 180
 BEFORE: Final = 60
@@ -26,7 +29,7 @@ class _Mark(NamedTuple):
     term: int
 
 
-def snippet(text: str, patterns: Sequence[re.Pattern[str]], length: int = LENGTH) -> list[SnippetPart]:
+def snippet(text: str, patterns: Sequence[TermPattern], length: int = LENGTH) -> list[SnippetPart]:
     """The `length` characters with the most different terms, on one line, and the terms in them marked.
 
     Without any of the terms, the beginning of the text.
@@ -47,12 +50,10 @@ def snippet(text: str, patterns: Sequence[re.Pattern[str]], length: int = LENGTH
     return [SnippetPart(_one_line(part.text), part.marked) for part in parts if part.text]
 
 
-def _marks(text: str, patterns: Sequence[re.Pattern[str]]) -> Iterator[_Mark]:
+def _marks(text: str, patterns: Sequence[TermPattern]) -> Iterator[_Mark]:
     for term, pattern in enumerate(patterns):
-        for number, found in enumerate(pattern.finditer(text)):
-            if number == MARKS_SEEN:
-                break
-            yield _Mark(found.start(), found.end(), term)
+        for start, end in islice(pattern.spans(text), MARKS_SEEN):
+            yield _Mark(start, end, term)
 
 
 def _best(marks: Sequence[_Mark], length: int) -> int:

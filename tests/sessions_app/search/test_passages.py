@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 
 from sessions_app.search.passages import EntryPassage, PassageKind, index_text, passages
 from sessions_app.search.query import SearchQuery
@@ -93,7 +92,7 @@ def test_a_snippet_shows_the_place_with_most_terms() -> None:
 
 
 def test_a_snippet_without_a_mark_is_the_beginning() -> None:
-    parts = snippet("word " * 100, [re.compile("absent")])
+    parts = snippet("word " * 100, SearchQuery.of("absent").patterns)
     assert [part.marked for part in parts] == [False]
     assert parts[0].text.startswith("word word")
     assert snippet("", []) == []

@@ -48,8 +48,8 @@ def found_by(store: TextStore, typed: str) -> list[int]:
     return [
         number
         for (number,) in rows
-        if all(pattern.search(TEXTS[number]) for pattern in query.compared)
-        and not any(pattern.search(TEXTS[number]) for pattern in query.refused)
+        if all(pattern.is_in(TEXTS[number]) for pattern in query.compared)
+        and not any(pattern.is_in(TEXTS[number]) for pattern in query.refused)
     ]
 
 
@@ -95,11 +95,15 @@ def test_words_and_phrases_are_found(store: TextStore, typed: str, expected: lis
         ('"race"', "racerace races RACE", ["RACE"]),
         ('"race condition"', "a grace condition, a race  condition", ["race  condition"]),
         ("検出", "の検出する", ["検出"]),
+        ("RACE", "a Race – …", ["Race"]),
+        ("straße", "STRAẞE, Straße", ["STRAẞE", "Straße"]),
+        ("race", "Straße İRACE RACE", ["RACE"]),
+        ("ὀδός", "ὈΔΌΣ", ["ὈΔΌΣ"]),
     ],
 )
 def test_what_is_marked_begins_a_word(typed: str, text: str, marked: list[str]) -> None:
     (pattern,) = SearchQuery.of(typed).patterns
-    assert [found[0] for found in pattern.finditer(text)] == marked
+    assert [text[start:end] for start, end in pattern.spans(text)] == marked
 
 
 def test_few_words_with_a_beginning_are_named_and_many_are_not(
