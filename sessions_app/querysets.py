@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Self
 
 from django.conf import settings
-from django.db.models import F, Q, QuerySet
+from django.db.models import BigIntegerField, F, Func, Q, QuerySet, Value
 
 from .agents.registry import READERS, key_of_reader
 from .sessionlog.overflow import ANY_WINDOW
@@ -40,6 +41,15 @@ class SessionQuerySet(QuerySet["Session"]):
     def shown(self) -> Self:
         """The sessions of configured roots: pages and the API show no others."""
         return self.filter(root__configured=True)
+
+    def among(self, keys: Iterable[int]) -> Self:
+        """The sessions with these keys. Django takes a millisecond for a query with hundreds of parameters."""
+        listed = Func(
+            Value(json.dumps(list(keys))),
+            template="(SELECT value FROM json_each(%(expressions)s))",
+            output_field=BigIntegerField(),
+        )
+        return self.filter(pk__in=listed)
 
     def due(self) -> Self:
         return self.filter(DUE)

@@ -217,7 +217,7 @@ class _Sessions:
     def __init__(self, groups: Iterable[MatchGroup], shown_only: bool) -> None:
         keys = {group.session for group in groups}
         found = Session.objects.shown() if shown_only else Session.objects.all()
-        rows = found.filter(pk__in=keys) if len(keys) <= READ_ALL else found
+        rows = found.among(keys) if len(keys) <= READ_ALL else found
         self.owners: dict[int, tuple[str, str]] = {}
         """The agent and the project of each."""
         self.used: dict[int, int] = {}
