@@ -119,6 +119,9 @@ class Run(models.Model):
     Null until it has ended."""
     usage: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What a model was sent and returned, as `planning.usage.UsageTotals.to_json`; null if nothing left the machine."""
+    notes: models.JSONField[Any, Any] = models.JSONField(default=dict)
+    """Notes of the user in place of what its plan deletes: one line of text by the first entry of each span. A writer
+    that holds no notes leaves them out."""
 
     objects = RunQuerySet.as_manager()
 

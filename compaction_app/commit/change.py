@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from sessions_app.agents.base import Agent
-from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts
+from sessions_app.agents.changes import Change, NewFile, RowChanges, WriteFacts, note_text
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import agent_at
 from sessions_app.sessionlog.certificate import Certificate
@@ -135,7 +136,7 @@ def change_of(preflight: Preflight, facts: WriteFacts) -> Change:
     validated = preflight.validated
     deletion = Deletion(tuple(validated.targets), tuple(validated.protected_entry_ids), validated.stats)
     branch = preflight.present.tree.branch(preflight.parent_id)
-    return preflight.writer.write(branch, deletion, facts)
+    return preflight.writer.write(branch, deletion, replace(facts, notes=preflight.notes))
 
 
 @contextmanager
@@ -213,6 +214,7 @@ def prove_change(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: dat
         before,
         [target for target in targets if target not in set(ignored)],
         after,
+        [note_text(words) for words in preflight.notes.values()],
     )
     return certificate_of(path, preflight.reading.generation, before, after, now)
 

@@ -57,6 +57,7 @@ def review_document(account: ReviewAccount, compaction: Compaction | None) -> di
         "tools": [_amount(row) for row in look.tools],
         "proposals": [_unit(unit) for unit in account.units],
         "compaction": None if compaction is None else _compaction(compaction),
+        "notes": run.notes,
     }
 
 
@@ -126,6 +127,8 @@ def _lines(account: ReviewAccount, compaction: Compaction | None) -> Iterator[st
     if compaction is not None:
         yield f"- Written: {_moment(compaction.written_at)} by {_code(compaction.writer)}"
         yield f"- Backup: {_code(compaction.backup.path)}, SHA-256 {compaction.backup.sha256}"
+    for entry_id, words in run.notes.items():
+        yield f"- Note of the user in place of what went from {_code(entry_id)} on: {_code(words)}"
     for name, rows in (("Kind", look.kinds), ("Tool", look.tools)):
         yield from _amounts(name, rows, account)
     for name, units in (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -71,6 +71,8 @@ class Approved:
     """The writer for which it was planned; empty for the best one."""
     run: Run | None = None
     """The run in which it was reviewed; it is committed together with the line, or not at all."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Notes of the user, each by the first entry of the span that it stands for: see `Run.notes`."""
 
 
 def require_writable(loaded: LoadedSession) -> None:
@@ -122,6 +124,8 @@ class Preflight:
     """The session's last line, if it is torn."""
     needs: Mapping[str, RedlineError]
     """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
+    notes: Mapping[str, str]
+    """The notes that the writer adds, by the first entry of the span that each stands for, in their order."""
 
     @property
     def server(self) -> AgentServer | None:
@@ -161,7 +165,23 @@ def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer
     needs = dict(_needs(approved, present, parent_id, reading, activity, torn)) if writer.appends else {}
     if not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
-    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs)
+    notes = _notes(approved, present, parent_id, writer)
+    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs, notes)
+
+
+def _notes(
+    approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter
+) -> Mapping[str, str]:
+    """The notes whose entries go, if the writer holds notes."""
+    if not writer.holds_notes or not approved.notes:
+        return {}
+    gone = {target.entry_id for target in approved.targets if target.block_index is None}
+    branch = present.tree.branch(parent_id)
+    return {
+        entry.id: approved.notes[entry.id]
+        for entry in branch
+        if entry.id in gone and approved.notes.get(entry.id)
+    }
 
 
 def _require_reader(approved: Approved, present: LoadedSession, reading: Reading) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -30,6 +30,7 @@ from sessions_app.sessionlog.targets import Target
 
 from .certificate import stored_certificate
 from .change import change_of, lines_of, write_facts
+from .notes import SHOWN, DeletedSpan, spans_of
 from .preflight import Approved, Preflight
 from .proof import approved_messages
 from .service import approval, preflight_of
@@ -86,8 +87,17 @@ class CommitView:
     activity: Activity
     """What others do with the session."""
     appended_after: str
+    holds_notes: bool
+    """Whether the writer writes notes of the user in place of what goes."""
+    spans: Sequence[DeletedSpan]
+    """What goes, in spans, if it does."""
     digest: str
     """Identifies this plan, so that a confirmation counts for no other."""
+
+    @property
+    def more_spans(self) -> int:
+        """The spans that are folded away."""
+        return max(0, len(self.spans) - SHOWN)
 
     @property
     def keep(self) -> str:
@@ -155,6 +165,8 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         reader_reason=preflight.reading.reason,
         activity=preflight.activity,
         appended_after=preflight.parent_id,
+        holds_notes=preflight.writer.holds_notes,
+        spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
         digest=preflight.digest(),
     )
 
@@ -246,6 +258,15 @@ class ResultView:
     """Whether a backup can replace the session."""
     new_session: Session | None
     certificate: Certificate | None
+
+    @property
+    def notes(self) -> list[tuple[str, str]]:
+        """The notes of the user that the new session has, each with the first entry of its span."""
+        run = self.compaction.run
+        if run is None or not self.compaction.created:
+            return []
+        gone = {raw["entryId"] for raw in self.compaction.origins if raw.get("blockIndex") is None}
+        return [(entry_id, words) for entry_id, words in run.notes.items() if entry_id in gone]
 
     @property
     def continued(self) -> Session:

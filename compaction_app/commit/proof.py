@@ -82,12 +82,36 @@ def require_approved(
     before: Rebuilt,
     targets: Iterable[Target],
     after: Rebuilt,
+    notes: Sequence[str] = (),
 ) -> None:
-    """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message."""
+    """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message.
+
+    `notes` are the texts that the writer adds, in their order.
+    """
     what = f"the change by {writer.name}"
-    require_messages(
-        path, what, agent, approved_messages(before.context, targets, writer), before.line, after
-    )
+    expected = approved_messages(before.context, targets, writer)
+    known = {message.entry.id for message in before.context.messages}
+    added = [one for one in after.context.messages if one.entry.id not in known] if notes else []
+    said = [_json(agent, one, after.line).get("content") for one in added]
+    if said != list(notes):
+        raise _not_proven(path, what, "a note")
+    expected = with_new_messages(expected, after.context.messages, lambda one: one in added, len(added))
+    require_messages(path, what, agent, expected, before.line, after)
+
+
+def with_new_messages(
+    staying: Iterable[Message], after: Iterable[Message], is_new: Callable[[Message], bool], count: int
+) -> list[Message]:
+    """The messages that stay of a context, with `count` new ones in the places in which they are rebuilt."""
+    rest = iter(staying)
+    expected: list[Message] = []
+    for one in after:
+        if count and is_new(one):
+            count -= 1
+            expected.append(one)
+        else:
+            expected += [found for found in (next(rest, None),) if found is not None]
+    return [*expected, *rest]
 
 
 def require_messages(
@@ -106,12 +130,15 @@ def require_messages(
         0 if len(expected) == len(found) else min(len(expected), len(found)) + 1,
     )
     if place:
-        raise SystemFailure(
-            "not_proven",
-            f"{path}: after {what}, message {place:,} of the context that the agent would rebuild "
-            "is not the approved one. Nothing was written. This is a bug in Redline; please report it. Another "
-            "writer may work.",
-        )
+        raise _not_proven(path, what, f"message {place:,}")
+
+
+def _not_proven(path: str, what: str, which: str) -> SystemFailure:
+    return SystemFailure(
+        "not_proven",
+        f"{path}: after {what}, {which} of the context that the agent would rebuild is not the approved one. Nothing "
+        "was written. This is a bug in Redline; please report it. Another writer may work.",
+    )
 
 
 def certificate_of(

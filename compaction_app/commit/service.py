@@ -113,6 +113,7 @@ def approval(run: Run) -> Approved:
         restraints=Restraints(pins=frozenset(pins), thinking_guard=run.thinking_guard),
         reason=run.reason,
         run=run,
+        notes=run.notes,
     )
 
 

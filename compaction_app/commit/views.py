@@ -28,6 +28,7 @@ from .certificate import certify_again
 from .cost_plot import view_cost
 from .forms import CommitForm, RestForm
 from .last_look import LastLook, last_look, undecided_look
+from .notes import notes_in, save_notes
 from .presenter import handoff_of, other_writers, view_commit, view_result
 from .removals import removals_of
 from .samples import samples_of
@@ -70,6 +71,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
     try:
         require_valid(form)
         data = form.cleaned_data
+        save_notes(found, notes_in(request.POST))
         commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
     except (ConfirmationNeeded, TargetNotMet):
         missing = ConfirmationNeeded("yes_missing", "Confirmation required. Nothing was written.", "")

@@ -29,6 +29,7 @@ from compaction_app.commit.proof import (
     certificate_of,
     context_with,
     require_messages,
+    with_new_messages,
 )
 from compaction_app.commit.service import CHANGE_IS_MADE, NOT_RECORDED, drop_or_keep
 from compaction_app.hooks import session_before_tree, unloaded
@@ -235,16 +236,8 @@ def _certificate(plan: AppendPlan, line: ReadLine, after: Rebuilt, now: datetime
 def _expected(plan: AppendPlan, before: Sequence[Message], after: Sequence[Message]) -> list[Message]:
     """The messages that stay of a context, with the new ones where they are rebuilt; no more than are announced."""
     change, known = plan.change, plan.present.tree
-    staying = iter([one for one in before if change.kept_ids is None or one.entry.id in change.kept_ids])
-    left = change.added_messages
-    expected: list[Message] = []
-    for one in after:
-        if left and one.entry.id not in known:
-            left -= 1
-            expected.append(one)
-        else:
-            expected += [found for found in (next(staying, None),) if found is not None]
-    return [*expected, *staying]
+    staying = [one for one in before if change.kept_ids is None or one.entry.id in change.kept_ids]
+    return with_new_messages(staying, after, lambda one: one.entry.id not in known, change.added_messages)
 
 
 def _record(note: EntriesNote, size: int, sha256: str) -> None:

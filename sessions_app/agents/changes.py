@@ -92,6 +92,8 @@ class WriteFacts:
     """Reads all complete lines of the session, each without its newline."""
     is_open: bool = False
     """Whether the agent certainly has the session open."""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """Notes of the user in place of entries that go, each by the first of these: see `note_text`."""
 
 
 class SessionWriter(Protocol):
@@ -103,6 +105,11 @@ class SessionWriter(Protocol):
     @property
     def appends(self) -> bool:
         """Whether it appends to the session; if not, it makes a new session and leaves this one as it is."""
+        ...
+
+    @property
+    def holds_notes(self) -> bool:
+        """Whether it writes `WriteFacts.notes`, so that the agent sends them."""
         ...
 
     @property
@@ -133,9 +140,16 @@ class SessionWriter(Protocol):
         ...
 
 
+def note_text(words: str) -> str:
+    """A note of the user as the agent sends it: it says whose it is, and what it stands for."""
+    return f"[Note by the user, added with Redline in place of deleted entries: {words}]"
+
+
 class PlainWriter:
-    """What most writers have in common: they may touch every entry, every version honours them in the same way, and
-    applies all targets."""
+    """What most writers have in common: they may touch every entry, every version honours them in the same way, they
+    apply all targets, and hold no notes."""
+
+    holds_notes = False
 
     @property
     def universal(self) -> Self:

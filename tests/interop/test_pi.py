@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from compaction_app.commit.service import Confirmations, commit
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.scripted.server import ScriptedProvider
+from sessions_app.agents.changes import note_text
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PiPackage
 from sessions_app.agents.programs import RebuiltMessage
@@ -191,3 +193,22 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(
         undo(UndoRequest(now), UndoConfirmations(live=True), NOW)
     assert rebuilt_by_pi(path) == wanted
     assert difference(conversations.sent(path), expected(messages)) == ""
+
+
+@pytest.mark.parametrize("name", WRITABLE)
+def test_pi_sends_the_notes_of_a_fork_in_their_places(
+    name: str, sessions: dict[str, Path], redline: Installation, conversations: Conversations
+) -> None:
+    path = copy_of(sessions[name], redline)
+    approved = approved_plan(path, writer="fork", reader="pi", compression_ratio=0.5)
+    whole = [target.entry_id for target in approved.targets if target.block_index is None]
+    notes = {entry_id: f"Note {number}." for number, entry_id in enumerate(whole[::7])}
+    written = commit(replace(approved, notes=notes), CONFIRMED, NOW)
+    assert written.created is not None
+    made = load_session(written.created)
+    messages = fields_of(made, context_of(made).messages)
+    said = [one["content"] for one in messages if one.get("customType") == "redline-note"]
+    # Recorded in the order of the branch, whatever the order of the plan.
+    assert sorted(said) == sorted(map(note_text, notes.values()))
+    assert rebuilt_by_pi(written.created) == rebuilt_messages(made, PI, context_of(made))
+    assert difference(conversations.sent(written.created), expected(messages)) == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
+from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts, note_text
 from sessions_app.agents.contexts import Reader
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
@@ -19,6 +19,7 @@ from .lines import edit_line, moved_line, new_line, surviving_content, timestamp
 LEFT_OUT: Final = frozenset({EntryKind.DELETION, EntryKind.EDIT, EntryKind.LABEL})
 """Deletions and edits are applied instead; labels are appended again."""
 NO_ENTRY: Final = "00000000"
+NOTE_TYPE: Final = "redline-note"
 
 
 class ForkWriter(ContextWriter):
@@ -31,6 +32,7 @@ class ForkWriter(ContextWriter):
 
     name: Final = "fork"
     appends: Final = False
+    holds_notes = True
     effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
     undo: Final = "To undo, continue with this session instead; the new one can be deleted."
 
@@ -59,20 +61,30 @@ class ForkWriter(ContextWriter):
         yield stringify(_header(facts)).encode()
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
+        notes = _notes_before(branch, kept, facts.notes, first_kept)
         for entry in kept:
+            for words in notes.get(entry.id, ()):
+                entry_id = facts.new_id()
+                yield _note_line(entry_id, parent, facts, words)
+                parent = entry_id
             content = _content(messages.get(entry.id), deleted.get(entry.id), facts)
             line = moved_line(
                 facts.line(entry).strip(), entry, parent, content, **first_kept.get(entry.id, {})
             )
             yield line if self._ends_with_edit else without_usage(line, entry)
             parent = entry.id
-        yield from self._added(kept, gone, facts)
+        for words in notes.get(None, ()):
+            entry_id = facts.new_id()
+            yield _note_line(entry_id, parent, facts, words)
+            parent = entry_id
+        yield from self._added(kept, gone, parent or kept[-1].id, facts)
 
-    def _added(self, kept: Sequence[Entry], gone: frozenset[str], facts: WriteFacts) -> Iterator[bytes]:
+    def _added(
+        self, kept: Sequence[Entry], gone: frozenset[str], parent: str, facts: WriteFacts
+    ) -> Iterator[bytes]:
         """Labels, edits that omit a summary (without its entry, what it replaced would come back), and the edit of no
         entry."""
-        parent = kept[-1].id
-        for entry_id, line in _label_lines(kept, facts):
+        for entry_id, line in _label_lines(kept, parent, facts):
             yield line
             parent = entry_id
         for entry in kept if EntryKind.EDIT in self._reader.honours else ():
@@ -109,13 +121,45 @@ def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]
             line if is_as_recorded else moved_line(line, entry, parent, None, **first_kept.get(entry.id, {}))
         )
         parent = entry.id
-    for _, line in _label_lines(kept, facts):
+    for _, line in _label_lines(kept, parent or "", facts):
         yield line
 
 
-def _label_lines(kept: Sequence[Entry], facts: WriteFacts) -> Iterator[tuple[str, bytes]]:
-    """The labels of these entries as new lines after the last of them, each with its id."""
-    parent = kept[-1].id if kept else ""
+def _notes_before(
+    branch: Sequence[Entry],
+    kept: Sequence[Entry],
+    notes: Mapping[str, str],
+    first_kept: Mapping[str, Mapping[str, str]],
+) -> Mapping[str | None, list[str]]:
+    """The notes by the entry that they precede, None for the end: never between a call and its results, and never
+    before the first entry that a compaction keeps, where they would not be sent."""
+    surviving = {entry.id for entry in kept}
+    starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
+    starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, SummaryControl)}
+    found: dict[str | None, list[str]] = {}
+    waiting: list[str] = []
+    for entry in branch if notes else ():
+        if entry.id not in surviving:
+            waiting += [notes[entry.id]] if entry.id in notes else []
+        elif waiting and entry.result_for is None and entry.id not in starts:
+            found[entry.id], waiting = waiting, []
+    return {**found, None: waiting} if waiting else found
+
+
+def _note_line(entry_id: str, parent: str | None, facts: WriteFacts, words: str) -> bytes:
+    return new_line(
+        "custom_message",
+        entry_id,
+        parent,
+        facts.written_at,
+        customType=NOTE_TYPE,
+        content=note_text(words),
+        display=True,
+    )
+
+
+def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Iterator[tuple[str, bytes]]:
+    """The labels of these entries as new lines after `parent`, each with its id."""
     for entry in kept:
         if entry.id in facts.labels:
             entry_id, label = facts.new_id(), facts.labels[entry.id]

@@ -1,0 +1,102 @@
+"""Notes of the user in place of what a plan deletes: one line for a span of deleted entries within a turn.
+
+A note is the user's own text, and is marked as such. Only writers that make a new session hold notes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from django.http import QueryDict
+
+from compaction_app.core.replaced_turns import turn_numbers
+from compaction_app.models import Run
+from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.targets import Target
+
+NOTE_LENGTH: Final = 500
+"""Characters."""
+SHOWN: Final = 8
+"""The largest spans that are shown at once."""
+LISTED: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedSpan:
+    """Entries of one turn that go, with none between them that stays."""
+
+    entry_id: str
+    """The first of them, by which the note is stored."""
+    turn: int
+    entries: int
+    tokens: int
+    """As the agent estimates them."""
+    what: str
+    """Such as `read ×3, bash`."""
+    note: str = ""
+
+
+def spans_of(
+    branch: Sequence[Entry], targets: Sequence[Target], notes: Mapping[str, str]
+) -> list[DeletedSpan]:
+    """The spans that a plan deletes of a branch, the largest first."""
+    gone = {target.entry_id for target in targets if target.block_index is None}
+    numbers = turn_numbers(branch)
+    spans = [_span(entries, numbers, notes) for entries in _spans(branch, gone, numbers)]
+    return sorted(spans, key=lambda span: (not span.note, -span.tokens))[:LISTED]
+
+
+def _spans(branch: Sequence[Entry], gone: set[str], numbers: Mapping[str, int]) -> Iterator[list[Entry]]:
+    span: list[Entry] = []
+    for entry in branch:
+        if not entry.is_message:
+            continue
+        if entry.id not in gone or (span and numbers[span[-1].id] != numbers[entry.id]):
+            if span:
+                yield span
+            span = []
+        if entry.id in gone:
+            span.append(entry)
+    if span:
+        yield span
+
+
+def _span(entries: Sequence[Entry], numbers: Mapping[str, int], notes: Mapping[str, str]) -> DeletedSpan:
+    tools = Counter(
+        entry.tool_name for entry in entries if entry.role == Role.TOOL_RESULT and entry.tool_name
+    )
+    named = (f"{tool} ×{count}" if count > 1 else tool for tool, count in tools.most_common())
+    first = entries[0].id
+    return DeletedSpan(
+        first,
+        numbers[first],
+        len(entries),
+        sum(entry.tokens for entry in entries),
+        ", ".join(named),
+        notes.get(first, ""),
+    )
+
+
+def notes_in(data: QueryDict) -> dict[str, str]:
+    """The notes of a form, one field for each span. Raises BadInput `bad_note`."""
+    notes: dict[str, str] = {}
+    for entry_id, typed in zip(data.getlist("span"), data.getlist("note"), strict=False):
+        words = " ".join(typed.split())
+        if len(words) > NOTE_LENGTH or not words.isprintable():
+            raise BadInput(
+                "bad_note",
+                f"A note has at most {NOTE_LENGTH} characters, all of them printable. Nothing was written. Shorten it.",
+            )
+        if words:
+            notes[entry_id] = words
+    return notes
+
+
+def save_notes(run: Run, notes: Mapping[str, str]) -> None:
+    """Store the notes of a run, in place of those that it has."""
+    run.notes = dict(notes)
+    Run.objects.filter(pk=run.pk).update(notes=run.notes)

@@ -1,0 +1,149 @@
+"""Notes of the user in place of what a fork leaves out: written as typed, marked, in their place, and proven."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.commit.notes import NOTE_LENGTH, save_notes
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.proof import require_approved
+from compaction_app.commit.service import approval, commit, preflight_of
+from compaction_app.models import Compaction, Run
+from sessions_app.agents.changes import note_text
+from sessions_app.index.indexer import index_file
+from sessions_app.sessionlog.errors import SystemFailure
+from sessions_app.storage.session_loader import load_session
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, field, text_of
+from tests.runs import approve_proposals, plan_session
+
+
+@pytest.fixture
+def path(known_root: Path) -> Path:
+    path = known_root / "work.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=12)))
+    return backdate(path)
+
+
+@pytest.fixture
+def run(path: Path) -> Run:
+    """A planned run of the session with every proposal approved."""
+    return approve_proposals(plan_session(index_file(path)))
+
+
+def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
+    page = browser.get(f"/runs/{run.pk}/commit", {"writer": writer})
+    return [str(one.attributes["value"]) for one in elements(page, "input[name=span]")]
+
+
+def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
+    page = browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"})
+    found = [str(one.attributes["value"]) for one in elements(page, "input[name=span]")]
+    sent = {
+        "plan": field(page, "plan"),
+        "writer": "fork",
+        "span": found,
+        "note": [notes.get(one, "") for one in found],
+    }
+    return browser.post(f"/runs/{run.pk}/commit", sent)
+
+
+def created() -> list[dict[str, Any]]:
+    made = Path(Compaction.objects.get().created)
+    return [json.loads(line) for line in made.read_bytes().splitlines()]
+
+
+def test_a_note_stands_where_its_span_was_and_says_whose_it_is(browser: Client, run: Run) -> None:
+    (first, *_) = spans(browser, run)
+    assert send(browser, run, {first: " the parser was\tread "}).status_code == 303
+    lines = created()
+    (place,) = (at for at, one in enumerate(lines) if one["type"] == "custom_message")
+    note = lines[place]
+    assert note["content"] == note_text("the parser was read")
+    assert note["parentId"] == lines[place - 1]["id"]
+    assert lines[place + 1]["parentId"] == note["id"]
+    recorded = [one["id"] for one in working_session(steps=12)[1:]]
+    assert (
+        recorded.index(lines[place - 1]["id"])
+        < recorded.index(first)
+        < recorded.index(lines[place + 1]["id"])
+    )
+    shown = text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "Your notes in place of what went" in shown
+    assert "the parser was read" in shown
+    assert "the parser was read" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
+
+
+def test_no_note_stands_between_a_call_and_its_result(browser: Client, run: Run) -> None:
+    notes = {one: f"note of {one}" for one in spans(browser, run)}
+    assert send(browser, run, notes).status_code == 303
+    lines = created()
+    said = [one for one in lines if one["type"] == "custom_message"]
+    assert len(said) == len(notes)
+    for at, one in enumerate(lines):
+        if one["type"] == "custom_message" and at + 1 < len(lines):
+            assert lines[at + 1].get("message", {}).get("role") != "toolResult"
+
+
+def test_a_note_whose_entries_stay_is_not_written(run: Run) -> None:
+    approved = approval(run)
+    gone = {target.entry_id for target in approved.targets}
+    stays = next(entry.id for entry in approved.loaded.tree.entries if entry.id not in gone)
+    save_notes(run, {stays: "it stays"})
+    assert preflight_of(approval(run), timezone.now(), "fork").notes == {}
+
+
+def test_a_writer_without_room_for_notes_says_so(browser: Client, run: Run) -> None:
+    assert spans(browser, run, "context-compaction") == []
+    page = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "context-compaction"}))
+    assert "which has no room for notes" in page
+    save_notes(run, {"e2": "lost?"})
+    assert preflight_of(approval(run), timezone.now(), "context-compaction").notes == {}
+
+
+@pytest.mark.parametrize("words", ["x" * (NOTE_LENGTH + 1), "a\x1bb"])
+def test_a_note_that_cannot_be_written_is_refused(browser: Client, run: Run, words: str) -> None:
+    (first, *_) = spans(browser, run)
+    answered = send(browser, run, {first: words})
+    assert answered.status_code == 409
+    assert "A note has at most" in text_of(answered)
+    assert not Compaction.objects.exists()
+
+
+@pytest.mark.parametrize("words", [words for words in HOSTILE_TEXTS if words.isprintable()])
+def test_a_hostile_note_does_nothing(browser: Client, run: Run, words: str) -> None:
+    (first, *_) = spans(browser, run)
+    save_notes(run, {first: words})
+    assert_inert(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
+    assert send(browser, run, {first: words}).status_code == 303
+    assert_inert(browser.get(f"/runs/{run.pk}/result"))
+
+
+def test_a_note_that_is_not_in_the_new_session_is_not_proven(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = next(target.entry_id for target in approval(run).targets if target.block_index is None)
+    save_notes(run, {gone: "it was read"})
+    wrong = [note_text("something else")]
+    monkeypatch.setattr(
+        "compaction_app.commit.change.require_approved",
+        lambda *given: require_approved(*given[:-1], wrong),
+    )
+    with pytest.raises(SystemFailure, match="a note of the context"):
+        commit(replace(approval(run), writer="fork"), Confirmations(), timezone.now())
+    assert not Compaction.objects.exists()
+
+
+def test_the_new_session_counts_its_notes(browser: Client, run: Run) -> None:
+    (first, *_) = spans(browser, run)
+    send(browser, run, {first: "the parser was read"})
+    loaded = load_session(Path(Compaction.objects.get().created))
+    assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)
