@@ -61,6 +61,13 @@ def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page:
     page.wait_for_selector("text=more pears")
 
 
+def test_a_session_that_appears_is_announced(server: Server, page: Page) -> None:
+    expect(page.get_by_role("status").filter(has_text="new session")).to_have_count(0)
+    add_session(server, "one more pear")
+    expect(page.locator("#said")).to_have_text("1 new session")
+    expect(page.get_by_text("one more pear")).to_be_visible()
+
+
 def test_updates_keep_the_focus_on_a_row(server: Server, page: Page) -> None:
     link = page.get_by_role("link", name="count the pears")
     link.focus()

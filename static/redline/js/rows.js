@@ -89,3 +89,12 @@ document.addEventListener("htmx:afterSettle", () => {
   if (hadFocus && document.activeElement === document.body && cursor.currentRow()) cursor.select(cursor.currentRow());
   hadFocus = false;
 });
+
+/* Sessions that appear while the list is open are announced: the list makes room for them in its order. */
+const listing = () => Number(document.getElementById("listing")?.dataset.known);
+let known = listing();
+document.addEventListener("htmx:wsAfterMessage", () => {
+  const more = listing() - known;
+  if (more > 0) say(`${more} new session${more === 1 ? "" : "s"}`);
+  known = listing();
+});
