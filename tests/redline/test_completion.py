@@ -21,7 +21,7 @@ def offered(script: str, *words: str) -> list[str]:
 def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline: Installation) -> None:
     script = redline.call("completion", "bash").out
     assert set(offered(script, "redline", "")) == {*commands(), "--help", "--version"}
-    assert offered(script, "redline", "comp") == ["compact", "completion"]
+    assert offered(script, "redline", "comp") == ["compact", "compaction-settings", "completion"]
     assert "--switch-branch" in offered(script, "redline", "compact", "x", "--")
     assert offered(script, "redline", "compact", "x", "--dry") == ["--dry-run"]
     assert offered(script, "redline", "tree", "x", "--dry") == []

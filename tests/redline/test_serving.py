@@ -276,7 +276,7 @@ def test_a_server_shuts_down_after_any_error(monkeypatch: pytest.MonkeyPatch) ->
     async def fail(*given: object) -> None:
         raise ValueError("not foreseen")
 
-    for task in ("_follow", "_look_after_runs"):
+    for task in ("_follow", "_look_after_workers"):
         monkeypatch.setattr(redline.serving, task, fail)
     sent: list[str] = []
 
