@@ -85,8 +85,7 @@ BEFORE_TREE: Final[Mapping[str, str]] = {
     "entries": "what is left behind: the entries after that one up to the old leaf, oldest first",
     "wants_summary": "whether the user wants them summarised",
     "focus": "what the summary should emphasise, as changed by earlier hooks; empty without a focus",
-    "label": "the label of the summary, or without one of the entry that was chosen, as changed by earlier hooks; empty without "
-    "one",
+    "label": "the label of the summary, or else of the chosen entry, as changed by earlier hooks; empty without one",
     "stop": "a function without arguments: whether the user stopped it meanwhile",
 }
 AFTER_TREE: Final[Mapping[str, str]] = {
