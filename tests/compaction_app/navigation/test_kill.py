@@ -1,11 +1,9 @@
-"""A move, a label, a fork and both kinds of summary, killed before each of its parts and at any moment: the next start
-completes it, or nothing of it is left."""
+"""A move, a label, a fork and both kinds of summary, killed before each of its parts: the next start completes it, or
+nothing of it is left."""
 
 from __future__ import annotations
 
 import hashlib
-import random
-import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -21,7 +19,6 @@ from compaction_app.summaries.summary_task import SummaryTask, branch_task, comp
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
-from tests.compaction_app.commit.test_kill_commands import ROUNDS, SEED, killed
 from tests.compaction_app.undo.scenes import Scene, scene
 from tests.compaction_app.undo.test_kill import MOST, World
 from tests.files import backdate, place
@@ -102,23 +99,3 @@ def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(
         raise AssertionError(f"more than {MOST} steps")
     assert found.keys() == {"before", "after"}
     assert min(found.values()) > 3
-
-
-@pytest.mark.parametrize("step", STEPS)
-def test_a_step_killed_at_any_moment_is_completed_or_not_made(redline: Installation, step: str) -> None:
-    kills = Kills(redline, step)
-    began = time.perf_counter()
-    kills.act()
-    took = time.perf_counter() - began
-    dice = random.Random(SEED)
-
-    def act(begin: Callable[[str], object]) -> None:
-        begin("step")
-        kills.act()
-        begin("done")
-        time.sleep(60)
-
-    for _ in range(ROUNDS):
-        kills.world.put_back()
-        killed(act, dice.randrange(round(2e6 * took) + 1))
-        assert kills.outcome() in ("before", "after")
