@@ -86,6 +86,8 @@ class Session(models.Model):
     model = models.TextField(blank=True, default="")
     read_as = models.CharField(max_length=20, blank=True, default="")
     """The reader with which the context tokens were counted."""
+    fitting_reader = models.CharField(max_length=20, blank=True, default="")
+    """Another reader that the last report would fit, because it is far too small for this one's context; else empty."""
     window = models.PositiveIntegerField(null=True)
     """The model's context window in tokens; null if it is unknown."""
     window_source = models.TextField(blank=True, default="")

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from sessions_app.agents.contexts import Reader
+from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.installed_version import Version
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import NOTHING_APPENDED, READERS, agent_of, choose_reader, may_show_another
@@ -240,7 +241,7 @@ class Scan:
     def _forget_branch(self) -> None:
         session = self.session
         session.leaf_id = session.provider = session.model = session.read_as = session.context_basis = ""
-        session.broken = session.broken_at = ""
+        session.broken = session.broken_at = session.fitting_reader = ""
         session.context_tokens = session.overflow = None
         session.tokens_after_first = session.context_estimate = 0
         session.context_ratio = 1.0
@@ -271,6 +272,9 @@ class Scan:
             return self.pending
         return [*read_entries(self.session, self._reader, self._parser.state.version), *self.pending]
 
+    def _branch(self, leaf_id: str) -> list[Entry]:
+        return self.session.agent.tree(self._entries()).branch(leaf_id)
+
     def _sample(self, leaf_id: str) -> Measured:
         """What is counted in the beginning of a branch."""
         agent, version = self.session.agent, self._parser.state.version
@@ -278,7 +282,7 @@ class Scan:
         def read(entry: Entry) -> Texts:
             return read_place(agent, self._reader, entry, version)[1]
 
-        return sample_of(agent.tree(self._entries()).branch(leaf_id), read)
+        return sample_of(self._branch(leaf_id), read)
 
     def _continue_conversation(self) -> None:
         """Add the carried entries to the conversation: none of them changes how earlier ones are sent."""
@@ -354,6 +358,8 @@ class Scan:
             session.context_tokens, session.context_basis = size.tokens, size.basis
             session.context_ratio, session.context_estimate = size.ratio, tally.estimate
             session.overflow = tally.overflow
+            branch = self._branch(tally.leaf_id) if tally.measure.is_of_another_context else []
+            session.fitting_reader = fitting_reader(session.agent, branch, self._reader_so_far())
             session.tokens_after_first = tally.after_first or 0
         broken = self._conversation.broken if self._conversation is not None else None
         session.broken = broken.sentence if broken is not None else ""

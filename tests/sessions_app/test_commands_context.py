@@ -102,3 +102,11 @@ def test_the_page_of_a_session_names_it_too(browser: Client, known_root: Path) -
     assert (
         "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit" in shown
     )
+
+
+def test_the_list_names_it_too(browser: Client, known_root: Path) -> None:
+    session = index_file(summarised_session(known_root / "s.jsonl"))
+    for reader, is_named in (("pi", False), ("atomic-0.8", True), ("pi", False)):
+        Session.objects.filter(pk=session.pk).update(reader=reader)
+        index_file(session.path)
+        assert ("pi would fit" in text_of(browser.get("/"))) is is_named
