@@ -32,8 +32,10 @@ class AnswerStream:
     def __init__(self, endpoint: Endpoint, request: Request, patience: Patience) -> None:
         self._pieces: queue.SimpleQueue[Piece | BaseException] = queue.SimpleQueue()
         self._ended = threading.Event()
+        # Starting the loop takes a moment: an interrupt then must not leave a coroutine behind that nothing runs.
+        loop = network_loop()
         self._task: Future[None] = asyncio.run_coroutine_threadsafe(
-            self._read(endpoint, request, patience), network_loop()
+            self._read(endpoint, request, patience), loop
         )
 
     def __enter__(self) -> AnswerStream:
