@@ -1,10 +1,9 @@
-"""Figures of the pure core: the airlock, the tools, preparation, the planner and its replay."""
+"""Figures of the pure core: the airlock, the tools, preparation and the planner."""
 
 from __future__ import annotations
 
-import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -15,7 +14,6 @@ from compaction_app.core.loop import Ended, Outcome, drive
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript, prepare
-from devtools.replay import replay
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.pi.records import describe
 from sessions_app.sessionlog.targets import Target, request_of
@@ -158,43 +156,3 @@ def planner() -> Iterator[Figure]:
         slowest = max(slowest, time.perf_counter() - started)
     yield Figure("planner_below_50_percent", missed, f"of {len(branches)} sessions", 0)
     yield Figure("planner_slowest", round(slowest, 3), "s", 2.0)
-
-
-def planned(transcript: Transcript) -> tuple[Target, ...]:
-    """The targets of the embedded planner."""
-    workbench = Workbench(DeletionStore(transcript))
-    for _ in drive(EmbeddedPlanner(transcript), workbench):
-        pass
-    return workbench.store.targets
-
-
-def oldest_first(transcript: Transcript) -> tuple[Target, ...]:
-    """The targets of a planner that considers only age, for comparison."""
-    store = DeletionStore(transcript)
-    for entry in transcript.entries:
-        if store.target_met:
-            break
-        if not entry.is_protected:
-            store.delete(request_of([Target(entry.entry_id)]))
-    return store.targets
-
-
-def replay_loss() -> Iterator[Figure]:
-    """The mean replay loss over the corpus, in percent, for the embedded planner and for oldest first."""
-    branches = [read_branch(path) for path in real_sessions()]
-    plans: tuple[tuple[str, Callable[[Transcript], tuple[Target, ...]], Mapping[float, float]], ...] = (
-        ("embedded", planned, {0.5: 8.5, 0.3: 17.5}),
-        ("oldest_first", oldest_first, {}),
-    )
-    for name, plan, bars in plans:
-        for keep in (0.5, 0.3):
-            means = []
-            for branch in branches:
-                losses = [
-                    loss.share
-                    for loss in replay(branch.entries, branch.texts, {"compression_ratio": keep}, plan)
-                ]
-                if losses:
-                    means.append(statistics.mean(losses))
-            value = round(statistics.mean(means) * 100, 2) if means else None
-            yield Figure(f"replay_loss_keep_{keep * 100:.0f}_{name}", value, "%", bars.get(keep))

@@ -11,7 +11,7 @@ import random
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from compaction_app.core.unanswered import unanswered
-from devtools.bench.core import oldest_first
-from devtools.replay import PlanTargets, replay
+from compaction_app.lab.measure import cuts
+from compaction_app.lab.names import Measure
+from compaction_app.lab.orders import oldest
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
@@ -593,16 +594,20 @@ def test_less_of_what_was_needed_later_is_lost_than_by_deleting_the_oldest_first
 ) -> None:
     branches = [raw for _, raw in real_branches()] if CORPUS.is_dir() else [remembering()]
     planned = mean_loss(branches, keep, lambda transcript: Run(transcript).targets)
-    assert planned < mean_loss(branches, keep, oldest_first)
+    assert planned < mean_loss(branches, keep, lambda transcript: oldest(transcript, 1 - keep))
     assert planned < most or not CORPUS.is_dir()
 
 
-def mean_loss(branches: Iterable[bytes], keep: float, plan: PlanTargets) -> float:
+def mean_loss(
+    branches: Iterable[bytes], keep: float, plan: Callable[[Transcript], Collection[Target]]
+) -> float:
     shares = []
     for raw in branches:
-        losses = [loss.share for loss in replay(*read_branch(raw), {"compression_ratio": keep}, plan)]
-        if losses:
-            shares.append(statistics.mean(losses))
+        entries, texts = read_branch(raw)
+        for cut in cuts(entries, lambda found, texts=texts: prepare(found, texts, {})):
+            needs = cut.needs(Measure.SUBSTRINGS)
+            if needs is not None:
+                shares.append(needs.loss(plan(cut.prefix.with_ratio(keep))).share)
     return statistics.mean(shares)
 
 

@@ -1,0 +1,113 @@
+"""PURE: what a reference is and where it stands, by each measure.
+
+|                           | components                                   | substrings (the older measure)      |
+|---------------------------|----------------------------------------------|-------------------------------------|
+| arguments of a call       | decoded                                      | as JSON: `\\nfoo` is read as `nfoo`  |
+| `foo_bar` stands in       | `foo_bar` and `src/foo_bar.py`               | also in `foo_bar_baz`, `my_foo_bar` |
+| `well-known`              | is not a reference                           | is a reference                      |
+| shown earlier, if it is   | among the components of what was shown       | the very same token                 |
+
+A reference is a token of five characters or more with one of `_ . / : -`, a digit, or a capital after its first
+character. Its components are what `. / : -` separate.
+"""
+
+from __future__ import annotations
+
+import bisect
+import json
+import re
+from collections.abc import Hashable, Iterable, Iterator
+from enum import StrEnum
+from typing import Any, Final, Generic, TypeVar
+
+from compaction_app.core.references import references as tokens
+
+Place = TypeVar("Place", bound=Hashable)
+
+_OUTSIDE: Final = r"(?<![A-Za-z0-9_])"
+_END: Final = r"(?![A-Za-z0-9_])"
+_BOUNDED: Final = re.compile(_OUTSIDE + r"[A-Za-z_][A-Za-z0-9_]*(?:[./:\-][A-Za-z0-9_]+)*", re.ASCII)
+_HYPHENATED: Final = re.compile(r"[A-Za-z][a-z]*(?:-[A-Za-z][a-z]*)+", re.ASCII)
+
+
+class Measure(StrEnum):
+    """How references are recognised and found again."""
+
+    COMPONENTS = "components"
+    SUBSTRINGS = "substrings"
+
+    def references(self, text: str) -> set[str]:
+        if self is Measure.SUBSTRINGS:
+            return tokens(text)
+        found = tokens("\n".join(set(_BOUNDED.findall(text))))
+        return {name for name in found if not _HYPHENATED.fullmatch(name)}
+
+    def call_text(self, tool: str, arguments: str) -> str:
+        """The text of a call in which its references are."""
+        if self is Measure.SUBSTRINGS:
+            return f"{tool} {arguments}"
+        return "\n".join([tool, *decoded(arguments)])
+
+
+def decoded(arguments: str) -> Iterator[str]:
+    """The names and texts among a call's arguments; the arguments as they are if they are not JSON."""
+    try:
+        waiting: list[Any] = [json.loads(arguments)]
+    except (ValueError, RecursionError):
+        yield arguments
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+        elif isinstance(value, str):
+            yield value
+
+
+class NameIndex(Generic[Place]):
+    """Which references stand at which places."""
+
+    def __init__(self, measure: Measure, places: Iterable[tuple[Place, Iterable[str]]]) -> None:
+        """`places` come in order, each with the references in its text."""
+        self._is_bounded = measure is Measure.COMPONENTS
+        self._order: dict[Place, int] = {}
+        self._places: dict[str, list[Place]] = {}
+        for place, names in places:
+            self._order[place] = len(self._order)
+            for name in names:
+                self._places.setdefault(name, []).append(place)
+        self._names = list(self._places)
+        self._joined = "\n".join(self._names)
+        self._starts: list[int] = []
+        start = 0
+        for name in self._names:
+            self._starts.append(start)
+            start += len(name) + 1
+
+    def same(self, reference: str) -> tuple[Place, ...]:
+        """The places with the very same token, in order."""
+        return tuple(self._places.get(reference, ()))
+
+    def standing(self, reference: str) -> tuple[Place, ...]:
+        """The places at which a reference stands, in order: as a token or in one."""
+        found: set[Place] = set()
+        for at in self._occurrences(reference):
+            found.update(self._places[self._names[bisect.bisect_right(self._starts, at) - 1]])
+        return tuple(sorted(found, key=self._order.__getitem__))
+
+    def _occurrences(self, reference: str) -> Iterator[int]:
+        """Where a reference stands in the tokens, one under the other. Each stands where some token can."""
+        at = self._joined.find(reference)
+        while at >= 0:
+            end = at + len(reference)
+            if not self._is_bounded or not (_is_inner(self._joined, at - 1) or _is_inner(self._joined, end)):
+                yield at
+            at = self._joined.find(reference, at + 1)
+
+
+def _is_inner(text: str, at: int) -> bool:
+    """Whether a character belongs to a component."""
+    return 0 <= at < len(text) and (text[at] == "_" or text[at].isalnum())

@@ -1,0 +1,113 @@
+"""What plans would have lost of what real sessions needed later, by both measures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.loop import drive
+from compaction_app.core.store import DeletionStore
+from compaction_app.core.tools import Workbench
+from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.lab.bound import bound
+from compaction_app.lab.measure import HORIZON, HORIZONS, Cut, cuts
+from compaction_app.lab.names import Measure
+from compaction_app.lab.orders import ORDERS, Order
+from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.sessionlog.targets import Target
+
+from .figures import Figure
+from .sessions import RealBranch, read_branch, real_sessions
+
+KEEPS: Final = (0.7, 0.5, 0.3)
+EMBEDDED: Final = "embedded"
+BOUND: Final = "bound"
+BARS: Final[Mapping[float, float]] = {0.5: 3.6, 0.3: 8.8}
+"""The most that the embedded planner may lose, in percent, by the older measure."""
+RATIO_BAR: Final = 0.45
+
+Shares = dict[str, list[list[float]]]
+"""For each plan: for each session the losses at its cuts."""
+
+
+class Scale(NamedTuple):
+    """What is measured: by which measure, up to which horizon, with which fraction of the tokens kept."""
+
+    measure: Measure
+    horizon: int
+    keep: float
+
+    def __str__(self) -> str:
+        return f"replay_{self.measure}_{self.horizon}_keep_{self.keep * 100:.0f}"
+
+
+def planned(transcript: Transcript) -> tuple[Target, ...]:
+    """The targets of the embedded planner."""
+    workbench = Workbench(DeletionStore(transcript))
+    for _ in drive(EmbeddedPlanner(transcript), workbench):
+        pass
+    return workbench.store.targets
+
+
+def embedded(transcript: Transcript, share: float) -> tuple[Target, ...]:
+    return planned(transcript.with_ratio(1 - share))
+
+
+PLANS: Final[Mapping[str, Order]] = {EMBEDDED: embedded, **ORDERS}
+SCALES: Final = (
+    (Measure.SUBSTRINGS, HORIZON),
+    *((Measure.COMPONENTS, horizon) for horizon in HORIZONS),
+)
+
+
+def cuts_of(branch: RealBranch) -> Iterator[Cut]:
+    rules = ATOMIC.generations[-1].rules
+    return cuts(branch.entries, lambda entries: prepare(entries, branch.texts, {}, rules))
+
+
+def shares_of(branches: Iterable[RealBranch], plans: Mapping[str, Order] = PLANS) -> dict[Scale, Shares]:
+    """What each plan loses of each branch, and the bound."""
+    shares: dict[Scale, Shares] = {}
+    for number, branch in enumerate(branches):
+        for cut in cuts_of(branch):
+            scales = [(one, cut.needs(*one)) for one in SCALES]
+            for keep in KEEPS:
+                targets = {name: plan(cut.prefix, 1 - keep) for name, plan in plans.items()}
+                for (measure, horizon), needs in scales:
+                    if needs is None:
+                        continue
+                    lost = {name: needs.loss(targets[name]).share for name in plans}
+                    lost[BOUND] = bound(needs, 1 - keep).share
+                    for name, share in lost.items():
+                        of_plan = shares.setdefault(Scale(measure, horizon, keep), {}).setdefault(name, [])
+                        of_plan += [[] for _ in range(number + 1 - len(of_plan))]
+                        of_plan[number].append(share)
+    return shares
+
+
+def replay_loss() -> Iterator[Figure]:
+    """The mean replay loss over all cuts of the corpus, in percent."""
+    measured = shares_of(map(read_branch, real_sessions()))
+    for scale in sorted(measured, key=lambda one: (SCALES.index(one[:2]), -one.keep)):
+        yield from _figures(scale, measured[scale])
+
+
+def _figures(scale: Scale, shares: Shares) -> Iterator[Figure]:
+    old = scale.measure is Measure.SUBSTRINGS
+    unbiased = excess(shares[EMBEDDED], shares[BOUND])
+    for name, values in {**shares, "embedded_excess": unbiased}.items():
+        bar = BARS.get(scale.keep) if old and name == EMBEDDED else None
+        yield Figure(f"{scale}_{name}", _percent(mean(values)), "%", bar)
+        if name == EMBEDDED:
+            ends = interval(values)
+            for end, value in zip(("low", "high"), ends or (None, None), strict=True):
+                yield Figure(f"{scale}_{name}_{end}", _percent(value), "%", None)
+    ratio = ratio_to_best(shares[EMBEDDED], {name: shares[name] for name in ORDERS})
+    bar = RATIO_BAR if scale.keep in BARS and scale.horizon == HORIZON else None
+    yield Figure(f"{scale}_embedded_to_best_order", ratio and round(ratio, 3), "", bar)
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else round(share * 100, 2)

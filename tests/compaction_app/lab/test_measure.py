@@ -1,0 +1,213 @@
+"""The replay loss on a branch with known needs, by each measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from compaction_app.core.transcript import prepare
+from compaction_app.lab.measure import HORIZON, HORIZONS, Cut, Loss, cuts
+from compaction_app.lab.names import Measure
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.targets import Target
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    chain,
+    result,
+    session_bytes,
+    text,
+    user,
+)
+
+Recorded = dict[str, Any]
+
+NAMES = [f"src/module_{number:02}.py" for number in range(12)]
+PADDING = "so it goes on and on and on with plain words only " * 800
+"""About 10,000 tokens without a reference."""
+
+
+def branch(**places: Recorded) -> list[Recorded]:
+    """Fifty messages, e1 to e50, cut before e21, e31 and e41. Some are given, the others contain nothing relevant."""
+    messages = [assistant(text("plain words only")) for _ in range(50)]
+    messages[0] = user(PADDING)
+    for entry_id, message in places.items():
+        messages[int(entry_id[1:]) - 1] = message
+    return messages
+
+
+@pytest.fixture(params=list(Measure))
+def measure(request: pytest.FixtureRequest) -> Measure:
+    return Measure(request.param)
+
+
+def cuts_of(messages: list[Recorded], **settings: object) -> list[Cut]:
+    entries, texts = branch_and_texts(session_bytes(chain(*messages)))
+    rules = ATOMIC.generations[-1].rules
+
+    def prepared(branch: Sequence[Entry]) -> Any:
+        return prepare(branch, texts, settings, rules)
+
+    return list(cuts(entries, prepared))
+
+
+def losses(
+    messages: list[Recorded], *targets: Target, measure: Measure = Measure.COMPONENTS, horizon: int = HORIZON
+) -> list[Loss]:
+    needs = [cut.needs(measure, horizon) for cut in cuts_of(messages)]
+    return [one.loss(targets) for one in needs if one is not None]
+
+
+def counts(messages: list[Recorded], *targets: Target, **how: Any) -> list[tuple[float, int, int]]:
+    return [(loss.cut, loss.needed, len(loss.lost)) for loss in losses(messages, *targets, **how)]
+
+
+def says(names: list[str]) -> Recorded:
+    return assistant(text(" and ".join(names)))
+
+
+def test_a_deleted_reference_that_is_needed_again_is_lost(measure: Measure) -> None:
+    messages = branch(e3=says(NAMES), e25=says(NAMES))
+    assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
+    assert counts(messages, Target("e4"), measure=measure) == [(0.4, 12, 0)]
+    assert counts(messages, measure=measure) == [(0.4, 12, 0)]
+
+
+def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure: Measure) -> None:
+    messages = branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES))
+    (loss,) = losses(messages, Target("e3"), measure=measure)
+    assert (loss.needed, len(loss.lost), loss.share) == (12, 5, 5 / 12)
+
+
+def test_a_deleted_block_loses_only_its_own_references(measure: Measure) -> None:
+    messages = branch(e3=assistant(text(" ".join(NAMES[:4])), text(" ".join(NAMES[4:]))), e25=says(NAMES))
+    assert [len(loss.lost) for loss in losses(messages, Target("e3", 0), measure=measure)] == [4]
+    assert [len(loss.lost) for loss in losses(messages, Target("e3", 1), measure=measure)] == [8]
+
+
+def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: Measure) -> None:
+    messages = branch(e3=says(NAMES), e35=says(NAMES))
+    assert [(loss.cut, len(loss.lost)) for loss in losses(messages, Target("e3"), measure=measure)] == [
+        (0.4, 12),
+        (0.6, 12),
+    ]
+    messages = branch(e3=says(NAMES), e50=says(NAMES))
+    assert [loss.cut for loss in losses(messages, Target("e3"), measure=measure)] == [0.4, 0.6, 0.8]
+    far = [*branch(e3=says(NAMES)), *(assistant(text("plain words only")) for _ in range(50))]
+    # A hundred messages, cut before e41, e61 and e81: e81 is one message beyond the first cut's forty.
+    far[80] = says(NAMES)
+    assert [loss.cut for loss in losses(far, Target("e3"), measure=measure)] == [0.6, 0.8]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        # Still visible: the prefix's last two messages contain it.
+        {"e3": says(NAMES), "e19": says(NAMES), "e25": says(NAMES)},
+        {"e3": says(NAMES), "e20": says(NAMES), "e25": says(NAMES)},
+        # Shown to the model again before it wrote it.
+        {"e3": says(NAMES), "e22": user(" ".join(NAMES)), "e25": says(NAMES)},
+        # Not in the prefix: the model has it from elsewhere.
+        {"e25": says(NAMES)},
+        # Not written by an assistant.
+        {"e3": says(NAMES), "e25": user(" ".join(NAMES))},
+        # Too few to count.
+        {"e3": says(NAMES[:9]), "e25": says(NAMES[:9])},
+    ],
+)
+def test_references_not_needed_from_the_prefix_are_not_counted(
+    places: dict[str, Recorded], measure: Measure
+) -> None:
+    assert losses(branch(**places), Target("e3"), measure=measure) == []
+
+
+def test_a_reference_just_before_the_last_two_messages_is_needed(measure: Measure) -> None:
+    messages = branch(e18=says(NAMES), e25=says(NAMES))
+    assert counts(messages, Target("e18"), measure=measure) == [(0.4, 12, 12)]
+
+
+def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: Measure) -> None:
+    calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
+    ids_only = branch(e3=says(NAMES), e25=assistant(*calls))
+    assert losses(ids_only, Target("e3"), measure=measure) == []
+    calls = [call(f"c{number}", "read", path=name) for number, name in enumerate(NAMES)]
+    messages = branch(e3=says(NAMES), e25=assistant(*calls))
+    assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
+
+
+def test_a_cut_moves_past_tool_results(measure: Measure) -> None:
+    # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
+    moved = branch(
+        e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES)
+    )
+    assert losses(moved, Target("e3"), measure=measure) == []
+
+
+def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure: Measure) -> None:
+    messages = branch(e3=says(NAMES), e25=says(NAMES))
+    assert losses(messages[:39], Target("e3"), measure=measure) == []
+    assert losses([user("short"), *messages[1:]], Target("e3"), measure=measure) == []
+
+
+def test_a_cut_gives_the_prefix_as_it_was_prepared() -> None:
+    messages = branch(e3=says(NAMES), e25=says(NAMES))
+    cut = cuts_of(messages, preserve_recent=5, compression_ratio=0.3)[0]
+    assert [entry.entry_id for entry in cut.prefix.entries] == [f"e{number}" for number in range(1, 21)]
+    assert (cut.prefix.parameters.preserve_recent, cut.prefix.parameters.compression_ratio) == (5, 0.3)
+    assert (cut.share, cut.at, cut.next_entry_id) == (0.4, 20, "e21")
+
+
+def test_a_horizon_is_a_number_of_messages() -> None:
+    messages = branch(e3=says(NAMES), e41=says(NAMES))
+    messages += [assistant(text("plain words only")) for _ in range(50)]
+    assert [horizon for horizon in HORIZONS if losses(messages, horizon=horizon)] == [20, 40, 100]
+    messages[40], messages[60] = messages[60], messages[40]
+    assert [loss.cut for loss in losses(messages, horizon=20)] == [0.6]
+    assert [loss.cut for loss in losses(messages, horizon=40)] == [0.4, 0.6]
+
+
+def test_a_lost_reference_names_its_entries(measure: Measure) -> None:
+    messages = branch(e3=says(NAMES), e5=says(NAMES[:1]), e25=says(NAMES[:6]), e27=says(NAMES))
+    (loss,) = losses(messages, Target("e3"), Target("e5"), measure=measure)
+    stood = {one.reference: one.stood_in for one in loss.lost}
+    assert stood == {name: ("e3", "e5") if name == NAMES[0] else ("e3",) for name in NAMES}
+    needed = {one.reference: one.needed_in for one in loss.lost}
+    assert needed == {name: "e25" if name in NAMES[:6] else "e27" for name in NAMES}
+
+
+# ---- where the measures differ ---------------------------------------------------------------------------------
+
+
+def lost_by(messages: list[Recorded], measure: Measure, *targets: Target) -> list[tuple[float, int, int]]:
+    return counts(messages, *targets, measure=measure)
+
+
+def test_arguments_are_decoded() -> None:
+    """A name at the beginning of a line of an argument: as JSON it is `nname_00`."""
+    names = [f"name_{number:02}" for number in range(12)]
+    messages = branch(
+        e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names))
+    )
+    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
+    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == []
+
+
+def test_a_part_of_a_component_is_not_the_reference() -> None:
+    names = [f"name_{number:02}" for number in range(12)]
+    messages = branch(e3=says(names), e5=says([f"{name}_old" for name in names]), e25=says(names))
+    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
+    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 0)]
+    messages = branch(e3=says(names), e5=says([f"src/{name}.py" for name in names]), e25=says(names))
+    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
+
+
+def test_what_was_shown_among_other_components_is_not_needed() -> None:
+    names = [f"name_{number:02}" for number in range(12)]
+    shown = user(" ".join(f"src/{name}.py" for name in names))
+    messages = branch(e3=says(names), e22=shown, e25=says(names))
+    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == []
+    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 12)]
