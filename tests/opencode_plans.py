@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from compaction_app.commit.change import lines_of, write_facts
-from compaction_app.commit.proof import approved_messages
+from compaction_app.commit.proof import Rebuilt, approved_messages, require_approved
 from sessions_app.agents.changes import NewFile, RowChanges, SessionWriter
+from sessions_app.agents.notes import note_text
 from sessions_app.agents.opencode.agent import OPENCODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -45,13 +46,16 @@ def sent_of(loaded: LoadedSession, context: ActiveContext | None = None) -> Sent
         return list(OPENCODE.sent_messages(context or context_of(loaded), line))
 
 
-def write_rows(path: Path, name: str, targets: Iterable[Target], data: Path) -> WrittenRows:
-    """Carry out a plan by a writer. `data` is a directory for locks and backups."""
+def write_rows(
+    path: Path, name: str, targets: Iterable[Target], data: Path, notes: Mapping[str, str] | None = None
+) -> WrittenRows:
+    """Carry out a plan by a writer. `data` is a directory for locks and backups; `notes` are as in `WriteFacts`."""
     loaded, writer, targets = load_session(path), WRITERS[name], tuple(targets)
     branch = loaded.tree.branch(loaded.leaf_id)
     now = datetime.now(UTC)
     with lines_of(loaded) as line:
-        change = writer.write(branch, Deletion(targets, (), Stats()), write_facts(loaded, line, path, now))
+        facts = replace(write_facts(loaded, line, path, now), notes=notes or {})
+        change = writer.write(branch, Deletion(targets, (), Stats()), facts)
     assert isinstance(change, RowChanges)
     approved = approved_by(loaded, writer, targets)
     steps = plan_steps(path.parent, change)
@@ -69,11 +73,13 @@ def exported(session: Path, target: Path) -> Path:
     return target
 
 
-def fork_export(loaded: LoadedSession, targets: Iterable[Target]) -> Path:
+def fork_export(
+    loaded: LoadedSession, targets: Iterable[Target], notes: Mapping[str, str] | None = None
+) -> Path:
     """The fork of an export, without these targets, beside it."""
     deletion = Deletion(tuple(targets), (), Stats())
     with lines_of(loaded) as line:
-        facts = write_facts(loaded, line, loaded.path, datetime.now(UTC))
+        facts = replace(write_facts(loaded, line, loaded.path, datetime.now(UTC)), notes=notes or {})
         change = WRITERS["fork"].write(loaded.tree.branch(loaded.leaf_id), deletion, facts)
         assert isinstance(change, NewFile)
         forked = loaded.path.with_name(change.name)
@@ -87,6 +93,19 @@ def approved_by(loaded: LoadedSession, writer: SessionWriter, targets: Collectio
     ignored = set(writer.unapplied(branch, tuple(targets)))
     applied = [target for target in targets if target not in ignored]
     return sent_of(loaded, replace(context, messages=tuple(approved_messages(context, applied, writer))))
+
+
+def with_notes(
+    loaded: LoadedSession, targets: Collection[Target], path: Path, notes: Mapping[str, str]
+) -> Sent:
+    """What the client is to send of a fork with notes: proven, as a commit does, to be what was approved and them."""
+    fork, after = WRITERS["fork"], load_session(path)
+    with lines_of(loaded) as line, lines_of(after) as new_line:
+        before = Rebuilt(context_of(loaded), line, loaded.leaf_id)
+        rebuilt = Rebuilt(context_of(after), new_line, after.leaf_id)
+        said = [note_text(words) for words in notes.values()]
+        require_approved(str(path), fork, OPENCODE, before, targets, rebuilt, said)
+    return sent_of(after)
 
 
 def put_rows_back(path: Path, backup: Path, data: Path) -> None:

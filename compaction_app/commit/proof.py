@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from sessions_app.agents.changes import ReplacingWriter, SessionWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.sessionlog.certificate import Certificate, certified
 from sessions_app.sessionlog.context import ActiveContext, Message
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.provider_rules import ProviderRule, Violation, new_violations, violations
@@ -86,17 +87,47 @@ def require_approved(
 ) -> None:
     """Raise SystemFailure `not_proven` if the context after a change is not the approved one, message by message.
 
-    `notes` are the texts that the writer adds, in their order.
+    `notes` are the texts that the writer adds.
     """
     what = f"the change by {writer.name}"
     expected = approved_messages(before.context, targets, writer)
-    known = {message.entry.id for message in before.context.messages}
-    added = [one for one in after.context.messages if one.entry.id not in known] if notes else []
-    said = [_json(agent, one, after.line).get("content") for one in added]
-    if said != list(notes):
-        raise _not_proven(path, what, "a note")
-    expected = with_new_messages(expected, after.context.messages, lambda one: one in added, len(added))
+    if notes:
+        after = _without_notes(path, what, agent, expected, before.line, after, notes)
     require_messages(path, what, agent, expected, before.line, after)
+
+
+def _without_notes(
+    path: str,
+    what: str,
+    agent: Agent,
+    expected: Sequence[Message],
+    line: ReadLine,
+    after: Rebuilt,
+    notes: Sequence[str],
+) -> Rebuilt:
+    """The context without the notes between the expected messages. Raises SystemFailure `not_proven` if one of them is
+    not there."""
+    rest, waiting, left = list(reversed(expected)), list(notes), []
+    for one in after.context.messages:
+        if rest and (
+            _is_unchanged(rest[-1], one) or _json(agent, rest[-1], line) == _json(agent, one, after.line)
+        ):
+            rest.pop()
+        elif waiting and (said := _said(agent, one, after.line)) in waiting:
+            waiting.remove(said)
+            continue
+        left.append(one)
+    if waiting:
+        raise _not_proven(path, what, "a note")
+    return after._replace(context=replace(after.context, messages=tuple(left)))
+
+
+def _said(agent: Agent, message: Message, line: ReadLine) -> str | None:
+    """The text of a message; None if it is not the user's."""
+    if message.role not in (Role.USER, Role.CUSTOM):
+        return None
+    again = agent.read_again(line(message.entry), message.entry, agent.current_version)
+    return again[1].joined(again[0].blocks) if again is not None else None
 
 
 def with_new_messages(

@@ -11,6 +11,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +23,7 @@ from compaction_app.core.transcript import prepare
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter, WriteFacts
 from sessions_app.agents.codex.agent import CODEX
+from sessions_app.agents.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
@@ -214,7 +216,11 @@ def can_write(generation: Generation, writer: SessionWriter, *, paginated: bool)
 
 
 def certify_plan(
-    loaded: LoadedSession, generation: Generation, writer: SessionWriter, plan: ValidatedDeletion
+    loaded: LoadedSession,
+    generation: Generation,
+    writer: SessionWriter,
+    plan: ValidatedDeletion,
+    notes: Mapping[str, str] | None = None,
 ) -> None:
     """Compare the context after a write with the approved one, as a commit does. Raises what a commit refuses with."""
     with tempfile.TemporaryDirectory(prefix="redline-bench-") as name, CODEX.open(loaded.path) as file:
@@ -224,26 +230,33 @@ def certify_plan(
             lambda entry: file.read_at(entry.offset, entry.length),
             loaded.leaf_id,
         )
-        after = load_session(write_plan(loaded, writer, plan, Path(name)))
+        after = load_session(write_plan(loaded, writer, plan, Path(name), notes))
         with CODEX.open(after.path) as changed:
             rebuilt = Rebuilt(
                 generation.reader.rebuild(after.tree.branch(after.leaf_id)),
                 lambda entry: changed.read_at(entry.offset, entry.length),
                 after.leaf_id,
             )
-            require_approved("a thread", writer, CODEX, before, plan.targets, rebuilt)
+            said = [note_text(words) for words in (notes or {}).values()]
+            require_approved("a thread", writer, CODEX, before, plan.targets, rebuilt, said)
             certificate_of("a thread", generation, before, rebuilt, datetime.now(UTC))
 
 
 def write_plan(
-    loaded: LoadedSession, writer: SessionWriter, plan: ValidatedDeletion, directory: Path
+    loaded: LoadedSession,
+    writer: SessionWriter,
+    plan: ValidatedDeletion,
+    directory: Path,
+    notes: Mapping[str, str] | None = None,
 ) -> Path:
-    """A copy of the thread in a directory, with what the writer records; the new file, if it makes one."""
+    """A copy of the thread in a directory, with what the writer records; the new file, if it makes one. `notes` are
+    those of the user, as in `WriteFacts`."""
     copy = directory / loaded.path.name
     if copy != loaded.path:
         copy.write_bytes(loaded.path.read_bytes())
     with CODEX.open(loaded.path) as file:
         facts = facts_of(loaded, lambda entry: file.read_at(entry.offset, entry.length))
+        facts = replace(facts, notes=notes or {})
         deletion = Deletion(plan.targets, plan.protected_entry_ids, plan.stats)
         change = writer.write(loaded.tree.branch(loaded.leaf_id), deletion, facts)
         if isinstance(change, Append):

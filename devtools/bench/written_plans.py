@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,6 +18,7 @@ from compaction_app.core.transcript import Transcript, prepare
 from sessions_app.agents.base import Agent, Generation
 from sessions_app.agents.changes import Append, NewFile, SessionWriter
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.notes import note_text
 from sessions_app.agents.reading import WriterRules
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -40,6 +41,8 @@ class WrittenPlan(NamedTuple):
     path: Path
     approved: ActiveContext
     """The context before it, without its targets."""
+    notes: tuple[str, ...] = ()
+    """The texts that the writer added."""
 
 
 def random_plan(
@@ -66,18 +69,26 @@ def _targets(transcript: Transcript) -> Iterator[Target]:
             yield from (Target(entry.entry_id, block.index) for block in entry.blocks)
 
 
+def notes_on(targets: Iterable[Target]) -> dict[str, str]:
+    """A note in place of every third of the whole entries that go."""
+    whole = [target.entry_id for target in targets if target.block_index is None]
+    return {entry_id: f"Note {number}." for number, entry_id in enumerate(whole[::3])}
+
+
 def write_plan(
     session: LoadedSession,
     generation: Generation,
     writer: SessionWriter,
     targets: Iterable[Target],
     directory: Path,
+    notes: Mapping[str, str] | None = None,
 ) -> WrittenPlan:
-    """Carry out a deletion on a copy of a session in another directory, without locks and backups."""
+    """Carry out a deletion on a copy of a session in another directory, without locks and backups. `notes` are those
+    of the user, as in `WriteFacts`."""
     targets = tuple(targets)
     branch = session.tree.branch(session.leaf_id)
     with lines_of(session) as line:
-        facts = write_facts(session, line, directory, WRITTEN_AT)
+        facts = replace(write_facts(session, line, directory, WRITTEN_AT), notes=notes or {})
         change = writer.write(branch, Deletion(targets, (), Stats()), facts)
         copy = directory / session.path.name
         if isinstance(change, NewFile):
@@ -89,7 +100,7 @@ def write_plan(
             copy.write_bytes(recorded + start + b"".join(added + b"\n" for added in change.lines))
     context = generation.reader.rebuild(branch)
     approved = replace(context, messages=tuple(approved_messages(context, targets, writer)))
-    return WrittenPlan(targets, copy, approved)
+    return WrittenPlan(targets, copy, approved, tuple(map(note_text, (notes or {}).values())))
 
 
 def require_approved_context(
@@ -99,7 +110,7 @@ def require_approved_context(
     after = load_session(plan.path)
     with lines_of(session) as line, lines_of(after) as new_line:
         before, rebuilt = _rebuilt(session, generation, line), _rebuilt(after, generation, new_line)
-        require_approved(str(plan.path), writer, agent, before, plan.targets, rebuilt)
+        require_approved(str(plan.path), writer, agent, before, plan.targets, rebuilt, plan.notes)
         certificate_of(str(plan.path), generation, before, rebuilt, WRITTEN_AT)
 
 

@@ -93,7 +93,7 @@ class WriteFacts:
     is_open: bool = False
     """Whether the agent certainly has the session open."""
     notes: Mapping[str, str] = field(default_factory=dict)
-    """Notes of the user in place of entries that go, each by the first of these: see `note_text`."""
+    """Notes of the user in place of entries that go, each by the first of these: see `notes`."""
 
 
 class SessionWriter(Protocol):
@@ -138,11 +138,6 @@ class SessionWriter(Protocol):
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that the agent would not apply if they were recorded at the end of a branch."""
         ...
-
-
-def note_text(words: str) -> str:
-    """A note of the user as the agent sends it: it says whose it is, and what it stands for."""
-    return f"[Note by the user, added with Redline in place of deleted entries: {words}]"
 
 
 class PlainWriter:

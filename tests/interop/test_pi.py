@@ -20,7 +20,7 @@ from compaction_app.commit.service import Confirmations, commit
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
 from devtools.scripted.server import ScriptedProvider
-from sessions_app.agents.changes import note_text
+from sessions_app.agents.notes import note_text
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PiPackage
 from sessions_app.agents.programs import RebuiltMessage

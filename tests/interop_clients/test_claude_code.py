@@ -16,6 +16,7 @@ from compaction_app.commit.change import lines_of, write_facts
 from devtools.bench.written_plans import (
     WRITTEN_AT,
     WrittenPlan,
+    notes_on,
     random_plan,
     require_approved_context,
     write_plan,
@@ -153,14 +154,18 @@ def context_of(client: ClaudeClient, session: LoadedSession) -> ActiveContext:
     return generation_of(client).reader.rebuild(session.tree.branch(session.leaf_id))
 
 
-def curated(client: ClaudeClient, session_id: str, writer: str, chance: random.Random) -> WrittenPlan:
-    """A copy of a session with a random plan written by a writer, among the client's own."""
+def curated(
+    client: ClaudeClient, session_id: str, writer: str, chance: random.Random, *, has_notes: bool = False
+) -> WrittenPlan:
+    """A copy of a session with a random plan written by a writer, among the client's own, and with notes of the user
+    if it has any."""
     copy = placed(client, client.session(session_id).read_bytes())
     session = loaded(client, copy)
     generation, chosen = generation_of(client), writer_of(client, writer)
     made = random_plan(session, generation, chosen, chance, chance.randint(1, 40))
     assert made is not None
-    plan = write_plan(session, generation, chosen, made.targets, client.sessions)
+    notes = notes_on(made.targets) if has_notes else {}
+    plan = write_plan(session, generation, chosen, made.targets, client.sessions, notes)
     require_approved_context(session, CLAUDE_CODE, generation, chosen, plan)
     return plan
 
@@ -240,6 +245,17 @@ def test_the_approved_context_is_sent(client: ClaudeClient, writer: str) -> None
         plan = curated(client, original, writer, chance)
         sent = client.context(plan.path.stem)
         assert sent == expected(client, source, plan.approved), (number, plan.targets)
+
+
+@versions("claude-code")
+def test_the_notes_of_a_fork_are_sent_in_their_places(client: ClaudeClient) -> None:
+    originals = [source(client) for source in sources()]
+    chance = random.Random(14)
+    for original in originals:
+        plan = curated(client, original, "fork", chance, has_notes=True)
+        session, sent = loaded(client, plan.path.stem), client.context(plan.path.stem)
+        assert sent == expected(client, session, context_of(client, session)), plan.targets
+        assert [json.dumps(sent).count(note) for note in plan.notes] == [1] * len(plan.notes)
 
 
 @versions("claude-code")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -12,12 +13,14 @@ from typing import Any, Final
 import pytest
 
 from compaction_app.commit.proof import approved_messages
-from devtools.bench.codex import facts_of, random_plan, write_plan
+from devtools.bench.codex import certify_plan, facts_of, random_plan, write_plan
+from devtools.bench.written_plans import notes_on
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import NewFile
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.notes import note_text
 from sessions_app.sessionlog.deletion import Deletion, Stats
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
@@ -134,6 +137,31 @@ def test_what_is_resumed_is_what_was_approved(
         assert found[: len(expected)] == expected, (number, plan.targets)
         assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
         assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"
+
+
+@pytest.mark.parametrize("resumed_by", [NEW, OLD])
+def test_the_notes_of_a_fork_are_sent_in_their_places(
+    resumed_by: str, tmp_path: Path, model: ScriptedModel
+) -> None:
+    runs, thread = recorded_thread(resumed_by, tmp_path / "client", model)
+    generation = generation_of(resumed_by)
+    writer = next(one for one in generation.writers if one.name == "fork")
+    original = tmp_path / "original"
+    shutil.copytree(runs.home / "sessions", original)
+    chance = random.Random(14)
+    for _ in range(PLANS):
+        shutil.rmtree(runs.home / "sessions")
+        shutil.copytree(original, runs.home / "sessions")
+        loaded = load_session(runs.files(thread)[-1])
+        plan = random_plan(loaded, generation, writer, chance, 6)
+        notes = notes_on(plan.targets)
+        certify_plan(loaded, generation, writer, plan, notes)
+        noted = write_plan(loaded, writer, plan, loaded.path.parent, notes)
+        expected = of_the_file(sent_of(load_session(noted), generation), resumed_by)
+        found = conversation(runs.sent(thread_id_of(noted)), resumed_by)
+        assert found[: len(expected)] == expected, plan.targets
+        said = [json.dumps(found).count(note_text(words)) for words in notes.values()]
+        assert said == [1] * len(notes)
 
 
 # ---- the way back from the client's own compaction ------------------------------------------------------------

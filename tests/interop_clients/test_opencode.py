@@ -9,7 +9,8 @@ from typing import Final
 
 import pytest
 
-from devtools.bench.written_plans import random_plan
+from devtools.bench.written_plans import notes_on, random_plan
+from sessions_app.agents.notes import note_text
 from sessions_app.storage.session_loader import load_session
 from tests.opencode_plans import (
     GENERATION,
@@ -20,6 +21,7 @@ from tests.opencode_plans import (
     fork_export,
     put_rows_back,
     sent_of,
+    with_notes,
     write_rows,
 )
 
@@ -71,6 +73,27 @@ def test_each_plan_gives_the_approved_context_and_its_undo_the_old_rows(
         equal += 1
     assert equal == PLANS
     print(f"opencode {VERSION}: {equal}/{PLANS} plans by {writer}")
+
+
+def test_the_notes_of_a_fork_are_sent_in_their_places(tmp_path: Path, model: ScriptedModel) -> None:
+    runs = OpencodeRuns(client_program("opencode", VERSION), tmp_path / "client", model)
+    path, chance = worked(runs), random.Random(14)
+    for number in range(PLANS):
+        session = load_session(path)
+        plan = random_plan(session, GENERATION, WRITERS["fork"], chance, chance.randrange(3, 12))
+        assert plan is not None
+        notes = notes_on(plan.targets)
+        if number % 2:
+            forked = write_rows(path, "fork", plan.targets, tmp_path / "data", notes).path
+            expected = with_notes(session, plan.targets, forked, notes)
+        else:
+            own = load_session(exported(path, tmp_path / "own.json"))
+            forked = fork_export(own, plan.targets, notes)
+            expected = with_notes(own, plan.targets, forked, notes)
+            runs.call("import", str(forked))
+        sent = runs.sent(forked.stem)[1:]
+        assert sent == expected
+        assert [json.dumps(sent).count(note_text(words)) for words in notes.values()] == [1] * len(notes)
 
 
 @pytest.mark.parametrize("writer", list(WRITERS))

@@ -10,18 +10,20 @@ Texts may name files in the directory of companions of the old session: it stays
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
-from sessions_app.sessionlog.context import Message
+from sessions_app.agents.notes import note_text, notes_before
+from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line
+from .lines import LostBlocks, is_nameless, json_of, line_without, lines_of_context, moved_line, user_line
 
 CURATED: Final = "{} (curated with Redline)"
 COPIED: Final = "{} (forked with Redline)"
@@ -33,6 +35,7 @@ class ClaudeForkWriter(ContextWriter):
 
     name: Final = "fork"
     appends: Final = False
+    holds_notes = True
     effect: Final = "Writes a new session beside this one, with what survives. This session is not changed."
     undo: Final = "To undo, continue with this session instead; the new one can be deleted."
 
@@ -43,7 +46,9 @@ class ClaudeForkWriter(ContextWriter):
         # The order is that of what survives: of a line with several entries, the first one may be gone.
         left = [one for one in context.messages if one.entry.id not in lost or lost[one.entry.id] is not None]
         self._require_sent(left, facts)
-        lines = self._lines(lines_of_context(replace(context, messages=tuple(left)), branch), lost, facts)
+        recorded = lines_of_context(replace(context, messages=tuple(left)), branch)
+        notes = _notes(context, left, facts)
+        lines = self._lines(recorded, lost, notes, facts)
         return NewFile(f"{facts.session_id}.jsonl", (line + b"\n" for line in lines))
 
     def _require_sent(self, left: Sequence[Message], facts: WriteFacts) -> None:
@@ -60,14 +65,52 @@ class ClaudeForkWriter(ContextWriter):
             )
 
     def _lines(
-        self, lines: Iterable[Sequence[Entry]], lost: LostBlocks, facts: WriteFacts
+        self,
+        lines: Sequence[Sequence[Entry]],
+        lost: LostBlocks,
+        notes: Mapping[int | None, Sequence[str]],
+        facts: WriteFacts,
     ) -> Iterator[bytes]:
         parent: str | None = None
         for parts in lines:
+            parent = yield from _note_lines(notes.get(parts[-1].number, ()), parts[-1], parent, facts)
             fields = {"parentUuid": parent, "sessionId": facts.session_id}
             parent = parts[-1].id
             if is_nameless(parts[-1]):
                 parent = fields["uuid"] = facts.new_id()
             yield moved_line(line_without(facts.line(parts[-1]).strip(), parts, lost), **fields)
+        if None in notes:
+            yield from _note_lines(notes[None], lines[-1][-1], parent, facts)
         title = (CURATED if lost else COPIED).format(facts.name or UNNAMED.format(facts.written_at))
         yield json_of({"type": "custom-title", "customTitle": title, "sessionId": facts.session_id})
+
+
+def _notes(
+    context: ActiveContext, left: Sequence[Message], facts: WriteFacts
+) -> Mapping[int | None, list[str]]:
+    """The notes by the number of the line that they precede: never one with results."""
+    staying = {message.entry.id for message in left}
+    order = [message.entry for message in context.messages]
+    answering = {entry.number for entry in order if entry.id in staying and entry.result_for is not None}
+    found = notes_before(order, staying, facts.notes, lambda entry: entry.number not in answering)
+    numbers = {entry.id: entry.number for entry in order}
+    return {None if before is None else numbers[before]: words for before, words in found.items()}
+
+
+def _note_lines(
+    notes: Iterable[str], beside: Entry, parent: str | None, facts: WriteFacts
+) -> Generator[bytes, None, str | None]:
+    """Messages of the user after `parent`, with what a line says of where it was said; returns the last one's id."""
+    for words in notes:
+        note_id = facts.new_id()
+        recorded = parse(facts.line(beside))
+        yield user_line(
+            recorded,
+            note_text(words),
+            facts.written_at,
+            parentUuid=parent,
+            uuid=note_id,
+            sessionId=facts.session_id,
+        )
+        parent = note_id
+    return parent

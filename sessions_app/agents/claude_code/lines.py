@@ -20,6 +20,9 @@ NO_USAGE: Final = (
 INTERACTIVE: Final = "cli"
 """The `entrypoint` of the sessions that `claude --resume` lists."""
 
+_PLACE: Final = ("isSidechain", "userType", "entrypoint", "cwd", "version", "gitBranch")
+"""What a line says of where and by which program it was written."""
+
 LostBlocks = Mapping[str, frozenset[int] | None]
 """By entry id, the indexes of the blocks that are left out; None for the whole entry."""
 
@@ -67,6 +70,15 @@ def moved_line(raw: bytes, **fields: str | None) -> bytes:
     if usage is not None:
         changes.append((usage, NO_USAGE))
     return splice(raw, changes)
+
+
+def user_line(beside: Mapping[str, Any], text: str, moment: datetime, **fields: str | None) -> bytes:
+    """A new message of the user, as the client would have written it where another line was written."""
+    place = {name: beside[name] for name in _PLACE if name in beside}
+    if "entrypoint" in place:
+        place["entrypoint"] = INTERACTIVE
+    message = {"role": "user", "content": text}
+    return json_of({**fields, **place, "type": "user", "message": message, "timestamp": timestamp_of(moment)})
 
 
 def _member(raw: bytes, found: Mapping[str, Span], name: str, value: str | None) -> tuple[Span, bytes]:

@@ -15,6 +15,8 @@ from typing import Any, Final
 
 from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
+from sessions_app.agents.notes import note_text, notes_before
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict
@@ -22,7 +24,7 @@ from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.targets import blocks_by_entry
 
 from .compacted import compacted_lines, surviving_items
-from .lines import new_line, timestamp_of
+from .lines import KeptItem, new_line, timestamp_of
 from .records import item_of
 
 ARCHIVED: Final = "archived_sessions"
@@ -36,6 +38,7 @@ class ThreadForkWriter(ContextWriter):
 
     name: Final = "fork"
     appends: Final = False
+    holds_notes = True
     effect: Final = (
         "Makes a new thread that continues this one without the deleted items. This session is not changed, and may be "
         "open in Codex, unless it was recorded by a version that did not number its lines."
@@ -52,7 +55,9 @@ class ThreadForkWriter(ContextWriter):
         end = _end(facts)
         self._require_forkable(facts, is_legacy=end is None)
         messages = self._reader.rebuild(branch).messages
-        kept = surviving_items(messages, blocks_by_entry(deletion.targets), facts)
+        kept = _with_notes(
+            messages, surviving_items(messages, blocks_by_entry(deletion.targets), facts), facts
+        )
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
         header = new_line("session_meta", facts.written_at, end, _header(branch, facts, end))
         before = _copied(branch, facts, header) if end is None else [header]
@@ -81,6 +86,20 @@ class ThreadForkWriter(ContextWriter):
                 f"{facts.session} is open in Codex. Its lines are not numbered, so that a new thread cannot refer to "
                 f"them and would be a copy, without what is still being said. {NOT_MADE} Close it in Codex first.",
             )
+
+
+def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: WriteFacts) -> list[KeptItem]:
+    """The items that stay with the notes between them, which stand for no entry."""
+    notes = notes_before(
+        [message.entry for message in messages], {item.entry_id for item in kept}, facts.notes
+    )
+    noted = chain.from_iterable((*map(_note_item, notes.get(item.entry_id, ())), item) for item in kept)
+    return [*noted, *map(_note_item, notes.get(None, ()))]
+
+
+def _note_item(words: str) -> KeptItem:
+    content = [{"type": "input_text", "text": note_text(words)}]
+    return KeptItem("", stringify({"type": "message", "role": "user", "content": content}).encode())
 
 
 def _end(facts: WriteFacts) -> int | None:

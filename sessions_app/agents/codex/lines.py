@@ -16,7 +16,7 @@ from .records import CONTENT_IN, summary_item
 
 
 class KeptItem(NamedTuple):
-    """An item that stays: the id of its entry, and its bytes."""
+    """An item that stays: the id of its entry, and its bytes. One that was not recorded before has no entry."""
 
     entry_id: str
     raw: bytes

@@ -31,6 +31,7 @@ from sessions_app.storage.rendered import RenderedReader
 from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
 from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
+from .fork import RowForkWriter
 from .lines import NEWER
 from .listing import discover
 from .parser import CURRENT_VERSION, OpenCodeParser, read_again
@@ -40,7 +41,7 @@ from .sent import message_json, sent_messages
 from .server import OpenCodeServer, is_same_row
 from .settings import model_prices, model_windows, read_settings, user_settings
 from .store import SESSION_TABLES, database_of, opened_session, session_state, session_within
-from .writers import DeleteWriter, PruneWriter, RowForkWriter
+from .writers import DeleteWriter, PruneWriter
 
 DATA_VARIABLE: Final = "XDG_DATA_HOME"
 DIRECTORY: Final = "opencode"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts, note_text
+from sessions_app.agents.changes import ContextWriter, NewFile, WriteFacts
 from sessions_app.agents.contexts import Reader
+from sessions_app.agents.notes import note_text, notes_before
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.controls import SummaryControl
 from sessions_app.sessionlog.deletion import Deletion
@@ -61,22 +62,19 @@ class ForkWriter(ContextWriter):
         yield stringify(_header(facts)).encode()
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
-        notes = _notes_before(branch, kept, facts.notes, first_kept)
+        starts = _first_sent(kept, first_kept)
+        notes = notes_before(
+            branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts
+        )
         for entry in kept:
-            for words in notes.get(entry.id, ()):
-                entry_id = facts.new_id()
-                yield _note_line(entry_id, parent, facts, words)
-                parent = entry_id
+            parent = yield from _note_lines(notes.get(entry.id, ()), parent, facts)
             content = _content(messages.get(entry.id), deleted.get(entry.id), facts)
             line = moved_line(
                 facts.line(entry).strip(), entry, parent, content, **first_kept.get(entry.id, {})
             )
             yield line if self._ends_with_edit else without_usage(line, entry)
             parent = entry.id
-        for words in notes.get(None, ()):
-            entry_id = facts.new_id()
-            yield _note_line(entry_id, parent, facts, words)
-            parent = entry_id
+        parent = yield from _note_lines(notes.get(None, ()), parent, facts)
         yield from self._added(kept, gone, parent or kept[-1].id, facts)
 
     def _added(
@@ -125,37 +123,30 @@ def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]
         yield line
 
 
-def _notes_before(
-    branch: Sequence[Entry],
-    kept: Sequence[Entry],
-    notes: Mapping[str, str],
-    first_kept: Mapping[str, Mapping[str, str]],
-) -> Mapping[str | None, list[str]]:
-    """The notes by the entry that they precede, None for the end: never between a call and its results, and never
-    before the first entry that a compaction keeps, where they would not be sent."""
-    surviving = {entry.id for entry in kept}
+def _first_sent(kept: Sequence[Entry], first_kept: Mapping[str, Mapping[str, str]]) -> frozenset[str]:
+    """The entries from which a compaction keeps the context: what precedes one would not be sent."""
     starts = {fields["firstKeptEntryId"] for fields in first_kept.values()}
     starts |= {one.control.first_kept_id or "" for one in kept if isinstance(one.control, SummaryControl)}
-    found: dict[str | None, list[str]] = {}
-    waiting: list[str] = []
-    for entry in branch if notes else ():
-        if entry.id not in surviving:
-            waiting += [notes[entry.id]] if entry.id in notes else []
-        elif waiting and entry.result_for is None and entry.id not in starts:
-            found[entry.id], waiting = waiting, []
-    return {**found, None: waiting} if waiting else found
+    return frozenset(starts)
 
 
-def _note_line(entry_id: str, parent: str | None, facts: WriteFacts, words: str) -> bytes:
-    return new_line(
-        "custom_message",
-        entry_id,
-        parent,
-        facts.written_at,
-        customType=NOTE_TYPE,
-        content=note_text(words),
-        display=True,
-    )
+def _note_lines(
+    notes: Iterable[str], parent: str | None, facts: WriteFacts
+) -> Generator[bytes, None, str | None]:
+    """Notes after `parent`; returns the id of the last one."""
+    for words in notes:
+        entry_id = facts.new_id()
+        yield new_line(
+            "custom_message",
+            entry_id,
+            parent,
+            facts.written_at,
+            customType=NOTE_TYPE,
+            content=note_text(words),
+            display=True,
+        )
+        parent = entry_id
+    return parent
 
 
 def _label_lines(kept: Sequence[Entry], parent: str, facts: WriteFacts) -> Iterator[tuple[str, bytes]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from devtools.bench.written_plans import random_plan, require_approved_context, write_plan
+from devtools.bench.written_plans import notes_on, random_plan, require_approved_context, write_plan
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
@@ -74,7 +74,8 @@ def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> N
             made = random_plan(session, CURRENT, writer, chance, chance.randint(1, 60))
             if made is None:
                 continue
-            plan = write_plan(session, CURRENT, writer, made.targets, path.parent.parent)
+            notes = notes_on(made.targets) if writer.holds_notes else {}
+            plan = write_plan(session, CURRENT, writer, made.targets, path.parent.parent, notes)
             require_approved_context(session, CLAUDE_CODE, CURRENT, writer, plan)
             assert only_thinking(plan.approved) <= only_thinking(context_of(path))
             deleted += len(made.targets)

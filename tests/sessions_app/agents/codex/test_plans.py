@@ -9,6 +9,7 @@ import pytest
 
 from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
+from devtools.bench.written_plans import notes_on
 from sessions_app.agents.base import Generation
 from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.codex.agent import CODEX
@@ -41,4 +42,5 @@ def test_every_accepted_plan_gives_the_approved_context(
         loaded = load_session(write_thread(tmp_path, recorded, paginated=paginated))
         for _ in range(3):
             plan = random_plan(loaded, generation, writer, chance, 30)
-            certify_plan(loaded, generation, writer, plan)
+            notes = notes_on(plan.targets) if writer.holds_notes else {}
+            certify_plan(loaded, generation, writer, plan, notes)

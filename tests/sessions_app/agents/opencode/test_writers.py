@@ -9,10 +9,21 @@ from typing import Any
 
 import pytest
 
-from devtools.bench.written_plans import random_plan
+from devtools.bench.written_plans import notes_on, random_plan
+from sessions_app.agents.notes import note_text
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.storage.session_loader import load_session
-from tests.opencode_plans import GENERATION, WRITERS, every_row, put_rows_back, sent_of, write_rows
+from tests.opencode_plans import (
+    GENERATION,
+    WRITERS,
+    every_row,
+    exported,
+    fork_export,
+    put_rows_back,
+    sent_of,
+    with_notes,
+    write_rows,
+)
 from tests.opencode_stores import OpenCodeStore, reasoning, text, tool, worked_session
 
 STATES: tuple[dict[str, Any], ...] = (
@@ -65,6 +76,22 @@ def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: st
         assert sent_of(load_session(written.path)) == written.approved
         put_rows_back(path, written.backup, tmp_path / "data")
         assert every_row(store.database) == before
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_fork_has_the_approved_context_and_the_notes(tmp_path: Path, seed: int) -> None:
+    chance = random.Random(seed)
+    path = random_session(OpenCodeStore(tmp_path / "opencode"), chance)
+    session = load_session(path)
+    plan = random_plan(session, GENERATION, WRITERS["fork"], chance, chance.randrange(3, 30))
+    assert plan is not None
+    notes = notes_on(plan.targets)
+    written = write_rows(path, "fork", plan.targets, tmp_path / "data", notes)
+    sent = json.dumps(with_notes(session, plan.targets, written.path, notes))
+    assert [sent.count(note_text(words)) for words in notes.values()] == [1] * len(notes)
+    exported(path, tmp_path / "own.json")
+    own = load_session(tmp_path / "own.json")
+    with_notes(own, plan.targets, fork_export(own, plan.targets, notes), notes)
 
 
 def test_only_outputs_of_completed_calls_can_be_pruned(tmp_path: Path) -> None:
