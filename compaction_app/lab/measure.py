@@ -201,6 +201,11 @@ def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[Cut]:
             yield Cut(share, prefix, whole, at, texts)
 
 
+def cut_between(prefix: Transcript, whole: Transcript, at: int) -> Cut:
+    """A cut at which `whole` is not what `prefix` became: `at` entries of it stand for what came before."""
+    return Cut(0.0, prefix, whole, at, _Texts())
+
+
 def _cut_position(entries: Sequence[TranscriptEntry], share: float) -> int:
     at = int(len(entries) * share)
     while at < len(entries) and entries[at].role == Role.TOOL_RESULT:

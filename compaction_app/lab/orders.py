@@ -62,6 +62,13 @@ def _size(entry: TranscriptEntry) -> tuple[int, int]:
     return -entry.tokens, entry.position
 
 
+def delete_entries(transcript: Transcript, entries: Iterable[TranscriptEntry]) -> tuple[Target, ...]:
+    """The targets if these entries are deleted, with what belongs to the same calls, as far as they may go."""
+    store = DeletionStore(transcript)
+    _delete(store, [Target(entry.entry_id) for entry in entries if not entry.is_protected])
+    return store.targets
+
+
 def _deleted(transcript: Transcript, share: float, entries: Iterable[TranscriptEntry]) -> tuple[Target, ...]:
     """Delete entries in this order, as if one by one: no batch can reach the share before its last entry."""
     transcript = transcript.with_ratio(1 - share)

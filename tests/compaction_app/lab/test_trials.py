@@ -1,0 +1,152 @@
+"""Trials: what each strategy deletes of a branch with known needs, what that loses, and what a summary still says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compaction_app.lab.strategies import KEYS, STRATEGIES, keep_recent, strategies_named
+from compaction_app.lab.trials import (
+    BOUND,
+    Branch,
+    Trial,
+    count_trials,
+    kinds_of,
+    summary_trials,
+    tokens_after,
+    trials_of,
+)
+from sessions_app.agents.pi.agent import PI
+from sessions_app.sessionlog.errors import BadInput, SystemFailure
+from sessions_app.sessionlog.targets import Target
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    chain,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    thinking,
+    transcript_of,
+    user,
+)
+
+GENERATION = PI.generations[0]
+NAMES = [f"src/module_{number:02}.py" for number in range(12)]
+LONG = "so it goes on and on and on with plain words only " * 160
+
+
+def branch_of(*messages: dict[str, Any]) -> Branch:
+    entries, texts = branch_and_texts(session_bytes(chain(*messages)))
+    tree = PI.tree(entries)
+    return Branch(tree, entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
+
+
+def worked(steps: int = 40) -> list[dict[str, Any]]:
+    """A session that names twelve modules in its first output, and writes all of them near its end."""
+    said: list[dict[str, Any]] = [user("Go on until it is done.")]
+    for step in range(steps):
+        shown = " ".join(NAMES) if step == 0 else f"nothing of note {step}"
+        said += [assistant(call(f"c{step}")), result(f"c{step}", f"{shown}\n{LONG}")]
+    return [*said, *(assistant(text(f"I change {name}.")) for name in NAMES), user("Well done.")]
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[Trial]:
+    return list(trials_of(branch_of(*worked()), strategies_named(KEYS)))
+
+
+def test_each_strategy_is_tried_at_each_share_and_the_bound_beside_it(trials: list[Trial]) -> None:
+    cuts = {trial.place for trial in trials}
+    assert cuts
+    assert len(trials) == len(cuts) * (count_trials(strategies_named(KEYS), (0.7, 0.5, 0.3)) - 1)
+    assert {trial.strategy for trial in trials} == {BOUND, *STRATEGIES}
+    assert {trial.keep for trial in trials if trial.strategy == "prune"} == {None}
+
+
+def test_what_keeps_the_share_is_measured_and_what_it_costs(trials: list[Trial]) -> None:
+    for trial in trials:
+        assert not trial.failure
+        assert 0 < trial.tokens_after <= trial.tokens_before
+        if trial.keep is not None and trial.strategy != "keep_recent":
+            assert trial.kept <= trial.keep + 0.001
+        if trial.strategy != BOUND:
+            deleted = trial.tokens_before - trial.tokens_after
+            assert sum(trial.kinds.values()) == pytest.approx(deleted, rel=0.01)
+            assert trial.rewritten <= trial.tokens_after
+            assert {"20", "40", "100"} >= trial.shares.keys() - {"substrings"}
+
+
+def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(trials: list[Trial]) -> None:
+    by_strategy = {(one.strategy, one.keep): one for one in trials}
+    assert by_strategy["embedded", 0.5].lost == 0
+    lost = by_strategy["oldest", 0.5]
+    assert lost.share == 1
+    assert [one.reference for one in lost.named] == sorted(one.reference for one in lost.named)
+    assert {place for one in lost.named for place in one.stood_in} == {"e3"}
+    assert by_strategy[BOUND, 0.5].lost == 0
+
+
+def test_it_ends_early_once_it_is_stopped() -> None:
+    looks = iter([False, False, True])
+    done = list(trials_of(branch_of(*worked()), strategies_named(KEYS), is_stopped=lambda: next(looks, True)))
+    assert len(done) == 2
+
+
+def test_a_short_branch_has_no_trials() -> None:
+    assert not list(trials_of(branch_of(user("go"), assistant(text("done"))), strategies_named(KEYS)))
+
+
+def test_what_is_kept_by_keep_recent_begins_where_a_turn_can() -> None:
+    outputs = [one for n in range(5) for one in (assistant(call(f"c{n}")), result(f"c{n}", "word " * 400))]
+    transcript = transcript_of(user("go"), *outputs, user("end"))
+    gone = {target.entry_id for target in keep_recent(transcript, 0.5)}
+    kept = [entry for entry in transcript.entries if entry.entry_id not in gone and not entry.is_protected]
+    assert kept
+    assert kept[0].role == "assistant"
+    assert sum(entry.tokens for entry in kept) <= transcript.tokens * 0.5
+
+
+def test_unknown_strategies_are_refused_by_name() -> None:
+    with pytest.raises(BadInput, match="There is no strategy 'guess'"):
+        strategies_named(["embedded", "guess"])
+    with pytest.raises(BadInput, match="No strategy is chosen"):
+        strategies_named([])
+
+
+def test_deleted_tokens_are_counted_by_kind() -> None:
+    transcript = transcript_of(
+        user("go"), assistant(thinking("hm"), call("c1")), result("c1", "word " * 90), user("end")
+    )
+    targets = [Target("e2", 1), Target("e3")]
+    deleted = transcript.tokens - tokens_after(transcript, targets)
+    assert kinds_of(transcript, targets) == {"output": deleted}
+    with pytest.raises(SystemFailure, match="A plan of the lab is refused"):
+        tokens_after(transcript, [Target("e1")])
+
+
+def summarised(summary: str) -> list[Trial]:
+    messages = worked(12)[:-13]
+    later = [assistant(text(f"I change {name}.")) for name in NAMES]
+    compacted = summary_compaction(summary, f"e{len(messages)}")
+    return list(summary_trials(branch_of(*messages, compacted, *later, user("end"))))
+
+
+def test_a_summary_that_names_what_is_needed_later_loses_nothing() -> None:
+    (trial,) = summarised(f"It is about {', '.join(NAMES)}.")
+    assert (trial.strategy, trial.keep, trial.needed, trial.lost) == ("summary", None, 12, 0)
+    assert trial.tokens_after < trial.tokens_before
+
+
+def test_what_a_summary_does_not_say_is_lost_with_its_places() -> None:
+    (trial,) = summarised(f"It is about {NAMES[0]}, and not about src/module_011.py.")
+    assert trial.lost == 11
+    assert trial.named[0].stood_in == ("e3",)
+    assert NAMES[0] not in {one.reference for one in trial.named}
+
+
+def test_a_session_without_summaries_has_none_to_read() -> None:
+    assert not list(summary_trials(branch_of(*worked(2))))
