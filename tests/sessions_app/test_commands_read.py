@@ -37,6 +37,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "context": ["context", "PATH"],
     "timeline": ["timeline", "PATH"],
     "lost": ["lost", "PATH"],
+    "hindsight": ["hindsight", "PATH"],
     "compaction-settings": ["compaction-settings", "PATH"],
     "certify": ["certify", "PATH"],
     "doctor": ["doctor", "PATH"],
@@ -60,6 +61,7 @@ WRONG = {
     "context": ["context", "a", "b"],
     "timeline": ["timeline"],
     "lost": ["lost"],
+    "hindsight": ["hindsight"],
     "compaction-settings": ["compaction-settings"],
     "certify": ["certify"],
     "doctor": ["doctor"],
@@ -87,6 +89,7 @@ KEYS = {
     "context": {"leafId", "reader", "kept", "tokens", "basis", "measuredBy", "fittingReader"},
     "timeline": {"leafId", "reader", "points", "tokens"},
     "lost": {"reader", "summaries"},
+    "hindsight": {"sessions", "total"},
     "compaction-settings": {
         *("agent", "automatic", "switchedOffIn", "threshold", "settings", "parameters", "hooks", "ownHooks"),
         *("files", "faults", "compactions"),

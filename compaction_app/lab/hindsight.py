@@ -1,0 +1,422 @@
+"""PURE: hindsight: what a compaction cost in the messages that followed it.
+
+    branch ──timeline──▶ change: what went, what stayed, what followed ──▶ Hindsight
+
+Only what followed up to the next change of the context is counted, so that nothing counts for two compactions.
+
+| what                | counts if it stood in what went, nowhere in what stayed, and                                 |
+|---------------------|----------------------------------------------------------------------------------------------|
+| a reference         | the assistant wrote it afterwards: from memory or as a guess; after a result had shown it    |
+|                     | again; or after the user or the agent had. One that stands in a longer one does not count    |
+| a file              | a later read of the same path returned some of the same lines: their part of the result      |
+| a command           | a later call with the same arguments returned the same output: all of it                     |
+
+A summary counts as what stayed: a reference that it mentions did not go. References and where they stand are those of
+`names`, by whole components. Sizes are the agents' estimates.
+
+The figures cannot know whether the agent would have read a file again anyway, whether a name was guessed, or what was
+done worse for want of what went. They do not contain what the agent wrote to fetch something, nor the request that
+made a summary.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from compaction_app.core.file_touches import comparable, new_text, touch_of
+from compaction_app.core.summary_loss import summary_of
+from sessions_app.sessionlog.context import Message
+from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, Role, Texts
+from sessions_app.sessionlog.timeline import (
+    ContextChange,
+    ContextReader,
+    TimelinePoint,
+    change_at,
+    timeline_of,
+)
+
+from .names import Measure, NameIndex
+
+ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
+"""The texts of entries, by id."""
+NAME_LENGTH: Final = 300
+"""Characters of a command that are kept to name it."""
+_MEASURE: Final = Measure.COMPONENTS
+_RESULTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
+
+
+class Way(StrEnum):
+    """How a reference came back."""
+
+    MEMORY = "memory"
+    """The assistant wrote it before anything had shown it: from memory, or as a guess."""
+    FETCHED = "fetched"
+    """A result of a tool had shown it again."""
+    SHOWN = "shown"
+    """The user or the agent had shown it again."""
+
+
+class Returned(NamedTuple):
+    """A reference that had gone and that the assistant wrote again."""
+
+    reference: str
+    way: Way
+    entry_id: str
+    """Where it first stood again."""
+    stood_in: str
+    """The last entry in which it stood of what went."""
+
+
+class Fetched(NamedTuple):
+    """A call that brought back what had gone."""
+
+    kind: str
+    """`file` or `command`."""
+    name: str
+    """The path, or the command."""
+    entry_id: str
+    """The entry of its result."""
+    stood_in: str
+    """The last entry of what went that had it."""
+    tokens: int
+    """Of its result."""
+    again: int
+    """The part of them that had gone."""
+    requests: int
+    """Later requests that sent the result again, up to the next change of the context."""
+
+    @property
+    def sent(self) -> int:
+        """The tokens of what had gone that were sent: with each request after it."""
+        return self.again * self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Hindsight:
+    """A compaction in the light of what followed it. Sizes in estimated tokens."""
+
+    point: TimelinePoint
+    is_summary: bool
+    is_encrypted: bool
+    """Whether only the provider can read its summary: then references cannot be judged."""
+    messages: int
+    """The messages that followed, up to the next change."""
+    requests: int
+    """The requests among them: answers of the model that did not fail."""
+    rewritten: int
+    """The tokens after the first thing that went, which the first request wrote to the prompt cache anew."""
+    until_id: str
+    """The entry at which the context changed next; empty if it did not."""
+    returned: tuple[Returned, ...]
+    fetched: tuple[Fetched, ...]
+
+    @property
+    def entry_id(self) -> str:
+        """The entry that ends the compaction."""
+        return self.point.last.id
+
+    @property
+    def saved(self) -> int:
+        """Tokens that were not sent: those that went, with each request that followed."""
+        return self.point.tokens_removed * self.requests
+
+    @property
+    def again(self) -> int:
+        """Tokens of what had gone that were fetched again."""
+        return sum(one.again for one in self.fetched)
+
+    @property
+    def sent(self) -> int:
+        """The same with each request that sent them."""
+        return sum(one.sent for one in self.fetched)
+
+    def count(self, way: Way) -> int:
+        """The references that came back in this way."""
+        return sum(one.way is way for one in self.returned)
+
+    @property
+    def files(self) -> int:
+        """The different files that were read again."""
+        return len({one.name for one in self.fetched if one.kind == "file"})
+
+
+def hindsights(
+    branch: Sequence[Entry], reader: ContextReader, read_texts: ReadTexts, project: str = ""
+) -> Iterator[Hindsight]:
+    """The compactions of a branch, given root first, that something followed, in order.
+
+    A relative path is read from `project`, the session's directory.
+    """
+    points = [point for point in timeline_of(branch, reader).points if point.removed or point.returned]
+    places = {entry.id: place for place, entry in enumerate(branch)}
+    for point, following in zip(points, [*points[1:], None], strict=False):
+        end = places[following.before_id] + 1 if following is not None else len(branch)
+        if not point.removed or point.tokens_removed <= 0:
+            continue
+        change = change_at(branch, point.first.id, reader)
+        if change is None:
+            continue
+        shown = {(message.entry.id, message.role) for message in change.after.messages}
+        later = [
+            message
+            for message in reader.rebuild(branch[:end]).messages
+            if (message.entry.id, message.role) not in shown and message.role != Role.SYSTEM
+        ]
+        if any(message.role == Role.ASSISTANT for message in later):
+            yield _Look(change, later, read_texts, project).back(following)
+
+
+class _Call(NamedTuple):
+    """A call of a tool that did not fail, with its result."""
+
+    kind: str
+    """`file`, `command`, or `written`: a file whose new text is in the call."""
+    name: str
+    key: str
+    """What makes it the same call."""
+    made_in: str
+    """The id of the entry of the call."""
+    result: Message
+    text: str
+    """What it has of a file, or its output."""
+
+
+class _Look:
+    """One change and what followed, with its texts."""
+
+    def __init__(
+        self, change: ContextChange, later: Sequence[Message], read_texts: ReadTexts, project: str
+    ) -> None:
+        self._change = change
+        self._later = later
+        self._project = project
+        messages = (*change.before.messages, *change.after.messages, *later)
+        self._texts = read_texts(list({message.source.id: message.source for message in messages}.values()))
+        left = {(message.entry.id, message.role): message for message in change.after.messages}
+        self._gone = [
+            what_went(message, left.get((message.entry.id, message.role))) for message in change.point.removed
+        ]
+
+    def back(self, following: TimelinePoint | None) -> Hindsight:
+        summary = summary_of(self._change.point)
+        is_encrypted = summary is not None and self._text(summary) == ENCRYPTED
+        return Hindsight(
+            point=self._change.point,
+            is_summary=summary is not None,
+            is_encrypted=is_encrypted,
+            messages=len(self._later),
+            requests=len(_requests(self._later)),
+            rewritten=_rewritten(self._change),
+            until_id=following.first.id if following is not None else "",
+            returned=() if is_encrypted else tuple(self._returned()),
+            fetched=tuple(self._fetched()),
+        )
+
+    # ---- references ------------------------------------------------------------------------------------
+
+    def _returned(self) -> Iterator[Returned]:
+        gone, kept, later = map(self._index, (self._gone, self._change.after.messages, self._later))
+        written: dict[str, None] = {}
+        for message in self._later:
+            if message.role == Role.ASSISTANT:
+                written.update(dict.fromkeys(sorted(self._references(message))))
+        missed = [name for name in written if gone.standing(name) and not kept.standing(name)]
+        whole = NameIndex(_MEASURE, ((name, [name]) for name in missed))
+        for name in missed:
+            if len(whole.standing(name)) > 1:
+                # It is a component of a longer one, such as a file's name of its path.
+                continue
+            stood = gone.standing(name)
+            first = self._later[later.standing(name)[0]]
+            way = Way.MEMORY if first.role == Role.ASSISTANT else Way.SHOWN
+            way = Way.FETCHED if first.role in _RESULTS else way
+            yield Returned(name, way, first.entry.id, self._gone[stood[-1]].entry.id)
+
+    def _index(self, messages: Sequence[Message]) -> NameIndex[int]:
+        return NameIndex(
+            _MEASURE, ((number, self._references(message)) for number, message in enumerate(messages))
+        )
+
+    def _references(self, message: Message) -> set[str]:
+        return _MEASURE.references("\n".join(self._statements(message)))
+
+    def _statements(self, message: Message) -> Iterator[str]:
+        """The texts of a message; of calls the decoded arguments."""
+        if message.blocks is None or self._texts[message.source.id].whole is not None:
+            yield self._text(message)
+            return
+        for block in message.blocks:
+            if block.type == BlockType.TOOL_CALL:
+                # Names of tools and of arguments are in the tools' schemas, which a compaction does not remove.
+                yield from _strings(self._call_parts(message, block.index, block.call_id or "")[1])
+            elif block.type != BlockType.IMAGE:
+                yield self._texts[message.source.id].block(block.index)
+
+    def _text(self, message: Message) -> str:
+        return message.text(self._texts[message.source.id])
+
+    def _call_parts(self, message: Message, index: int, call_id: str) -> tuple[str, str]:
+        """The tool of a call, and its arguments as JSON."""
+        text = self._texts[message.source.id].block(index)
+        tool, _, arguments = text.removeprefix(f"{BlockType.TOOL_CALL} {call_id} ").partition(" ")
+        return tool, arguments
+
+    # ---- calls -----------------------------------------------------------------------------------------
+
+    def _fetched(self) -> Iterator[Fetched]:
+        known = _Known()
+        went = {message.entry.id for message in self._gone}
+        stays = {message.entry.id for message in self._change.after.messages}
+        for call in self._calls(self._change.before.messages):
+            holder = call.made_in if call.kind == "written" else call.result.entry.id
+            if holder in went:
+                known.went(call, holder)
+            if holder in stays and holder not in went:
+                known.show(call)
+        requests = _requests(self._later)
+        places = {message.entry.id: place for place, message in enumerate(self._later)}
+        for call in self._calls((*self._change.after.messages, *self._later)):
+            if call.result.entry.id not in places:
+                continue
+            share = known.share(call)
+            if share:
+                here = places[call.result.entry.id]
+                yield Fetched(
+                    call.kind,
+                    call.name,
+                    call.result.entry.id,
+                    known.stood_in(call),
+                    call.result.tokens,
+                    round(share * call.result.tokens),
+                    sum(place > here for place in requests),
+                )
+            known.show(call)
+
+    def _calls(self, messages: Iterable[Message]) -> Iterator[_Call]:
+        """The calls among messages that have a result and did not fail, in the order of their results."""
+        made: dict[str, tuple[str, str, str]] = {}
+        for message in messages:
+            if message.role == Role.ASSISTANT and self._texts[message.source.id].whole is None:
+                for block in message.blocks or ():
+                    if block.type == BlockType.TOOL_CALL and block.call_id is not None:
+                        tool, arguments = self._call_parts(message, block.index, block.call_id)
+                        made[block.call_id] = (message.entry.id, tool, arguments)
+            call = made.get(message.entry.result_for or "")
+            if call is not None and message.role == Role.TOOL_RESULT and not message.entry.failed:
+                yield self._call(*call, message)
+
+    def _call(self, made_in: str, tool: str, arguments: str, result: Message) -> _Call:
+        touch = touch_of(tool, arguments)
+        if touch is None:
+            words = " ".join(" ".join([tool, *_strings(arguments)]).split())
+            key = f"{tool} {arguments}"
+            return _Call("command", words[:NAME_LENGTH], key, made_in, result, self._text(result))
+        path = _unescaped(touch.path)
+        key = posixpath.normpath(posixpath.join(self._project, path))
+        if touch.reads:
+            return _Call("file", path, key, made_in, result, self._text(result))
+        return _Call("written", path, key, made_in, result, new_text(arguments))
+
+
+class _Known:
+    """The lines of files and the outputs of commands that went, and those that the model has seen since."""
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[bool, str], dict[str, str]] = {}
+        """For each file or command: its lines or outputs, with the last entry that had them."""
+        self._seen: dict[tuple[bool, str], set[str]] = {}
+
+    def went(self, call: _Call, entry_id: str) -> None:
+        self._gone.setdefault(_subject(call), {}).update(dict.fromkeys(_parts(call), entry_id))
+
+    def show(self, call: _Call) -> None:
+        """The model sees what the call has."""
+        if _subject(call) in self._gone or call.kind != "command":
+            self._seen.setdefault(_subject(call), set()).update(_parts(call))
+
+    def share(self, call: _Call) -> float:
+        """How much of what a call returned had gone and was not seen since: 0 to 1."""
+        gone = self._gone.get(_subject(call))
+        if gone is None or call.kind == "written":
+            return 0.0
+        seen = self._seen.get(_subject(call), ())
+        parts = _parts(call)
+        back = sum(len(part) for part in parts if part in gone and part not in seen)
+        return back / sum(map(len, parts)) if back else 0.0
+
+    def stood_in(self, call: _Call) -> str:
+        gone = self._gone[_subject(call)]
+        return next(gone[part] for part in _parts(call) if part in gone)
+
+
+def what_went(before: Message, after: Message | None) -> Message:
+    """The part of a message that is not left: all of it, if an edit replaced its content."""
+    if after is None or after.edit is not before.edit or before.blocks is None:
+        return before
+    left = {block.index for block in after.blocks or ()}
+    blocks = tuple(block for block in before.blocks if block.index not in left)
+    return msgspec.structs.replace(before, blocks=blocks)
+
+
+def _subject(call: _Call) -> tuple[bool, str]:
+    return call.kind == "command", call.key
+
+
+def _parts(call: _Call) -> list[str]:
+    """What a call is compared by: the lines of a file, or the whole output."""
+    if call.kind != "command":
+        return list(comparable(call.text))
+    output = " ".join(call.text.split())
+    return [output] if output else []
+
+
+def _requests(later: Sequence[Message]) -> list[int]:
+    """The places of the model's answers that did not fail; of an answer in several entries, that of the first."""
+    found: dict[str, int] = {}
+    for place, message in enumerate(later):
+        entry = message.entry
+        if message.role == Role.ASSISTANT and not entry.failed:
+            found.setdefault(entry.reply or entry.id, place)
+    return list(found.values())
+
+
+def _rewritten(change: ContextChange) -> int:
+    """The tokens of the context after a change from the first message on that is not as before."""
+    same = 0
+    for before, after in zip(change.before.messages, change.after.messages, strict=False):
+        if before != after:
+            break
+        same += after.tokens
+    return change.after.estimate - same
+
+
+def _unescaped(path: str) -> str:
+    """A path as it stands in JSON, decoded."""
+    try:
+        return str(json.loads(f'"{path}"'))
+    except ValueError:
+        return path
+
+
+def _strings(arguments: str) -> Iterator[str]:
+    """The texts among a call's arguments without the names of the arguments; the arguments if they are not JSON."""
+    try:
+        waiting: list[Any] = [json.loads(arguments)]
+    except (ValueError, RecursionError):
+        yield arguments
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, dict):
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))

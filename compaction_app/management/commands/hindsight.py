@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
+from sessions_app.cli import RedlineCommand, one_line, plural, printable
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("COMPACTION"),
+    Column("WHEN"),
+    Column("REQUESTS", right=True),
+    Column("REMOVED", right=True),
+    Column("NOT SENT", right=True),
+    Column("FETCHED AGAIN", right=True),
+    Column("SENT AGAIN", right=True),
+    Column("FILES", right=True),
+    Column("FROM MEMORY", right=True),
+)
+WAYS: Final = {
+    Way.MEMORY: "written again from memory, or as a guess",
+    Way.FETCHED: "written again after a tool had shown them",
+    Way.SHOWN: "written again after the user or the agent had shown them",
+}
+WIDTH: Final = 90
+"""Characters of a path, a command or a name that are shown."""
+
+
+class Command(RedlineCommand):
+    help = (
+        "Show what compactions, Redline's and the agents' own, cost in what followed them: what had gone and was "
+        "fetched again, and what the assistant wrote again without having seen it."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "--entry", default="", metavar="ID", help="one compaction, with everything that came back"
+        )
+        parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        found = [(path, self._look_back(path, options)) for path in options["paths"]]
+        every = [one for _, looks in found for one in looks]
+        self.show_json(
+            {
+                "sessions": [
+                    {"path": str(path), "compactions": [_json(one) for one in looks]} for path, looks in found
+                ],
+                "total": _sums(every),
+            }
+        )
+        if self.as_json:
+            return None
+        for path, looks in found:
+            if len(found) > 1 and looks:
+                self.say(f"{printable(path)}:")
+            if looks:
+                self.say_all(self.screen.table(COLUMNS, [_row(one) for one in looks]))
+            if options["entry"]:
+                self.say_all(line for one in looks for line in _lines(one))
+        self._say_sum(every)
+        return None
+
+    def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
+        loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
+        reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
+        branch = loaded.tree.branch(loaded.leaf_id)
+        found = hindsights(branch, reading.reader, _texts_from(loaded), loaded.log.cwd)
+        return [one for one in found if options["entry"] in ("", one.entry_id)]
+
+    def _say_sum(self, found: list[Hindsight]) -> None:
+        if not found:
+            self.say("No compaction was followed by a request.")
+            return
+        sums = _sums(found)
+        self.say(
+            f"{plural(len(found), 'compaction')}. Tokens not sent: {sums['notSent']:,}. Fetched again: "
+            f"{sums['fetchedAgain']:,}, which with all later requests made {sums['sentAgain']:,} sent tokens."
+        )
+        self.say(
+            "Counted up to the next change of the context, in the agent's own estimate: characters / 4. It cannot be "
+            "known what would have been read again anyway."
+        )
+
+
+def _texts_from(loaded: LoadedSession) -> ReadTexts:
+    def read(entries: Iterable[Entry]) -> Mapping[str, Texts]:
+        wanted = list(entries)
+        found = loaded.texts(wanted)
+        return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
+
+    return read
+
+
+def _row(found: Hindsight) -> list[str]:
+    return [
+        printable(found.entry_id),
+        printable(found.point.last.timestamp),
+        str(found.requests),
+        str(found.point.tokens_removed),
+        str(found.saved),
+        str(found.again),
+        str(found.sent),
+        str(found.files),
+        "?" if found.is_encrypted else str(found.count(Way.MEMORY)),
+    ]
+
+
+def _lines(found: Hindsight) -> Iterator[str]:
+    """Everything that came back after a compaction."""
+    yield ""
+    yield f"{plural(len(found.fetched), 'call')} brought back what had gone:"
+    for call in found.fetched:
+        yield f"  {one_line(call.name, WIDTH)}  ({call.again} of {call.tokens} tokens, {printable(call.entry_id)})"
+    for way, words in WAYS.items():
+        names = [one for one in found.returned if one.way is way]
+        yield ""
+        yield f"{plural(len(names), 'reference')} {words}:"
+        for one in names:
+            yield f"  {one_line(one.reference, WIDTH)}  ({printable(one.entry_id)})"
+
+
+def _sums(found: Iterable[Hindsight]) -> dict[str, int]:
+    sums = {"notSent": 0, "fetchedAgain": 0, "sentAgain": 0}
+    for one in found:
+        sums["notSent"] += one.saved
+        sums["fetchedAgain"] += one.again
+        sums["sentAgain"] += one.sent
+    return sums
+
+
+def _json(found: Hindsight) -> dict[str, Any]:
+    return {
+        "entryId": found.entry_id,
+        "timestamp": found.point.last.timestamp,
+        "isSummary": found.is_summary,
+        "isEncrypted": found.is_encrypted,
+        "untilId": found.until_id or None,
+        "messages": found.messages,
+        "requests": found.requests,
+        "tokensRemoved": found.point.tokens_removed,
+        **_sums([found]),
+        "fetched": [
+            {
+                "kind": call.kind,
+                "name": call.name,
+                "entryId": call.entry_id,
+                "stoodIn": call.stood_in,
+                "tokens": call.tokens,
+                "again": call.again,
+                "requests": call.requests,
+            }
+            for call in found.fetched
+        ],
+        "returned": [
+            {"reference": one.reference, "way": one.way, "entryId": one.entry_id, "stoodIn": one.stood_in}
+            for one in found.returned
+        ],
+    }

@@ -1,0 +1,275 @@
+"""Hindsight on branches with known costs: what came back after a compaction, and what did not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compaction_app.lab.hindsight import Hindsight, Way, hindsights
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.agents.registry import READERS
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS
+from sessions_app.storage.session_loader import load_session
+from tests.factories import (
+    assistant,
+    branch_and_texts,
+    call,
+    chain,
+    compaction,
+    context_edit,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    whole,
+)
+from tests.paths import corpus_sessions
+
+Recorded = dict[str, Any]
+LINES = [f"    value_{number:03} = compute(number, {number})" for number in range(40)]
+FILE = "\n".join(LINES)
+READ = (
+    user("Mend the parser."),
+    assistant(call("c1", path="src/cache_store.py")),
+    result("c1", FILE),
+    assistant(text("I have read it.")),
+)
+"""e1 to e4."""
+GONE = compaction(whole("e2"), whole("e3"))
+
+
+def looks(*messages: Recorded, reader: str = "", project: str = "/home/dev/project") -> list[Hindsight]:
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)))
+    found = READERS[reader] if reader else ATOMIC.generations[-1].reader
+    return list(
+        hindsights(
+            branch, found, lambda entries: {one.id: texts.get(one.id, NO_TEXTS) for one in entries}, project
+        )
+    )
+
+
+def look(*messages: Recorded, reader: str = "") -> Hindsight:
+    (found,) = looks(*messages, reader=reader)
+    return found
+
+
+def returned(found: Hindsight, way: Way) -> list[str]:
+    return [one.reference for one in found.returned if one.way is way]
+
+
+def test_a_file_that_is_read_again_is_a_cost() -> None:
+    found = look(
+        *READ,
+        GONE,
+        assistant(call("c2", path="src/cache_store.py")),
+        result("c2", FILE),
+        assistant(text("Now again.")),
+        assistant(text("Done.")),
+    )
+    (fetched,) = found.fetched
+    assert (fetched.kind, fetched.name, fetched.entry_id, fetched.stood_in) == (
+        *("file", "src/cache_store.py"),
+        *("e7", "e3"),
+    )
+    assert fetched.again == fetched.tokens == found.again
+    assert (fetched.requests, found.sent) == (2, 2 * fetched.again)
+    assert (found.requests, found.messages, found.files) == (3, 4, 1)
+    assert found.saved == 3 * found.point.tokens_removed
+
+
+def test_only_the_lines_that_had_gone_count() -> None:
+    changed = "\n".join([*LINES[:20], *(line.upper() for line in LINES[20:])])
+    found = look(*READ, GONE, assistant(call("c2", path="src/cache_store.py")), result("c2", changed))
+    (fetched,) = found.fetched
+    assert fetched.again == pytest.approx(fetched.tokens / 2, abs=2)
+
+
+@pytest.mark.parametrize("path", ["./src/cache_store.py", "/home/dev/project/src/cache_store.py"])
+def test_a_path_is_the_same_however_it_is_written(path: str) -> None:
+    found = look(*READ, GONE, assistant(call("c2", path=path)), result("c2", FILE))
+    assert [one.name for one in found.fetched] == [path]
+
+
+def test_a_file_that_is_read_twice_was_missed_once() -> None:
+    again = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
+    more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
+    assert [one.entry_id for one in look(*READ, GONE, *again, *more).fetched] == ["e7"]
+
+
+def test_what_still_stands_in_the_context_was_not_missed() -> None:
+    kept = (assistant(call("c0", path="src/cache_store.py")), result("c0", FILE))
+    found = look(
+        user("Mend the parser."),
+        *READ[1:],
+        *kept,
+        GONE,
+        assistant(call("c2", path="src/cache_store.py")),
+        result("c2", FILE),
+    )
+    assert not found.fetched
+    assert not found.returned
+
+
+def test_a_file_that_was_written_and_went_is_missed_when_it_is_read() -> None:
+    found = look(
+        user("Write it."),
+        assistant(call("c1", name="write", path="src/cache_store.py", content=FILE)),
+        result("c1", "written", name="write"),
+        assistant(text("Written.")),
+        GONE,
+        assistant(call("c2", path="src/cache_store.py")),
+        result("c2", FILE),
+    )
+    assert [(one.name, one.stood_in) for one in found.fetched] == [("src/cache_store.py", "e2")]
+
+
+@pytest.mark.parametrize(("output", "count"), [("12 tests passed", 1), ("13 tests passed", 0)])
+def test_a_command_counts_if_its_output_is_the_same(output: str, count: int) -> None:
+    found = look(
+        user("Run the tests."),
+        assistant(call("c1", name="bash", command="make check")),
+        result("c1", "12 tests\n passed", name="bash"),
+        assistant(text("They pass.")),
+        GONE,
+        assistant(call("c2", name="bash", command="make check")),
+        result("c2", output, name="bash"),
+    )
+    assert [one.name for one in found.fetched] == ["bash make check"] * count
+
+
+def test_a_call_that_failed_brings_nothing_back() -> None:
+    found = look(
+        *READ, GONE, assistant(call("c2", path="src/cache_store.py")), result("c2", FILE, error=True)
+    )
+    assert not found.fetched
+
+
+def test_a_reference_from_memory() -> None:
+    found = look(*READ, GONE, assistant(text("I change value_007, as before.")))
+    assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [
+        ("value_007", "e6", "e3")
+    ]
+    assert returned(found, Way.MEMORY) == ["value_007"]
+
+
+def test_a_reference_that_a_tool_had_shown_again() -> None:
+    found = look(
+        *READ,
+        GONE,
+        assistant(call("c2", name="bash", command="cat it")),
+        result("c2", "value_007 = 1", name="bash"),
+        assistant(text("I change value_007.")),
+    )
+    assert returned(found, Way.FETCHED) == ["value_007"]
+    assert found.count(Way.MEMORY) == 0
+
+
+def test_a_reference_that_the_user_had_named_again() -> None:
+    found = look(*READ, GONE, user("And value_007?"), assistant(text("I change value_007.")))
+    assert returned(found, Way.SHOWN) == ["value_007"]
+
+
+def test_a_reference_that_stayed_did_not_come_back() -> None:
+    kept = assistant(text("value_007 is wrong."))
+    assert not look(*READ, kept, GONE, assistant(text("I change value_007."))).returned
+
+
+def test_a_component_of_a_longer_reference_does_not_count_beside_it() -> None:
+    found = look(*READ, GONE, assistant(text("src/cache_store.py, that is cache_store")))
+    assert returned(found, Way.MEMORY) == ["src/cache_store.py"]
+
+
+def test_names_of_arguments_are_no_references() -> None:
+    found = look(
+        user("Go."),
+        assistant(call("c1", name="find", output_mode="plain")),
+        result("c1", "nothing", name="find"),
+        assistant(text("I looked.")),
+        GONE,
+        assistant(call("c2", name="find", output_mode="other")),
+    )
+    assert not found.returned
+
+
+def test_what_a_summary_mentions_did_not_go() -> None:
+    talk = (*READ, user("Go on."), assistant(text("Yes.")))
+    later = assistant(text("I change value_007 and value_008."))
+    found = look(*talk, summary_compaction("value_007 was wrong.", "e5"), later, reader="pi")
+    assert found.is_summary
+    assert returned(found, Way.MEMORY) == ["value_008"]
+
+
+def test_an_encrypted_summary_cannot_be_judged_but_files_can() -> None:
+    talk = (*READ, user("Go on."), assistant(text("Yes.")))
+    later = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
+    found = look(*talk, summary_compaction(ENCRYPTED, "e5"), *later, reader="pi")
+    assert found.is_encrypted
+    assert not found.returned
+    assert found.files == 1
+
+
+def test_each_compaction_counts_up_to_the_next() -> None:
+    again = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
+    found = looks(
+        *READ,
+        GONE,
+        *again,
+        assistant(text("Yes.")),
+        compaction(whole("e2"), whole("e3"), whole("e6"), whole("e7")),
+        assistant(call("c3", path="src/cache_store.py")),
+        result("c3", FILE),
+    )
+    assert [(one.entry_id, one.until_id, one.requests) for one in found] == [("e5", "e9", 2), ("e9", "", 1)]
+    assert [[call.entry_id for call in one.fetched] for one in found] == [["e7"], ["e11"]]
+
+
+def test_edits_are_compactions_too() -> None:
+    found = look(*READ, context_edit("e3", None), assistant(text("value_007")), reader="pi")
+    assert returned(found, Way.MEMORY) == ["value_007"]
+
+
+def test_a_compaction_that_nothing_followed_is_left_out() -> None:
+    assert not looks(*READ, GONE)
+    assert not looks(*READ, GONE, user("Go on."))
+
+
+def test_a_failed_request_is_not_counted() -> None:
+    failed = assistant(text("…"), stopReason="error")
+    assert look(*READ, GONE, failed, assistant(text("Yes."))).requests == 1
+
+
+def test_what_went_is_rewritten_from_its_place_on() -> None:
+    found = look(*READ, GONE, assistant(text("Yes.")))
+    assert found.rewritten == len("I have read it.") // 4 + 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"path": "\x00\x1b[2J"}, {"path": "../" * 900}, {"command": {"a": [[[["x"]]]]}}, {"path": 7}, {}],
+)
+def test_hostile_arguments_are_read(arguments: dict[str, Any]) -> None:
+    calls = [assistant({**call(name, "read"), "arguments": arguments}) for name in ("c1", "c2")]
+    talk = (user("Go."), calls[0], result("c1", FILE), assistant(text("Yes.")))
+    assert looks(*talk, GONE, calls[1], result("c2", FILE))
+
+
+def test_real_sessions_add_up(tmp_path: Path) -> None:
+    for path in corpus_sessions(tmp_path):
+        loaded = load_session(path)
+        reading = reading_of(path, loaded.log.entries, loaded.log.state)
+        branch = loaded.tree.branch(loaded.leaf_id)
+
+        def texts(entries: Any, loaded: Any = loaded) -> Any:
+            wanted = list(entries)
+            read = loaded.texts(wanted)
+            return {one.id: read.get(one.id, NO_TEXTS) for one in wanted}
+
+        for one in hindsights(branch, reading.reader, texts, loaded.log.cwd):
+            assert all(0 < call.again <= call.tokens for call in one.fetched if call.tokens)
+            assert one.again <= one.point.tokens_before
+            assert one.sent <= one.again * one.requests
+            assert one.saved == one.point.tokens_removed * one.requests
