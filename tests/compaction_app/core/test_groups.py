@@ -11,6 +11,7 @@ from compaction_app.core.groups import (
     REPEATED,
     SINGLES,
     SUPERSEDED,
+    SWAPPED,
     Stair,
     group_key,
     grouped,
@@ -48,6 +49,7 @@ def item(
         ("a repeat of the output in 0002", REPEATED),
         ("an old output of read; 27 of the 51 names in it occur only there", ONLY_HERE),
         ("old reasoning; 1 of the 2 names in it occur only there", ONLY_HERE),
+        ("old reasoning, deleted so that 0a1b can stay; 1 of the 2 names in it occur only there", SWAPPED),
         ("an old output of bash; nothing later mentions a name in it", "Nothing later mentions it"),
         ("old reasoning; it holds no names that later work could need", "Holds no names"),
         (

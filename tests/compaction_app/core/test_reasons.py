@@ -14,6 +14,8 @@ from compaction_app.core.reasons import (
     repeat_in,
     repeat_words,
     supersession_in,
+    swap_in,
+    swap_words,
 )
 from compaction_app.core.standing_lines import Standing
 
@@ -41,10 +43,19 @@ def test_a_repeat_is_read_from_its_words(entry_id: str) -> None:
     assert repeat_in(repeat_words(entry_id)) == entry_id
 
 
+@given(IDS)
+def test_a_swap_is_read_from_its_words_and_says_something_about_names(entry_id: str) -> None:
+    reason = f"{swap_words('a long old output of read', entry_id)}; 3 of the 9 {ONLY_THERE}"
+    assert swap_in(reason) == entry_id
+    assert is_about_names(reason)
+    assert supersession_in(reason) is None
+
+
 @given(st.text())
 def test_other_reasons_name_no_later_call(reason: str) -> None:
     assert supersession_in(reason) is None
     assert repeat_in(reason) is None
+    assert swap_in(reason) is None
 
 
 def test_a_partly_superseded_read_says_how_much_still_stands() -> None:

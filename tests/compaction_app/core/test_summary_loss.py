@@ -224,7 +224,7 @@ def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tm
     (loss,) = losses(path, "pi")
     assert loss.plan is not None
     assert (
-        0.8 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
+        0.6 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
     )
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
@@ -246,7 +246,7 @@ def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path: Path) -> None:
     (loss,) = losses(path, "pi")
     assert loss.plan is not None
     assert (
-        0.8 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
+        0.6 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
     )
 
 
@@ -429,7 +429,8 @@ def test_the_figures_of_a_real_session() -> None:
     assert counts(first.still) == [9, 35, 0, 0]
     assert first.plan is not None
     paths, names, errors, messages = counts(first.plan.still)
-    assert (paths, errors, messages) == (10, 2, 11)
+    assert (errors, messages) == (2, 11)
+    assert 8 <= paths <= 11
     assert names > 2 * len(first.still.names)
     for loss in (first, second):
         assert loss.plan is not None
