@@ -12,6 +12,7 @@ from .backups import views as backups_views
 from .commit import views as commit_views
 from .doctor import views as doctor_views
 from .evidence import views as evidence_views
+from .hindsight import views as hindsight_views
 from .losses import views as losses_views
 from .models_page import views as models_page_views
 from .navigation import views as navigation_views
@@ -47,6 +48,7 @@ urlpatterns = [
     re_path(_SESSION + "/timeline$", timeline_views.timeline, name="timeline"),
     re_path(_SESSION + "/summarise$", summaries_views.summarise, name="summarise"),
     re_path(_SESSION + "/lost$", losses_views.lost, name="lost"),
+    re_path(_SESSION + "/hindsight$", hindsight_views.session, name="session_hindsight"),
     re_path(_SESSION + "/lost/report$", losses_views.report, name="lost_report"),
     re_path(_SESSION + "/fork$", timeline_views.fork, name="fork"),
     re_path(_SESSION + "/export$", session_pages.export, name="export"),
@@ -98,6 +100,7 @@ urlpatterns = [
     path("drafts/<int:draft>/discard", summaries_views.discard, name="discard_draft"),
     path("drafts/<int:draft>/replaced", losses_views.draft_lost, name="draft_lost"),
     path("drafts/<int:draft>/append", summaries_views.append, name="append_draft"),
+    path("lab/hindsight", hindsight_views.overview, name="hindsight"),
     path("audit", audit_views.audit, name="audit"),
     path("models", models_page_views.models, name="models"),
     # Django redirects `runs` without its slash; it does not remove a slash too many.

@@ -1,4 +1,5 @@
-"""The background work of the server: the follower of session files, workers of runs, and automatic planning."""
+"""The background work of the server: the follower of session files, workers of runs, automatic planning, and hindsight
+on sessions with compactions."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
+from compaction_app.hindsight.service import due_sessions
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
 from compaction_app.runs.waking import wake_by
@@ -31,6 +33,8 @@ DUE_SECONDS: Final = 3
 ANYHOW_SECONDS: Final = 60
 """The same if it reports none: the agents' settings may have changed, or a back-off may have ended."""
 FOLLOW_AGAIN_SECONDS: Final = 5
+LOOK_BACK_SECONDS: Final = 20
+"""Between two searches for sessions whose compactions are to be looked at."""
 
 _log = logging.getLogger("redline")
 
@@ -53,6 +57,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
             _follow(children),
             _look_after_workers(processes),
             _look_at_due(news),
+            _look_back(children),
             _publish_proposals(),
         )
     ]
@@ -91,6 +96,21 @@ async def _follow(children: Children) -> None:
             _log.exception("The follower of session files failed")
         progress.end()
         await asyncio.sleep(FOLLOW_AGAIN_SECONDS)
+
+
+async def _look_back(children: Children) -> None:
+    """Let a child look at sessions whose compactions were not looked at since they changed."""
+    while True:
+        await asyncio.sleep(LOOK_BACK_SECONDS)
+        try:
+            is_due = database_sync_to_async(due_sessions(timezone.now()).exists, thread_sensitive=False)
+            if await is_due():
+                await children.run("hindsight", "--update")
+        except OSError as fault:
+            _log.error("The look back on compactions could not be started: %s", fault)
+        except DatabaseError as fault:
+            # Another process held the database for too long; the next attempt comes soon.
+            _log.error("Compactions could not be looked at: %s", type(fault).__name__)
 
 
 async def _look_after_workers(processes: WorkerProcesses) -> None:

@@ -240,6 +240,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
             for name in ("stop", "use", "discard", "append")
         },
         "draft_lost": f"{draft.get_absolute_url()}/replaced",
+        "hindsight": "/lab/hindsight",
+        "session_hindsight": f"{at}/hindsight",
         "lost": f"{at}/lost",
         "lost_report": f"{at}/lost/report",
         "read_anew": f"{at}/read-anew",

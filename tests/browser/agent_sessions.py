@@ -148,7 +148,10 @@ def summarised_claude_session(task: str) -> ClaudeSession:
     session.boundary(*kept)
     session.user(SUMMARY, isCompactSummary=True)
     session.user("Run the tests.")
-    session.reply("end", text("All tests pass."))
+    again = {"type": "tool_use", "id": "again", "name": "Read"}
+    session.reply("missed", {**again, "input": {"file_path": f"{DIRECTORY}/src/tables/part_1.py"}})
+    session.result("again", OUTPUT)
+    session.reply("end", text("`exportTable7` was wrong. All tests pass."))
     return session
 
 

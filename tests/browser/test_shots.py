@@ -122,6 +122,7 @@ class Stage:
         self._refused()
         self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
         self.server.wait_for(lambda: "searched" in text_of(server.get(self.pages["search"])))
+        self.server.wait_for(lambda: "By agent" in text_of(server.get(self.pages["hindsight"])))
 
     def at(self, name: str) -> str:
         return self.server.session(title(name))
@@ -341,6 +342,10 @@ class Stage:
             "session-amp": self.at("thread"),
             "timeline-claude": f"{claude}/timeline",
             "lost": f"{self.at('claude-summarised')}/lost",
+            "hindsight": "/lab/hindsight",
+            "hindsight-of-none": "/lab/hindsight?month=2001-01",
+            "session-hindsight": f"{self.at('claude-summarised')}/hindsight",
+            "session-hindsight-codex": f"{codex}/hindsight",
             "lost-codex": f"{codex}/lost",
             "lost-nothing": f"{self.at('claude-written')}/lost",
             "tree-claude": f"{claude}/tree",

@@ -272,6 +272,32 @@ def test_the_follower_is_restarted_after_any_error(monkeypatch: pytest.MonkeyPat
     assert failing.runs == 2
 
 
+def test_compactions_are_looked_at_when_some_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    due = iter([False, True, True])
+
+    class Due:
+        def exists(self) -> bool:
+            return next(due)
+
+    class Noting:
+        def __init__(self) -> None:
+            self.runs: list[tuple[str, ...]] = []
+
+        async def run(self, *arguments: str) -> int:
+            self.runs.append(arguments)
+            if len(self.runs) == 1:
+                raise OSError("no process could be started")
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(redline.serving, "LOOK_BACK_SECONDS", 0)
+    monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: Due())
+    noting = Noting()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(redline.serving._look_back(noting))  # type: ignore[arg-type]
+    assert noting.runs == [("hindsight", "--update")] * 2
+    assert next(due, None) is None
+
+
 def test_a_server_shuts_down_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*given: object) -> None:
         raise ValueError("not foreseen")

@@ -61,7 +61,7 @@ WRONG = {
     "context": ["context", "a", "b"],
     "timeline": ["timeline"],
     "lost": ["lost"],
-    "hindsight": ["hindsight"],
+    "hindsight": ["hindsight", "--entry"],
     "compaction-settings": ["compaction-settings"],
     "certify": ["certify"],
     "doctor": ["doctor"],

@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
+from django.utils import timezone
 
+from compaction_app.hindsight.presenter import Sums, view_overview
+from compaction_app.hindsight.service import update
 from compaction_app.lab.hindsight import Hindsight, ReadTexts, Way, hindsights
 from sessions_app.cli import RedlineCommand, one_line, plural, printable
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import NO_TEXTS, Entry, Texts
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.terminal import Column
 
@@ -23,6 +27,20 @@ COLUMNS: Final = (
     Column("SENT AGAIN", right=True),
     Column("FILES", right=True),
     Column("FROM MEMORY", right=True),
+)
+SUM_COLUMNS: Final = (
+    Column("COMPACTIONS", right=True),
+    Column("NOT SENT", right=True),
+    Column("FETCHED AGAIN", right=True),
+    Column("SENT AGAIN", right=True),
+    Column("SHARE", right=True),
+    Column("FILES", right=True),
+    Column("FROM MEMORY", right=True),
+    Column("SAVED", right=True),
+    Column("COST", right=True),
+)
+NOT_KNOWN: Final = (
+    "Counted up to the next change of the context. It cannot be known what would have been read again anyway."
 )
 WAYS: Final = {
     Way.MEMORY: "written again from memory, or as a guess",
@@ -40,13 +58,34 @@ class Command(RedlineCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a session file")
+        parser.add_argument(
+            "paths",
+            nargs="*",
+            type=Path,
+            metavar="PATH",
+            help="a session file (default: all indexed sessions)",
+        )
         parser.add_argument(
             "--entry", default="", metavar="ID", help="one compaction, with everything that came back"
         )
         parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
+        parser.add_argument(
+            "--update",
+            action="store_true",
+            help="only bring the figures of all indexed sessions up to date, as the server does in the background",
+        )
+
+    def warns(self, options: dict[str, Any]) -> bool:
+        return not options["update"]
 
     def run(self, options: dict[str, Any]) -> int | None:
+        if not options["paths"]:
+            self._of_index(options)
+            return None
+        if options["update"]:
+            raise BadInput(
+                "bad_arguments", "--update is for all indexed sessions and accepts no PATH. Nothing was done."
+            )
         found = [(path, self._look_back(path, options)) for path in options["paths"]]
         every = [one for _, looks in found for one in looks]
         self.show_json(
@@ -69,6 +108,40 @@ class Command(RedlineCommand):
         self._say_sum(every)
         return None
 
+    def _of_index(self, options: dict[str, Any]) -> None:
+        if options["entry"] or options["reader"]:
+            raise BadInput("bad_arguments", "--entry and --reader need a PATH. Nothing was done.")
+        self.open_database()
+        now = timezone.now()
+        looked_at = update(now, lambda done, total: self.progress.show(f"{done} of {total} sessions"))
+        self.progress.clear()
+        if options["update"]:
+            self.show_json({"sessions": looked_at})
+            return
+        view = view_overview(now)
+        self.show_json(
+            {
+                "agents": [{"agent": row.agent, **_sums_json(row.sums)} for row in view.agents],
+                "months": [{"month": row.month, **_sums_json(row.sums)} for row in view.months],
+                "total": _sums_json(view.total),
+                "sessions": view.sessions,
+                "waiting": view.waiting,
+            }
+        )
+        if self.as_json:
+            return
+        if not view.total.compactions:
+            self.say("No indexed session has a compaction that was followed by a request.")
+            return
+        agents = [_sums_row(row.label, row.sums) for row in view.agents]
+        months = [_sums_row(row.month, row.sums) for row in view.months]
+        self.say_all(self.screen.table((Column("AGENT"), *SUM_COLUMNS), agents))
+        self.say("")
+        self.say_all(
+            self.screen.table((Column("MONTH"), *SUM_COLUMNS), [*months, _sums_row("all", view.total)])
+        )
+        self.say(NOT_KNOWN)
+
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:
         loaded = load_session(path, lambda read: self.progress.show(f"{read >> 20} MB read"))
         reading = reading_of(loaded.path, loaded.log.entries, loaded.log.state, options["reader"])
@@ -85,10 +158,7 @@ class Command(RedlineCommand):
             f"{plural(len(found), 'compaction')}. Tokens not sent: {sums['notSent']:,}. Fetched again: "
             f"{sums['fetchedAgain']:,}, which with all later requests made {sums['sentAgain']:,} sent tokens."
         )
-        self.say(
-            "Counted up to the next change of the context, in the agent's own estimate: characters / 4. It cannot be "
-            "known what would have been read again anyway."
-        )
+        self.say(f"Tokens are the agent's own estimate: characters / 4. {NOT_KNOWN}")
 
 
 def _texts_from(loaded: LoadedSession) -> ReadTexts:
@@ -98,6 +168,27 @@ def _texts_from(loaded: LoadedSession) -> ReadTexts:
         return {entry.id: found.get(entry.id, NO_TEXTS) for entry in wanted}
 
     return read
+
+
+def _sums_row(label: str, sums: Sums) -> list[str]:
+    share = "" if sums.percent is None else f"{sums.percent:.1f}%"
+    numbers = (sums.compactions, sums.saved, sums.again, sums.sent)
+    return [label, *map(str, numbers), share, str(sums.files), str(sums.memory), sums.worth, sums.cost]
+
+
+def _sums_json(sums: Sums) -> dict[str, Any]:
+    return {
+        "compactions": sums.compactions,
+        "requests": sums.requests,
+        "notSent": sums.saved,
+        "fetchedAgain": sums.again,
+        "sentAgain": sums.sent,
+        "files": sums.files,
+        "fromMemory": sums.memory,
+        "priced": sums.priced,
+        "dollarsSaved": sums.dollars_saved if sums.priced else None,
+        "dollarsCost": sums.dollars_cost if sums.priced else None,
+    }
 
 
 def _row(found: Hindsight) -> list[str]:

@@ -1,0 +1,237 @@
+"""Promises of the pages of hindsight: sums that add up, links to entries, and no session read for the page of all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from compaction_app.display.branches import forget_branches
+from compaction_app.hindsight import service
+from compaction_app.hindsight.presenter import MOST, view_overview
+from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
+from compaction_app.models import CompactionCost, HindsightCheck
+from redline.configuration import PriceSetting
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput
+from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
+from tests.files import place
+from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, text_of, texts
+from tests.installation import Installation
+from tests.sessions import add_session
+
+FILE = "\n".join(f"    value_{number:03} = compute(number, {number})" for number in range(200))
+WORDS = "so it goes on and on with plain words only " * 800
+LATER = timedelta(minutes=6)
+
+
+def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FILE) -> list[dict[str, Any]]:
+    """e1 to e10: a file is read, goes with a summary (e7), and is read again."""
+    return chain(
+        user("Mend the parser."),
+        assistant(call("c1", path=path)),
+        result("c1", output),
+        assistant(text(WORDS)),
+        user("Go on."),
+        assistant(text("Yes.")),
+        {**summary_compaction("It was mended.", "e5"), "timestamp": "2026-02-03T10:00:00Z"},
+        assistant(call("c2", path=path if again else "src/other_name.py")),
+        result("c2", output if again else "nothing there"),
+        assistant(text("I change value_007 and other_value.")),
+    )
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    forget_branches()
+    forget_look_backs()
+    yield
+    forget_look_backs()
+
+
+@pytest.fixture
+def url(idle_root: Path) -> str:
+    return add(idle_root, "a.jsonl")
+
+
+def add(root: Path, name: str, recorded: list[dict[str, Any]] | None = None) -> str:
+    """Write and index a session, to be read as pi reads it; returns the URL of its page."""
+    address = add_session(root, name, recorded or talk())
+    Session.objects.update(reader="pi")
+    return address
+
+
+def later() -> datetime:
+    return timezone.now() + LATER
+
+
+def test_the_page_of_a_session_links_what_came_back(browser: Client, url: str) -> None:
+    answer = browser.get(f"{url}/hindsight")
+    assert answer.status_code == 200
+    shown = text_of(answer)
+    assert "Fetched again after summary e7" in shown
+    assert "After a tool had shown them again: 1" in shown
+    found = links(answer)
+    assert ("e3", f"{url}/entries/e3") in found
+    assert ("e9", f"{url}/entries/e9") in found
+    assert ("value_007", f"{url}/entries/e9") in found
+
+
+def test_a_compaction_is_found_by_any_of_its_entries(browser: Client, url: str) -> None:
+    assert "Fetched again after summary e7" in text_of(browser.get(f"{url}/hindsight?entry=e7"))
+    assert "It is not on this branch" in text_of(browser.get(f"{url}/hindsight?entry=nothing"))
+
+
+def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) -> None:
+    for page in (f"{url}/lost", f"{url}/timeline"):
+        (section,) = elements(browser.get(page), "[aria-labelledby=since]")
+        asked = str(section.attributes["hx-get"])
+        assert asked == f"{url}/hindsight?entry=e7"
+        part = browser.get(asked, headers={"HX-Request": "true"})
+        assert "Not sent" in text_of(part)
+        assert not elements(part, "header")
+
+
+def test_a_session_without_compactions_has_a_page(browser: Client, idle_root: Path) -> None:
+    address = add(idle_root, "a.jsonl", chain(user("Go."), assistant(text("Yes."))))
+    assert "0 compactions" in text_of(browser.get(f"{address}/hindsight"))
+
+
+def test_a_session_that_is_gone_is_reported(browser: Client, url: str, idle_root: Path) -> None:
+    (idle_root / "a.jsonl").unlink()
+    assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
+    part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
+    assert part.status_code == 200
+    assert "does not exist" in text_of(part)
+
+
+def test_sums_add_up(browser: Client, idle_root: Path) -> None:
+    for number in range(3):
+        add(idle_root, f"{number}.jsonl", talk(again=number > 0))
+    assert update(later()) == 3
+    view = view_overview(later())
+    assert (view.total.compactions, view.sessions, view.waiting) == (3, 3, 0)
+    for rows in (view.agents, view.months):
+        assert sum((row.sums for row in rows[1:]), rows[0].sums) == view.total
+    assert view.total.sent == sum(row.sent for row in CompactionCost.objects.all()) > 0
+    assert [row.month for row in view.months] == ["2026-02"]
+    assert len(view.costs) == 2
+
+
+def test_the_page_shows_what_the_session_shows(browser: Client, url: str) -> None:
+    update(later())
+    row = CompactionCost.objects.get()
+    overview = browser.get("/lab/hindsight")
+    sent = f"{row.sent:,}"
+    assert sent in texts(overview, "td.numeric")
+    assert sent in texts(browser.get(f"{url}/hindsight"), "td.numeric")
+    assert (row.files, row.by_redline, row.agent) == (1, False, "atomic")
+    assert any(address == f"{url}/hindsight?entry=e7" for _, address in links(overview))
+
+
+def test_an_agent_and_a_month_can_be_chosen(browser: Client, url: str) -> None:
+    update(later())
+    assert view_overview(later(), "atomic", "2026-02").total.compactions == 1
+    assert view_overview(later(), "codex").total.compactions == 0
+    assert view_overview(later(), "", "2026-03").total.compactions == 0
+    assert view_overview(later(), "", "none").total.compactions == 0
+    assert "No compaction matches" in text_of(browser.get("/lab/hindsight?agent=codex"))
+
+
+@pytest.mark.parametrize("query", ["agent=nobody", "month=soon", "month=0000-99", "month=99999-01"])
+def test_a_wrong_choice_is_refused(browser: Client, redline: Installation, query: str) -> None:
+    assert browser.get(f"/lab/hindsight?{query}").status_code == 409
+
+
+def test_nothing_is_read_for_the_page_of_all_sessions(
+    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(MOST + 2):
+        add(idle_root, f"{number}.jsonl")
+    update(later())
+    monkeypatch.setattr(service, "branch_state", None)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        answer = browser.get("/lab/hindsight")
+    assert f"The first {MOST} are shown; 2 more are not." in text_of(answer)
+    assert len(queries) < 15
+
+
+def test_before_anything_was_looked_at_the_page_says_so(browser: Client, url: str) -> None:
+    Session.objects.update(mtime_ns=0)
+    assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
+
+
+def test_a_session_is_looked_at_once_for_each_change(idle_root: Path, url: str) -> None:
+    assert update(later()) == 1
+    assert update(later()) == 0
+    place(idle_root / "a.jsonl", session_bytes([*talk(), {**talk()[-1], "id": "e11", "parentId": "e10"}]))
+    index_file(idle_root / "a.jsonl")
+    Session.objects.update(mtime_ns=time.time_ns())
+    assert not due_sessions(timezone.now()).exists(), "it was written to just now"
+    assert update(later()) == 1
+    assert CompactionCost.objects.get().requests == 3
+
+
+def test_figures_of_another_version_are_computed_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    update(later())
+    monkeypatch.setattr(service, "VERSION", 2)
+    assert update(later()) == 1
+    assert HindsightCheck.objects.get().version == 2
+
+
+def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root: Path, url: str) -> None:
+    (idle_root / "a.jsonl").unlink()
+    assert update(later()) == 1
+    assert "does not exist" in HindsightCheck.objects.get().fault
+    assert update(later()) == 0
+
+
+@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
+def test_hostile_names_are_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+    recorded = talk(path=f"src/{hostile}.py", output=f"{FILE}\n{hostile}")
+    address = add(idle_root, "a.jsonl", [*recorded, {**recorded[-1], "id": hostile, "parentId": "e10"}])
+    update(later())
+    for page in (f"{address}/hindsight", "/lab/hindsight", f"{address}/hindsight?entry={'%00'}"):
+        assert_inert(browser.get(page))
+
+
+def test_the_command_sums_up_the_index(redline: Installation, idle_root: Path, url: str) -> None:
+    found = redline.call("hindsight", "--json").json
+    assert found["total"]["compactions"] == 1
+    assert found["total"]["sentAgain"] == CompactionCost.objects.get().sent
+    assert [row["agent"] for row in found["agents"]] == ["atomic"]
+    assert [row["month"] for row in found["months"]] == ["2026-02"]
+    assert redline.call("hindsight", "--update", "--json").json == {"sessions": 0}
+    assert "2026-02" in redline.call("hindsight").out
+
+
+def test_prices_give_money(browser: Client, idle_root: Path, settings: Any) -> None:
+    recorded = talk()
+    recorded[-1]["message"] |= {"provider": "someone", "model": "m-small"}
+    address = add(idle_root, "a.jsonl", recorded)
+    update(later())
+    assert view_overview(later()).total.cost == ""
+    price = PriceSetting(input=3.0, cache_read=0.3, cache_write=3.75)
+    settings.REDLINE = settings.REDLINE.model_copy(update={"prices": {"m-small": price}})
+    HindsightCheck.objects.all().delete()
+    update(later())
+    row = CompactionCost.objects.get()
+    assert row.dollars_cost == pytest.approx(row.again * 3.75 / 1e6), "one request sent it"
+    assert view_overview(later()).total.priced == 1
+    assert "from your configuration" in text_of(browser.get(f"{address}/hindsight"))
+
+
+def test_a_filter_is_checked_before_anything_is_counted(redline: Installation) -> None:
+    with pytest.raises(BadInput):
+        view_overview(datetime(2026, 1, 1, tzinfo=UTC), "nobody")
