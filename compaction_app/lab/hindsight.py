@@ -34,13 +34,7 @@ from compaction_app.core.file_touches import comparable, new_text, touch_of
 from compaction_app.core.summary_loss import summary_of
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, Role, Texts
-from sessions_app.sessionlog.timeline import (
-    ContextChange,
-    ContextReader,
-    TimelinePoint,
-    change_at,
-    timeline_of,
-)
+from sessions_app.sessionlog.timeline import ContextChange, ContextReader, TimelinePoint, changes_of
 
 from .names import Measure, NameIndex
 
@@ -154,23 +148,22 @@ def hindsights(
 
     A relative path is read from `project`, the session's directory.
     """
-    points = [point for point in timeline_of(branch, reader).points if point.removed or point.returned]
-    places = {entry.id: place for place, entry in enumerate(branch)}
-    for point, following in zip(points, [*points[1:], None], strict=False):
-        end = places[following.before_id] + 1 if following is not None else len(branch)
-        if not point.removed or point.tokens_removed <= 0:
-            continue
-        change = change_at(branch, point.first.id, reader)
-        if change is None:
-            continue
-        shown = {(message.entry.id, message.role) for message in change.after.messages}
-        later = [
-            message
-            for message in reader.rebuild(branch[:end]).messages
-            if (message.entry.id, message.role) not in shown and message.role != Role.SYSTEM
-        ]
-        if any(message.role == Role.ASSISTANT for message in later):
-            yield _Look(change, later, read_texts, project).back(following)
+    changes = (one for one in changes_of(branch, reader) if one.point.removed or one.point.returned)
+    change = next(changes, None)
+    while change is not None:
+        following = next(changes, None)
+        if change.point.removed and change.point.tokens_removed > 0:
+            ended = following.before if following is not None else reader.rebuild(branch)
+            shown = {(message.entry.id, message.role) for message in change.after.messages}
+            later = [
+                message
+                for message in ended.messages
+                if (message.entry.id, message.role) not in shown and message.role != Role.SYSTEM
+            ]
+            if any(message.role == Role.ASSISTANT for message in later):
+                look = _Look(change, later, read_texts, project)
+                yield look.back(following.point.first.id if following is not None else "")
+        change = following
 
 
 class _Call(NamedTuple):
@@ -204,7 +197,7 @@ class _Look:
             what_went(message, left.get((message.entry.id, message.role))) for message in change.point.removed
         ]
 
-    def back(self, following: TimelinePoint | None) -> Hindsight:
+    def back(self, until_id: str) -> Hindsight:
         summary = summary_of(self._change.point)
         is_encrypted = summary is not None and self._text(summary) == ENCRYPTED
         return Hindsight(
@@ -214,7 +207,7 @@ class _Look:
             messages=len(self._later),
             requests=len(_requests(self._later)),
             rewritten=_rewritten(self._change),
-            until_id=following.first.id if following is not None else "",
+            until_id=until_id,
             returned=() if is_encrypted else tuple(self._returned()),
             fetched=tuple(self._fetched()),
         )

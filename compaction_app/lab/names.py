@@ -27,6 +27,7 @@ Place = TypeVar("Place", bound=Hashable)
 _OUTSIDE: Final = r"(?<![A-Za-z0-9_])"
 _END: Final = r"(?![A-Za-z0-9_])"
 _BOUNDED: Final = re.compile(_OUTSIDE + r"[A-Za-z_][A-Za-z0-9_]*(?:[./:\-][A-Za-z0-9_]+)*", re.ASCII)
+_SEPARATORS: Final = re.compile(r"[./:\-]")
 _HYPHENATED: Final = re.compile(r"[A-Za-z][a-z]*(?:-[A-Za-z][a-z]*)+", re.ASCII)
 
 
@@ -80,12 +81,20 @@ class NameIndex(Generic[Place]):
             for name in names:
                 self._places.setdefault(name, []).append(place)
         self._names = list(self._places)
-        self._joined = "\n".join(self._names)
+        self._with_component: dict[str, list[int]] = {}
+        """The names that have a component: only these can contain a reference with it."""
+        self._joined = ""
         self._starts: list[int] = []
-        start = 0
-        for name in self._names:
-            self._starts.append(start)
-            start += len(name) + 1
+        if self._is_bounded:
+            for number, name in enumerate(self._names):
+                for component in set(_SEPARATORS.split(name)):
+                    self._with_component.setdefault(component, []).append(number)
+        else:
+            self._joined = "\n".join(self._names)
+            start = 0
+            for name in self._names:
+                self._starts.append(start)
+                start += len(name) + 1
 
     def same(self, reference: str) -> tuple[Place, ...]:
         """The places with the very same token, in order."""
@@ -94,18 +103,32 @@ class NameIndex(Generic[Place]):
     def standing(self, reference: str) -> tuple[Place, ...]:
         """The places at which a reference stands, in order: as a token or in one."""
         found: set[Place] = set()
-        for at in self._occurrences(reference):
-            found.update(self._places[self._names[bisect.bisect_right(self._starts, at) - 1]])
+        for number in self._having(reference) if self._is_bounded else self._containing(reference):
+            found.update(self._places[self._names[number]])
         return tuple(sorted(found, key=self._order.__getitem__))
 
-    def _occurrences(self, reference: str) -> Iterator[int]:
-        """Where a reference stands in the tokens, one under the other. Each stands where some token can."""
+    def _having(self, reference: str) -> Iterator[int]:
+        """The names in which a reference stands as whole components."""
+        components = set(_SEPARATORS.split(reference))
+        rarest = min((self._with_component.get(one, []) for one in components), key=len)
+        return (number for number in rarest if _is_part(reference, self._names[number]))
+
+    def _containing(self, reference: str) -> Iterator[int]:
+        """The names that contain a reference, one for each place at which they do."""
         at = self._joined.find(reference)
         while at >= 0:
-            end = at + len(reference)
-            if not self._is_bounded or not (_is_inner(self._joined, at - 1) or _is_inner(self._joined, end)):
-                yield at
+            yield bisect.bisect_right(self._starts, at) - 1
             at = self._joined.find(reference, at + 1)
+
+
+def _is_part(reference: str, name: str) -> bool:
+    """Whether a reference is one or more whole components of a name."""
+    at = name.find(reference)
+    while at >= 0:
+        if not (_is_inner(name, at - 1) or _is_inner(name, at + len(reference))):
+            return True
+        at = name.find(reference, at + 1)
+    return False
 
 
 def _is_inner(text: str, at: int) -> bool:

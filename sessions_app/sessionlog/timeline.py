@@ -106,6 +106,15 @@ def timeline_of(branch: Sequence[Entry], reader: ContextReader) -> Timeline:
     return Timeline(tuple(points), tuple(sizes))
 
 
+def changes_of(branch: Sequence[Entry], reader: ContextReader) -> Iterator[ContextChange]:
+    """The changes of a branch, given root first, that have an effect, in order. Rebuilds the context twice for each."""
+    for start, end in _steps(branch):
+        if _may_change(branch[start], reader):
+            change = _change(branch, start, end, reader)
+            if _has_effect(change.point):
+                yield change
+
+
 def change_at(branch: Sequence[Entry], entry_id: str, reader: ContextReader) -> ContextChange | None:
     """The change of a branch, given root first, that an entry is a part of; None if it is part of none."""
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)

@@ -23,7 +23,18 @@ from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
-from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
+from tests.factories import (
+    assistant,
+    call,
+    chain,
+    message,
+    result,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    working_session,
+)
 from tests.files import place
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, text_of, texts
 from tests.installation import Installation
@@ -235,3 +246,30 @@ def test_prices_give_money(browser: Client, idle_root: Path, settings: Any) -> N
 def test_a_filter_is_checked_before_anything_is_counted(redline: Installation) -> None:
     with pytest.raises(BadInput):
         view_overview(datetime(2026, 1, 1, tzinfo=UTC), "nobody")
+
+
+def test_a_compaction_of_redlines_is_looked_back_on(
+    browser: Client, redline: Installation, idle_root: Path
+) -> None:
+    add_session(idle_root, "a.jsonl", working_session())
+    path = idle_root / "a.jsonl"
+    written = redline.call("compact", path, "--yes", "--planner", "embedded", "--json").json
+    gone = next(one["entryId"] for one in written["deletedTargets"] if one["kind"] == "entry")
+    step = int(gone[1:]) // 2
+    again = call("again", path=f"src/part_{step}.py")
+    output = " ".join(f"line_{step}_{number}" for number in range(300))
+    leaf = written["entryId"]
+    with path.open("ab") as file:
+        for number, said in enumerate([assistant(again), result("again", output), assistant(text("So."))]):
+            file.write(session_bytes([message(f"n{number}", leaf, said)]))
+            leaf = f"n{number}"
+    index_file(path)
+    update(later())
+    row = CompactionCost.objects.get()
+    assert (row.entry_id, row.by_redline, row.requests, row.files) == (written["entryId"], True, 2, 1)
+    assert row.again > 0
+    shown = browser.get(f"/runs/{written['run']}/result")
+    (section,) = elements(shown, "[aria-labelledby=since]")
+    part = browser.get(str(section.attributes["hx-get"]), headers={"HX-Request": "true"})
+    assert f"{row.sent:,} tokens" in text_of(part)
+    assert "by Redline" in text_of(browser.get(str(section.attributes["hx-get"])))

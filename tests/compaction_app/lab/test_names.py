@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_app.lab.names import Measure, NameIndex
 
@@ -47,3 +51,14 @@ def test_the_very_same_token_is_found_alone() -> None:
     index = NameIndex(Measure.SUBSTRINGS, [(1, {"foo_bar_2"}), (2, {"foo_bar"}), (3, {"foo_bar"})])
     assert index.same("foo_bar") == (2, 3)
     assert index.same("bar_2") == ()
+
+
+@given(st.lists(st.text(alphabet="ab_./:-", min_size=1, max_size=8), min_size=1, max_size=8))
+def test_the_index_finds_what_a_search_by_components_finds(names: list[str]) -> None:
+    index = NameIndex(Measure.COMPONENTS, [(name, [name]) for name in dict.fromkeys(names)])
+    for reference in names:
+        if not reference.strip("./:-"):
+            continue
+        bounded = re.compile(rf"(?<!\w){re.escape(reference)}(?!\w)")
+        assert set(index.standing(reference)) >= {reference}
+        assert set(index.standing(reference)) == {name for name in names if bounded.search(name)}
