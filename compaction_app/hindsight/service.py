@@ -30,7 +30,7 @@ from sessions_app.sessionlog.measure import ContextSize
 from sessions_app.sessionlog.moments import moment_of
 from sessions_app.storage.files import FileState
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the figures: rows of another version are computed again."""
 REST: Final = timedelta(minutes=5)
 """A session that was looked at is not looked at again until nothing was written to it for so long."""

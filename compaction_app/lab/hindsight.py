@@ -9,7 +9,7 @@ Only what followed up to the next change of the context is counted, so that noth
 | a reference         | the assistant wrote it afterwards: from memory or as a guess; after a result had shown it    |
 |                     | again; or after the user or the agent had. One that stands in a longer one does not count    |
 | a file              | a later read of the same path returned some of the same lines: their part of the result      |
-| a command           | a later call with the same arguments returned the same output: all of it                     |
+| a command           | a later call with the same arguments returned the same output, up to a tenth: the same part  |
 
 A summary counts as what stayed: a reference that it mentions did not go. References and where they stand are those of
 `names`, by whole components. Sizes are the agents' estimates.
@@ -40,6 +40,8 @@ from .names import Measure, NameIndex
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
 """The texts of entries, by id."""
+SAME_OUTPUT: Final = 0.9
+"""The part of an output that has to have gone for it to be the same: agents add times and numbers to outputs."""
 NAME_LENGTH: Final = 300
 """Characters of a command that are kept to name it."""
 _MEASURE: Final = Measure.COMPONENTS
@@ -342,7 +344,8 @@ class _Known:
         seen = self._seen.get(_subject(call), ())
         parts = _parts(call)
         back = sum(len(part) for part in parts if part in gone and part not in seen)
-        return back / sum(map(len, parts)) if back else 0.0
+        share = back / sum(map(len, parts)) if back else 0.0
+        return share if call.kind == "file" or share >= SAME_OUTPUT else 0.0
 
     def stood_in(self, call: _Call) -> str:
         gone = self._gone[_subject(call)]
@@ -363,9 +366,10 @@ def _subject(call: _Call) -> tuple[bool, str]:
 
 
 def _parts(call: _Call) -> list[str]:
-    """What a call is compared by: the lines of a file, or the whole output."""
-    if call.kind != "command":
-        return list(comparable(call.text))
+    """What a call is compared by: its lines that are long enough; of an output without such lines, all of it."""
+    lines = list(comparable(call.text))
+    if lines or call.kind != "command":
+        return lines
     output = " ".join(call.text.split())
     return [output] if output else []
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,12 @@ from compaction_app.hindsight import service
 from compaction_app.hindsight.presenter import MOST, view_overview
 from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
 from compaction_app.models import CompactionCost, HindsightCheck
-from redline.configuration import PriceSetting
-from sessions_app.index.indexer import index_file
+from redline.configuration import Configuration, PriceSetting, RootSetting
+from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
+from tests.claude_sessions import ClaudeSession
+from tests.claude_sessions import text as claude_text
 from tests.factories import (
     assistant,
     call,
@@ -39,6 +41,8 @@ from tests.files import place
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, text_of, texts
 from tests.installation import Installation
 from tests.sessions import add_session
+from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.agents.codex.rollouts import Rollout
 
 FILE = "\n".join(f"    value_{number:03} = compute(number, {number})" for number in range(200))
 WORDS = "so it goes on and on with plain words only " * 800
@@ -196,9 +200,9 @@ def test_a_session_is_looked_at_once_for_each_change(idle_root: Path, url: str) 
 
 def test_figures_of_another_version_are_computed_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     update(later())
-    monkeypatch.setattr(service, "VERSION", 2)
+    monkeypatch.setattr(service, "VERSION", 99)
     assert update(later()) == 1
-    assert HindsightCheck.objects.get().version == 2
+    assert HindsightCheck.objects.get().version == 99
 
 
 def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root: Path, url: str) -> None:
@@ -273,3 +277,62 @@ def test_a_compaction_of_redlines_is_looked_back_on(
     part = browser.get(str(section.attributes["hx-get"]), headers={"HX-Request": "true"})
     assert f"{row.sent:,} tokens" in text_of(part)
     assert "by Redline" in text_of(browser.get(str(section.attributes["hx-get"])))
+
+
+def codex_thread() -> Rollout:
+    """A command is run again after a summary; only its time differs."""
+    timed = f"Wall time: {{}} seconds\nOutput:\n{FILE}"
+    run = {"cmd": "sed -n 1,200p src/cache_store.py"}
+    return Rollout(
+        rollouts.meta(),
+        rollouts.turn_context(),
+        rollouts.user("Mend it."),
+        rollouts.call("c1", **run),
+        rollouts.output("c1", timed.format("0.1")),
+        rollouts.answer("Yes."),
+        rollouts.summarised("It was mended."),
+        rollouts.user("Go on."),
+        rollouts.call("c2", **run),
+        rollouts.output("c2", timed.format("0.2")),
+        rollouts.answer("I change value_007."),
+    )
+
+
+def claude_session() -> ClaudeSession:
+    """A file is read again after a boundary."""
+    session = ClaudeSession()
+    session.user("Mend it.")
+    for number in (1, 2):
+        read = {"type": "tool_use", "id": f"r{number}", "name": "Read"}
+        session.reply(f"m{number}", {**read, "input": {"file_path": "/home/dev/project/src/cache_store.py"}})
+        session.result(f"r{number}", FILE)
+        session.reply(f"s{number}", claude_text("I change value_007."))
+        if number == 1:
+            session.boundary(session.user("And now?"))
+            session.user("It was mended.", isCompactSummary=True)
+    return session
+
+
+@pytest.mark.parametrize(
+    ("agent", "recorded", "kind"),
+    [("codex", codex_thread, "command"), ("claude-code", claude_session, "file")],
+)
+def test_sessions_of_other_agents(
+    redline: Installation,
+    tmp_path: Path,
+    settings: Any,
+    agent: str,
+    recorded: Callable[[], Rollout | ClaudeSession],
+    kind: str,
+) -> None:
+    root = tmp_path / agent
+    settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent=agent)])
+    path = place(root / f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl", recorded().content)
+    index_roots()
+    ((found,),) = [one["compactions"] for one in redline.call("hindsight", path, "--json").json["sessions"]]
+    assert [one["kind"] for one in found["fetched"]] == [kind]
+    assert found["requests"] == 2
+    assert [(one["reference"], one["way"]) for one in found["returned"]][-1] == ("value_007", "fetched")
+    update(later())
+    row = CompactionCost.objects.get()
+    assert (row.agent, row.requests, row.again > 0) == (agent, 2, True)

@@ -141,6 +141,24 @@ def test_a_command_counts_if_its_output_is_the_same(output: str, count: int) -> 
     assert [one.name for one in found.fetched] == ["bash make check"] * count
 
 
+@pytest.mark.parametrize(("share", "count"), [(0.95, 1), (0.5, 0)])
+def test_an_output_is_the_same_if_little_of_it_is_new(share: float, count: int) -> None:
+    """Agents print how long a command took."""
+    old = round(len(LINES) * share)
+    output = "\n".join([*LINES[:old], *(line.upper() for line in LINES[old:])])
+    found = look(
+        user("List it."),
+        assistant(call("c1", name="bash", command="make list")),
+        result("c1", FILE, name="bash"),
+        assistant(text("Listed.")),
+        GONE,
+        assistant(call("c2", name="bash", command="make list")),
+        result("c2", output, name="bash"),
+    )
+    assert len(found.fetched) == count
+    assert all(one.again < one.tokens for one in found.fetched)
+
+
 def test_a_call_that_failed_brings_nothing_back() -> None:
     found = look(
         *READ, GONE, assistant(call("c2", path="src/cache_store.py")), result("c2", FILE, error=True)
