@@ -21,14 +21,13 @@ from sessions_app.sessionlog.targets import Target, request_of
 
 from .choice import EFFORT, choose
 from .errors import Code, Refusal
-from .file_touches import file_calls
 from .loop import PlannedCall, PlannerTurn, Report
 from .parameters import AUTO_DETECTED, QUERY_LENGTH
 from .parameters import query as normal_query
 from .reasons import ELSEWHERE, NO_NAMES, NOT_MENTIONED, ONLY_THERE, Supersession, repeat_words, swap_words
 from .references import references
 from .scoring import Unit, Worth
-from .standing_lines import FileHistory, StandingLater
+from .standing_lines import StandingLater
 from .tools import SEARCH_MATCHES_LIMIT, ToolCall, ToolResult
 from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
@@ -70,8 +69,6 @@ class EmbeddedPlanner:
         """Most units of the next batch: fewer than usual after a refusal that named none of them."""
         self._is_split = False
         """Whether results that have to stay were cut into their blocks: the last resort."""
-        self._history: FileHistory | None = None
-        """The calls on files, once a reason needs them."""
         self._to_go = 0
 
     def next_turn(self, report: Report) -> PlannerTurn:
@@ -224,10 +221,8 @@ class EmbeddedPlanner:
         """What of the files in a batch stands later, if all that is chosen goes; empty if no reason needs it."""
         if all(worth.units[index].later is None for index in self._batch):
             return {}
-        if self._history is None:
-            self._history = FileHistory(file_calls(self._transcript))
         gone = {found for index in self._out for found in worth.units[index].objects}
-        return self._history.standing(lambda found: found not in gone and Object(found.position) not in gone)
+        return worth.history.standing(lambda found: found not in gone and Object(found.position) not in gone)
 
     def _reason(self, index: int, worth: Worth, standing: Mapping[int, StandingLater]) -> str:
         unit = worth.units[index]

@@ -1,13 +1,15 @@
 """References: the names, paths and numbers that an agent uses for things.
 
-Two modules need them: the embedded planner, to see what later work still mentions, and the replay, to see what a
-deletion would have cost.
+Two modules need them: the embedded planner, to see what later work still mentions, and the lab, to see what a deletion
+would have cost.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from sessions_app.sessionlog.entries import BlockType
 
@@ -42,4 +44,26 @@ def named_text(transcript: Transcript, found: Object) -> str:
         return transcript.text(entry)
     block = entry.blocks[found.slot]
     text = transcript.block_text(entry, block)
-    return text.split(" ", 2)[-1] if block.type == BlockType.TOOL_CALL else text
+    if block.type != BlockType.TOOL_CALL:
+        return text
+    call = text.split(" ", 2)[-1]
+    # As JSON, a name at the beginning of a line follows an n: it is read as recorded, and decoded.
+    return "\n".join([call, *decoded(call.partition(" ")[2])]) if "\\" in call else call
+
+
+def decoded(arguments: str) -> Iterator[str]:
+    """The names and texts among a call's arguments; the arguments as they are if they are not JSON."""
+    try:
+        waiting: list[Any] = [json.loads(arguments)]
+    except (ValueError, RecursionError):
+        yield arguments
+        return
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            yield from value
+            waiting.extend(reversed(value.values()))
+        elif isinstance(value, list):
+            waiting.extend(reversed(value))
+        elif isinstance(value, str):
+            yield value

@@ -15,8 +15,10 @@ repeats cost nothing, nor does what a protected entry contains too; when one cop
 | weight                 | why                                                                              |
 |------------------------|----------------------------------------------------------------------------------|
 | WRITTEN against SEEN   | what an agent or a user wrote is written again far more often than tool output    |
+| CHANGED                | what was read of a file that was changed after it is needed more than other reads |
 | IN_QUERY               | what the words of the user's query find goes late, the fewer they find the later  |
-| SUPERSEDED             | what a later read or change of the same file shows again is needed less           |
+| SUPERSEDED             | of what a later read or change of the same file follows, the more of its lines    |
+|                        | still stand later, the less is needed                                             |
 
 References are numbered and kept in arrays, so a session of 120 MB takes tens of megabytes.
 """
@@ -32,14 +34,16 @@ from typing import Final, NamedTuple
 from sessions_app.sessionlog.entries import BlockType, Role
 from sessions_app.sessionlog.protection import Protection
 
-from .file_touches import Touch, touch_of
+from .file_touches import Touch, file_calls, touch_of
 from .pairing import ToolPair
 from .references import named_text, references
+from .standing_lines import FileHistory
 from .transcript import Transcript
 from .transcript_entries import TASK_ROLES, WHOLE, Object, TranscriptEntry
 
 WRITTEN: Final = 1.0
 SEEN: Final = 0.1
+CHANGED: Final = 1.5
 IN_QUERY: Final = 3.0
 SUPERSEDED: Final = 0.7
 DECAY: Final = 0.5
@@ -66,6 +70,7 @@ class Unit:
     """The hash of the tool results; None if they are blank."""
     bonus: float = 0.0
     factor: float = 1.0
+    """What is left of its worth, because its lines stand later too."""
     later: int | None = None
     """The unit that supersedes it."""
     references: array[int] = field(default_factory=lambda: array("I"))
@@ -90,6 +95,11 @@ class Worth:
     def __init__(self, transcript: Transcript, found: Mapping[str, float]) -> None:
         """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
         self._transcript = transcript
+        self.history = FileHistory(file_calls(transcript))
+        self._changed = {
+            call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads
+        }
+        """Where each file was changed last."""
         self.units: list[Unit] = []
         self._last_output: dict[int, int] = {}
         """The last unit with an output of this hash."""
@@ -102,6 +112,7 @@ class Worth:
             self._add_bonus(unit, found)
             self.units.append(unit)
         self._compare()
+        self._discount()
 
     def price(self, index: int) -> float:
         """What is lost per token if this unit is deleted now."""
@@ -178,12 +189,12 @@ class Worth:
         for found in unit.objects:
             entry, text = self._transcript.entries[found.position], named_text(self._transcript, found)
             if _is_call(entry, found):
-                tool, _, arguments = text.partition(" ")
+                tool, _, arguments = text.partition("\n")[0].partition(" ")
                 unit.tool = unit.tool or tool
                 unit.touch = unit.touch or touch_of(tool, arguments)
             elif unit.kind in ("call", "output"):
                 output = f"{output}\n{text}" if output else text
-            weight = WRITTEN if entry.role in _WRITERS else SEEN
+            weight = WRITTEN if entry.role in _WRITERS else self._seen(unit)
             mention = weight * self._fading(found.position)
             # Sorted, so that references are numbered alike in every process.
             for reference in sorted(references(text[:EXAMINED])):
@@ -199,6 +210,12 @@ class Worth:
         unit.output = hash(output) if output.strip() else None
         for number in here:
             self._copies[number] += 1
+
+    def _seen(self, unit: Unit) -> float:
+        """The weight of what a tool showed: more if it is a file that was changed after it."""
+        touch = unit.touch
+        is_changed = touch is not None and touch.reads and self._changed.get(touch.path, -1) > unit.position
+        return SEEN * CHANGED if is_changed else SEEN
 
     def _add_bonus(self, unit: Unit, found: Mapping[str, float]) -> None:
         entries = {self._transcript.entries[item.position].entry_id for item in unit.objects}
@@ -217,12 +234,18 @@ class Worth:
             kind, path = unit.touch
             # One change does not show the change before it again; only the whole file does.
             unit.later = (last if kind in ("read", "part") else last_whole).get(path)
-            if unit.later is not None:
-                unit.factor = SUPERSEDED
             if kind != "part" and not self._failed(unit):
                 last.setdefault(path, index)
                 if kind != "edit":
                     last_whole.setdefault(path, index)
+
+    def _discount(self) -> None:
+        """Note how much less units are worth because their lines stand later."""
+        standing = self.history.standing(lambda _: True)
+        for unit in self.units:
+            found = standing.get(unit.call) if unit.call is not None and unit.later is not None else None
+            if found is not None and found.standing.total:
+                unit.factor = 1 - SUPERSEDED * found.standing.lines / found.standing.total
 
     def _failed(self, unit: Unit) -> bool:
         entries = self._transcript.entries

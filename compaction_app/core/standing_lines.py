@@ -55,6 +55,9 @@ class FileHistory:
         for same in self._of_path.values():
             same.sort(key=lambda call: call.position)
 
+    def in_order(self) -> list[FileCall]:
+        return sorted(self.calls.values(), key=lambda call: call.position)
+
     def later(self, order: int) -> list[FileCall]:
         """The later calls on the same file."""
         call = self.calls[order]

@@ -14,12 +14,12 @@ character. Its components are what `. / : -` separate.
 from __future__ import annotations
 
 import bisect
-import json
 import re
 from collections.abc import Hashable, Iterable, Iterator
 from enum import StrEnum
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
+from compaction_app.core.references import decoded
 from compaction_app.core.references import references as tokens
 
 Place = TypeVar("Place", bound=Hashable)
@@ -48,24 +48,6 @@ class Measure(StrEnum):
         if self is Measure.SUBSTRINGS:
             return f"{tool} {arguments}"
         return "\n".join([tool, *decoded(arguments)])
-
-
-def decoded(arguments: str) -> Iterator[str]:
-    """The names and texts among a call's arguments; the arguments as they are if they are not JSON."""
-    try:
-        waiting: list[Any] = [json.loads(arguments)]
-    except (ValueError, RecursionError):
-        yield arguments
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, dict):
-            yield from value
-            waiting.extend(reversed(value.values()))
-        elif isinstance(value, list):
-            waiting.extend(reversed(value))
-        elif isinstance(value, str):
-            yield value
 
 
 class NameIndex(Generic[Place]):

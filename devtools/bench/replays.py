@@ -105,7 +105,7 @@ def _figures(scale: Scale, shares: Shares) -> Iterator[Figure]:
             for end, value in zip(("low", "high"), ends or (None, None), strict=True):
                 yield Figure(f"{scale}_{name}_{end}", _percent(value), "%", None)
     ratio = ratio_to_best(shares[EMBEDDED], {name: shares[name] for name in ORDERS})
-    bar = RATIO_BAR if scale.keep in BARS and scale.horizon == HORIZON else None
+    bar = RATIO_BAR if scale.keep in BARS and old else None
     yield Figure(f"{scale}_embedded_to_best_order", ratio and round(ratio, 3), "", bar)
 
 
