@@ -262,8 +262,10 @@ class HindsightView:
     rows: Sequence[LookRow]
     selected: LookRow | None
     """None if no request has followed the compaction that the address names, or any."""
+    is_named: bool
+    """Whether the address names a compaction."""
     is_of_branch: bool
-    """Whether the compaction that the address names is on the branch."""
+    """Whether it is on the branch."""
     fetched: Sequence[FetchedRow]
     more_fetched: int
     returned: Sequence[ReturnedList]
@@ -298,7 +300,8 @@ def view_session(session: Session, entry_id: str = "", leaf_id: str = "") -> Hin
         leaf=leaf_id,
         rows=rows,
         selected=rows[place] if place is not None else None,
-        is_of_branch=not entry_id or entry_id in found.changes or place is not None,
+        is_named=bool(entry_id),
+        is_of_branch=entry_id in found.changes or place is not None,
         fetched=[
             FetchedRow(
                 one,

@@ -118,7 +118,8 @@ def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) 
 
 def test_a_session_without_compactions_has_a_page(browser: Client, idle_root: Path) -> None:
     address = add(idle_root, "a.jsonl", chain(user("Go."), assistant(text("Yes."))))
-    assert "0 compactions" in text_of(browser.get(f"{address}/hindsight"))
+    shown = text_of(browser.get(f"{address}/hindsight"))
+    assert "No request has followed a compaction on this branch." in shown
 
 
 def test_a_session_that_is_gone_is_reported(browser: Client, url: str, idle_root: Path) -> None:
@@ -336,3 +337,14 @@ def test_sessions_of_other_agents(
     update(later())
     row = CompactionCost.objects.get()
     assert (row.agent, row.requests, row.again > 0) == (agent, 2, True)
+
+
+@pytest.mark.parametrize("name", ["\ud800.py", "a\x00b.py", "\u202eyp.a", "a\nb.py", "é" * 500])
+def test_names_that_cannot_be_printed_are_shown(
+    browser: Client, redline: Installation, idle_root: Path, name: str
+) -> None:
+    address = add(idle_root, "a.jsonl", talk(path=f"src/{name}"))
+    assert browser.get(f"{address}/hindsight").status_code == 200
+    found = redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7")
+    assert found.code == 0
+    assert redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--json").json["sessions"]
