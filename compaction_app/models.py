@@ -21,6 +21,8 @@ from .core.parameters import DEFAULT_RATIO
 from .core.states import ACTIVE, FINISHED, REVIEWABLE, WRITTEN, EventKind, RunState
 from .core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from .draft_row import SummaryDraft as SummaryDraft
+from .experiment_rows import Experiment as Experiment
+from .experiment_rows import MeasuredSession as MeasuredSession
 from .hindsight_rows import CompactionCost as CompactionCost
 from .hindsight_rows import HindsightCheck as HindsightCheck
 from .opening_row import Opening as Opening

@@ -13,6 +13,7 @@ from .commit import views as commit_views
 from .doctor import views as doctor_views
 from .evidence import views as evidence_views
 from .hindsight import views as hindsight_views
+from .lab import views as lab_views
 from .losses import views as losses_views
 from .models_page import views as models_page_views
 from .navigation import views as navigation_views
@@ -73,6 +74,13 @@ urlpatterns = [
     path("api/runs/<int:run>/stop", api_views.stop, name="api_stop"),
     path("backups", backups_views.overview, name="all_backups"),
     path("backups/verify", backups_views.verify_all, name="verify_backups"),
+    path("lab/", lab_views.lab, name="lab"),
+    path("lab/new", lab_views.new_experiment, name="new_experiment"),
+    path("lab/<int:experiment>", lab_views.experiment, name="experiment"),
+    path("lab/<int:experiment>/stop", lab_views.stop, name="stop_experiment"),
+    path("lab/<int:experiment>/delete", lab_views.delete, name="delete_experiment"),
+    path("lab/<int:experiment>.csv", lab_views.export_csv, name="experiment_csv"),
+    path("lab/<int:experiment>.json", lab_views.export_json, name="experiment_json"),
     path("runs/", runs_views.runs, name="runs"),
     path("runs/<int:run>", runs_views.run, name="run"),
     path("runs/<int:run>/stop", runs_views.stop, name="stop"),

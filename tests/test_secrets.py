@@ -204,10 +204,11 @@ def test_every_url_was_searched(seen: dict[str, str]) -> None:
     }  # fmt: skip
     # Nothing was imported here; the review of the planned run is closed; one URL only redirects; a hand-off is offered
     # only for agents whose sessions cannot be written to; no session has a
-    # summary, the draft of one, or a picture.
+    # summary, the draft of one, or a picture; nothing was measured in the lab.
     elsewhere = {
         "remove", "stays", "select", "evidence", "models_too", "handoff", "lost", "lost_report", "picture",
         "review_place", "draft", "stop_draft", "use_draft", "discard_draft", "append_draft", "draft_lost",
+        "experiment", "stop_experiment", "delete_experiment", "experiment_csv", "experiment_json",
     }  # fmt: skip
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere

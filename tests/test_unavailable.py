@@ -26,7 +26,7 @@ from django.utils import timezone
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, PlannerModel, Provider, Run, RunEvent, SummaryDraft
+from compaction_app.models import Compaction, Experiment, PlannerModel, Provider, Run, RunEvent, SummaryDraft
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
@@ -204,6 +204,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         text="So far.",
         created_at=timezone.now(),
     )
+    experiment = Experiment.objects.create(version="1", created_at=timezone.now()).get_absolute_url()
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
     of_run, of_provider = f"/runs/{run.pk}", "/providers/own"
@@ -234,6 +235,13 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "verify_backups": "/backups/verify",
         "theme": "/theme",
         "summarise": f"{at}/summarise",
+        "lab": "/lab/",
+        "new_experiment": "/lab/new",
+        "experiment": experiment,
+        "stop_experiment": f"{experiment}/stop",
+        "delete_experiment": f"{experiment}/delete",
+        "experiment_csv": f"{experiment}.csv",
+        "experiment_json": f"{experiment}.json",
         "draft": draft.get_absolute_url(),
         **{
             f"{name}_draft": f"{draft.get_absolute_url()}/{name}"

@@ -36,7 +36,7 @@ from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, Role, Texts
 from sessions_app.sessionlog.timeline import ContextChange, ContextReader, TimelinePoint, changes_of
 
-from .names import Measure, NameIndex
+from .names import NameIndex, ReplayMeasure
 
 ReadTexts = Callable[[Iterable[Entry]], Mapping[str, Texts]]
 """The texts of entries, by id."""
@@ -44,7 +44,7 @@ SAME_OUTPUT: Final = 0.9
 """The part of an output that has to have gone for it to be the same: agents add times and numbers to outputs."""
 NAME_LENGTH: Final = 300
 """Characters of a command that are kept to name it."""
-_MEASURE: Final = Measure.COMPONENTS
+_MEASURE: Final = ReplayMeasure.COMPONENTS
 _RESULTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 
 

@@ -1,6 +1,6 @@
 """PURE: the replay loss: how much of what an agent needed later a plan would have deleted.
 
-    branch ──cuts──▶ Cut: a prefix, and what came after it ──needs──▶ Needs ──loss of a plan──▶ Loss
+    branch ──cuts──▶ ReplayCut: a prefix, and what came after it ──needs──▶ Needs ──loss of a plan──▶ Loss
 
 A branch is cut at 40, 60 and 80% of its messages, moved on past tool results. *Prefix*: the messages before the cut;
 *future*: the messages after it, as many as the horizon. A reference is *needed* if the assistant writes it in the
@@ -20,7 +20,7 @@ from compaction_app.core.transcript_entries import WHOLE, Object, TranscriptEntr
 from sessions_app.sessionlog.entries import BlockType, Entry, Role
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
 
-from .names import Measure, NameIndex
+from .names import NameIndex, ReplayMeasure
 
 CUTS: Final = (0.4, 0.6, 0.8)
 HORIZONS: Final = (20, 40, 100)
@@ -70,7 +70,7 @@ class Loss(NamedTuple):
         return len(self.lost) / self.needed
 
 
-class Cut:
+class ReplayCut:
     """A branch at one place: what a planner is given, and what came after it."""
 
     def __init__(self, share: float, prefix: Transcript, whole: Transcript, at: int, texts: _Texts) -> None:
@@ -81,14 +81,16 @@ class Cut:
         """The number of messages before it."""
         self._whole = whole
         self._texts = texts
-        self._indexes: dict[Measure, NameIndex[Object]] = {}
+        self._indexes: dict[ReplayMeasure, NameIndex[Object]] = {}
 
     @property
     def next_entry_id(self) -> str:
         """The first entry after the cut."""
         return self._whole.entries[self.at].entry_id
 
-    def needs(self, measure: Measure = Measure.COMPONENTS, horizon: int = HORIZON) -> Needs | None:
+    def needs(
+        self, measure: ReplayMeasure = ReplayMeasure.COMPONENTS, horizon: int = HORIZON
+    ) -> Needs | None:
         """What the messages up to the horizon need; None if that is too little to be measured."""
         index = self._index(measure)
         recent = len(self.prefix) - RECENT_MESSAGES
@@ -99,7 +101,7 @@ class Cut:
                 found.append(Need(reference, entry_id, places))
         return Needs(self, measure, horizon, tuple(found)) if len(found) >= MINIMUM_NEEDED else None
 
-    def _index(self, measure: Measure) -> NameIndex[Object]:
+    def _index(self, measure: ReplayMeasure) -> NameIndex[Object]:
         """Where each reference stands in the prefix."""
         if measure not in self._indexes:
             prefix = self.prefix
@@ -113,7 +115,7 @@ class Cut:
             )
         return self._indexes[measure]
 
-    def _written(self, measure: Measure, horizon: int) -> Iterator[tuple[str, str]]:
+    def _written(self, measure: ReplayMeasure, horizon: int) -> Iterator[tuple[str, str]]:
         """What the assistant writes after the cut before it was shown, with the entry that has it first, in order."""
         future = self._whole.entries[self.at : self.at + horizon]
         shown: list[tuple[int, set[str]]] = []
@@ -127,7 +129,7 @@ class Cut:
                     written.setdefault(name, number)
             shown.append((number, here))
         index = NameIndex(measure, shown)
-        find = index.same if measure is Measure.SUBSTRINGS else index.standing
+        find = index.same if measure is ReplayMeasure.SUBSTRINGS else index.standing
         for name, number in written.items():
             if find(name)[0] == number:
                 yield name, future[number].entry_id
@@ -136,8 +138,8 @@ class Cut:
 class Needs(NamedTuple):
     """What the future of a cut needs of its prefix, by one measure up to one horizon."""
 
-    cut: Cut
-    measure: Measure
+    cut: ReplayCut
+    measure: ReplayMeasure
     horizon: int
     needs: tuple[Need, ...]
 
@@ -176,16 +178,16 @@ class _Texts:
     """The references in texts, found once for all cuts of a branch."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Measure, str], set[str]] = {}
+        self._known: dict[tuple[ReplayMeasure, str], set[str]] = {}
 
-    def references(self, measure: Measure, text: str) -> set[str]:
+    def references(self, measure: ReplayMeasure, text: str) -> set[str]:
         known = self._known.get((measure, text))
         if known is None:
             known = self._known[measure, text] = measure.references(text)
         return known
 
 
-def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[Cut]:
+def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[ReplayCut]:
     """A branch at each place at which it can be measured: none if it is too short."""
     whole = prepare(branch)
     if whole is None or len(whole) < MINIMUM_MESSAGES:
@@ -198,12 +200,12 @@ def cuts(branch: Sequence[Entry], prepare: Prepare) -> Iterator[Cut]:
             continue
         prefix = prepare(branch[: places[whole.entries[at].entry_id]])
         if prefix is not None and prefix.tokens >= MINIMUM_TOKENS:
-            yield Cut(share, prefix, whole, at, texts)
+            yield ReplayCut(share, prefix, whole, at, texts)
 
 
-def cut_between(prefix: Transcript, whole: Transcript, at: int) -> Cut:
+def cut_between(prefix: Transcript, whole: Transcript, at: int) -> ReplayCut:
     """A cut at which `whole` is not what `prefix` became: `at` entries of it stand for what came before."""
-    return Cut(0.0, prefix, whole, at, _Texts())
+    return ReplayCut(0.0, prefix, whole, at, _Texts())
 
 
 def _cut_position(entries: Sequence[TranscriptEntry], share: float) -> int:
@@ -219,29 +221,31 @@ def _places(entry: TranscriptEntry) -> Iterator[Object]:
     return (Object(entry.position, slot) for slot in slots)
 
 
-def _shown_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: Measure) -> str:
+def _shown_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure) -> str:
     """The text of a block, or of an entry without blocks, as it keeps references for the model."""
     if found.slot == WHOLE:
         return transcript.text(entry)
     block = entry.blocks[found.slot]
-    if block.type == BlockType.TOOL_CALL and measure is not Measure.SUBSTRINGS:
+    if block.type == BlockType.TOOL_CALL and measure is not ReplayMeasure.SUBSTRINGS:
         return _call_text(transcript, entry, found, measure)
     return transcript.block_text(entry, block)
 
 
-def _written_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: Measure) -> str:
+def _written_text(
+    transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure
+) -> str:
     """What the assistant wrote of a text: not the id of a call, which the provider made up."""
     if entry.role != Role.ASSISTANT:
         return ""
     if found.slot == WHOLE:
-        return "" if measure is Measure.SUBSTRINGS else transcript.text(entry)
+        return "" if measure is ReplayMeasure.SUBSTRINGS else transcript.text(entry)
     block = entry.blocks[found.slot]
     if block.type == BlockType.TOOL_CALL:
         return _call_text(transcript, entry, found, measure)
     return transcript.block_text(entry, block) if block.type in _WRITTEN else ""
 
 
-def _call_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: Measure) -> str:
+def _call_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure) -> str:
     block = entry.blocks[found.slot]
     text = transcript.block_text(entry, block).removeprefix(f"{BlockType.TOOL_CALL} {block.call_id} ")
     tool, _, arguments = text.partition(" ")

@@ -31,21 +31,21 @@ _SEPARATORS: Final = re.compile(r"[./:\-]")
 _HYPHENATED: Final = re.compile(r"[A-Za-z][a-z]*(?:-[A-Za-z][a-z]*)+", re.ASCII)
 
 
-class Measure(StrEnum):
+class ReplayMeasure(StrEnum):
     """How references are recognised and found again."""
 
     COMPONENTS = "components"
     SUBSTRINGS = "substrings"
 
     def references(self, text: str) -> set[str]:
-        if self is Measure.SUBSTRINGS:
+        if self is ReplayMeasure.SUBSTRINGS:
             return tokens(text)
         found = tokens("\n".join(set(_BOUNDED.findall(text))))
         return {name for name in found if not _HYPHENATED.fullmatch(name)}
 
     def call_text(self, tool: str, arguments: str) -> str:
         """The text of a call in which its references are."""
-        if self is Measure.SUBSTRINGS:
+        if self is ReplayMeasure.SUBSTRINGS:
             return f"{tool} {arguments}"
         return "\n".join([tool, *decoded(arguments)])
 
@@ -53,9 +53,9 @@ class Measure(StrEnum):
 class NameIndex(Generic[Place]):
     """Which references stand at which places."""
 
-    def __init__(self, measure: Measure, places: Iterable[tuple[Place, Iterable[str]]]) -> None:
+    def __init__(self, measure: ReplayMeasure, places: Iterable[tuple[Place, Iterable[str]]]) -> None:
         """`places` come in order, each with the references in its text."""
-        self._is_bounded = measure is Measure.COMPONENTS
+        self._is_bounded = measure is ReplayMeasure.COMPONENTS
         self._order: dict[Place, int] = {}
         self._places: dict[str, list[Place]] = {}
         for place, names in places:

@@ -29,15 +29,15 @@ from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sessionlog.tree import SessionTree
 
 from .bound import bound
-from .measure import HORIZON, HORIZONS, Cut, Lost, Needs, cut_between, cuts
-from .names import Measure, NameIndex
+from .measure import HORIZON, HORIZONS, Lost, Needs, ReplayCut, cut_between, cuts
+from .names import NameIndex, ReplayMeasure
 from .strategies import SUMMARY, Strategy
 
 BOUND: Final = "bound"
 """In place of a strategy: the least that a plan of this size could lose."""
 KEEPS: Final = (0.7, 0.5, 0.3)
 """The shares of the tokens that are kept, unless others are wanted."""
-LOST_STORED: Final = 40
+LOST_STORED: Final = 25
 """The most lost references that a trial names."""
 SUMMARIES_READ: Final = 5
 """The newest summaries of a branch that are read."""
@@ -141,16 +141,16 @@ class _Scales(NamedTuple):
     others: Mapping[str, Needs]
 
 
-def _scales(cut: Cut) -> _Scales | None:
-    main = cut.needs(Measure.COMPONENTS, HORIZON)
+def _scales(cut: ReplayCut) -> _Scales | None:
+    main = cut.needs(ReplayMeasure.COMPONENTS, HORIZON)
     if main is None:
         return None
-    found = {str(horizon): cut.needs(Measure.COMPONENTS, horizon) for horizon in HORIZONS}
-    found[Measure.SUBSTRINGS.value] = cut.needs(Measure.SUBSTRINGS, HORIZON)
+    found = {str(horizon): cut.needs(ReplayMeasure.COMPONENTS, horizon) for horizon in HORIZONS}
+    found[ReplayMeasure.SUBSTRINGS.value] = cut.needs(ReplayMeasure.SUBSTRINGS, HORIZON)
     return _Scales(main, {name: needs for name, needs in found.items() if needs is not None})
 
 
-def _trial(cut: Cut, scales: _Scales, strategy: Strategy, keep: float | None) -> Trial:
+def _trial(cut: ReplayCut, scales: _Scales, strategy: Strategy, keep: float | None) -> Trial:
     began = time.perf_counter()
     tokens = cut.prefix.tokens
     try:
@@ -184,7 +184,7 @@ def _trial(cut: Cut, scales: _Scales, strategy: Strategy, keep: float | None) ->
     )
 
 
-def _bound(cut: Cut, scales: _Scales, keep: float) -> Trial:
+def _bound(cut: ReplayCut, scales: _Scales, keep: float) -> Trial:
     began = time.perf_counter()
     found = bound(scales.main, 1 - keep)
     tokens = cut.prefix.tokens
@@ -232,7 +232,7 @@ def _summary_trial(branch: Branch, entry_id: str, end: str | None) -> Trial | No
         return None
     kept = {message.entry.id for message in replacement.kept}
     text = replacement.summary.text(branch.texts[replacement.summary.source.id])
-    said = NameIndex(Measure.COMPONENTS, [(0, Measure.COMPONENTS.references(text))])
+    said = NameIndex(ReplayMeasure.COMPONENTS, [(0, ReplayMeasure.COMPONENTS.references(text))])
     left = needs.loss_if(lambda found: prefix.entries[found.position].entry_id in kept).lost
     lost = [one for one in left if not said.standing(one.reference)]
     return Trial(

@@ -1,7 +1,7 @@
-"""The work of one worker process: runs, and drafts of summaries, each in a thread of its own.
+"""The work of one worker process: runs, drafts of summaries and experiments, each in a thread of its own.
 
 Drafts and runs of LLM planners mostly wait for their providers, so many are worked on at a time. A run of the embedded
-planner needs the processor, so there is one at a time.
+planner and an experiment need the processor, so there is one of them at a time; runs come first.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any, Final, NamedTuple
 from django.db import DatabaseError, connection
 from django.db.models import QuerySet
 
-from compaction_app.models import Run, SummaryDraft
+from compaction_app.lab.experiment_lease import EXPERIMENTS
+from compaction_app.lab.measuring import measure_experiment
+from compaction_app.models import Experiment, Run, SummaryDraft
 from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import RUNS, LeaseWatch, worker_name
 from compaction_app.runs.worker import work
@@ -48,14 +50,14 @@ class WorkerPool:
         self._ending = threading.Event()
         self._threads: dict[str, threading.Thread] = {}
         self._sizes: dict[str, int] = {}
-        """By name of the work: the bytes of its session, 0 for a run of the embedded planner."""
+        """By name of the work: the bytes of its session, 0 for what needs the processor."""
 
     @property
     def is_idle(self) -> bool:
         return not self._threads
 
     def start_queued(self) -> None:
-        """Start the queued runs and drafts for which there is room."""
+        """Start the queued rows for which there is room."""
         self.drop_ended()
         waiting = [
             *(_draft(draft_id) for draft_id in SummaryDraft.objects.queued().numbers()),
@@ -65,8 +67,12 @@ class WorkerPool:
             if job.name not in self._threads and not self._start_within_limits(job):
                 break
         if 0 not in self._sizes.values():
-            for run_id in Run.objects.queued().of_embedded().numbers()[:1]:
-                self._start(_run(run_id), 0)
+            calculating = [
+                *(_run(run_id) for run_id in Run.objects.queued().of_embedded().numbers()[:1]),
+                *(_experiment(experiment_id) for experiment_id in Experiment.objects.queued().numbers()[:1]),
+            ]
+            for job in calculating[:1]:
+                self._start(job, 0)
 
     def drop_ended(self) -> None:
         """Forget what has ended."""
@@ -124,6 +130,11 @@ def _draft(draft_id: int) -> _Job:
     return _Job(f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(write_draft, draft_id))
 
 
+def _experiment(experiment_id: int) -> _Job:
+    rows = Experiment.objects.filter(pk=experiment_id)
+    return _Job(f"experiment {experiment_id}", rows, partial(measure_experiment, experiment_id))
+
+
 def work_until_idle() -> None:
     """Work on queued rows until there have been none for a while. An interrupt ends the work too.
 
@@ -170,7 +181,7 @@ def _look(pool: WorkerPool, *, starts: bool) -> None:
 
 def watches_of_all() -> list[LeaseWatch]:
     """A watch of each table whose rows workers have."""
-    return [LeaseWatch(RUNS), LeaseWatch(DRAFTS)]
+    return [LeaseWatch(RUNS), LeaseWatch(DRAFTS), LeaseWatch(EXPERIMENTS)]
 
 
 def _give_up_dead(watches: Sequence[LeaseWatch]) -> None:

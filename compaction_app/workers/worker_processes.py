@@ -1,4 +1,4 @@
-"""The worker processes of the server: as many as the queued runs and drafts need.
+"""The worker processes of the server: as many as the queued rows need.
 
     row (queued) ─▶ wake ─▶ `redline worker --until-idle` ─▶ WorkerPool ─▶ claim
 
@@ -18,7 +18,8 @@ from typing import Final
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError
 
-from compaction_app.models import Run, SummaryDraft
+from compaction_app.lab.experiment_lease import fail_unstarted_experiment
+from compaction_app.models import Experiment, Run, SummaryDraft
 from compaction_app.runs.lease import fail_unstarted
 from compaction_app.summaries.draft_lease import fail_unstarted_draft
 from sessions_app.children import Children
@@ -93,6 +94,7 @@ class WorkerProcesses:
         for name, keys, give_up in (
             ("Run", Run.objects.queued().numbers(), fail_unstarted),
             ("Draft", SummaryDraft.objects.queued().numbers(), fail_unstarted_draft),
+            ("Experiment", Experiment.objects.queued().numbers(), fail_unstarted_experiment),
         ):
             for key in keys:
                 self._failures[name, key] += 1
@@ -101,7 +103,9 @@ class WorkerProcesses:
 
 
 def needed_processes() -> int:
-    """One for each unfinished run of the embedded planner, and at least one; none while nothing is queued."""
-    if not Run.objects.queued().exists() and not SummaryDraft.objects.queued().exists():
+    """One for each unfinished run of the embedded planner and each experiment, and at least one; none while nothing is
+    queued."""
+    if not any(rows.queued().exists() for rows in (Run.objects, SummaryDraft.objects, Experiment.objects)):
         return 0
-    return min(PROCESSES, max(1, Run.objects.active().of_embedded().count()))
+    calculating = Run.objects.active().of_embedded().count() + Experiment.objects.active().count()
+    return min(PROCESSES, max(1, calculating))

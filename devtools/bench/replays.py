@@ -11,8 +11,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript, prepare
 from compaction_app.lab.bound import bound
-from compaction_app.lab.measure import HORIZON, HORIZONS, Cut, cuts
-from compaction_app.lab.names import Measure
+from compaction_app.lab.measure import HORIZON, HORIZONS, ReplayCut, cuts
+from compaction_app.lab.names import ReplayMeasure
 from compaction_app.lab.orders import ORDERS, Order
 from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
 from sessions_app.agents.atomic.agent import ATOMIC
@@ -35,7 +35,7 @@ Shares = dict[str, list[list[float]]]
 class Scale(NamedTuple):
     """What is measured: by which measure, up to which horizon, with which fraction of the tokens kept."""
 
-    measure: Measure
+    measure: ReplayMeasure
     horizon: int
     keep: float
 
@@ -57,12 +57,12 @@ def embedded(transcript: Transcript, share: float) -> tuple[Target, ...]:
 
 PLANS: Final[Mapping[str, Order]] = {EMBEDDED: embedded, **ORDERS}
 SCALES: Final = (
-    (Measure.SUBSTRINGS, HORIZON),
-    *((Measure.COMPONENTS, horizon) for horizon in HORIZONS),
+    (ReplayMeasure.SUBSTRINGS, HORIZON),
+    *((ReplayMeasure.COMPONENTS, horizon) for horizon in HORIZONS),
 )
 
 
-def cuts_of(branch: RealBranch) -> Iterator[Cut]:
+def cuts_of(branch: RealBranch) -> Iterator[ReplayCut]:
     rules = ATOMIC.generations[-1].rules
     return cuts(branch.entries, lambda entries: prepare(entries, branch.texts, {}, rules))
 
@@ -95,7 +95,7 @@ def replay_loss() -> Iterator[Figure]:
 
 
 def _figures(scale: Scale, shares: Shares) -> Iterator[Figure]:
-    old = scale.measure is Measure.SUBSTRINGS
+    old = scale.measure is ReplayMeasure.SUBSTRINGS
     unbiased = excess(shares[EMBEDDED], shares[BOUND])
     for name, values in {**shares, "embedded_excess": unbiased}.items():
         bar = BARS.get(scale.keep) if old and name == EMBEDDED else None

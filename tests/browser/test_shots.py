@@ -9,6 +9,8 @@ import json
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -101,6 +103,11 @@ OWN_FONTS: Final = """() => {
     for (const name of ["--sans", "--serif", "--mono"]) document.documentElement.style.removeProperty(name);
 }"""
 OUTLINE: Final = Path(__file__).with_name("outline.js").read_text(encoding="utf-8")
+MEASURE: Final = (
+    "import sys, django; django.setup(); "
+    "from compaction_app.lab.measuring import measure_experiment; measure_experiment(int(sys.argv[1]), 'shots')"
+)
+"""A worker of one experiment."""
 
 
 class Stage:
@@ -119,6 +126,7 @@ class Stage:
         self._written()
         self._agents()
         self._drafts()
+        self._experiments()
         self._refused()
         self.server.wait_for(lambda: "interrupted" in server.get(self.pages["run-interrupted"]))
         self.server.wait_for(lambda: "searched" in text_of(server.get(self.pages["search"])))
@@ -407,6 +415,26 @@ class Stage:
         draft = self.server.post(f"{session}/summarise", f"{session}/summarise", planner="hand")
         self.server.post(draft, draft, text=words)
         return draft
+
+    def _experiments(self) -> None:
+        """The lab: the form, an experiment that has ended, and one that waits for a worker."""
+        chosen: dict[str, str | list[str]] = {
+            "newest": "5",
+            "strategy": ["embedded", "oldest"],
+            "keep": ["0.7", "0.5"],
+        }
+        done = self.server.post("/lab/new", "/lab/new", planner="none", **chosen)
+        measure = [sys.executable, "-c", MEASURE, done.rsplit("/", 1)[1]]
+        environment = {**self.server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
+        subprocess.run(measure, env=environment, cwd=self.server.root, check=True)
+        self.pages |= {
+            "lab": "/lab/",
+            "lab-form": "/lab/new",
+            "lab-form-with-a-model": "/lab/new?keep=0.5&strategy=embedded&newest=5&planner=acme/claude-x",
+            "lab-experiment": done,
+            "lab-experiment-lost": f"{done}?keep=0.5&strategy=oldest",
+            "lab-experiment-queued": self.server.post("/lab/new", "/lab/new", planner="none", **chosen),
+        }
 
     def _approved(self, name: str) -> str:
         """A run whose proposals are all approved."""

@@ -38,6 +38,7 @@ SUCCESSES: dict[str, list[Any]] = {
     "timeline": ["timeline", "PATH"],
     "lost": ["lost", "PATH"],
     "hindsight": ["hindsight", "PATH"],
+    "lab": ["lab", "PATH"],
     "compaction-settings": ["compaction-settings", "PATH"],
     "certify": ["certify", "PATH"],
     "doctor": ["doctor", "PATH"],
@@ -62,6 +63,7 @@ WRONG = {
     "timeline": ["timeline"],
     "lost": ["lost"],
     "hindsight": ["hindsight", "--entry"],
+    "lab": ["lab"],
     "compaction-settings": ["compaction-settings"],
     "certify": ["certify"],
     "doctor": ["doctor"],
@@ -90,6 +92,7 @@ KEYS = {
     "timeline": {"leafId", "reader", "points", "tokens"},
     "lost": {"reader", "summaries"},
     "hindsight": {"sessions", "total"},
+    "lab": {"version", "strategies", "keeps", "failures", "horizon", "results", "sessions"},
     "compaction-settings": {
         *("agent", "automatic", "switchedOffIn", "threshold", "settings", "parameters", "hooks", "ownHooks"),
         *("files", "faults", "compactions"),

@@ -27,7 +27,7 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from compaction_app.core.unanswered import unanswered
 from compaction_app.lab.measure import cuts
-from compaction_app.lab.names import Measure
+from compaction_app.lab.names import ReplayMeasure
 from compaction_app.lab.orders import oldest
 from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
@@ -605,7 +605,7 @@ def mean_loss(
     for raw in branches:
         entries, texts = read_branch(raw)
         for cut in cuts(entries, lambda found, texts=texts: prepare(found, texts, {})):
-            needs = cut.needs(Measure.SUBSTRINGS)
+            needs = cut.needs(ReplayMeasure.SUBSTRINGS)
             if needs is not None:
                 shares.append(needs.loss(plan(cut.prefix.with_ratio(keep))).share)
     return statistics.mean(shares)

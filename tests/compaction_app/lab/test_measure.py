@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from compaction_app.core.transcript import prepare
-from compaction_app.lab.measure import HORIZON, HORIZONS, Cut, Loss, cuts
-from compaction_app.lab.names import Measure
+from compaction_app.lab.measure import HORIZON, HORIZONS, Loss, ReplayCut, cuts
+from compaction_app.lab.names import ReplayMeasure
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.targets import Target
@@ -40,12 +40,12 @@ def branch(**places: Recorded) -> list[Recorded]:
     return messages
 
 
-@pytest.fixture(params=list(Measure))
-def measure(request: pytest.FixtureRequest) -> Measure:
-    return Measure(request.param)
+@pytest.fixture(params=list(ReplayMeasure))
+def measure(request: pytest.FixtureRequest) -> ReplayMeasure:
+    return ReplayMeasure(request.param)
 
 
-def cuts_of(messages: list[Recorded], **settings: object) -> list[Cut]:
+def cuts_of(messages: list[Recorded], **settings: object) -> list[ReplayCut]:
     entries, texts = branch_and_texts(session_bytes(chain(*messages)))
     rules = ATOMIC.generations[-1].rules
 
@@ -56,7 +56,10 @@ def cuts_of(messages: list[Recorded], **settings: object) -> list[Cut]:
 
 
 def losses(
-    messages: list[Recorded], *targets: Target, measure: Measure = Measure.COMPONENTS, horizon: int = HORIZON
+    messages: list[Recorded],
+    *targets: Target,
+    measure: ReplayMeasure = ReplayMeasure.COMPONENTS,
+    horizon: int = HORIZON,
 ) -> list[Loss]:
     needs = [cut.needs(measure, horizon) for cut in cuts_of(messages)]
     return [one.loss(targets) for one in needs if one is not None]
@@ -70,26 +73,26 @@ def says(names: list[str]) -> Recorded:
     return assistant(text(" and ".join(names)))
 
 
-def test_a_deleted_reference_that_is_needed_again_is_lost(measure: Measure) -> None:
+def test_a_deleted_reference_that_is_needed_again_is_lost(measure: ReplayMeasure) -> None:
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
     assert counts(messages, Target("e4"), measure=measure) == [(0.4, 12, 0)]
     assert counts(messages, measure=measure) == [(0.4, 12, 0)]
 
 
-def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure: Measure) -> None:
+def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure: ReplayMeasure) -> None:
     messages = branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES))
     (loss,) = losses(messages, Target("e3"), measure=measure)
     assert (loss.needed, len(loss.lost), loss.share) == (12, 5, 5 / 12)
 
 
-def test_a_deleted_block_loses_only_its_own_references(measure: Measure) -> None:
+def test_a_deleted_block_loses_only_its_own_references(measure: ReplayMeasure) -> None:
     messages = branch(e3=assistant(text(" ".join(NAMES[:4])), text(" ".join(NAMES[4:]))), e25=says(NAMES))
     assert [len(loss.lost) for loss in losses(messages, Target("e3", 0), measure=measure)] == [4]
     assert [len(loss.lost) for loss in losses(messages, Target("e3", 1), measure=measure)] == [8]
 
 
-def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: Measure) -> None:
+def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: ReplayMeasure) -> None:
     messages = branch(e3=says(NAMES), e35=says(NAMES))
     assert [(loss.cut, len(loss.lost)) for loss in losses(messages, Target("e3"), measure=measure)] == [
         (0.4, 12),
@@ -120,17 +123,17 @@ def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: Measure)
     ],
 )
 def test_references_not_needed_from_the_prefix_are_not_counted(
-    places: dict[str, Recorded], measure: Measure
+    places: dict[str, Recorded], measure: ReplayMeasure
 ) -> None:
     assert losses(branch(**places), Target("e3"), measure=measure) == []
 
 
-def test_a_reference_just_before_the_last_two_messages_is_needed(measure: Measure) -> None:
+def test_a_reference_just_before_the_last_two_messages_is_needed(measure: ReplayMeasure) -> None:
     messages = branch(e18=says(NAMES), e25=says(NAMES))
     assert counts(messages, Target("e18"), measure=measure) == [(0.4, 12, 12)]
 
 
-def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: Measure) -> None:
+def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: ReplayMeasure) -> None:
     calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
     ids_only = branch(e3=says(NAMES), e25=assistant(*calls))
     assert losses(ids_only, Target("e3"), measure=measure) == []
@@ -139,7 +142,7 @@ def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: M
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
 
 
-def test_a_cut_moves_past_tool_results(measure: Measure) -> None:
+def test_a_cut_moves_past_tool_results(measure: ReplayMeasure) -> None:
     # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
     moved = branch(
         e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES)
@@ -147,7 +150,7 @@ def test_a_cut_moves_past_tool_results(measure: Measure) -> None:
     assert losses(moved, Target("e3"), measure=measure) == []
 
 
-def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure: Measure) -> None:
+def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure: ReplayMeasure) -> None:
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert losses(messages[:39], Target("e3"), measure=measure) == []
     assert losses([user("short"), *messages[1:]], Target("e3"), measure=measure) == []
@@ -170,7 +173,7 @@ def test_a_horizon_is_a_number_of_messages() -> None:
     assert [loss.cut for loss in losses(messages, horizon=40)] == [0.4, 0.6]
 
 
-def test_a_lost_reference_names_its_entries(measure: Measure) -> None:
+def test_a_lost_reference_names_its_entries(measure: ReplayMeasure) -> None:
     messages = branch(e3=says(NAMES), e5=says(NAMES[:1]), e25=says(NAMES[:6]), e27=says(NAMES))
     (loss,) = losses(messages, Target("e3"), Target("e5"), measure=measure)
     stood = {one.reference: one.stood_in for one in loss.lost}
@@ -182,7 +185,9 @@ def test_a_lost_reference_names_its_entries(measure: Measure) -> None:
 # ---- where the measures differ ---------------------------------------------------------------------------------
 
 
-def lost_by(messages: list[Recorded], measure: Measure, *targets: Target) -> list[tuple[float, int, int]]:
+def lost_by(
+    messages: list[Recorded], measure: ReplayMeasure, *targets: Target
+) -> list[tuple[float, int, int]]:
     return counts(messages, *targets, measure=measure)
 
 
@@ -192,22 +197,22 @@ def test_arguments_are_decoded() -> None:
     messages = branch(
         e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names))
     )
-    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
-    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == []
+    assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
+    assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == []
 
 
 def test_a_part_of_a_component_is_not_the_reference() -> None:
     names = [f"name_{number:02}" for number in range(12)]
     messages = branch(e3=says(names), e5=says([f"{name}_old" for name in names]), e25=says(names))
-    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
-    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 0)]
+    assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
+    assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 0)]
     messages = branch(e3=says(names), e5=says([f"src/{name}.py" for name in names]), e25=says(names))
-    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
+    assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
 
 
 def test_what_was_shown_among_other_components_is_not_needed() -> None:
     names = [f"name_{number:02}" for number in range(12)]
     shown = user(" ".join(f"src/{name}.py" for name in names))
     messages = branch(e3=says(names), e22=shown, e25=says(names))
-    assert lost_by(messages, Measure.COMPONENTS, Target("e3")) == []
-    assert lost_by(messages, Measure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 12)]
+    assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == []
+    assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == [(0.4, 12, 12)]

@@ -34,24 +34,15 @@ from tests.factories import (
     user,
 )
 
+from .lab_sessions import NAMES, worked
+
 GENERATION = PI.generations[0]
-NAMES = [f"src/module_{number:02}.py" for number in range(12)]
-LONG = "so it goes on and on and on with plain words only " * 160
 
 
 def branch_of(*messages: dict[str, Any]) -> Branch:
     entries, texts = branch_and_texts(session_bytes(chain(*messages)))
     tree = PI.tree(entries)
     return Branch(tree, entries, texts, GENERATION.reader, GENERATION.rules, {"preserve_recent": 0})
-
-
-def worked(steps: int = 40) -> list[dict[str, Any]]:
-    """A session that names twelve modules in its first output, and writes all of them near its end."""
-    said: list[dict[str, Any]] = [user("Go on until it is done.")]
-    for step in range(steps):
-        shown = " ".join(NAMES) if step == 0 else f"nothing of note {step}"
-        said += [assistant(call(f"c{step}")), result(f"c{step}", f"{shown}\n{LONG}")]
-    return [*said, *(assistant(text(f"I change {name}.")) for name in NAMES), user("Well done.")]
 
 
 @pytest.fixture(scope="module")

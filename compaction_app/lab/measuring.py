@@ -1,0 +1,177 @@
+"""A worker's work on one experiment: each session in turn, its trials stored once all of them are made.
+
+    claim → session ─▶ branch ─▶ trials ⇄ row → done | stopped | failed
+
+A session that cannot be read is noted, and the others are measured.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+from django.db import DatabaseError
+from django.utils import timezone
+
+from compaction_app.core.loop import Event, Stopped
+from compaction_app.models import Experiment, MeasuredSession
+from compaction_app.planning.model_registry import ResolvedModel, model_named
+from compaction_app.planning.plan import Plan
+from compaction_app.runs.heartbeat import LeaseHolder, LostLease, Terminated, heartbeat
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.sqlite import failure_of
+from sessions_app.storage.session_loader import load_session
+
+from .branches import branch_to_measure
+from .experiment_lease import KEPT, State, claim_experiment, end_experiment, renew_experiment
+from .model_strategy import ModelStrategy
+from .strategies import Strategy, strategies_named
+from .trials import Trial, trials_of
+
+STORE_SECONDS: Final = 0.3
+"""The shortest time between two updates of the progress."""
+
+
+@dataclass
+class ExperimentRecorder(LeaseHolder):
+    """Stores the progress of an experiment, as long as its worker has the lease."""
+
+    experiment: Experiment
+    worker: str
+    ending: threading.Event | None = None
+    stop_requested: bool = False
+    lost: bool = False
+    trials: int = 0
+    usage: Mapping[str, Any] | None = None
+    _stored: float = field(default=0.0, init=False)
+
+    @property
+    def name(self) -> str:
+        return f"experiment {self.experiment.pk}"
+
+    def wants_stop(self) -> bool:
+        return Experiment.objects.filter(pk=self.experiment.pk, stop_requested=True).exists()
+
+    def renew(self) -> bool | None:
+        return renew_experiment(self.experiment.pk, self.worker)
+
+    def begin(self, plan: Plan) -> None:
+        """A model begins to plan."""
+
+    def step(self, plan: Plan, event: Event, place: Mapping[str, int] | None = None) -> None:
+        """A call of a model."""
+
+    def on_event(self, kind: str, data: dict[str, Any], usage: dict[str, Any]) -> None:
+        """Store the totals of what a model was sent."""
+        del kind, data
+        self.usage = usage
+        self._progress()
+
+    def made(self) -> None:
+        """One more trial was made."""
+        self.trials += 1
+        self._progress()
+
+    def _progress(self) -> None:
+        if time.monotonic() - self._stored >= STORE_SECONDS:
+            self.store()
+
+    def store(self) -> None:
+        """Store the progress. Raises LostLease."""
+        self._stored = time.monotonic()
+        stop_requested = renew_experiment(
+            self.experiment.pk, self.worker, trials=self.trials, usage=self.usage
+        )
+        if stop_requested is None:
+            raise LostLease
+        self.stop_requested = self.stop_requested or stop_requested
+
+    def end(self, to: str, failure: str = "") -> None:
+        """End the experiment; does nothing if the lease is lost."""
+        renew_experiment(self.experiment.pk, self.worker, trials=self.trials, usage=self.usage)
+        end_experiment(self.experiment.pk, to, failure, states={State.MEASURING}, held_by=self.worker)
+
+
+def measure_experiment(experiment_id: int, worker: str, ending: threading.Event | None = None) -> None:
+    """Work on a queued experiment to its end, unless another worker has it. Every outcome is recorded in its row.
+
+    `ending` is set if this process must end and its main thread is another one: see `Terminated`. A bug is raised, and
+    so is a SystemFailure of the database.
+    """
+    experiment = claim_experiment(experiment_id, worker)
+    if experiment is None:
+        return
+    recorder = ExperimentRecorder(experiment, worker, ending)
+    try:
+        with heartbeat(recorder):
+            _measure(recorder)
+    except LostLease:
+        return
+    except Stopped:
+        recorder.end(State.STOPPED, f"You stopped it. {KEPT}")
+    except RedlineError as fault:
+        recorder.end(State.FAILED, fault.message)
+    except DatabaseError as fault:
+        failure = failure_of(fault)
+        recorder.end(State.FAILED, f"{failure.message} {KEPT}")
+        raise failure from fault
+    except (Terminated, KeyboardInterrupt):
+        recorder.end(State.FAILED, f"Its worker was stopped. {KEPT}")
+        raise
+    except BaseException as fault:
+        recorder.end(
+            State.FAILED,
+            f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {KEPT}",
+        )
+        raise
+
+
+def _measure(recorder: ExperimentRecorder) -> None:
+    experiment = recorder.experiment
+    strategies = strategies_named(experiment.strategies) if experiment.strategies else []
+    if experiment.planner:
+        strategies.append(ModelStrategy(_model_of(experiment), recorder).strategy)
+    for measured in experiment.measured.select_related("session__root").order_by("pk"):
+        trials, failure = _trials_of(measured, strategies, recorder)
+        if recorder.is_stopped():
+            raise Stopped
+        # Only this worker's: if the lease is lost, another one may be storing its own.
+        recorder.store()
+        measured.trials, measured.failure, measured.measured_at = trials, failure, timezone.now()
+        measured.save(update_fields=["trials", "failure", "measured_at"])
+    recorder.end(State.DONE)
+
+
+def _trials_of(
+    measured: MeasuredSession, strategies: Sequence[Strategy], recorder: ExperimentRecorder
+) -> tuple[list[Any], str]:
+    """The trials of a session as JSON values, and why it could not be read."""
+    session = measured.session
+    trials: list[Trial] = []
+    try:
+        loaded = load_session(session.real_path())
+        reading = reading_of_session(session, loaded.path, loaded.tree.entries, loaded.log.state)
+        branch = branch_to_measure(loaded, reading)
+        for trial in trials_of(branch, strategies, recorder.experiment.keeps, recorder.is_stopped):
+            trials.append(trial)
+            recorder.made()
+    except RedlineError as fault:
+        return [], fault.message
+    return msgspec.to_builtins(trials), ""
+
+
+def _model_of(experiment: Experiment) -> ResolvedModel:
+    """The model of an experiment. Requests go only to the confirmed address: raises BadInput `moved_elsewhere`."""
+    model = model_named(experiment.planner)
+    if model.base_url != experiment.base_url:
+        raise BadInput(
+            "moved_elsewhere",
+            f"The address of {model.planner} is now {model.base_url}, but this experiment was started for "
+            f"{experiment.base_url}. Nothing was sent. Start another one.",
+        )
+    return model

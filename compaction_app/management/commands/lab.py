@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import CommandParser
+
+from compaction_app.lab.branches import branch_to_measure
+from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
+from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
+from compaction_app.lab.trials import KEEPS, trials_of
+from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.index.session_reading import reading_of
+from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.storage.session_loader import load_session
+from sessions_app.terminal import Column
+
+COLUMNS: Final = (
+    Column("STRATEGY", style="cyan"),
+    Column("KEEP", right=True),
+    Column("KEPT", right=True),
+    Column("LOSS", right=True),
+    Column("95% OF DRAWS", right=True),
+    Column("ABOVE LEAST", right=True),
+    Column("DELETED", right=True),
+    Column("REWRITTEN", right=True),
+    Column("TIME", right=True),
+)
+
+
+class Command(RedlineCommand):
+    help = (
+        "Measure whether what a compaction deletes is needed again: cut sessions in the middle, compact the first part "
+        "by each strategy, and count what the next messages took from what went. Nothing is written."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="session files")
+        parser.add_argument(
+            "--strategies",
+            default=",".join(KEYS),
+            metavar="NAMES",
+            help=f"which are compared, with commas between them: {', '.join(KEYS)} (default: all)",
+        )
+        parser.add_argument(
+            "--ratios",
+            default=",".join(map(str, KEEPS)),
+            metavar="SHARES",
+            help="the shares of the tokens that are kept, with commas between them (default: %(default)s)",
+        )
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        strategies = strategies_named(options["strategies"].split(","))
+        keeps = _keeps(options["ratios"])
+        sessions, faults = [], []
+        for path in options["paths"]:
+            try:
+                sessions.append(self._tried(path, strategies, keeps))
+            except RedlineError as fault:
+                faults.append(fault)
+                self.say(fault.message, "red")
+        self.progress.clear()
+        if not sessions:
+            raise faults[0]
+        results = results_of(sessions)
+        named = {"strategies": [one.key for one in strategies], "keeps": keeps}
+        self.show_json(
+            as_document(
+                sessions, version=version("redline"), **named, failures=[fault.message for fault in faults]
+            )
+        )
+        self._show(results, sessions)
+        return None
+
+    def _tried(self, path: Path, strategies: Sequence[Strategy], keeps: Sequence[float]) -> TriedSession:
+        loaded = load_session(path)
+        reading = reading_of(loaded.path, loaded.tree.entries, loaded.log.state)
+        trials = []
+        for trial in trials_of(branch_to_measure(loaded, reading), strategies, keeps):
+            trials.append(trial)
+            self.progress.show(f"{printable(path.name)}: {plural(len(trials), 'plan')}")
+        return TriedSession(str(loaded.path), trials, None)
+
+    def _show(self, results: Sequence[StrategyResult], sessions: Sequence[TriedSession]) -> None:
+        short = sum(not session.trials for session in sessions)
+        if results:
+            self.say_all(self.screen.table(COLUMNS, [_row(one) for one in results]))
+        self.say(f"{plural(len(sessions) - short, 'session')} measured, {short} too short.")
+        if results:
+            self.say(
+                "LOSS: the share of the needed references that nothing kept still has. It compares strategies, and is "
+                "not a probability."
+            )
+
+
+def _keeps(typed: str) -> list[float]:
+    """Raises BadInput `bad_ratio`."""
+    try:
+        keeps = sorted({float(one) for one in typed.split(",")}, reverse=True)
+    except ValueError:
+        keeps = []
+    if not keeps or not all(0.01 <= keep <= 0.99 for keep in keeps):
+        raise BadInput(
+            "bad_ratio",
+            f"{typed!r} are not shares between 0.01 and 0.99 with commas between them, such as 0.7,0.5. Nothing was "
+            "measured.",
+        )
+    return keeps
+
+
+def _row(one: StrategyResult) -> list[str]:
+    ends = one.loss_interval
+    return [
+        LABELS.get(one.strategy, one.strategy),
+        f"{one.keep:.0%}" if one.keep is not None else "",
+        percent(one.kept),
+        percent(one.loss) if one.loss is not None else "",
+        f"{100 * ends.low:.1f}–{100 * ends.high:.1f}" if ends is not None else "",
+        f"+{100 * one.excess:.1f}" if one.excess is not None else "",
+        f"{round(one.deleted):,}",
+        f"{round(one.rewritten):,}",
+        f"{max(1, round(1000 * one.seconds)):,} ms",
+    ]

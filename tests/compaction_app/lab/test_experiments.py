@@ -1,0 +1,210 @@
+"""Promises of experiments: every session is tried, what was measured is kept whatever happens, and no session is
+written to."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compaction_app.lab import measuring
+from compaction_app.lab.experiment_lease import EXPERIMENTS, claim_experiment, fail_unstarted_experiment
+from compaction_app.lab.experiments import delete_experiment, start_experiment, stop_experiment
+from compaction_app.lab.measuring import measure_experiment
+from compaction_app.lab.presenter import trials_in
+from compaction_app.lab.strategies import STRATEGIES, strategies_named
+from compaction_app.models import Experiment, PlannerModel, Provider
+from compaction_app.planning.model_registry import model_named
+from compaction_app.runs.heartbeat import Terminated
+from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
+from devtools.scripted.server import ScriptedProvider
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from tests.factories import session_bytes, working_session
+from tests.files import backdate, snapshot
+from tests.lease_clock import Clock
+
+from .lab_sessions import worked_session
+
+State = Experiment.State
+TWO = strategies_named(["embedded", "oldest"])
+
+
+@pytest.fixture
+def session(known_root: Path) -> Session:
+    path = known_root / "long.jsonl"
+    path.write_bytes(session_bytes(worked_session()))
+    return index_file(backdate(path))
+
+
+@pytest.fixture
+def short(known_root: Path) -> Session:
+    path = known_root / "short.jsonl"
+    path.write_bytes(session_bytes(working_session(steps=3)))
+    return index_file(backdate(path))
+
+
+@pytest.fixture
+def provider(session: Session) -> Iterator[ScriptedProvider]:
+    del session
+    with ScriptedProvider() as scripted:
+        Provider.objects.create(name="scripted", dialect="openai", base_url=scripted.base_url("openai"))
+        PlannerModel.objects.create(provider="scripted", name="good-plan", window=300_000, output_limit=8_000)
+        yield scripted
+
+
+def measured(experiment: Experiment) -> Experiment:
+    measure_experiment(experiment.pk, "one")
+    experiment.refresh_from_db()
+    return experiment
+
+
+def test_each_session_is_tried_and_none_is_written_to(
+    session: Session, short: Session, known_root: Path
+) -> None:
+    before = snapshot(known_root)
+    experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
+    assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
+    long, none = experiment.measured.order_by("pk")
+    trials = trials_in(long)
+    assert {(one.strategy, one.keep) for one in trials} == {
+        (strategy, keep) for strategy in ("bound", "embedded", "oldest") for keep in (0.5, 0.3)
+    }
+    assert experiment.trials == len(trials)
+    assert (none.trials, none.failure) == ([], "")
+    assert None not in (long.measured_at, none.measured_at, experiment.ended_at)
+    assert snapshot(known_root) == before
+
+
+def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(
+    session: Session, short: Session
+) -> None:
+    short.real_path().unlink()
+    experiment = measured(start_experiment([short, session], TWO, [0.5]))
+    gone, long = experiment.measured.order_by("pk")
+    assert experiment.state == State.DONE
+    assert "short.jsonl" in gone.failure
+    assert long.trials
+
+
+def test_without_a_session_nothing_is_started(session: Session) -> None:
+    with pytest.raises(BadInput, match="No session matches"):
+        start_experiment([], TWO, [0.5])
+    assert not Experiment.objects.exists()
+
+
+def test_a_stopped_experiment_keeps_what_was_measured(
+    session: Session, known_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = known_root / "another.jsonl"
+    path.write_bytes(session_bytes(worked_session()))
+    experiment = start_experiment([session, index_file(backdate(path))], TWO, [0.5])
+    stores = measuring.ExperimentRecorder.store
+
+    def store_and_stop(recorder: measuring.ExperimentRecorder) -> None:
+        stores(recorder)
+        if recorder.experiment.measured.exclude(measured_at=None).exists():
+            recorder.stop_requested = True
+
+    monkeypatch.setattr(measuring.ExperimentRecorder, "store", store_and_stop)
+    monkeypatch.setattr(measuring, "STORE_SECONDS", 0)
+    measured(experiment)
+    first, second = experiment.measured.order_by("pk")
+    assert experiment.state == State.STOPPED
+    assert "What was measured by then is kept" in experiment.failure
+    assert first.trials
+    assert second.measured_at is None
+
+
+def test_a_queued_experiment_is_stopped_at_once_and_one_that_has_ended_is_not(session: Session) -> None:
+    experiment = start_experiment([session], TWO, [0.5])
+    stop_experiment(experiment)
+    measured(experiment)
+    assert (experiment.state, experiment.trials) == (State.STOPPED, 0)
+    with pytest.raises(Conflict, match="has ended"):
+        stop_experiment(experiment)
+
+
+def test_an_interrupted_worker_says_so(session: Session) -> None:
+    ending = threading.Event()
+    ending.set()
+    experiment = start_experiment([session], TWO, [0.5])
+    with pytest.raises(Terminated):
+        measure_experiment(experiment.pk, "one", ending)
+    experiment.refresh_from_db()
+    assert (experiment.state, experiment.failure.split(".")[0]) == (State.FAILED, "Its worker was stopped")
+
+
+def test_an_experiment_whose_worker_is_gone_is_given_up(session: Session, clock: Clock) -> None:
+    experiment = start_experiment([session], TWO, [0.5])
+    assert claim_experiment(experiment.pk, "dead") is not None
+    assert claim_experiment(experiment.pk, "other") is None
+    watch = LeaseWatch(EXPERIMENTS)
+    watch.give_up_dead()
+    for _ in range(LEASE_SECONDS + 2):
+        clock.now += 1
+        watch.give_up_dead()
+    experiment.refresh_from_db()
+    assert experiment.state == State.FAILED
+    assert "Its worker is gone" in experiment.failure
+
+
+def test_an_experiment_without_a_worker_is_ended(session: Session) -> None:
+    experiment = start_experiment([session], TWO, [0.5])
+    assert fail_unstarted_experiment(experiment.pk, "exit code 1")
+    experiment.refresh_from_db()
+    assert (experiment.state, "exit code 1" in experiment.failure) == (State.FAILED, True)
+    assert not fail_unstarted_experiment(experiment.pk, "again")
+
+
+def test_only_what_has_ended_can_be_deleted(session: Session) -> None:
+    experiment = start_experiment([session], TWO, [0.5])
+    with pytest.raises(Conflict, match="is being measured"):
+        delete_experiment(experiment)
+    measured(experiment)
+    delete_experiment(experiment)
+    assert not Experiment.objects.exists()
+    assert Session.objects.filter(pk=session.pk).exists()
+
+
+# ---- a model ----------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_tried_and_what_it_was_sent_is_counted(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    model = model_named("scripted/good-plan")
+    experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))
+    assert experiment.state == State.DONE, experiment.failure
+    (row,) = experiment.measured.all()
+    planned = [one for one in trials_in(row) if one.strategy == "scripted/good-plan"]
+    assert planned
+    assert all(one.tokens_after < one.tokens_before and not one.failure for one in planned)
+    assert experiment.traffic is not None
+    assert experiment.traffic.requests == len(provider.requests)
+
+
+def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    model = model_named("scripted/good-plan")
+    experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))
+    (row,) = experiment.measured.all()
+    trials = trials_in(row)
+    assert {one.strategy for one in trials if not one.failure} == {"bound", "oldest"}
+    assert all("127.0.0.1:9" in one.failure for one in trials if one.strategy == "scripted/good-plan")
+
+
+def test_nothing_is_sent_to_another_address_than_the_confirmed_one(
+    session: Session, provider: ScriptedProvider
+) -> None:
+    experiment = start_experiment([session], TWO, [0.5], model_named("scripted/good-plan"))
+    Provider.objects.update(base_url="http://127.0.0.1:9/v1")
+    measured(experiment)
+    assert experiment.state == State.FAILED
+    assert "Nothing was sent" in experiment.failure
+    assert not provider.requests

@@ -1,0 +1,60 @@
+"""`redline lab`: the figures of sessions in a terminal and as JSON, without a database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.installation import Installation
+
+from .lab_sessions import worked_session
+
+
+@pytest.fixture
+def long(redline: Installation) -> Path:
+    return place(redline.sessions / "long.jsonl", session_bytes(worked_session()))
+
+
+def test_the_table_has_a_row_for_each_strategy_and_share(redline: Installation, long: Path) -> None:
+    shown = redline.call("lab", long, "--strategies", "embedded,prune", "--ratios", "0.5,0.3").out
+    assert [shown.count(name) for name in ("the least possible", "embedded planner", "prune")] == [2, 2, 1]
+    assert "1 session measured, 0 too short." in shown
+
+
+def test_the_document_has_the_trials(redline: Installation, long: Path) -> None:
+    found = redline.call("lab", long, "--strategies", "oldest", "--ratios", "0.5", "--json").json
+    assert {one["strategy"] for one in found["results"]} == {"bound", "oldest"}
+    assert found["sessions"][0]["path"] == str(long)
+    assert found["sessions"][0]["trials"]
+
+
+def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline: Installation, long: Path) -> None:
+    ended = redline.run("lab", long, long.with_name("gone.jsonl"), "--strategies", "oldest")
+    assert ended.code == 0
+    assert "gone.jsonl" in ended.out
+    assert "1 session measured" in ended.out
+    assert redline.run("lab", long.with_name("gone.jsonl")).code != 0
+
+
+def test_a_short_session_is_counted(redline: Installation, long: Path) -> None:
+    short = place(redline.sessions / "short.jsonl", session_bytes(working_session(steps=3)))
+    assert "0 sessions measured, 1 too short." in redline.call("lab", short).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--ratios", "half"], "'half' are not shares"),
+        (["--ratios", "0.5,1.5"], "'0.5,1.5' are not shares"),
+        (["--strategies", "guess"], "There is no strategy 'guess'"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(
+    redline: Installation, long: Path, arguments: list[str], words: str
+) -> None:
+    ended = redline.run("lab", long, *arguments)
+    assert ended.code == 2
+    assert words in ended.err

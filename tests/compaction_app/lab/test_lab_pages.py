@@ -1,0 +1,219 @@
+"""Promises of the lab's pages: what is measured and sent is shown first, the figures agree, and nothing is executed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from compaction_app.lab.experiments import start_experiment
+from compaction_app.lab.measuring import measure_experiment
+from compaction_app.lab.strategies import KEYS, strategies_named
+from compaction_app.models import Experiment, MeasuredSession, PlannerModel, Provider
+from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
+from tests.factories import session_bytes, working_session
+from tests.files import backdate
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, text_of, values
+
+from .lab_sessions import worked_session
+
+
+def add(root: Path, name: str, wish: str = "Go on until it is done.") -> Session:
+    path = root / name
+    path.write_bytes(session_bytes(worked_session(wish=wish)))
+    return index_file(backdate(path))
+
+
+@pytest.fixture
+def session(idle_root: Path) -> Session:
+    return add(idle_root, "long.jsonl")
+
+
+@pytest.fixture
+def experiment(session: Session) -> Experiment:
+    return measured([session])
+
+
+def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experiment:
+    found = start_experiment(sessions, strategies_named(keys), [0.7, 0.5, 0.3])
+    measure_experiment(found.pk, "one")
+    found.refresh_from_db()
+    return found
+
+
+def page(browser: Client, address: str, status: int = 200, **data: Any) -> Any:
+    answered = browser.get(address, data)
+    assert answered.status_code == status
+    return answered
+
+
+# ---- the form ---------------------------------------------------------------------------------------------
+
+
+def test_the_newest_long_sessions_are_measured_by_default(
+    browser: Client, session: Session, idle_root: Path
+) -> None:
+    short = idle_root / "short.jsonl"
+    short.write_bytes(session_bytes(working_session(steps=3)))
+    index_file(backdate(short))
+    shown = page(browser, link(page(browser, "/lab/"), "New experiment"))
+    assert "1 session of 40 messages or more" in text_of(element(shown, "#chosen"))
+    chosen = [one.attributes["value"] for one in elements(shown, "input[checked]")]
+    assert chosen == [*KEYS, "0.7", "0.5", "0.3"]
+    sent = {"newest": "20", "text": "", "strategy": ["embedded"], "keep": ["0.5"], "planner": "none"}
+    answered = browser.post("/lab/new", sent)
+    found = Experiment.objects.get()
+    assert (answered.status_code, answered["Location"]) == (303, found.get_absolute_url())
+    assert (found.strategies, found.keeps, found.planner) == (["embedded"], [0.5], "")
+    assert [one.session for one in found.measured.all()] == [session]
+
+
+def test_a_session_leads_to_an_experiment_on_it_alone(
+    browser: Client, session: Session, idle_root: Path
+) -> None:
+    add(idle_root, "other.jsonl")
+    shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
+    assert values(shown, "session") == [str(session.pk)]
+    browser.post("/lab/new", {"session": [session.pk], "strategy": ["oldest"], "keep": ["0.5"]})
+    assert [one.session for one in MeasuredSession.objects.all()] == [session]
+
+
+def test_the_text_chooses_among_the_sessions(browser: Client, session: Session, idle_root: Path) -> None:
+    add(idle_root, "other.jsonl", "Mend the parser.")
+    shown = page(browser, "/lab/new", text="parser", keep="0.5")
+    assert "1 session of" in text_of(element(shown, "#chosen"))
+    assert "Mend the parser." in text_of(element(shown, "#chosen"))
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ({"keep": []}, "required"),
+        ({"strategy": []}, "No strategy is chosen"),
+        ({"strategy": ["guess"]}, "guess"),
+        ({"text": "nothing like this"}, "No session matches"),
+        ({"session": ["99999"]}, "No session matches"),
+        ({"newest": "many"}, "whole number"),
+        ({"planner": "no/such"}, "no/such"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_with_what_was_typed(
+    browser: Client, session: Session, sent: dict[str, Any], words: str
+) -> None:
+    filled = {"newest": "20", "text": "", "strategy": ["embedded"], "keep": ["0.5"], "planner": "none"}
+    answered = browser.post("/lab/new", {**filled, **sent})
+    assert answered.status_code in (409, 422)
+    assert words in text_of(answered)
+    assert not Experiment.objects.exists()
+
+
+def test_a_model_is_asked_only_after_its_address_was_shown(browser: Client, session: Session) -> None:
+    Provider.objects.create(name="own", dialect="openai", base_url="http://models.example:9/v1")
+    PlannerModel.objects.create(provider="own", name="m", window=100_000, output_limit=8_000)
+    filled = {"newest": "20", "text": "", "strategy": [], "keep": ["0.5", "0.3"], "planner": "own/m"}
+    refused = browser.post("/lab/new", filled)
+    assert refused.status_code == 409
+    assert "models.example:9" in text_of(element(refused, "#chosen"))
+    assert "6 plans" in text_of(element(refused, "#chosen"))
+    sent = {**filled, "disclosed": field(refused, "disclosed")}
+    assert browser.post("/lab/new", sent).status_code == 303
+    found = Experiment.objects.get()
+    assert (found.planner, found.base_url, found.strategies) == ("own/m", "http://models.example:9/v1", [])
+
+
+# ---- the figures ------------------------------------------------------------------------------------------
+
+
+def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(
+    browser: Client, experiment: Experiment
+) -> None:
+    shown = page(browser, experiment.get_absolute_url())
+    words = text_of(element(shown, ".loss-table"))
+    for name in ("The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune"):
+        assert name in words
+    assert len(elements(shown, ".loss-plot__line")) == 6
+    assert len(elements(shown, ".loss-plot__line--embedded circle")) == 3
+
+
+def test_lost_references_lead_to_the_entries_that_needed_and_had_them(
+    browser: Client, session: Session, experiment: Experiment
+) -> None:
+    shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
+    rows = elements(element(shown, "section[aria-labelledby=lost]"), "tbody tr")
+    assert "src/module_00.py" in text_of(rows[0])
+    addresses = [one.attributes["href"] for one in elements(rows[0], "a.ref")]
+    assert addresses[1] == f"{session.get_absolute_url()}/entries/e3"
+    assert page(browser, str(addresses[0])).status_code == 200
+
+
+def test_the_share_of_the_details_can_be_chosen_and_nonsense_is_ignored(
+    browser: Client, experiment: Experiment
+) -> None:
+    at = experiment.get_absolute_url()
+    current = "nav[aria-label='Share that is kept'] a[aria-current]"
+    assert text_of(element(page(browser, at, keep="0.3"), current)) == "keep 30%"
+    shown = page(browser, at, keep="x", strategy="<b>", other="999999999999999999999")
+    assert text_of(element(shown, current)) == "keep 50%"
+
+
+def test_two_experiments_are_compared_where_both_measured(
+    browser: Client, session: Session, experiment: Experiment, idle_root: Path
+) -> None:
+    second = measured([session, add(idle_root, "more.jsonl")], ("embedded", "oldest"))
+    shown = page(browser, second.get_absolute_url(), other=str(experiment.pk))
+    found = element(shown, "section[aria-labelledby=changes]")
+    assert "Over the 1 session that both measured" in text_of(found)
+    changes = [text_of(one) for one in elements(found, "tbody tr td:last-child")]
+    assert len(changes) == 9
+    assert set(changes) == {"+0.0"}
+
+
+def test_the_exports_have_every_trial(browser: Client, experiment: Experiment) -> None:
+    trials = MeasuredSession.objects.get().trials
+    at = experiment.get_absolute_url()
+    table = browser.get(f"{at}.csv")
+    assert table["Content-Disposition"] == f'attachment; filename="redline-experiment-{experiment.pk}.csv"'
+    assert len(table.content.decode().splitlines()) == len(trials) + 1
+    document = json.loads(browser.get(f"{at}.json").content)
+    assert len(document["sessions"][0]["trials"]) == len(trials)
+    assert (document["experiment"], document["state"]) == (experiment.pk, "done")
+
+
+def test_a_queued_experiment_says_so_and_can_be_stopped(browser: Client, session: Session) -> None:
+    queued = start_experiment([session], strategies_named(KEYS), [0.5])
+    at = queued.get_absolute_url()
+    assert "Waiting for a worker" in text_of(page(browser, at))
+    part = browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})
+    assert text_of(part).startswith("Waiting for a worker")
+    assert browser.post(f"{at}/delete").status_code == 409
+    assert browser.post(f"{at}/stop").status_code == 303
+    ended = browser.get(at, {"part": "progress"}, headers={"HX-Request": "true"})
+    assert ended["HX-Refresh"] == "true"
+    assert browser.post(f"{at}/stop").status_code == 409
+    assert browser.post(f"{at}/delete")["Location"] == "/lab/"
+    assert browser.get(at).status_code == 404
+
+
+def test_sessions_outside_the_configured_roots_are_not_shown(browser: Client, experiment: Experiment) -> None:
+    Session.objects.get().root.__class__.objects.update(configured=False)
+    assert "Go on until it is done." not in text_of(page(browser, experiment.get_absolute_url()))
+
+
+def test_hostile_texts_are_inert(browser: Client, idle_root: Path) -> None:
+    for number, words in enumerate(HOSTILE_TEXTS):
+        found = add(idle_root, f"{number}.jsonl", words)
+        shown = page(browser, measured([found], ("oldest",)).get_absolute_url())
+        assert_inert(shown)
+        assert_inert(page(browser, "/lab/new", session=found.pk))
+
+
+def test_the_list_counts_what_was_measured(browser: Client, session: Session, experiment: Experiment) -> None:
+    start_experiment([session], strategies_named(["oldest"]), [0.5])
+    rows = [text_of(one) for one in elements(page(browser, "/lab/"), "tbody tr")]
+    assert "0 of 1" in rows[0]
+    assert "waiting for a worker" in rows[0]
+    assert "measured" in rows[1]
