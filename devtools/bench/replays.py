@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from compaction_app.core.embedded import EmbeddedPlanner
-from compaction_app.core.loop import drive
-from compaction_app.core.store import DeletionStore
-from compaction_app.core.tools import Workbench
-from compaction_app.core.transcript import Transcript, prepare
+from compaction_app.core.transcript import prepare
 from compaction_app.lab.bound import bound
 from compaction_app.lab.measure import HORIZON, HORIZONS, ReplayCut, cuts
 from compaction_app.lab.names import ReplayMeasure
 from compaction_app.lab.orders import ORDERS, Order
 from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
+from compaction_app.lab.strategies import EMBEDDED, KEYS, planned_by, strategies_named
+from compaction_app.lab.trials import BOUND, Branch, trials_of
 from sessions_app.agents.atomic.agent import ATOMIC
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.tree import SessionTree
 
 from .figures import Figure
 from .sessions import RealBranch, read_branch, real_sessions
 
 KEEPS: Final = (0.7, 0.5, 0.3)
-EMBEDDED: Final = "embedded"
-BOUND: Final = "bound"
 BARS: Final[Mapping[float, float]] = {0.5: 3.6, 0.3: 8.8}
 """The most that the embedded planner may lose, in percent, by the older measure."""
 RATIO_BAR: Final = 0.45
+BRANCH_MESSAGES: Final = 1_000
 
 Shares = dict[str, list[list[float]]]
 """For each plan: for each session the losses at its cuts."""
@@ -43,19 +42,7 @@ class Scale(NamedTuple):
         return f"replay_{self.measure}_{self.horizon}_keep_{self.keep * 100:.0f}"
 
 
-def planned(transcript: Transcript) -> tuple[Target, ...]:
-    """The targets of the embedded planner."""
-    workbench = Workbench(DeletionStore(transcript))
-    for _ in drive(EmbeddedPlanner(transcript), workbench):
-        pass
-    return workbench.store.targets
-
-
-def embedded(transcript: Transcript, share: float) -> tuple[Target, ...]:
-    return planned(transcript.with_ratio(1 - share))
-
-
-PLANS: Final[Mapping[str, Order]] = {EMBEDDED: embedded, **ORDERS}
+PLANS: Final[Mapping[str, Order]] = {EMBEDDED: planned_by(EmbeddedPlanner), **ORDERS}
 SCALES: Final = (
     (ReplayMeasure.SUBSTRINGS, HORIZON),
     *((ReplayMeasure.COMPONENTS, horizon) for horizon in HORIZONS),
@@ -92,6 +79,22 @@ def replay_loss() -> Iterator[Figure]:
     measured = shares_of(map(read_branch, real_sessions()))
     for scale in sorted(measured, key=lambda one: (SCALES.index(one[:2]), -one.keep)):
         yield from _figures(scale, measured[scale])
+
+
+def lab_seconds() -> Iterator[Figure]:
+    """All strategies of the lab at three shares, on the real branch that is nearest to 1,000 messages."""
+    branches = [read_branch(path) for path in real_sessions()]
+    if not branches:
+        return
+    longest = min(branches, key=lambda one: abs(len(one.entries) - BRANCH_MESSAGES))
+    rules = ATOMIC.generations[-1].rules
+    branch = Branch(
+        SessionTree(longest.entries), longest.entries, longest.texts, ATOMIC.generations[-1].reader, rules, {}
+    )
+    began = time.perf_counter()
+    made = sum(1 for _ in trials_of(branch, strategies_named(KEYS)))
+    note = f"s, {made} trials on {len(longest.entries)} entries"
+    yield Figure("lab_all_strategies", round(time.perf_counter() - began, 2), note, 20.0)
 
 
 def _figures(scale: Scale, shares: Shares) -> Iterator[Figure]:

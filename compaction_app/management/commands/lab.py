@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.core.management.base import CommandParser
+from django.template.loader import render_to_string
 
 from compaction_app.lab.branches import branch_to_measure
+from compaction_app.lab.loss_plot import loss_plot
 from compaction_app.lab.report import LABELS, StrategyResult, TriedSession, as_document, percent, results_of
 from compaction_app.lab.strategies import KEYS, Strategy, strategies_named
 from compaction_app.lab.trials import KEEPS, trials_of
-from sessions_app.cli import RedlineCommand, plural, printable
+from sessions_app.cli import RedlineCommand, plural, printable, shell_path
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
+from sessions_app.storage.files import reported
 from sessions_app.storage.session_loader import load_session
 from sessions_app.terminal import Column
 
@@ -51,6 +54,8 @@ class Command(RedlineCommand):
             help="the shares of the tokens that are kept, with commas between them (default: %(default)s)",
         )
 
+        parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the losses in this new SVG file")
+
     def run(self, options: dict[str, Any]) -> int | None:
         strategies = strategies_named(options["strategies"].split(","))
         keeps = _keeps(options["ratios"])
@@ -72,6 +77,8 @@ class Command(RedlineCommand):
             )
         )
         self._show(results, sessions)
+        if options["plot"] is not None:
+            self._draw(results, options["plot"])
         return None
 
     def _tried(self, path: Path, strategies: Sequence[Strategy], keeps: Sequence[float]) -> TriedSession:
@@ -82,6 +89,19 @@ class Command(RedlineCommand):
             trials.append(trial)
             self.progress.show(f"{printable(path.name)}: {plural(len(trials), 'plan')}")
         return TriedSession(str(loaded.path), trials, None)
+
+    def _draw(self, results: Sequence[StrategyResult], path: Path) -> None:
+        plot = loss_plot(results, LABELS)
+        if plot is None:
+            raise BadInput(
+                "no_plot", "Two shares are needed for a drawing. None was made. Give more with --ratios."
+            )
+        drawn = render_to_string(
+            "lab/plot.svg", {"plot": plot, "title": "Loss against the share that is kept"}
+        )
+        with reported(path, "The drawing was not written."), path.open("x", encoding="utf-8") as file:
+            file.write(drawn)
+        self.say(f"The drawing is in {shell_path(path)}.")
 
     def _show(self, results: Sequence[StrategyResult], sessions: Sequence[TriedSession]) -> None:
         short = sum(not session.trials for session in sessions)

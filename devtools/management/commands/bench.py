@@ -32,6 +32,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "extremes": core.extremes,
     "preparation": core.preparation,
     "planner": core.planner,
+    "lab": replays.lab_seconds,
     "replay": replays.replay_loss,
     "many": scale.many,
     "large": scale.large,

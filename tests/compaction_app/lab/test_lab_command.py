@@ -39,6 +39,17 @@ def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline: Install
     assert redline.run("lab", long.with_name("gone.jsonl")).code != 0
 
 
+def test_the_drawing_is_a_new_file(redline: Installation, long: Path) -> None:
+    drawn = redline.home / "losses.svg"
+    redline.call("lab", long, "--strategies", "oldest", "--plot", drawn)
+    assert "oldest first" in drawn.read_text()
+    kept = drawn.read_bytes()
+    assert "losses.svg" in redline.run("lab", long, "--strategies", "oldest", "--plot", drawn).err
+    assert drawn.read_bytes() == kept
+    ended = redline.run("lab", long, "--ratios", "0.5", "--plot", redline.home / "one.svg")
+    assert "Two shares are needed" in ended.err
+
+
 def test_a_short_session_is_counted(redline: Installation, long: Path) -> None:
     short = place(redline.sessions / "short.jsonl", session_bytes(working_session(steps=3)))
     assert "0 sessions measured, 1 too short." in redline.call("lab", short).out
