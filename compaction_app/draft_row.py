@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -121,6 +122,11 @@ class SummaryDraft(models.Model):
     @property
     def is_edited(self) -> bool:
         return self.text.strip() != self.generated.strip()
+
+    @property
+    def text_digest(self) -> str:
+        """What a page that shows the text says of it when it saves another one."""
+        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @property
     def model_host(self) -> str:

@@ -107,11 +107,24 @@ def edit_partial_text(draft: SummaryDraft) -> None:
         raise _no_draft(draft)
 
 
-def save_text(draft: SummaryDraft, text: str) -> None:
-    """Store an edited text. Raises Conflict `not_a_draft` if the draft is not there to be edited."""
-    draft.text, draft.edited_at = editable(text), timezone.now()
-    if not change_draft(draft.pk, {State.READY}, State.READY, text=draft.text, edited_at=draft.edited_at):
-        raise _no_draft(draft)
+def save_text(draft: SummaryDraft, text: str, edited: str = "") -> None:
+    """Store an edited text. `edited` is the digest of the text that was edited, if that is known.
+
+    Raises Conflict `not_a_draft` if the draft is not there to be edited, and `edited_elsewhere` if its text is another
+    one by now: then the draft has the stored text.
+    """
+    with transaction.atomic():
+        stored = SummaryDraft.objects.filter(pk=draft.pk).first()
+        if stored is not None and edited and stored.text_digest != edited and stored.text != editable(text):
+            draft.text, draft.edited_at = stored.text, stored.edited_at
+            raise Conflict(
+                "edited_elsewhere",
+                f"Draft {draft.pk} was edited in another window since this page showed it. This text was not saved. "
+                "Save it again to replace the other one, or load the page anew to see that.",
+            )
+        draft.text, draft.edited_at = editable(text), timezone.now()
+        if not change_draft(draft.pk, {State.READY}, State.READY, text=draft.text, edited_at=draft.edited_at):
+            raise _no_draft(draft)
 
 
 def discard_draft(draft: SummaryDraft) -> None:

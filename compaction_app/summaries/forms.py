@@ -76,7 +76,10 @@ class SummaryForm(forms.Form):
 
 
 class TextForm(forms.Form):
-    """The text of a draft, exactly as it was typed, and a name that is to be inserted at its end."""
+    """The text of a draft, exactly as it was typed, a name that is to be inserted at its end, and the digest of the
+    text that the page had shown."""
+
+    digest = forms.CharField(required=False)
 
     text = forms.CharField(required=False, strip=False, max_length=LONGEST_TEXT)
     insert = forms.CharField(required=False)

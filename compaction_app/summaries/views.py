@@ -114,9 +114,9 @@ def _save(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
     form = TextForm(request.POST)
     try:
         require_valid(form, "The text was not saved.")
-        save_text(found, form.edited)
+        save_text(found, form.edited, form.cleaned_data["digest"])
     except RedlineError as fault:
-        return _show_draft(request, found, fault)
+        return _show_draft(request, found, fault, typed=str(form["text"].value() or ""))
     if wants_fragment(request):
         return _show_draft(request, found, part="judged")
     return redirect(_AFTER_SAVING.get(request.POST.get("then", ""), _edit)(found))
@@ -139,8 +139,13 @@ def _show_coming(request: HttpRequest, found: SummaryDraft) -> HttpResponse:
 
 
 def _show_draft(
-    request: HttpRequest, found: SummaryDraft, fault: RedlineError | None = None, part: str = ""
+    request: HttpRequest,
+    found: SummaryDraft,
+    fault: RedlineError | None = None,
+    part: str = "",
+    typed: str | None = None,
 ) -> HttpResponse:
+    """`typed` is a text that was not saved, and is shown in the place of the stored one."""
     view: DraftView | None = None
     context: dict[str, Any] = {"draft": found, "session": found.session, "here": "sessions"}
     if found.state == STATES.READY:
@@ -154,7 +159,7 @@ def _show_draft(
         except RedlineError as unshown:
             fault = fault or unshown
         context["show"] = show
-    context |= {"view": view, "fault": fault}
+    context |= {"view": view, "fault": fault, "typed": typed}
     return render(request, f"{DRAFT}#{part}" if part else DRAFT, context, status=status_of(fault))
 
 

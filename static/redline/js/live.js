@@ -71,8 +71,10 @@
     if (document.getElementById("review")) return;
     const page = new DOMParser().parseFromString(detail.xhr.responseText, "text/html");
     const words = (css) => page.querySelector(`main ${css}`)?.textContent.replace(/\s+/g, " ").trim() || "";
-    refused.querySelector("[data-heading]").textContent = `${words("h1") || "This was refused"}.`;
-    refused.querySelector("[data-message]").textContent = words(".empty p");
+    /* The page of the form itself has an alert; the page about a failure has a title. */
+    const alert = words("[role=alert]");
+    refused.querySelector("[data-heading]").textContent = `${(!alert && words("h1")) || "This was refused"}.`;
+    refused.querySelector("[data-message]").textContent = alert || words(".empty p");
     refused.hidden = false;
   });
   document.addEventListener("htmx:beforeRequest", () => {
