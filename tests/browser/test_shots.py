@@ -419,7 +419,7 @@ class Stage:
     def _experiments(self) -> None:
         """The lab: the form, an experiment that has ended, and one that waits for a worker."""
         chosen: dict[str, str | list[str]] = {
-            "newest": "5",
+            "newest": "200",
             "strategy": ["embedded", "oldest"],
             "keep": ["0.7", "0.5"],
         }
