@@ -127,9 +127,13 @@ class EntriesNote(msgspec.Struct, frozen=True, tag="entries"):
     words: str
     """What they do, for the audit log."""
     entry_id: str
-    """The first of them."""
+    """The last of them."""
     written_at: datetime
     certificate: dict[str, Any] | None = None
+    draft: int | None = None
+    """The draft whose summary the first of them is; None if it is of no draft."""
+    summary_id: str = ""
+    """The id of that summary."""
 
 
 Note = CommitNote | RestoreNote | UndoNote | ForkNote | EntriesNote

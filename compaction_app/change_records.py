@@ -6,7 +6,7 @@ record by the process that locks the session next:
     CommitNote ──▶ Backup, Compaction, the run committed        if the change is made
     RestoreNote ──▶ a Backup for each copy that was made; runs whose line is gone `restored`, those back `committed`
     UndoNote ──▶ Backup, Undo, the run restored if everything is back        if the change is made
-    EntriesNote ──▶ Backup        if the change is made
+    EntriesNote ──▶ Backup, and the draft that is appended        if the change is made
     ForkNote ──▶ no row of its own
     all ──▶ an entry of the audit log        if the session was changed
 
@@ -42,7 +42,7 @@ from sessions_app.storage.locks import LockedSession, RecoveryKind
 from .audit import service as audit
 from .change_notes import BackupNote, CommitNote, EntriesNote, ForkNote, Note, RestoreNote, UndoNote
 from .core.states import RunState
-from .models import AuditEntry, Backup, Compaction, Run, Undo
+from .models import AuditEntry, Backup, Compaction, Run, SummaryDraft, Undo
 from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
@@ -133,6 +133,9 @@ def record_entries(note: EntriesNote, size: int, sha256: str) -> None:
     path = Path(note.session)
     with transaction.atomic():
         _record_backup(session_row(path), note.backup, Backup.Reason.ENTRIES)
+        if note.draft is not None:
+            ready = SummaryDraft.objects.filter(pk=note.draft, state=SummaryDraft.State.READY)
+            ready.update(state=SummaryDraft.State.APPENDED, appended_id=note.summary_id)
         audit.append(
             audit.AuditFacts(
                 change=f"{note.action} {note.entry_id} {note.backup.path}",

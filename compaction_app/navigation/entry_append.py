@@ -102,7 +102,11 @@ class AppendedEntries:
     @property
     def first_id(self) -> str:
         """The first of the new entries: a label that a hook wants follows the summary that it is of."""
-        return str(json.loads(self.lines[0])["id"])
+        return _id_of(self.lines[0])
+
+
+def _id_of(line: bytes) -> str:
+    return str(json.loads(line)["id"])
 
 
 def plan_append(path: Path, make: MakeChange, now: datetime) -> AppendPlan:
@@ -133,10 +137,12 @@ def append_entries(
     now: datetime,
     *,
     shown: str | None = None,
+    draft: int | None = None,
 ) -> AppendedEntries:
     """Append the entries of a change once it is proven.
 
-    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
+    `shown` is the digest of the plan for which the confirmations were given, if that was some time ago; `draft` is the
+    key of the draft whose summary is appended. Raises what
     `plan_append` raises, Conflict `plan_differs` and `open_in_agent`, ConfirmationNeeded, BadInput `breaks_context`,
     and SystemFailure `not_proven` and others; then the session is as it was, unless the message says otherwise.
     Before a move, and without the lock, hooks are asked: raises what `ask_tree_hooks` raises, and `cancelled_by_hook`.
@@ -154,7 +160,7 @@ def append_entries(
                 f"{plan.path} has changed since this was shown. {NOT_APPENDED} Check what would happen now.",
             )
         require_append_confirmations(plan, confirmations)
-        appended = _append(locked, plan, confirmations, now)
+        appended = _append(locked, plan, confirmations, now, draft)
     with suppress(RedlineError, DatabaseError):  # it is written: the index can follow later
         index_file(locked.path)
     if plan.change.move is not None:
@@ -178,7 +184,11 @@ def _label_of_hooks(plan: AppendPlan, move: TreeMove) -> str:
 
 
 def _append(
-    locked: LockedSession, plan: AppendPlan, confirmations: AppendConfirmations, now: datetime
+    locked: LockedSession,
+    plan: AppendPlan,
+    confirmations: AppendConfirmations,
+    now: datetime,
+    draft: int | None,
 ) -> AppendedEntries:
     content = hashlib.sha256()
     copy = back_up(locked, plan.present.fingerprint, now, content)
@@ -188,7 +198,17 @@ def _append(
     def note(done: MadeChange) -> EntriesNote:
         certificate = done.certificate.to_json() if done.certificate is not None else None
         change = plan.change
-        return EntriesNote(plan.path, backup, change.action, change.words, done.entry_id, now, certificate)
+        return EntriesNote(
+            plan.path,
+            backup,
+            change.action,
+            change.words,
+            done.entry_id,
+            now,
+            certificate,
+            draft,
+            _id_of(done.lines[0]) if draft is not None else "",
+        )
 
     def record(done: MadeChange) -> None:
         nonlocal made

@@ -218,8 +218,7 @@ def append_draft(
     if plan.task.is_compaction:
         ask_hooks_about(plan.task)
     path, make = plan.task.present.path, plan.task.change(draft.text)
-    appended = append_entries(path, make, confirmations, now, shown=plan.append.digest())
-    change_draft(draft.pk, {State.READY}, State.APPENDED, appended_id=appended.first_id)
+    appended = append_entries(path, make, confirmations, now, shown=plan.append.digest(), draft=draft.pk)
     tell_hooks(plan.task, appended.lines, draft.text, appended.backup)
     return appended
 

@@ -7,14 +7,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from compaction_app.backups.service import list_backups
-from compaction_app.models import AuditEntry
+from compaction_app.models import AuditEntry, SummaryDraft
 from compaction_app.navigation.entry_append import AppendConfirmations, append_entries
 from compaction_app.navigation.fork import fork_session
 from compaction_app.navigation.moves import move_to, set_label
+from compaction_app.summaries.drafts import WantedSummary, append_draft, plan_draft, save_text, start_draft
 from compaction_app.summaries.summary_task import SummaryTask, branch_task, compaction_task
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
@@ -33,12 +35,21 @@ STEPS: dict[str, Callable[[Scene], object]] = {
     "fork": lambda made: fork_session(made.path, "e4", NOW),
     "summary": lambda made: append_summary(compaction_task(made.path)),
     "summary of a branch": lambda made: append_summary(branch_task(made.path, "e4")),
+    "summary of a draft": lambda made: append_own_draft(made.path),
 }
 KEEPS_LITTLE = b'{"compaction": {"keepRecentTokens": 10}}'
 
 
 def append_summary(task: SummaryTask) -> None:
     append_entries(task.present.path, task.change("We looked at the parser."), CONFIRMED, NOW)
+
+
+def append_own_draft(path: Path) -> None:
+    """Append a draft that is written for it: a kill of an earlier part has left others."""
+    SummaryDraft.objects.all().delete()
+    draft = start_draft(session_row(path), WantedSummary())
+    save_text(draft, "We looked at the parser.")
+    append_draft(draft, CONFIRMED, NOW, plan_draft(draft, NOW).digest)
 
 
 class Kills:
@@ -72,6 +83,8 @@ class Kills:
         for listed in backups:
             assert listed.file.path.read_bytes() == self.content
             assert listed.recorded == hashlib.sha256(self.content).hexdigest()
+        if self.step.endswith("draft") and SummaryDraft.objects.exists():
+            assert (SummaryDraft.objects.get().state == "appended") is is_made
         if not is_made:
             assert len(backups) in (0, 1)  # one that was complete before the step was announced is kept
             return "before"
