@@ -143,7 +143,7 @@ def test_lost_references_lead_to_the_entries_that_needed_and_had_them(
     browser: Client, session: Session, experiment: Experiment
 ) -> None:
     shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
-    rows = elements(element(shown, "section[aria-labelledby=lost]"), "tbody tr")
+    rows = elements(element(shown, "section[aria-labelledby=lost-references]"), "tbody tr")
     assert "src/module_00.py" in text_of(rows[0])
     addresses = [one.attributes["href"] for one in elements(rows[0], "a.ref")]
     assert addresses[1] == f"{session.get_absolute_url()}/entries/e3"
