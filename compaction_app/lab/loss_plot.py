@@ -98,7 +98,7 @@ def _apart(ends: Mapping[str, float]) -> dict[str, float]:
     for strategy, y in sorted(ends.items(), key=lambda one: one[1]):
         above = max(y, above + LABEL_HEIGHT)
         heights[strategy] = round(above + 4, 1)
-    below: float = BOTTOM + LABEL_HEIGHT
+    below: float = BOTTOM
     for strategy in sorted(heights, key=lambda one: -heights[one]):
         below = min(heights[strategy], below)
         heights[strategy] = round(below, 1)
