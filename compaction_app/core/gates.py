@@ -268,10 +268,7 @@ def refuse_latest_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None
 
 def refuse_remaining_thinking(judge: Judgement, plan: TargetPlan) -> Refusal | None:
     """The latest assistant message that is sent, once others are gone, may be another one than before."""
-    entries = judge.transcript.entries
-    remaining = (
-        entry for entry in reversed(entries) if entry.replayed and Object(entry.position) not in plan
-    )
+    remaining = (entry for entry in judge.transcript.replayed if Object(entry.position) not in plan)
     latest = next(remaining, None)
     if latest is None:
         return None

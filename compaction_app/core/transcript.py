@@ -63,6 +63,11 @@ class Transcript:
         """Which entries make and answer which calls; worked out on first use."""
         return Pairs(self.entries)
 
+    @cached_property
+    def replayed(self) -> tuple[TranscriptEntry, ...]:
+        """The messages whose thinking must be unchanged if they are the last that remain, the latest first."""
+        return tuple(entry for entry in reversed(self.entries) if entry.replayed)
+
     def with_ratio(self, compression_ratio: float) -> Transcript:
         """The same transcript, of which another fraction of the tokens is to be kept."""
         same = copy.copy(self)
