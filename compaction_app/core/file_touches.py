@@ -148,3 +148,11 @@ def comparable(text: str) -> Iterable[str]:
 
 def _counts_up(one: re.Match[str] | None, other: re.Match[str] | None) -> bool:
     return one is not None and other is not None and one[2] == other[2] and int(one[1]) + 1 == int(other[1])
+
+
+def decoded_path(path: str) -> str:
+    """A path as it stands in JSON, decoded."""
+    try:
+        return str(json.loads(f'"{path}"'))
+    except ValueError:
+        return path

@@ -51,8 +51,9 @@ def named_text(transcript: Transcript, found: Object) -> str:
     return "\n".join([call, *decoded(call.partition(" ")[2])]) if "\\" in call else call
 
 
-def decoded(arguments: str) -> Iterator[str]:
-    """The names and texts among a call's arguments; the arguments as they are if they are not JSON."""
+def decoded(arguments: str, *, with_names: bool = True) -> Iterator[str]:
+    """The texts among a call's arguments, with the names of the arguments; the arguments as they are if they are not
+    JSON."""
     try:
         waiting: list[Any] = [json.loads(arguments)]
     except (ValueError, RecursionError):
@@ -61,7 +62,7 @@ def decoded(arguments: str) -> Iterator[str]:
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
-            yield from value
+            yield from value if with_names else ()
             waiting.extend(reversed(value.values()))
         elif isinstance(value, list):
             waiting.extend(reversed(value))

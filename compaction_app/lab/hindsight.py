@@ -21,16 +21,16 @@ made a summary.
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from compaction_app.core.file_touches import comparable, new_text, touch_of
+from compaction_app.core.file_touches import comparable, decoded_path, new_text, touch_of
+from compaction_app.core.references import decoded
 from compaction_app.core.summary_loss import summary_of
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import ENCRYPTED, BlockType, Entry, Role, Texts
@@ -250,7 +250,8 @@ class _Look:
         for block in message.blocks:
             if block.type == BlockType.TOOL_CALL:
                 # Names of tools and of arguments are in the tools' schemas, which a compaction does not remove.
-                yield from _strings(self._call_parts(message, block.index, block.call_id or "")[1])
+                arguments = self._call_parts(message, block.index, block.call_id or "")[1]
+                yield from decoded(arguments, with_names=False)
             elif block.type != BlockType.IMAGE:
                 yield self._texts[message.source.id].block(block.index)
 
@@ -310,10 +311,10 @@ class _Look:
     def _call(self, made_in: str, tool: str, arguments: str, result: Message) -> _Call:
         touch = touch_of(tool, arguments)
         if touch is None:
-            words = " ".join(" ".join([tool, *_strings(arguments)]).split())
+            words = " ".join(" ".join([tool, *decoded(arguments, with_names=False)]).split())
             key = f"{tool} {arguments}"
             return _Call("command", words[:NAME_LENGTH], key, made_in, result, self._text(result))
-        path = _unescaped(touch.path)
+        path = decoded_path(touch.path)
         key = posixpath.normpath(posixpath.join(self._project, path))
         if touch.reads:
             return _Call("file", path, key, made_in, result, self._text(result))
@@ -392,28 +393,3 @@ def _rewritten(change: ContextChange) -> int:
             break
         same += after.tokens
     return change.after.estimate - same
-
-
-def _unescaped(path: str) -> str:
-    """A path as it stands in JSON, decoded."""
-    try:
-        return str(json.loads(f'"{path}"'))
-    except ValueError:
-        return path
-
-
-def _strings(arguments: str) -> Iterator[str]:
-    """The texts among a call's arguments without the names of the arguments; the arguments if they are not JSON."""
-    try:
-        waiting: list[Any] = [json.loads(arguments)]
-    except (ValueError, RecursionError):
-        yield arguments
-        return
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, dict):
-            waiting.extend(reversed(value.values()))
-        elif isinstance(value, list):
-            waiting.extend(reversed(value))

@@ -14,17 +14,15 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
-from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.core.loop import Event, Stopped
 from compaction_app.models import Experiment, MeasuredSession
 from compaction_app.planning.model_registry import ResolvedModel, model_named
 from compaction_app.planning.plan import Plan
-from compaction_app.runs.heartbeat import LeaseHolder, LostLease, Terminated, heartbeat
+from compaction_app.runs.heartbeat import LeaseHolder, LostLease, work_under_lease
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
-from sessions_app.sqlite import failure_of
 from sessions_app.storage.session_loader import load_session
 
 from .branches import branch_to_measure
@@ -107,28 +105,13 @@ def measure_experiment(experiment_id: int, worker: str, ending: threading.Event 
     if experiment is None:
         return
     recorder = ExperimentRecorder(experiment, worker, ending)
-    try:
-        with heartbeat(recorder):
-            _measure(recorder)
-    except LostLease:
-        return
-    except Stopped:
-        recorder.end(State.STOPPED, f"You stopped it. {KEPT}")
-    except RedlineError as fault:
-        recorder.end(State.FAILED, fault.message)
-    except DatabaseError as fault:
-        failure = failure_of(fault)
-        recorder.end(State.FAILED, f"{failure.message} {KEPT}")
-        raise failure from fault
-    except (Terminated, KeyboardInterrupt):
-        recorder.end(State.FAILED, f"Its worker was stopped. {KEPT}")
-        raise
-    except BaseException as fault:
-        recorder.end(
-            State.FAILED,
-            f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {KEPT}",
-        )
-        raise
+    work_under_lease(
+        recorder,
+        lambda: _measure(recorder),
+        lambda: recorder.end(State.STOPPED, f"You stopped it. {KEPT}"),
+        lambda failure: recorder.end(State.FAILED, failure),
+        KEPT,
+    )
 
 
 def _measure(recorder: ExperimentRecorder) -> None:

@@ -6,11 +6,15 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from django.db import DatabaseError, connection
+
+from compaction_app.core.loop import Stopped
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sqlite import failure_of
 
 from .lease import BEAT_SECONDS
 
@@ -62,6 +66,39 @@ class LeaseHolder(ABC):
     def has_to_end(self) -> bool:
         """Whether `is_stopped` would be true or raise anything: for code that must not be interrupted."""
         return self.stop_requested or self.lost or (self.ending is not None and self.ending.is_set())
+
+
+def work_under_lease(
+    holder: LeaseHolder,
+    work: Callable[[], None],
+    stopped: Callable[[], None],
+    failed: Callable[[str], None],
+    kept: str,
+) -> None:
+    """Do the work on what a worker has claimed, with its heartbeat, and record every outcome but a good one.
+
+    `stopped` and `failed` end the row, unless the lease is lost; `kept` says what a failure leaves. A bug is raised,
+    and so is a SystemFailure of the database.
+    """
+    try:
+        with heartbeat(holder):
+            work()
+    except LostLease:
+        return
+    except Stopped:
+        stopped()
+    except RedlineError as fault:
+        failed(fault.message)
+    except DatabaseError as fault:
+        failure = failure_of(fault)
+        failed(f"{failure.message} {kept}")
+        raise failure from fault
+    except (Terminated, KeyboardInterrupt):
+        failed(f"Its worker was stopped. {kept}")
+        raise
+    except BaseException as fault:
+        failed(f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {kept}")
+        raise
 
 
 @contextmanager

@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db import DatabaseError
 from django.utils import timezone
 
 from compaction_app.core.loop import Stopped
@@ -22,10 +21,9 @@ from compaction_app.navigation.entry_change import NOT_APPENDED
 from compaction_app.planning.model_registry import ResolvedModel, endpoint_of, model_named
 from compaction_app.planning.summarizer import Summarizer
 from compaction_app.planning.usage import UsageTotals
-from compaction_app.runs.heartbeat import LeaseHolder, LostLease, Terminated, heartbeat
-from sessions_app.sessionlog.errors import BadInput, RedlineError
+from compaction_app.runs.heartbeat import LeaseHolder, LostLease, work_under_lease
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.printable import editable
-from sessions_app.sqlite import failure_of
 
 from .draft_lease import State, change_draft, claim_draft, fail_draft, renew_draft
 from .drafts import supplied_as_row, task_of
@@ -106,27 +104,13 @@ def write_draft(draft_id: int, worker: str, ending: threading.Event | None = Non
     if draft is None:
         return
     recorder = DraftRecorder(draft, worker, ending)
-    try:
-        with heartbeat(recorder):
-            _write(recorder)
-    except LostLease:
-        return
-    except Stopped:
-        recorder.fail(f"You stopped it. {NOT_APPENDED}")
-    except RedlineError as fault:
-        recorder.fail(fault.message)
-    except DatabaseError as fault:
-        failure = failure_of(fault)
-        recorder.fail(f"{failure.message} {NOT_APPENDED}")
-        raise failure from fault
-    except (Terminated, KeyboardInterrupt):
-        recorder.fail(f"Its worker was stopped. {NOT_APPENDED}")
-        raise
-    except BaseException as fault:
-        recorder.fail(
-            f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {NOT_APPENDED}"
-        )
-        raise
+    work_under_lease(
+        recorder,
+        lambda: _write(recorder),
+        lambda: recorder.fail(f"You stopped it. {NOT_APPENDED}"),
+        recorder.fail,
+        NOT_APPENDED,
+    )
 
 
 def _write(recorder: DraftRecorder) -> None:
