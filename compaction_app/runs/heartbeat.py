@@ -97,6 +97,7 @@ def work_under_lease(
         failed(f"Its worker was stopped. {kept}")
         raise
     except BaseException as fault:
+        # A bug: its row must not wait for a lease to expire. It is raised, and logged with its traceback.
         failed(f"Redline failed because of a bug ({type(fault).__name__}). The log says where. {kept}")
         raise
 

@@ -293,7 +293,7 @@ def test_compactions_are_looked_at_when_some_are_due(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(redline.serving, "due_sessions", lambda _now: Due())
     noting = Noting()
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(redline.serving._look_back(noting))  # type: ignore[arg-type]
+        asyncio.run(redline.serving._look_back(noting))  # type: ignore[arg-type]  # it only runs children
     assert noting.runs == [("hindsight", "--update")] * 2
     assert next(due, None) is None
 
