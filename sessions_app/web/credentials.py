@@ -17,6 +17,9 @@ from django.http import HttpRequest, parse_cookie
 from django.http.request import split_domain_port
 from django.utils.crypto import salted_hmac
 
+from sessions_app.connections.connection_files import PATH as HANDSHAKES
+from sessions_app.connections.connection_files import ConnectedAgent, connection_with
+
 from .launch_tokens import SESSION_SECONDS, browser_host, has_ended, is_api_token
 
 SALT: Final = "redline.launch"
@@ -110,18 +113,34 @@ class Credentials:
             return ""
         return "" if has_ended(settings.REDLINE_DATA_DIR, session) else session
 
-    def have_api_token(self) -> bool:
-        """Whether Authorization is `Bearer` with the API token."""
+    def have_token_for(self, path: str) -> bool:
+        """Whether Authorization is `Bearer` with the token that counts at a path of the API."""
+        if is_for_agents(path):
+            return self.connection() is not None
+        return is_api_token(settings.REDLINE_DATA_DIR, self._bearer_token())
+
+    def connection(self) -> ConnectedAgent | None:
+        """The connected agent whose token is sent; None if it is of none. Raises OSError."""
+        return connection_with(settings.REDLINE_DATA_DIR, self._bearer_token())
+
+    def _bearer_token(self) -> str:
         scheme, _, token = (self.authorization or "").partition(" ")
-        return scheme.lower() == "bearer" and is_api_token(settings.REDLINE_DATA_DIR, token.strip())
+        return token.strip() if scheme.lower() == "bearer" else ""
 
     def bring_token_to(self, path: str) -> bool:
-        """Whether Authorization is sent to a path where the API token counts."""
+        """Whether Authorization is sent to a path where tokens count."""
         return path.startswith(API) and self.authorization is not None
 
     def admit_to(self, path: str) -> bool:
         """Whether they admit a request for this path. If a token is sent, it decides, even if it is wrong."""
-        return self.have_api_token() if self.bring_token_to(path) else self.have_launch_cookie()
+        if self.bring_token_to(path) or is_for_agents(path):
+            return self.have_token_for(path)
+        return self.have_launch_cookie()
+
+
+def is_for_agents(path: str) -> bool:
+    """Whether a path is one at which connected agents ask: they are admitted there, and nobody else."""
+    return path == HANDSHAKES or path.startswith(f"{HANDSHAKES}/")
 
 
 def new_launch_cookie(session: str = "") -> str:

@@ -19,7 +19,7 @@ from django.utils.log import log_response
 from django.views import defaults
 from whitenoise.middleware import WhiteNoiseMiddleware
 
-from .credentials import API, COOKIE, Credentials, new_launch_cookie
+from .credentials import API, COOKIE, Credentials, is_for_agents, new_launch_cookie
 from .launch_tokens import SESSION_SECONDS, use_token
 from .stylesheet import Stylesheet
 
@@ -84,8 +84,9 @@ class HostMiddleware:
 class LaunchMiddleware:
     """Admits only requests with the cookie; `/launch?token=…` sets it, once for each token.
 
-    Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie. Browsers never send one
-    automatically, so other sites cannot forge such requests, and no CSRF token is needed.
+    Below `/api/` the API token, in an `Authorization: Bearer` header, replaces the cookie; where agents ask, only the
+    token of a connected agent counts. Browsers never send one automatically, so other sites cannot forge such requests,
+    and no CSRF token is needed.
     """
 
     def __init__(self, get_response: Handler) -> None:
@@ -93,9 +94,13 @@ class LaunchMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         credentials = Credentials.of_request(request)
-        if credentials.bring_token_to(request.path):
-            if not credentials.have_api_token():
-                return unauthorized("The token is not the one that `redline token` prints. Nothing was done.")
+        if credentials.bring_token_to(request.path) or is_for_agents(request.path):
+            if not credentials.have_token_for(request.path):
+                return unauthorized(
+                    "The token is of no connected agent. Nothing was done. `redline connect` connects one."
+                    if is_for_agents(request.path)
+                    else "The token is not the one that `redline token` prints. Nothing was done."
+                )
             # Django's flag for a request that needs no CSRF token.
             request._dont_enforce_csrf_checks = True  # type: ignore[attr-defined]
             return self.get_response(request)

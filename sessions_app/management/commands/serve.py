@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import RedlineCommand
+from sessions_app.connections.connection_files import announce_server
 from sessions_app.index.roots import managed_root
 from sessions_app.storage.files import reported
 from sessions_app.web.connections import (
@@ -68,6 +69,7 @@ class Command(RedlineCommand):
             server = RunningServer(port_of(listeners), plain)
             with reported(directory, "The server was not started."):
                 server.keep(directory)
+                announce_server(directory, server.port)
                 address = launch_address(directory, server)
             if port is None and server.port != DEFAULT_PORT:
                 self.say(f"Port {DEFAULT_PORT} is in use; {server.port} is the next free one.")

@@ -108,8 +108,8 @@ def test_the_secret_host_name_is_accepted_until_it_changes(
 
 @either_way
 def test_the_api_token_is_a_bearer_token(credentials: Reading, redline: Installation) -> None:
-    assert not credentials(authorization="Bearer ").have_api_token()
+    assert not credentials(authorization="Bearer ").have_token_for("/api/sessions")
     token = api_token(settings.REDLINE_DATA_DIR)
-    assert credentials(authorization=f"bearer {token}").have_api_token()
+    assert credentials(authorization=f"bearer {token}").have_token_for("/api/sessions")
     for authorization in ("", token, f"Basic {token}", f"Bearer {token}x", "Bearer "):
-        assert not credentials(authorization=authorization).have_api_token(), authorization
+        assert not credentials(authorization=authorization).have_token_for("/api/sessions"), authorization

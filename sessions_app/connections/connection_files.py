@@ -1,0 +1,111 @@
+"""EDGE: connection files, one for each connected agent: by them its bridge finds the server and is known to it.
+
+`connections/NAME.json` in the data directory, readable by its user only. A bridge reads it anew for each question, so
+that it follows the server to another port. Deleting the file ends the connection at once: its token is nowhere else.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+import re
+import secrets
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+DIRECTORY: Final = "connections"
+PATH: Final = "/api/handshakes"
+"""The path of the API below which the token of a connection counts, and no other token."""
+NAME: Final = re.compile(r"[a-z0-9-]{1,80}")
+SIZE_LIMIT: Final = 100_000
+
+
+class ConnectedAgent(msgspec.Struct, frozen=True):
+    """A connection, as its file has it."""
+
+    name: str
+    """Letters, digits and hyphens: the agent's key, and for a project something that identifies it."""
+    agent: str
+    """The key of the agent."""
+    url: str
+    """Where the server was when it last started, such as `http://127.0.0.1:8000`; empty before that."""
+    token: str
+    bridge: int
+    """The version of the bridge that is installed."""
+    made_at: datetime
+    project: str = ""
+    """The directory of the only project in which it counts; empty if it counts in all."""
+    changed: str = ""
+    """The path of the agent's file that was made or changed."""
+    backup: str = ""
+    """The path of a copy of that file as it was before; empty if there was none."""
+    sha256: str = ""
+    """The digest of that file as it was written."""
+    made_directories: tuple[str, ...] = ()
+    """The directories that were made for that file, the outermost first."""
+
+
+def new_secret() -> str:
+    """A token for a new connection."""
+    return secrets.token_urlsafe(32)
+
+
+def connection_path(directory: Path, name: str) -> Path:
+    """The file of a connection, in a data directory. Raises ValueError if no connection can have this name."""
+    if NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r} is not the name of a connection")
+    return directory / DIRECTORY / f"{name}.json"
+
+
+def connection(directory: Path, name: str) -> ConnectedAgent | None:
+    """The connection of this name; None if there is none. Raises OSError, ValueError if the file was damaged."""
+    try:
+        with connection_path(directory, name).open("rb") as file:
+            return msgspec.json.decode(file.read(SIZE_LIMIT), type=ConnectedAgent)
+    except FileNotFoundError:
+        return None
+
+
+def connections(directory: Path) -> list[ConnectedAgent]:
+    """All connections, by name; damaged files are left out. Raises OSError."""
+    found = []
+    for path in sorted((directory / DIRECTORY).glob("*.json")):
+        try:
+            one = connection(directory, path.stem)
+        except ValueError:
+            continue
+        if one is not None and one.name == path.stem:
+            found.append(one)
+    return found
+
+
+def keep_connection(directory: Path, one: ConnectedAgent) -> None:
+    """Write a connection, or replace the one of its name. Raises OSError."""
+    path = connection_path(directory, one.name)
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = path.with_name(f".{one.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(msgspec.json.format(msgspec.json.encode(one)) + b"\n")
+    draft.replace(path)
+
+
+def forget_connection(directory: Path, name: str) -> None:
+    """Delete a connection, if there is one: its token stops working. Raises OSError."""
+    connection_path(directory, name).unlink(missing_ok=True)
+
+
+def announce_server(directory: Path, port: int) -> None:
+    """Write into all connections where the server is. Raises OSError."""
+    for one in connections(directory):
+        keep_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
+
+
+def connection_with(directory: Path, token: str) -> ConnectedAgent | None:
+    """The connection with this token; None if there is none. Raises OSError."""
+    given = token.encode(errors="surrogateescape")
+    matching = [one for one in connections(directory) if hmac.compare_digest(one.token.encode(), given)]
+    return matching[0] if token and matching else None
