@@ -56,6 +56,10 @@ class CommitNote(msgspec.Struct, frozen=True, tag="commit"):
     context: dict[str, Any] | None = None
     """The size of the context before it."""
     measure: Measure | None = None
+    by_agent: bool = False
+    """Whether the running agent made the change itself, in a handshake."""
+    rule: str = ""
+    """The rule by which it was approved without a review, in words; empty if a human approved it."""
 
     @property
     def targets(self) -> tuple[dict[str, Any], ...]:

@@ -23,7 +23,7 @@ from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -46,6 +46,9 @@ from .models import AuditEntry, Backup, Compaction, Run, SummaryDraft, Undo
 from .runs.lease import change_state
 
 logger = logging.getLogger("redline")
+
+_NOT_COLUMNS: Final = ("measure", "by_agent", "rule")
+"""The fields of a note that the row of a compaction does not have."""
 
 
 def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
@@ -72,7 +75,8 @@ def record_commit(path: Path, note: CommitNote, size: int, sha256: str) -> None:
 def _columns(note: CommitNote) -> dict[str, Any]:
     """What the row of a compaction has of its note."""
     columns = msgspec.structs.asdict(note)
-    del columns["measure"]
+    for name in _NOT_COLUMNS:
+        del columns[name]
     return columns
 
 
@@ -220,8 +224,15 @@ def _commit_facts(path: Path, note: CommitNote, after: audit.FileContent | None)
 
 
 def _writer_in_words(note: CommitNote | UndoNote) -> str:
-    """The writer, such as `delete, through the server at http://127.0.0.1:4096`."""
-    return f"{note.writer}, through the server at {note.server}" if note.server else note.writer
+    """The writer, such as `delete, through the server at http://127.0.0.1:4096`, and who approved it, if nobody did."""
+    words = [note.writer]
+    if note.server:
+        words.append(f"through the server at {note.server}")
+    if isinstance(note, CommitNote) and note.by_agent:
+        words.append("by the running agent")
+    if isinstance(note, CommitNote) and note.rule:
+        words.append(f"approved automatically: {note.rule}")
+    return ", ".join(words)
 
 
 def _restore_facts(path: Path, note: RestoreNote, restored_at: datetime, size: int) -> audit.AuditFacts:

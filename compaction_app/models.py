@@ -23,6 +23,9 @@ from .core.stats import target_reduction, tokens_to_delete, tokens_to_go
 from .draft_row import SummaryDraft as SummaryDraft
 from .experiment_rows import Experiment as Experiment
 from .experiment_rows import MeasuredSession as MeasuredSession
+from .handshake_rows import Handshake as Handshake
+from .handshake_rows import PassRule as PassRule
+from .handshake_rows import WaitRule as WaitRule
 from .hindsight_rows import CompactionCost as CompactionCost
 from .hindsight_rows import HindsightCheck as HindsightCheck
 from .opening_row import Opening as Opening

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from django.db.models import Q, QuerySet
 
+from .core.handshake_states import HandshakeState
 from .core.states import ACTIVE, FINISHED, REVIEWABLE, RunState
 
 if TYPE_CHECKING:
@@ -40,8 +41,9 @@ class RunQuerySet(QuerySet["Run"]):
         return self.shown().filter(automatic=True, reviewed_at=None, state__in=FINISHED)
 
     def being_committed(self) -> Self:
-        """Those whose commit has begun and is still under way, or was killed."""
-        return self.filter(committing_since__isnull=False)
+        """Those whose commit has begun and is still under way, or was killed; not those that wait for an agent."""
+        waiting = Q(handshakes__state=HandshakeState.APPROVED)
+        return self.filter(committing_since__isnull=False).exclude(waiting)
 
     def of_llm(self) -> Self:
         """Those of LLM planners, which mostly wait for an answer."""

@@ -12,6 +12,8 @@ from .backups import views as backups_views
 from .commit import views as commit_views
 from .doctor import views as doctor_views
 from .evidence import views as evidence_views
+from .handshakes import api as handshakes_api
+from .handshakes import views as handshakes_views
 from .hindsight import views as hindsight_views
 from .lab import views as lab_views
 from .losses import views as losses_views
@@ -72,6 +74,12 @@ urlpatterns = [
     re_path(_SESSION.replace("^", "^api/") + "/compact$", api_views.compact, name="api_compact"),
     path("api/runs/<int:run>", api_views.run, name="api_run"),
     path("api/runs/<int:run>/stop", api_views.stop, name="api_stop"),
+    path("api/handshakes", handshakes_api.handshakes, name="api_handshakes"),
+    path("api/handshakes/<int:handshake>", handshakes_api.handshake, name="api_handshake"),
+    path("handshakes/waiting", handshakes_views.waiting, name="waiting_agents"),
+    path("handshakes/<int:handshake>", handshakes_views.handshake, name="handshake"),
+    path("handshakes/<int:handshake>/decline", handshakes_views.decline_handshake, name="decline_handshake"),
+    path("handshakes/<int:handshake>/take-back", handshakes_views.take_back, name="take_back_handshake"),
     path("backups", backups_views.overview, name="all_backups"),
     path("backups/verify", backups_views.verify_all, name="verify_backups"),
     path("lab/", lab_views.lab, name="lab"),

@@ -17,6 +17,7 @@ from django.conf import settings
 from django.db import DatabaseError
 from django.utils import timezone
 
+from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.hindsight.service import due_sessions
 from compaction_app.runs.automatic import plan_due
 from compaction_app.runs.unseen_proposals import new_proposals
@@ -33,6 +34,8 @@ DUE_SECONDS: Final = 3
 ANYHOW_SECONDS: Final = 60
 """The same if it reports none: the agents' settings may have changed, or a back-off may have ended."""
 FOLLOW_AGAIN_SECONDS: Final = 5
+AGENTS_SECONDS: Final = 1
+"""Between two looks at the agents that wait for a review."""
 LOOK_BACK_SECONDS: Final = 20
 """Between two searches for sessions whose compactions are to be looked at."""
 
@@ -56,6 +59,7 @@ async def lifespan(scope: Any, receive: Any, send: Any) -> None:
         for one in (
             _follow(children),
             _look_after_workers(processes),
+            _look_after_agents(),
             _look_at_due(news),
             _look_back(children),
             _publish_proposals(),
@@ -129,6 +133,21 @@ async def _look_after_workers(processes: WorkerProcesses) -> None:
             # Whatever the cause, without these checks everything would wait until the server ends.
             _log.exception("Queued work could not be checked")
         await processes.wait(SWEEP_SECONDS)
+
+
+async def _look_after_agents() -> None:
+    """Bring the questions of running agents up to date."""
+    while True:
+        try:
+            # In a separate thread: a session may be long, and is read again to see whether a plan was applied.
+            await database_sync_to_async(look_after_handshakes, thread_sensitive=False)(timezone.now())
+        except DatabaseError as fault:
+            # Another process held the database for too long; the next attempt comes soon.
+            _log.error("Running agents could not be looked after: %s", type(fault).__name__)
+        except Exception:  # noqa: BLE001  # it is logged
+            # Whatever the cause, without these checks an agent would wait until its own limit.
+            _log.exception("Running agents could not be looked after")
+        await asyncio.sleep(AGENTS_SECONDS)
 
 
 async def _look_at_due(news: asyncio.Event) -> None:

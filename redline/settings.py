@@ -64,6 +64,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
                 "compaction_app.runs.unseen_proposals.badge",
+                "compaction_app.handshakes.presenter.waiting",
                 "sessions_app.web.theme.theme",
             ],
             "builtins": [

@@ -6,55 +6,25 @@ people who have seen the plan.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial, wraps
-from typing import Concatenate, Final, ParamSpec
+from functools import partial
+from typing import Final
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.multipartparser import MultiPartParserError
 
+from compaction_app.json_views import json_view
 from compaction_app.lookups import known_run, known_session
 from compaction_app.runs.commands import start_run, stop_run
 from sessions_app.list.listing import list_page, session_json
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web.credentials import page_address
-from sessions_app.web.middleware import failed
 
 from .presenter import Addresses, Wanted, require_entry, run_as_json, started_run, wanted_in, wanted_of
 
 SESSIONS, MOST_SESSIONS = 100, 1_000
 """How many sessions a page of the list has by default, and at most."""
 FORMS: Final = ("application/x-www-form-urlencoded", "multipart/form-data")
-P = ParamSpec("P")
-View = Callable[Concatenate[HttpRequest, P], HttpResponse]
-
-
-def json_view(*methods: str) -> Callable[[View[P]], View[P]]:
-    """A view that accepts these methods, and whose RedlineErrors become JSON."""
-
-    def decorate(view: View[P]) -> View[P]:
-        @wraps(view)
-        def json_or_failure(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-            if request.method not in methods:
-                allowed = ", ".join(methods)
-                answer = failed("bad_method", f"{request.path} takes {allowed}. Nothing was done.", 405)
-                answer["Allow"] = allowed
-                return answer
-            try:
-                return view(request, *args, **kwargs)
-            except RedlineError as fault:
-                return failed(fault.code, fault.message, _status(fault))
-
-        return json_or_failure
-
-    return decorate
-
-
-def _status(fault: RedlineError) -> int:
-    if isinstance(fault, BadInput):
-        return 400
-    return 409 if isinstance(fault, Conflict) else 503
 
 
 @json_view("GET", "HEAD")

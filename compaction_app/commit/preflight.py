@@ -73,6 +73,10 @@ class Approved:
     """The run in which it was reviewed; it is committed together with the line, or not at all."""
     notes: Mapping[str, str] = field(default_factory=dict)
     """Notes of the user, each by the first entry of the span that it stands for: see `Run.notes`."""
+    is_awaited: bool = False
+    """Whether the agent that has the session open waits for this plan: then it does not continue past it."""
+    rule: str = ""
+    """What approved it in a human's place, in words; empty if a human did."""
 
 
 def require_writable(loaded: LoadedSession) -> None:
@@ -126,6 +130,8 @@ class Preflight:
     """The confirmations it needs, by field of `Confirmations`, each with the error raised if it is missing."""
     notes: Mapping[str, str]
     """The notes that the writer adds, by the first entry of the span that each stands for, in their order."""
+    is_awaited: bool = False
+    """As `Approved.is_awaited`."""
 
     @property
     def server(self) -> AgentServer | None:
@@ -166,7 +172,9 @@ def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer
     if not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs, notes)
+    return Preflight(
+        present, parent_id, validated, reading, writer, activity, torn, needs, notes, approved.is_awaited
+    )
 
 
 def _notes(
@@ -217,7 +225,7 @@ def _named(names: Sequence[str]) -> str:
 
 def require_confirmations(preflight: Preflight, confirmations: Confirmations) -> None:
     """Raise ConfirmationNeeded or TargetNotMet for the first missing confirmation, Conflict `open_in_agent`."""
-    if preflight.writer.appends:
+    if preflight.writer.appends and not preflight.is_awaited:
         preflight.activity.require_closed(preflight.present.path)
     for name, failure in preflight.needs.items():
         if not getattr(confirmations, name):
@@ -233,7 +241,7 @@ def _needs(
     torn: TornLine | None,
 ) -> Iterator[tuple[str, RedlineError]]:
     """The confirmations of a change to the session itself."""
-    if activity.is_live and not activity.is_open_elsewhere:
+    if activity.is_live and not activity.is_open_elsewhere and not approved.is_awaited:
         yield (
             "live",
             ConfirmationNeeded(

@@ -93,6 +93,7 @@ class CommitView:
     """What goes, in spans, if it does."""
     digest: str
     """Identifies this plan, so that a confirmation counts for no other."""
+    preflight: Preflight
 
     @property
     def more_spans(self) -> int:
@@ -107,7 +108,7 @@ class CommitView:
     @property
     def is_blocked(self) -> bool:
         """Whether nothing can be written by this writer, because the agent has the session open."""
-        return self.appends and self.activity.is_open_elsewhere
+        return self.appends and self.activity.is_open_elsewhere and not self.preflight.is_awaited
 
     @property
     def is_cut(self) -> bool:
@@ -168,6 +169,7 @@ def view_commit(run: Run, now: datetime, writer: str = "") -> CommitView:
         holds_notes=preflight.writer.holds_notes,
         spans=spans_of(branch, validated.targets, run.notes) if preflight.writer.holds_notes else (),
         digest=preflight.digest(),
+        preflight=preflight,
     )
 
 

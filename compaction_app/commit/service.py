@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -114,6 +114,7 @@ def approval(run: Run) -> Approved:
         reason=run.reason,
         run=run,
         notes=run.notes,
+        is_awaited=run.handshakes.open().exists(),
     )
 
 
@@ -138,10 +139,10 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> C
 
 
 def commit_run(
-    run: Run, confirmations: Confirmations, shown: str, now: datetime, writer: str = ""
+    run: Run, confirmations: Confirmations, shown: str | None, now: datetime, writer: str = "", rule: str = ""
 ) -> Committed:
     """Record the approved plan of a run by a writer, if it is the one that was shown: `shown` is the digest of that
-    preflight.
+    preflight; None if what is approved cannot have changed since. `rule` names what approved it in a human's place.
 
     Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
     and `being_committed`, and what `approval` raises.
@@ -149,18 +150,22 @@ def commit_run(
     path = run.session.real_path()
     with (
         lock_session(path) as locked,
-        _block_decisions(run, now),
+        block_decisions(run, now),
     ):
-        approved = approval(run)
+        approved = replace(approval(run), rule=rule)
         preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
-        if preflight.digest() != shown:
-            raise Conflict(
-                "plan_differs",
-                f"The plan of run {run.pk} is no longer the one on this page. Nothing was written. "
-                "Review it again.",
-            )
+        require_shown(run, preflight, shown)
         written = _commit(locked, approved, preflight, confirmations, now)
     return _finish(approved, written)
+
+
+def require_shown(run: Run, preflight: Preflight, shown: str | None) -> None:
+    """Raise Conflict `plan_differs` if a preflight is not the one with the digest that was shown."""
+    if shown is not None and preflight.digest() != shown:
+        raise Conflict(
+            "plan_differs",
+            f"The plan of run {run.pk} is no longer the one on this page. Nothing was written. Review it again.",
+        )
 
 
 def preflight_of(approved: Approved, now: datetime, writer: str = "") -> Preflight:
@@ -174,7 +179,7 @@ def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None
     if approved.run is None:
         yield
         return
-    with _block_decisions(approved.run, now):
+    with block_decisions(approved.run, now):
         validated, _, _ = approved_of(approved.run)
         if validated is None or validated.targets != approved.targets:
             raise Conflict(
@@ -186,7 +191,7 @@ def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None
 
 
 @contextmanager
-def _block_decisions(run: Run, now: datetime) -> Iterator[None]:
+def block_decisions(run: Run, now: datetime) -> Iterator[None]:
     """Block decisions on a run meanwhile. The session's lock is held, so no other commit is under way."""
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
@@ -238,17 +243,13 @@ def _commit(
 ) -> Committed:
     require_confirmations(preflight, confirmations)
     session = session_row(locked.path)
-    _remember_struck(approved)
-    tally = _tally(preflight, session)
     content = hashlib.sha256()
     rows = plan_rows(preflight, now)
     if rows is not None:
         copy = back_up_rows(locked, rows.steps, now)
     else:
         copy = back_up(locked, file_fingerprint(preflight.present), now, content)
-
-    def note(made: MadeChange) -> CommitNote:
-        return _note(approved, preflight, tally, copy, made, now)
+    note = notes_of(approved, preflight, copy, now)
 
     made: MadeChange | None = None
 
@@ -292,6 +293,19 @@ def _commit(
         made.certificate,
         late_failure,
     )
+
+
+def notes_of(
+    approved: Approved, preflight: Preflight, backup: BackupFile, now: datetime
+) -> Callable[[MadeChange], CommitNote]:
+    """Gives the note of the change that records what was approved, and has the run show from now on what that is."""
+    _remember_struck(approved)
+    tally = _tally(preflight, session_row(preflight.present.path))
+
+    def note(made: MadeChange) -> CommitNote:
+        return _note(approved, preflight, tally, backup, made, now)
+
+    return note
 
 
 def _remember_struck(approved: Approved) -> None:
@@ -367,4 +381,5 @@ def _note(
         ],
         context=msgspec.to_builtins(tally.size),
         measure=tally.measure,
+        rule=approved.rule,
     )

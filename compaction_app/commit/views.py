@@ -11,6 +11,8 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from compaction_app.handshakes.approval import approve, way_of
+from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
 from compaction_app.planning.snapshots import is_prepared, mark_of
@@ -72,6 +74,10 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         require_valid(form)
         data = form.cleaned_data
         save_notes(found, notes_in(request.POST))
+        asked = waiting_handshake(found, timezone.now())
+        if asked is not None:
+            approve(asked, data["yes"], data["plan"], timezone.now(), data["writer"])
+            return redirect("compaction:handshake", asked.pk)
         commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
     except (ConfirmationNeeded, TargetNotMet):
         missing = ConfirmationNeeded("yes_missing", "Confirmation required. Nothing was written.", "")
@@ -85,6 +91,7 @@ def _show(
     request: HttpRequest, run: Run, fault: RedlineError | None = None, form: CommitForm | None = None
 ) -> HttpResponse:
     view = look = None
+    asked = waiting_handshake(run, timezone.now())
     writer = (request.POST or request.GET).get("writer", "")
     was_written = fault is not None and fault.code in WRITTEN
     if not was_written:
@@ -104,6 +111,8 @@ def _show(
         "form": form or CommitForm(),
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "here": "runs",
+        "asked": asked,
+        "way": way_of(asked, view.preflight.writer).name if asked is not None and view is not None else "",
     }
     if view is not None and look is not None:
         context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}

@@ -205,11 +205,15 @@ def _start(session: Session) -> Run | None:
 
 
 def automatic_planner(session: Session) -> ChosenPlanner:
-    """The planner configured for automatic planning, if it may be used; else the embedded one.
+    """The planner configured for automatic planning, if it may be used. Raises what `configured_planner` raises."""
+    return configured_planner(session, settings.REDLINE.plan_by_itself_with)
+
+
+def configured_planner(session: Session, configured: str) -> ChosenPlanner:
+    """The planner that nobody chooses at this moment, if it may be used without that; else the embedded one.
 
     Raises what reading the session raises, if the thinking level of its own model is needed.
     """
-    configured = settings.REDLINE.plan_by_itself_with
     if configured in PLANNERS:
         return ChosenPlanner(configured)
     try:

@@ -184,6 +184,29 @@ class ServedWriter(Protocol):
         ...
 
 
+class Handed(NamedTuple):
+    """A change that a running agent makes itself."""
+
+    fields: Mapping[str, object]
+    """What its bridge is given, as in docs/handshake.md."""
+    change: Change
+    """The part of the change that the agent makes."""
+
+
+@runtime_checkable
+class HandedWriter(Protocol):
+    """A writer whose change the running agent can make itself."""
+
+    @property
+    def honours(self) -> str:
+        """The name of what the bridge is given."""
+        ...
+
+    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+        """What the running agent is given to make a change of this writer's at the end of a branch."""
+        ...
+
+
 RestoreLines = Callable[
     [Sequence[Entry], Sequence[Message], Mapping[str, frozenset[int] | None], WriteFacts], tuple[bytes, ...]
 ]

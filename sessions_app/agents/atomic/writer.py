@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, PlainWriter, WriteFacts
+from sessions_app.agents.changes import Append, Change, Handed, PlainWriter, WriteFacts
 from sessions_app.agents.pi.lines import new_line
 from sessions_app.sessionlog.controls import DeletionControl
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import Target
 
 from .filters import effective_filters
@@ -22,6 +23,7 @@ class ContextCompactionWriter(PlainWriter):
     """Appends the deletion as a separate entry; its targets stay in the file."""
 
     name: Final = "context-compaction"
+    honours: Final = "deletions"
     appends: Final = True
     effect: Final = "Appends one line to the session; Atomic leaves what it names out from then on."
     undo: Final = "One more line makes Atomic continue before it, as long as nothing was said since."
@@ -39,6 +41,13 @@ class ContextCompactionWriter(PlainWriter):
             backupPath=str(facts.backup),
         )
         return Append((line,))
+
+    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+        """The targets, which Atomic's own airlock judges again."""
+        del branch
+        lines = change.lines if isinstance(change, Append) else ()
+        deletions = [target for line in lines for target in parse(line)["deletedTargets"]]
+        return Handed({"deletions": deletions}, change)
 
     def unapplied(self, branch: Sequence[Entry], targets: Sequence[Target]) -> tuple[Target, ...]:
         """The targets that replay safety reverts: see `filters`.

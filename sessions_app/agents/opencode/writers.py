@@ -15,10 +15,11 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from sessions_app.agents.changes import PlainWriter, RowChange, RowChanges, WriteFacts
+from sessions_app.agents.changes import Change, Handed, PlainWriter, RowChange, RowChanges, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role, tokens_of
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.raw_json import Span, members, splice
 from sessions_app.sessionlog.targets import Target, blocks_by_entry
@@ -45,11 +46,28 @@ class RowWriter(PlainWriter):
 
     name: ClassVar[str]
     appends: ClassVar[bool] = True
+    honours: ClassVar[str] = "parts"
 
     def remains(self, message: Message, blocks: frozenset[int] | None) -> Message | None:
         """Every part has one block: without it, nothing remains."""
         del message, blocks
         return None
+
+    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+        """The parts, each with the document that it becomes. The client's interface cannot change messages, so the
+        token count of the last reply stays."""
+        rows = change.changes if isinstance(change, RowChanges) else ()
+        made = tuple(row for row in rows if row.table == PART)
+        messages = {entry.id: message_id_of(entry) for entry in branch}
+        parts = [
+            {
+                "message": messages[row.row_id],
+                "part": row.row_id,
+                "data": parse(encoded(row.after)) if row.after is not None else None,
+            }
+            for row in made
+        ]
+        return Handed({"parts": parts}, RowChanges(made))
 
 
 class DeleteWriter(RowWriter):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from sessions_app.agents.changes import Append, ContextWriter, WriteFacts
+from sessions_app.agents.changes import Append, Change, ContextWriter, Handed, WriteFacts
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.deletion import Deletion
 from sessions_app.sessionlog.entries import Entry, Role
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import blocks_by_entry
 
@@ -22,6 +23,7 @@ class ContextEditWriter(ContextWriter):
     """Appends edits in one write; the edited entries stay in the file."""
 
     name: Final = "context-edit"
+    honours: Final = "edits"
     appends: Final = True
     effect: Final = (
         "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
@@ -46,6 +48,15 @@ class ContextEditWriter(ContextWriter):
             lines.append(edit_line(entry_id, parent, facts.written_at, message.entry.id, content))
             parent = entry_id
         return Append(tuple(lines))
+
+    def hand(self, branch: Sequence[Entry], change: Change) -> Handed:
+        """The edits without ids and times, which pi sets itself."""
+        del branch
+        lines = change.lines if isinstance(change, Append) else ()
+        edits = [
+            {"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(parse, lines)
+        ]
+        return Handed({"edits": edits}, change)
 
 
 def restore_lines(

@@ -1,5 +1,5 @@
-/* New proposals: their number at the top of the page and, if the user wants it, a notification of the system. The
-   sessions socket brings both as JSON; everything else on it is for htmx. */
+/* New proposals and agents that wait: their number, a banner and the title at the top of each page and, if the user
+   wants it, a notification of the system. The sessions socket brings them as JSON; everything else on it is for htmx. */
 (() => {
   "use strict";
 
@@ -36,18 +36,33 @@
     if (!message.startsWith("{")) return false;
     const news = JSON.parse(message);
     if ("waiting" in news) showCount(news.waiting);
+    if ("asked" in news) window.htmx.trigger("#agents-waiting", "asked");
     if ("tell" in news) notify(news.tell);
     return true;
   };
+
+  /* Who waits, in the title of the page: also after htmx has drawn one of them again. */
+  const WAITS = / waits · /;
+  const showWaiting = () => {
+    const first = document.querySelector("[data-waits]");
+    const title = document.title.split(WAITS).pop();
+    document.title = first ? `${first.dataset.waits} waits · ${title}` : title;
+  };
+
+  const countDown = () =>
+    document.querySelectorAll("[data-ends]").forEach((place) => {
+      const seconds = Math.max(0, Math.round((new Date(place.dataset.ends) - Date.now()) / 1000));
+      place.textContent = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`;
+    });
 
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
     if (receive(event.detail.message)) event.preventDefault();
   });
 
-  /* Pages without the list have no such socket. If the user wants notifications, they open one. */
+  /* Pages without the list have no such socket, and open one. */
   let listening = false;
   const listen = () => {
-    if (listening || !isOn() || document.querySelector(`[ws-connect="${SOCKET}"]`)) return;
+    if (listening || document.querySelector(`[ws-connect="${SOCKET}"]`)) return;
     listening = true;
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${window.location.host}${SOCKET}`);
@@ -87,5 +102,8 @@
     if (button) button.addEventListener("click", choose);
     draw();
     listen();
+    countDown();
+    window.setInterval(countDown, 1000);
   });
+  ["htmx:afterSettle", "htmx:wsAfterMessage"].forEach((name) => document.addEventListener(name, showWaiting));
 })();

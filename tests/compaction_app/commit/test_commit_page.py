@@ -552,7 +552,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
     seen = preflight_of(approval(run), now).digest()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
-        patch.setattr(commit_service, "_block_decisions", no_cleaning_up)
+        patch.setattr(commit_service, "block_decisions", no_cleaning_up)
         with pytest.raises(Killed):
             commit_service.commit_run(run, Confirmations(), seen, now)
     Run.objects.filter(pk=run.pk).update(committing_since=now)

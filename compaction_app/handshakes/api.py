@@ -1,0 +1,91 @@
+"""What running agents ask, and their reports: see docs/handshake.md. Only connected agents are admitted."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final, Literal
+
+import pydantic
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.utils import timezone
+from pydantic import BaseModel, ConfigDict
+
+from compaction_app.json_views import json_view
+from compaction_app.models import Handshake
+from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.sessionlog.errors import BadInput
+from sessions_app.web.credentials import Credentials, page_address
+
+from .answers import TESTED, answer
+from .automatic_approval import approve_by_rule
+from .lifecycle import advance
+from .outcomes import report_applied, report_failed, report_withdrawn, settle_approved
+from .questions import ask, question_in
+
+WORDS: Final = 1_000
+"""Characters of a report's message."""
+
+
+class Report(BaseModel):
+    """The outcome that a bridge reports."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    outcome: Literal["applied", "failed", "withdrawn"]
+    message: str = pydantic.Field(default="", max_length=WORDS)
+
+
+@json_view("POST")
+def handshakes(request: HttpRequest) -> HttpResponse:
+    """A question."""
+    connection = _connection(request)
+    question = question_in(request.body, connection)
+    if question.test:
+        return JsonResponse(TESTED)
+    return _answer(request, ask(question, connection, timezone.now()), status=201)
+
+
+@json_view("GET", "HEAD", "POST")
+def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
+    """A poll, or a report."""
+    connection = _connection(request)
+    found = Handshake.objects.with_session().filter(pk=handshake, connection=connection.name).first()
+    if found is None:
+        raise Http404(f"{connection.name} has not asked a question with the number {handshake}.")
+    now = timezone.now()
+    Handshake.objects.filter(pk=found.pk).update(polled_at=now)
+    found.polled_at = now
+    if request.method == "POST":
+        _report(found, request.body)
+    elif found.is_open:
+        approve_by_rule(advance(found, now), now)
+    else:
+        settle_approved(found, now)
+    found.refresh_from_db()
+    return _answer(request, found)
+
+
+def _report(found: Handshake, body: bytes) -> None:
+    try:
+        report = Report.model_validate_json(body)
+    except pydantic.ValidationError as fault:
+        raise BadInput("bad_body", "The body is not a report. Nothing was recorded.") from fault
+    now = timezone.now()
+    if report.outcome == "applied":
+        report_applied(found, now)
+    elif report.outcome == "failed":
+        report_failed(found, report.message or "it gave no reason.", now)
+    else:
+        report_withdrawn(found, now)
+
+
+def _connection(request: HttpRequest) -> ConnectedAgent:
+    """The connected agent that sends a request. The middleware admits nobody else."""
+    found = Credentials.of_request(request).connection()
+    if found is None:
+        raise BadInput("unauthorized", "The connection was removed a moment ago. Nothing was done.")
+    return found
+
+
+def _answer(request: HttpRequest, handshake: Handshake, status: int = 200) -> JsonResponse:
+    return JsonResponse(answer(handshake, timezone.now(), partial(page_address, request)), status=status)

@@ -1,0 +1,219 @@
+"""The approval of a plan for which an agent waits. Who writes it depends on the agent, and on the chosen writer:
+
+| the writer                           | who writes                                                      |
+|--------------------------------------|-----------------------------------------------------------------|
+| is one whose change the agent makes  | the agent, from what it is given; Redline verifies it after that |
+| makes a new session                  | Redline, at once; the agent says how to resume it               |
+| any other that changes the session   | Redline, once the agent has closed the session                  |
+
+In each case the backup is made, and the context proven, before anything changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, replace
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from compaction_app.commit.change import (
+    MadeChange,
+    change_of,
+    file_fingerprint,
+    lines_of,
+    prove_change,
+    write_facts,
+)
+from compaction_app.commit.preflight import (
+    Confirmations,
+    Preflight,
+    check_plan,
+    require_confirmations,
+)
+from compaction_app.commit.proof import Rebuilt, context_with
+from compaction_app.commit.row_change import RowPlan, changed_session, row_plan
+from compaction_app.commit.service import approval, block_decisions, commit_run, notes_of, require_shown
+from compaction_app.core.handshake_states import HandshakeState, NextStep
+from compaction_app.models import Handshake, Run
+from sessions_app.agents.changes import Append, HandedWriter, RowChanges, SessionWriter
+from sessions_app.cli import shell_quoted
+from sessions_app.index.session_locks import lock_session
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.storage.backups import Backup, back_up, delete_backup
+from sessions_app.storage.locks import LockedSession
+from sessions_app.storage.rows import back_up_rows, preview_rows
+from sessions_app.storage.session_loader import continue_loading
+
+from .applied import ContextDigest, digest_of
+from .lifecycle import change_handshake, wrong_state
+
+NOT_APPROVED: Final = "Nothing was approved."
+
+
+class Way(Enum):
+    """Who writes an approved plan."""
+
+    HANDED = "handed"
+    NEW_SESSION = "new session"
+    LATER = "later"
+
+
+def way_of(handshake: Handshake, writer: SessionWriter) -> Way:
+    """Who writes what this writer would write."""
+    if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
+        return Way.HANDED
+    return Way.LATER if writer.appends else Way.NEW_SESSION
+
+
+def approve(
+    handshake: Handshake,
+    confirmations: Confirmations,
+    shown: str | None,
+    now: datetime,
+    writer: str = "",
+    rule: str = "",
+) -> None:
+    """Approve what is approved in the review of the agent's run, if it is what was shown.
+
+    `shown`, `rule` and what is raised are as in `commit_run`; and Conflict `wrong_state` and `moved_on`. Then nothing
+    was written, and the agent still waits.
+    """
+    run = handshake.run
+    if run is None or not handshake.is_open:
+        raise wrong_state(handshake, NOT_APPROVED)
+    preflight = check_plan(approval(run), continue_loading(approval(run).loaded), now, writer)
+    require_same_place(handshake, preflight)
+    way = way_of(handshake, preflight.writer)
+    if way is Way.HANDED:
+        _hand_over(handshake, run, confirmations, shown, now, writer, rule)
+    elif way is Way.NEW_SESSION:
+        written = commit_run(run, confirmations, shown, now, writer, rule)
+        change_handshake(handshake, HandshakeState.APPROVED, writer=written.writer)
+        created = written.created or run.session.path
+        words = f"Approved as a new session. To continue in it: {resume_words(run, created)}"
+        change_handshake(
+            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
+        )
+    else:
+        require_shown(run, preflight, shown)
+        require_confirmations(preflight, confirmations)
+        words = (
+            f"Approved. Redline writes it once the session is closed here; then continue with: "
+            f"{resume_words(run, run.session.path)}"
+        )
+        Run.objects.filter(pk=run.pk).update(committing_since=now)
+        change_handshake(
+            handshake,
+            HandshakeState.APPROVED,
+            writer=preflight.writer.name,
+            confirmations=[name for name, is_given in asdict(confirmations).items() if is_given],
+            step=NextStep.CONTINUE,
+            message=words,
+            ended_at=now,
+        )
+
+
+def resume_words(run: Run, path: Path) -> str:
+    """The command that continues a session, for a person."""
+    return " ".join(map(shell_quoted, run.session.agent.resume_command(path)))
+
+
+def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
+    """Raise Conflict `moved_on` if the plan would not be written after the entry at which the agent waits."""
+    if handshake.leaf_id and preflight.parent_id != handshake.leaf_id:
+        raise Conflict(
+            "moved_on",
+            f"{handshake.agent_label} waits after the entry {handshake.leaf_id} of {preflight.present.path}, and the "
+            f"session has continued after it, up to {preflight.parent_id}. {NOT_APPROVED} Decline the review, and let "
+            "the agent ask again.",
+        )
+
+
+def _hand_over(
+    handshake: Handshake,
+    run: Run,
+    confirmations: Confirmations,
+    shown: str | None,
+    now: datetime,
+    writer: str,
+    rule: str,
+) -> None:
+    """Give the agent what it needs to make the change itself; decisions stay blocked until it is applied or failed."""
+    path = run.session.real_path()
+    with lock_session(path) as locked, ExitStack() as undo:
+        with block_decisions(run, now):
+            approved = replace(approval(run), rule=rule)
+            preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
+            require_shown(run, preflight, shown)
+            require_same_place(handshake, preflight)
+            require_confirmations(preflight, confirmations)
+            handed = _handed(locked, preflight, now, undo)
+            note = notes_of(approved, preflight, handed.backup, now)(handed.made)
+            note = msgspec.structs.replace(note, by_agent=True)
+            changed = change_handshake(
+                handshake,
+                HandshakeState.APPROVED,
+                writer=preflight.writer.name,
+                handed=handed.fields,
+                note=msgspec.to_builtins(note),
+                approved_context=msgspec.to_builtins(handed.context),
+                ended_at=now,
+            )
+            if not changed:
+                raise wrong_state(handshake, NOT_APPROVED)
+            undo.pop_all()
+        Run.objects.filter(pk=run.pk).update(committing_since=now)
+
+
+class _HandedOver(msgspec.Struct):
+    """A change that is about to be handed over, proven, with its backup."""
+
+    fields: dict[str, object]
+    made: MadeChange
+    context: ContextDigest
+    backup: Backup
+
+
+def _handed(locked: LockedSession, preflight: Preflight, now: datetime, undo: ExitStack) -> _HandedOver:
+    """What the agent is given for a plan, proven on the session as it is. `undo` deletes the backup."""
+    present, reading, writer = preflight.present, preflight.reading, preflight.writer
+    assert isinstance(writer, HandedWriter)  # noqa: S101  # `way_of` decides by it
+    branch = present.tree.branch(preflight.parent_id)
+    with lines_of(present) as line:
+        before = Rebuilt(reading.reader.rebuild(branch), line, preflight.parent_id)
+        facts = write_facts(present, line, present.path, now)
+        given = writer.hand(branch, change_of(preflight, facts))
+        made = MadeChange(facts.new_id())
+        if isinstance(given.change, RowChanges):
+            rows = row_plan(present, given.change, made.entry_id)
+            backup = back_up_rows(locked, rows.steps, now)
+            undo.callback(delete_backup, backup.path)
+            with _with_rows(preflight, rows) as after:
+                certificate = prove_change(preflight, before, after, now)
+                digest = digest_of(reading.agent, after)
+        elif isinstance(given.change, Append):
+            backup = back_up(locked, file_fingerprint(present), now, hashlib.sha256())
+            undo.callback(delete_backup, backup.path)
+            after = context_with(present, given.change.lines, reading, line)
+            certificate = prove_change(preflight, before, after, now)
+            digest = digest_of(reading.agent, after, lines=len(given.change.lines))
+        else:
+            raise TypeError(f"the writer {writer.name} makes a new session")
+    return _HandedOver(dict(given.fields), made._replace(certificate=certificate), digest, backup)
+
+
+@contextmanager
+def _with_rows(preflight: Preflight, rows: RowPlan) -> Iterator[Rebuilt]:
+    """The context that the agent rebuilds once these rows are changed."""
+    present, reading = preflight.present, preflight.reading
+    with (
+        preview_rows(rows.database, reading.agent.session_tables, present.path.name, rows.steps) as copy,
+        changed_session(present.path, copy) as (loaded, line),
+    ):
+        yield Rebuilt(reading.reader.rebuild(loaded.tree.branch(loaded.leaf_id)), line, loaded.leaf_id)

@@ -1,0 +1,139 @@
+"""The life of a handshake: every change is one conditional update by the table of transitions.
+
+`advance` makes a handshake what its run and the time say that it is. Whoever looks at one calls it first: the agent
+that polls, the page, and the server each second; so none of them is needed for the others.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+from django.urls import reverse
+
+from compaction_app.core.handshake_states import TRANSITIONS, HandshakeState, NextStep
+from compaction_app.core.states import RunState
+from compaction_app.models import Handshake, Run
+from compaction_app.runs.commands import stop_run
+from sessions_app.cli import one_line
+from sessions_app.sessionlog.errors import Conflict
+from sessions_app.web.broadcast import SESSIONS, publish
+
+TITLE_CHARACTERS: Final = 120
+
+
+def change_handshake(handshake: Handshake, to: HandshakeState, **fields: Any) -> bool:
+    """Change the state of a handshake and of its object, if the table allows the transition; returns whether it did."""
+    leading = [state for state, others in TRANSITIONS.items() if to in others]
+    changed = Handshake.objects.filter(pk=handshake.pk, state__in=leading).update(state=to, **fields) == 1
+    handshake.refresh_from_db()
+    if changed:
+        transaction.on_commit(lambda: publish_change(handshake))
+    return changed
+
+
+def publish_change(handshake: Handshake) -> None:
+    """Have open pages draw again who waits, and notify once it waits for a review."""
+    page: dict[str, Any] = {"asked": True}
+    if handshake.state == HandshakeState.WAITING and handshake.run_id is not None:
+        title = one_line(handshake.session.heading, TITLE_CHARACTERS)
+        page["tell"] = {
+            "tag": f"redline-handshake-{handshake.pk}",
+            "title": f"{handshake.agent_label} waits for your review",
+            "words": f"{title}. If nobody decides in time, it {handshake.then_sentence}.",
+            "address": reverse("compaction:review", args=(handshake.run_id,)),
+        }
+    publish(SESSIONS, sessions=[handshake.session_id], page=page)
+
+
+def end_handshake(
+    handshake: Handshake, to: HandshakeState, step: NextStep, message: str, now: datetime
+) -> bool:
+    """End a handshake without applying anything; a run that is still planning for it is stopped.
+
+    Returns whether it was ended by this.
+    """
+    if not change_handshake(handshake, to, step=step, message=message, ended_at=now):
+        return False
+    if handshake.run is not None and handshake.run.is_active:
+        # It may have ended meanwhile.
+        with suppress(Conflict):
+            stop_run(handshake.run)
+    return True
+
+
+def decline(handshake: Handshake, step: NextStep, now: datetime) -> None:
+    """The decision of the person at the page that nothing is applied. Raises Conflict `wrong_state`."""
+    words = f"The review was declined: {handshake.agent_label} {step.sentence}."
+    if handshake.state == HandshakeState.APPROVED or not end_handshake(
+        handshake, HandshakeState.DECLINED, step, words, now
+    ):
+        raise wrong_state(handshake, "It was not declined.")
+
+
+def withdraw(handshake: Handshake, now: datetime) -> None:
+    """The person at the agent stopped the compaction there. Nothing happens if it has ended."""
+    if handshake.is_open:
+        words = f"The compaction was stopped in {handshake.agent_label}."
+        end_handshake(handshake, HandshakeState.DECLINED, NextStep.CONTINUE, words, now)
+
+
+def wrong_state(handshake: Handshake, not_done: str) -> Conflict:
+    return Conflict(
+        "wrong_state", f"The question of {handshake.agent_label} is over: {handshake.sentence}. {not_done}"
+    )
+
+
+def advance(handshake: Handshake, now: datetime) -> Handshake:
+    """Make an open handshake what its run and the time say, and return it."""
+    if not handshake.is_open:
+        return handshake
+    run = _follow(handshake)
+    if run is None:
+        return _fail(handshake, "The run that planned it was deleted.", now)
+    if run.is_written:
+        change_handshake(handshake, HandshakeState.WAITING)
+        change_handshake(handshake, HandshakeState.APPROVED)
+        words = f"What was approved is written. {handshake.agent_label} was not part of it."
+        change_handshake(
+            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
+        )
+    elif now >= handshake.ends_at:
+        then = NextStep(handshake.then)
+        words = f"Nobody decided in time: {handshake.agent_label} {then.sentence}."
+        end_handshake(handshake, HandshakeState.EXPIRED, then, words, now)
+    elif run.is_active:
+        change_handshake(handshake, HandshakeState.PLANNING)
+    elif run.is_reviewable and run.plan_stats.objects_deleted:
+        change_handshake(handshake, HandshakeState.WAITING)
+    else:
+        return _fail(handshake, run.failure or "The planner found nothing to delete.", now)
+    return handshake
+
+
+def _follow(handshake: Handshake) -> Run | None:
+    """The run that plans for it now: one that continues from the earlier one, if there is one."""
+    run = handshake.run
+    while run is not None and run.state == RunState.SUPERSEDED:
+        later = run.replaced_by.order_by("pk").last()
+        if later is None:
+            break
+        run = later
+    if run is not None and run.pk != handshake.run_id:
+        Handshake.objects.filter(pk=handshake.pk).update(run=run)
+        handshake.run = run
+    return run
+
+
+def _fail(handshake: Handshake, why: str, now: datetime) -> Handshake:
+    words = f"{why} {handshake.agent_label} compacts as usual."
+    end_handshake(handshake, HandshakeState.FAILED, NextStep.COMPACT, words, now)
+    return handshake
+
+
+def waiting_handshake(run: Run, now: datetime) -> Handshake | None:
+    """The handshake whose agent waits for a run; None if none does any more."""
+    found = run.handshakes.open().with_session().order_by("pk").last()
+    return found if found is not None and advance(found, now).is_open else None

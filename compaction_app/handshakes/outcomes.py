@@ -1,0 +1,243 @@
+"""What became of an approved plan: verified by the session, recorded, or taken back.
+
+A handed plan is looked for in the session when the agent reports it applied, and each second from then on; so it is
+found as well if the agent, or Redline, was killed in between. One that Redline writes itself is written as soon as the
+agent has closed the session.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from django.db import DatabaseError, transaction
+
+from compaction_app.change_notes import CommitNote
+from compaction_app.change_records import record_backup, record_commit
+from compaction_app.commit.change import lines_of
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.proof import Rebuilt
+from compaction_app.commit.service import commit_run
+from compaction_app.core.handshake_states import HandshakeState, NextStep
+from compaction_app.models import Handshake, Run
+from compaction_app.planning.hook_runner import after_compact
+from compaction_app.runs.reviews import approved_of
+from compaction_app.session_activity import activity_of
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.index_store import session_row
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session
+from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.storage.agent_database import opened_database, row_of
+from sessions_app.storage.backups import delete_backup, digest_up_to
+from sessions_app.storage.files import file_state
+from sessions_app.storage.row_steps import backed_up_steps
+from sessions_app.storage.session_loader import LoadedSession, load_session
+
+from .applied import ContextDigest, is_same_context
+from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
+
+PATIENCE: Final = timedelta(seconds=60)
+"""How long an approved plan is looked for if the agent has not said what became of it, after it last asked."""
+NOT_READ: Final = "Whether the plan was applied is not known."
+
+
+class Found(NamedTuple):
+    """What a session shows of a handed plan."""
+
+    session: LoadedSession
+    entry_id: str
+    """The last entry of the change; empty if the context is not the approved one."""
+    lines: tuple[bytes, ...]
+    is_untouched: bool
+    """Whether it is as it was when it was backed up."""
+
+
+def report_applied(handshake: Handshake, now: datetime) -> None:
+    """The agent says that it has applied the plan. Raises Conflict `wrong_state` if it had none to apply."""
+    if handshake.state == HandshakeState.APPLIED:
+        return
+    if handshake.state != HandshakeState.APPROVED or handshake.note is None:
+        raise wrong_state(handshake, "There was no plan to apply.")
+    Handshake.objects.filter(pk=handshake.pk).update(reported_at=now)
+    handshake.reported_at = now
+    confirm(handshake, now)
+
+
+def report_failed(handshake: Handshake, why: str, now: datetime) -> None:
+    """The agent says that it cannot apply the plan, or cannot wait for it."""
+    if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
+        _take_back(handshake, _look(handshake), f"{handshake.agent_label} did not apply the plan: {why}", now)
+    elif handshake.is_open:
+        end_handshake(handshake, HandshakeState.FAILED, NextStep.CONTINUE, why, now)
+
+
+def report_withdrawn(handshake: Handshake, now: datetime) -> None:
+    """The person at the agent stopped the compaction there."""
+    if handshake.state == HandshakeState.APPROVED and handshake.note is not None:
+        report_failed(handshake, "the compaction was stopped there.", now)
+    withdraw(handshake, now)
+
+
+def settle_approved(handshake: Handshake, now: datetime) -> None:
+    """Look what became of an approved plan; write it, if that is Redline's part and the session is closed."""
+    if handshake.state != HandshakeState.APPROVED:
+        return
+    if handshake.note is not None:
+        confirm(handshake, now)
+    else:
+        _write_if_closed(handshake, now)
+
+
+def confirm(handshake: Handshake, now: datetime) -> None:
+    """Record an approved plan as applied if the session shows it; if it should by now and does not, it has failed."""
+    found = _look(handshake)
+    if found.entry_id:
+        _record(handshake, found, now)
+    elif handshake.reported_at is not None:
+        why = f"{handshake.agent_label} reported the plan as applied, and the session does not show it."
+        _take_back(handshake, found, why, now)
+    elif now - handshake.polled_at > PATIENCE and now - (handshake.ended_at or now) > PATIENCE:
+        why = f"{handshake.agent_label} has not applied the plan, and does not answer any more."
+        _take_back(handshake, found, why, now)
+
+
+def _look(handshake: Handshake) -> Found:
+    """What the session shows of a handed plan. Raises what reading it raises."""
+    note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
+    path = handshake.session.real_path()
+    loaded = load_session(path)
+    session = session_row(path)
+    reading = reading_of_session(session, path, loaded.log.entries, loaded.log.state)
+    branch = loaded.tree.branch(loaded.leaf_id)
+    place = next((at for at, entry in enumerate(branch) if entry.id == note.leaf_id), None)
+    with lines_of(loaded) as line:
+        rebuilt = Rebuilt(reading.reader.rebuild(branch), line, loaded.leaf_id)
+        is_there = is_same_context(reading.agent, rebuilt, approved)
+        if approved.lines:
+            own = branch[place + 1 : place + 1 + approved.lines] if place is not None else []
+            last = own[-1].id if is_there and len(own) == approved.lines else ""
+            is_untouched = loaded.state.size == note.backup.size
+            return Found(loaded, last, tuple(map(line, own)) if last else (), is_untouched)
+    states = _row_states(handshake, note)
+    is_applied = is_there and states == {True}
+    return Found(loaded, note.entry_id if is_applied else "", (), states == {False})
+
+
+def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
+    """Whether the rows of a plan are as they were to become; rows that are neither that nor as before count as both."""
+    path = handshake.session.real_path()
+    agent = agent_at(path)
+    database = agent.database(path)
+    assert database is not None  # noqa: S101  # a plan without lines is one of rows
+    states: set[bool] = set()
+    with opened_database(database, NOT_READ) as connection:
+        for step in backed_up_steps(Path(note.backup.path)):
+            row = row_of(connection, step.table, step.row_id)
+            is_after = agent.is_same_row(row, step.after)
+            states |= {is_after} if is_after or agent.is_same_row(row, step.before) else {True, False}
+    return states
+
+
+def _note_of(handshake: Handshake) -> CommitNote:
+    return msgspec.convert(handshake.note, CommitNote)
+
+
+def _record(handshake: Handshake, found: Found, now: datetime) -> None:
+    """Record an applied plan as a compaction, and the handshake as applied: both, or none."""
+    path, size = found.session.path, found.session.state.size
+    note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
+    sha256 = ""
+    if agent_at(path).database(path) is None:
+        with suppress(RedlineError):
+            sha256 = digest_up_to(path, size)
+    words = f"{handshake.agent_label} continues with the approved context; the session shows it."
+    with lock_session(path), transaction.atomic():
+        changed = change_handshake(
+            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
+        )
+        if changed:
+            record_commit(path, note, size, sha256)
+    if not changed:
+        return
+    with suppress(RedlineError, DatabaseError):  # it is recorded: the index can follow later
+        index_file(path)
+    if handshake.run is None:
+        return
+    validated, _, origins = approved_of(handshake.run)
+    if validated is not None:
+        after_compact(
+            path,
+            session_row(path),
+            found.lines,
+            validated,
+            handshake.reason,
+            origins,
+            Path(note.backup.path),
+            None,
+        )
+
+
+def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> None:
+    """End an approved plan that was not applied: it can be reviewed again. A part of it may be in the session."""
+    if found.entry_id:
+        _record(handshake, found, now)
+        return
+    note = _note_of(handshake)
+    rest = "Nothing was changed." if found.is_untouched else f"{note.backup.path} has what was there before."
+    if not change_handshake(
+        handshake, HandshakeState.FAILED, step=NextStep.CONTINUE, message=f"{why} {rest}", ended_at=now
+    ):
+        return
+    _allow_decisions(handshake)
+    if found.is_untouched and file_state(Path(note.backup.path)) is not None:
+        delete_backup(Path(note.backup.path))
+    elif not found.is_untouched:
+        record_backup(found.session.path, note.backup)
+
+
+def _allow_decisions(handshake: Handshake) -> None:
+    Run.objects.filter(handshakes=handshake).update(committing_since=None)
+
+
+def cancel_approved(handshake: Handshake, now: datetime) -> None:
+    """The person at the page takes back an approval that Redline has not written yet. Raises Conflict `wrong_state`."""
+    words = "The approval was taken back before anything was written."
+    if handshake.note is not None or not change_handshake(
+        handshake, HandshakeState.DECLINED, message=words, ended_at=now
+    ):
+        raise wrong_state(handshake, "The approval was not taken back.")
+    _allow_decisions(handshake)
+
+
+def _write_if_closed(handshake: Handshake, now: datetime) -> None:
+    """Write an approved plan once no process has the session open."""
+    run = handshake.run
+    if run is None:
+        change_handshake(handshake, HandshakeState.FAILED, message="Its run was deleted.", ended_at=now)
+        return
+    path = run.session.real_path()
+    activity = activity_of(run.session, agent_at(path).state(path), now)
+    if activity.elsewhere is not None or activity.writers:
+        return
+    given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
+    try:
+        commit_run(run, given, None, now, handshake.writer)
+    except Conflict as fault:
+        if fault.code in ("open_in_agent", "session_busy", "locked"):
+            return
+        _fail_later(handshake, fault, now)
+    except RedlineError as fault:
+        _fail_later(handshake, fault, now)
+    else:
+        words = "The session was closed, and what was approved is written."
+        change_handshake(handshake, HandshakeState.APPLIED, message=words)
+
+
+def _fail_later(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
+    change_handshake(handshake, HandshakeState.FAILED, message=fault.message, ended_at=now)
+    _allow_decisions(handshake)

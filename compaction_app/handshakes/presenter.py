@@ -1,0 +1,73 @@
+"""Who waits, as every page shows it; and one handshake on its own page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+
+from compaction_app.core.handshake_states import HandshakeState, NextStep
+from compaction_app.models import Compaction, Handshake
+from sessions_app.cli import one_line
+
+TITLE_CHARACTERS: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingAgent:
+    """An agent that waits for a review, for the banner."""
+
+    handshake: Handshake
+    title: str
+    """That of its session."""
+    address: str
+    """Where its plan is reviewed, or can be watched while it is planned."""
+    is_planned: bool
+
+
+def waiting_agents() -> list[WaitingAgent]:
+    """The agents that wait, the one whose time ends first at the beginning."""
+    found = Handshake.objects.open().shown().with_session().order_by("ends_at")
+    return [
+        WaitingAgent(
+            one,
+            one_line(one.session.heading, TITLE_CHARACTERS),
+            address_of(one),
+            one.state == HandshakeState.WAITING,
+        )
+        for one in found
+    ]
+
+
+def address_of(handshake: Handshake) -> str:
+    """Where a handshake can be decided, or watched."""
+    if handshake.run_id is None:
+        return reverse("compaction:handshake", args=(handshake.pk,))
+    name = "compaction:review" if handshake.state == HandshakeState.WAITING else "compaction:run"
+    return reverse(name, args=(handshake.run_id,))
+
+
+def waiting(request: HttpRequest) -> dict[str, Callable[[], Sequence[WaitingAgent]]]:
+    """Who waits, for every page; queried if a page shows it."""
+    del request
+    return {"waiting_agents": cache(waiting_agents)}
+
+
+def view_handshake(handshake: Handshake) -> dict[str, Any]:
+    """One handshake, for its page."""
+    compaction = Compaction.objects.filter(run=handshake.run_id).first() if handshake.run_id else None
+    return {
+        "handshake": handshake,
+        "compaction": compaction,
+        "address": address_of(handshake),
+        "can_decline": handshake.is_open,
+        "can_take_back": handshake.state == HandshakeState.APPROVED and handshake.note is None,
+        "is_moving": handshake.is_open or handshake.state == HandshakeState.APPROVED,
+        "steps": {one.value: one.sentence for one in (NextStep.COMPACT, NextStep.CONTINUE, NextStep.STOP)},
+        "now": timezone.now(),
+    }

@@ -1,0 +1,213 @@
+"""The question of a running agent: its fields, the session that it names, and the run that plans for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import pydantic
+from pydantic import BaseModel, ConfigDict
+
+from compaction_app.core.handshake_states import HandshakeState, NextStep
+from compaction_app.models import Handshake, Run
+from compaction_app.runs.automatic import configured_planner
+from compaction_app.runs.commands import start_run
+from sessions_app.agents.changes import HandedWriter
+from sessions_app.agents.reading import Reading
+from sessions_app.agents.registry import AGENTS
+from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_reading import indexed_reading
+from sessions_app.models import Session
+from sessions_app.sessionlog.entries import Entry
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.jsjson import well_formed
+from sessions_app.storage.files import real_path
+from sessions_app.storage.session_loader import load_session
+
+from .lifecycle import change_handshake, end_handshake, publish_change
+from .waits import wait_for
+
+NOTHING: Final = "nothing"
+NAME_CHARACTERS: Final = 300
+PATH_CHARACTERS: Final = 4_096
+PREPARATION_CHARACTERS: Final = 4_000
+COMPACTS: Final = "The agent compacts as usual."
+
+
+class AskedBranch(BaseModel):
+    """The branch that the agent has: how many entries, and the SHA-256 of their ids, each with a newline."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    entries: int = pydantic.Field(ge=0, lt=2**31)
+    sha256: str = pydantic.Field(pattern=r"^[0-9a-f]{64}$")
+
+
+class Question(BaseModel):
+    """The fields of a question, as docs/handshake.md describes them."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    agent: str = pydantic.Field(max_length=NAME_CHARACTERS)
+    version: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    bridge: int = pydantic.Field(default=0, ge=0, lt=2**31)
+    session: str = pydantic.Field(default="", max_length=PATH_CHARACTERS)
+    reason: Literal["manual", "threshold", "overflow"] = "manual"
+    honours: Literal["edits", "deletions", "parts", "nothing"] = NOTHING
+    leaf: str = pydantic.Field(default="", max_length=NAME_CHARACTERS)
+    branch: AskedBranch | None = None
+    preparation: dict[str, Any] = pydantic.Field(default_factory=dict)
+    test: bool = False
+
+    @pydantic.field_validator("agent", "version", "session", "leaf")
+    @classmethod
+    def _is_text(cls, value: str) -> str:
+        if well_formed(value) != value or "\0" in value:
+            raise ValueError("a lone surrogate, or NUL")
+        return value
+
+    @pydantic.field_validator("preparation")
+    @classmethod
+    def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if len(json.dumps(value)) > PREPARATION_CHARACTERS:
+            raise ValueError(f"more than {PREPARATION_CHARACTERS} characters")
+        return value
+
+
+def question_in(body: bytes, connection: ConnectedAgent) -> Question:
+    """The question in a body. Raises BadInput `bad_body`, and `other_agent` if it is not of the connected agent."""
+    try:
+        question = Question.model_validate_json(body)
+    except pydantic.ValidationError as fault:
+        first = fault.errors(include_url=False, include_input=False, include_context=False)[0]
+        name = ".".join(map(str, first["loc"])) or "the body"
+        raise BadInput("bad_body", f"{name}: {first['msg']}. {COMPACTS}") from fault
+    if question.agent != connection.agent:
+        raise BadInput(
+            "other_agent",
+            f"The connection {connection.name} is of {connection.agent}, and {question.agent} asked. {COMPACTS} "
+            "`redline connect` connects each agent.",
+        )
+    return question
+
+
+def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handshake:
+    """Start planning for an agent that asks.
+
+    Raises BadInput `unknown_session` and `unlisted_session`, Conflict `moved_on`, and what reading the session raises:
+    then nothing is recorded. If it cannot be planned, the handshake has failed.
+    """
+    session = _session_of(question)
+    _require_same_branch(question, session)
+    for earlier in Handshake.objects.open().filter(session=session, connection=connection.name):
+        # The agent asks again: whoever asked before is gone.
+        end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, "The agent asked again.", now)
+    wait = wait_for(question.agent, question.reason)
+    handshake = Handshake.objects.create(
+        connection=connection.name,
+        agent=question.agent,
+        version=question.version,
+        session=session,
+        reason=question.reason,
+        honours=question.honours,
+        leaf_id=question.leaf,
+        preparation=question.preparation,
+        asked_at=now,
+        polled_at=now,
+        ends_at=now + timedelta(seconds=wait.seconds),
+        then=wait.then,
+    )
+    try:
+        run = _run_for(handshake, session, wait.planner)
+    except RedlineError as fault:
+        words = f"{fault.message} {COMPACTS}"
+        end_handshake(handshake, HandshakeState.FAILED, NextStep.COMPACT, words, now)
+    else:
+        change_handshake(handshake, HandshakeState.PLANNING, run=run)
+    publish_change(handshake)
+    return handshake
+
+
+def _run_for(handshake: Handshake, session: Session, planner: str) -> Run:
+    """A new run for a question, or the one that is under way. Raises what `start_run` raises."""
+    under_way = session.runs.active().first()
+    if under_way is not None:
+        return under_way
+    chosen = configured_planner(session, planner)
+    run = start_run(
+        session,
+        planner=chosen.planner,
+        thinking=chosen.thinking,
+        requested_parameters={},
+        leaf_id=handshake.leaf_id,
+        writer=_writer_for(handshake, session),
+        reason=handshake.reason,
+    )
+    if chosen.note:
+        Run.objects.filter(pk=run.pk).update(planner_note=chosen.note)
+    return run
+
+
+def _writer_for(handshake: Handshake, session: Session) -> str:
+    """The writer whose change the agent can make itself; if there is none, the best one."""
+    reading = indexed_reading(session)
+    return "" if reading is None else handed_writer(reading, handshake.honours)
+
+
+def handed_writer(reading: Reading, honours: str) -> str:
+    """The name of the first writer whose change an agent can make itself; empty if there is none."""
+    names = (one.name for one in reading.writers if isinstance(one, HandedWriter) and one.honours == honours)
+    return next(names, "")
+
+
+def _session_of(question: Question) -> Session:
+    """The row of the session that is asked about, as its file is now."""
+    agent = AGENTS[question.agent]
+    path = Path(question.session)
+    if not path.is_absolute():
+        rows = Session.objects.shown().present().filter(header_id=question.session)
+        found = next((one for one in rows.select_related("root") if one.agent_key == agent.key), None)
+        if found is None:
+            raise BadInput(
+                "unknown_session",
+                f"Redline does not know the session {question.session or '(without an id)'} of {agent.label}. "
+                f"{COMPACTS}",
+            )
+        path = found.real_path()
+    session = index_file(real_path(path))
+    if not session.root.configured:
+        raise BadInput(
+            "unlisted_session",
+            f"{path} is below none of the directories that Redline lists. {COMPACTS} The Settings page adds one.",
+        )
+    return session
+
+
+def _require_same_branch(question: Question, session: Session) -> None:
+    """Raise Conflict `moved_on` if the file does not have the branch that the agent has."""
+    if not question.leaf:
+        return
+    path = session.real_path()
+    loaded = load_session(path)
+    if question.leaf not in loaded.tree:
+        raise Conflict(
+            "moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}"
+        )
+    branch = loaded.tree.branch(question.leaf)
+    if question.branch is not None and question.branch != branch_of(branch):
+        raise Conflict(
+            "moved_on",
+            f"{path} has {len(branch):,} entries up to {question.leaf}, and the agent has {question.branch.entries:,}, "
+            f"or others. {COMPACTS}",
+        )
+
+
+def branch_of(entries: Sequence[Entry]) -> AskedBranch:
+    """A branch in the form of a question."""
+    ids = "".join(f"{entry.id}\n" for entry in entries)
+    return AskedBranch(entries=len(entries), sha256=hashlib.sha256(ids.encode()).hexdigest())
