@@ -16,7 +16,7 @@ from django.urls.exceptions import NoReverseMatch
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import managed_root
 from sessions_app.models import Root, Session
-from sessions_app.web.credentials import COOKIE, new_launch_cookie
+from sessions_app.web.credentials import COOKIE, is_for_agents, new_launch_cookie
 from sessions_app.web.launch_tokens import SESSION_SECONDS, browser_host, new_token
 from tests.clients import authorized_client, new_client
 from tests.factories import assistant, chain, session_bytes, text, user
@@ -57,6 +57,12 @@ def addresses(known_root: Path) -> list[str]:
     index_roots()
     root = Session.objects.get(relative_path="a.jsonl").root_id
     return [an_address_of(name, pattern, root) for name, pattern in patterns()]
+
+
+@pytest.fixture
+def for_browsers(addresses: list[str]) -> list[str]:
+    """Those at which a browser is admitted."""
+    return [address for address in addresses if not is_for_agents(address)]
 
 
 @pytest.fixture
@@ -187,10 +193,10 @@ def test_a_forwarded_host_is_ignored(browser: Client, known_root: Path) -> None:
 
 
 def test_a_form_without_its_token_is_refused(
-    addresses: list[str], checking: Client, redline: Installation
+    for_browsers: list[str], checking: Client, redline: Installation
 ) -> None:
     before = snapshot(redline.data.parent / "shown")
-    for address in addresses:
+    for address in for_browsers:
         for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
             answer = checking.post(address, {"reader": "pi", "yes": "on"}, headers=headers)
             assert answer.status_code == 403, address
@@ -198,18 +204,18 @@ def test_a_form_without_its_token_is_refused(
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_unknown_methods_are_refused(addresses: list[str], browser: Client) -> None:
-    for address in addresses:
+def test_unknown_methods_are_refused(for_browsers: list[str], browser: Client) -> None:
+    for address in for_browsers:
         for method in ("put", "patch", "delete", "trace"):
             answer = getattr(browser, method)(address)
             assert answer.status_code == 405, (method, address)
             assert answer["Allow"], address
 
 
-def test_get_requests_change_nothing(addresses: list[str], browser: Client, redline: Installation) -> None:
+def test_get_requests_change_nothing(for_browsers: list[str], browser: Client, redline: Installation) -> None:
     """Actions refuse GET: a picture on another site could request them."""
     before = snapshot(redline.data.parent / "shown")
-    for address in addresses:
+    for address in for_browsers:
         assert browser.get(address).status_code in (200, 302, 303, 404, 405, 409), address
     assert snapshot(redline.data.parent / "shown") == before
 

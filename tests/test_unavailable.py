@@ -12,6 +12,7 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,7 +27,16 @@ from django.utils import timezone
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.core.states import RunState
-from compaction_app.models import Compaction, Experiment, PlannerModel, Provider, Run, RunEvent, SummaryDraft
+from compaction_app.models import (
+    Compaction,
+    Experiment,
+    Handshake,
+    PlannerModel,
+    Provider,
+    Run,
+    RunEvent,
+    SummaryDraft,
+)
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
@@ -205,6 +215,18 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         created_at=timezone.now(),
     )
     experiment = Experiment.objects.create(version="1", created_at=timezone.now()).get_absolute_url()
+    asked = Handshake.objects.create(
+        connection="pi",
+        agent="pi",
+        session=session,
+        run=run,
+        reason="manual",
+        honours="edits",
+        asked_at=timezone.now(),
+        polled_at=timezone.now(),
+        ends_at=timezone.now() + timedelta(hours=1),
+        then="compact",
+    )
     at = f"/sessions/{session.root_id}/{session.relative_path}"
     backup = f"{at}/backups/{committed.backup.path.name}"
     of_run, of_provider = f"/runs/{run.pk}", "/providers/own"
@@ -262,6 +284,12 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "api_compact": f"/api{at}/compact",
         "api_run": f"/api{of_run}",
         "api_stop": f"/api{of_run}/stop",
+        "api_handshakes": "/api/handshakes",
+        "api_handshake": f"/api/handshakes/{asked.pk}",
+        "waiting_agents": "/handshakes/waiting",
+        "handshake": f"/handshakes/{asked.pk}",
+        "decline_handshake": f"/handshakes/{asked.pk}/decline",
+        "take_back_handshake": f"/handshakes/{asked.pk}/take-back",
         "log_out": "/log-out",
         "runs": "/runs/",
         "run": of_run,

@@ -11,7 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.handshakes.approval import approve, way_of
+from compaction_app.handshakes.approval import applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
@@ -112,7 +112,9 @@ def _show(
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "here": "runs",
         "asked": asked,
-        "way": way_of(asked, view.preflight.writer).name if asked is not None and view is not None else "",
+        "applied_by": applied_by(asked, view.preflight.writer).name
+        if asked is not None and view is not None
+        else "",
     }
     if view is not None and look is not None:
         context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}

@@ -26,7 +26,7 @@ WORDS: Final = 1_000
 """Characters of a report's message."""
 
 
-class Report(BaseModel):
+class AgentReport(BaseModel):
     """The outcome that a bridge reports."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -67,7 +67,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
 
 def _report(found: Handshake, body: bytes) -> None:
     try:
-        report = Report.model_validate_json(body)
+        report = AgentReport.model_validate_json(body)
     except pydantic.ValidationError as fault:
         raise BadInput("bad_body", "The body is not a report. Nothing was recorded.") from fault
     now = timezone.now()

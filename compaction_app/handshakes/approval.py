@@ -56,19 +56,19 @@ from .lifecycle import change_handshake, wrong_state
 NOT_APPROVED: Final = "Nothing was approved."
 
 
-class Way(Enum):
+class AppliedBy(Enum):
     """Who writes an approved plan."""
 
-    HANDED = "handed"
-    NEW_SESSION = "new session"
-    LATER = "later"
+    AGENT = "the agent"
+    REDLINE_NOW = "Redline, at once"
+    REDLINE_LATER = "Redline, once the session is closed"
 
 
-def way_of(handshake: Handshake, writer: SessionWriter) -> Way:
+def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
     """Who writes what this writer would write."""
     if isinstance(writer, HandedWriter) and writer.honours == handshake.honours:
-        return Way.HANDED
-    return Way.LATER if writer.appends else Way.NEW_SESSION
+        return AppliedBy.AGENT
+    return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
 
 
 def approve(
@@ -89,10 +89,10 @@ def approve(
         raise wrong_state(handshake, NOT_APPROVED)
     preflight = check_plan(approval(run), continue_loading(approval(run).loaded), now, writer)
     require_same_place(handshake, preflight)
-    way = way_of(handshake, preflight.writer)
-    if way is Way.HANDED:
+    applied = applied_by(handshake, preflight.writer)
+    if applied is AppliedBy.AGENT:
         _hand_over(handshake, run, confirmations, shown, now, writer, rule)
-    elif way is Way.NEW_SESSION:
+    elif applied is AppliedBy.REDLINE_NOW:
         written = commit_run(run, confirmations, shown, now, writer, rule)
         change_handshake(handshake, HandshakeState.APPROVED, writer=written.writer)
         created = written.created or run.session.path
@@ -183,7 +183,7 @@ class _HandedOver(msgspec.Struct):
 def _handed(locked: LockedSession, preflight: Preflight, now: datetime, undo: ExitStack) -> _HandedOver:
     """What the agent is given for a plan, proven on the session as it is. `undo` deletes the backup."""
     present, reading, writer = preflight.present, preflight.reading, preflight.writer
-    assert isinstance(writer, HandedWriter)  # noqa: S101  # `way_of` decides by it
+    assert isinstance(writer, HandedWriter)  # noqa: S101  # `applied_by` decides by it
     branch = present.tree.branch(preflight.parent_id)
     with lines_of(present) as line:
         before = Rebuilt(reading.reader.rebuild(branch), line, preflight.parent_id)

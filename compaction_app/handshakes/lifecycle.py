@@ -19,6 +19,7 @@ from compaction_app.models import Handshake, Run
 from compaction_app.runs.commands import stop_run
 from sessions_app.cli import one_line
 from sessions_app.sessionlog.errors import Conflict
+from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
 
 TITLE_CHARACTERS: Final = 120
@@ -133,7 +134,14 @@ def _fail(handshake: Handshake, why: str, now: datetime) -> Handshake:
     return handshake
 
 
+def shown_now(handshake: Handshake, now: datetime) -> Handshake:
+    """A handshake for a page: brought up to date, unless the database is busy."""
+    with left_out_if_busy(f"The state of {handshake}"):
+        advance(handshake, now)
+    return handshake
+
+
 def waiting_handshake(run: Run, now: datetime) -> Handshake | None:
     """The handshake whose agent waits for a run; None if none does any more."""
     found = run.handshakes.open().with_session().order_by("pk").last()
-    return found if found is not None and advance(found, now).is_open else None
+    return found if found is not None and shown_now(found, now).is_open else None

@@ -14,7 +14,7 @@ from compaction_app.models import Handshake
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
 
-from .lifecycle import advance, decline
+from .lifecycle import decline, shown_now
 from .outcomes import cancel_approved
 from .presenter import view_handshake, waiting_agents
 
@@ -37,7 +37,7 @@ def _page(handshake: int) -> str:
 @require_safe
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     """What became of a question, and what can be done about it."""
-    found = advance(_known(handshake), timezone.now())
+    found = shown_now(_known(handshake), timezone.now())
     return render(request, "handshakes/handshake.html", {**view_handshake(found), "here": "runs"})
 
 
