@@ -85,6 +85,8 @@ class Handshake(models.Model):
     """The context that it leads to, as a `handshakes.applied.ContextDigest`."""
     confirmations: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The confirmations that were given for a plan that Redline writes once the session is closed."""
+    shows_closing = models.BooleanField(default=False)
+    """Whether a sign showed at the approval that the agent has the session open: then it shows the end of that too."""
     reported_at = models.DateTimeField(null=True)
     """When the agent reported that it applied the plan; null if it did not."""
 

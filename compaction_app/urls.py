@@ -76,6 +76,7 @@ urlpatterns = [
     path("api/runs/<int:run>/stop", api_views.stop, name="api_stop"),
     path("api/handshakes", handshakes_api.handshakes, name="api_handshakes"),
     path("api/handshakes/<int:handshake>", handshakes_api.handshake, name="api_handshake"),
+    path("handshakes/", handshakes_views.handshakes, name="handshakes"),
     path("handshakes/waiting", handshakes_views.waiting, name="waiting_agents"),
     path("handshakes/<int:handshake>", handshakes_views.handshake, name="handshake"),
     path("handshakes/<int:handshake>/decline", handshakes_views.decline_handshake, name="decline_handshake"),

@@ -209,7 +209,7 @@ def test_every_url_was_searched(seen: dict[str, str]) -> None:
         "remove", "stays", "select", "evidence", "models_too", "handoff", "lost", "lost_report", "picture",
         "review_place", "draft", "stop_draft", "use_draft", "discard_draft", "append_draft", "draft_lost",
         "experiment", "stop_experiment", "delete_experiment", "experiment_csv", "experiment_json",
-        "handshake", "api_handshakes", "api_handshake",
+        "handshake", "handshakes", "api_handshakes", "api_handshake",
     }  # fmt: skip
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere

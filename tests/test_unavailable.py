@@ -287,6 +287,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "api_handshakes": "/api/handshakes",
         "api_handshake": f"/api/handshakes/{asked.pk}",
         "waiting_agents": "/handshakes/waiting",
+        "handshakes": "/handshakes/",
         "handshake": f"/handshakes/{asked.pk}",
         "decline_handshake": f"/handshakes/{asked.pk}/decline",
         "take_back_handshake": f"/handshakes/{asked.pk}/take-back",

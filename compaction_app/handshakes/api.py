@@ -10,6 +10,7 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from pydantic import BaseModel, ConfigDict
 
+from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.json_views import json_view
 from compaction_app.models import Handshake
 from sessions_app.connections.connection_files import ConnectedAgent
@@ -19,7 +20,7 @@ from sessions_app.web.credentials import Credentials, page_address
 from .answers import TESTED, answer
 from .automatic_approval import approve_by_rule
 from .lifecycle import advance
-from .outcomes import report_applied, report_failed, report_withdrawn, settle_approved
+from .outcomes import confirm, report_applied, report_failed, report_withdrawn
 from .questions import ask, question_in
 
 WORDS: Final = 1_000
@@ -59,8 +60,8 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
         _report(found, request.body)
     elif found.is_open:
         approve_by_rule(advance(found, now), now)
-    else:
-        settle_approved(found, now)
+    elif found.state == HandshakeState.APPROVED and found.note is not None:
+        confirm(found, now)
     found.refresh_from_db()
     return _answer(request, found)
 

@@ -41,6 +41,7 @@ from compaction_app.commit.row_change import RowPlan, changed_session, row_plan
 from compaction_app.commit.service import approval, block_decisions, commit_run, notes_of, require_shown
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
+from compaction_app.session_activity import Activity
 from sessions_app.agents.changes import Append, HandedWriter, RowChanges, SessionWriter
 from sessions_app.cli import shell_quoted
 from sessions_app.index.session_locks import lock_session
@@ -112,11 +113,17 @@ def approve(
             handshake,
             HandshakeState.APPROVED,
             writer=preflight.writer.name,
+            shows_closing=_is_seen_open(preflight.activity),
             confirmations=[name for name, is_given in asdict(confirmations).items() if is_given],
             step=NextStep.CONTINUE,
             message=words,
             ended_at=now,
         )
+
+
+def _is_seen_open(activity: Activity) -> bool:
+    """Whether a sign shows that a process has the session open."""
+    return activity.elsewhere is not None or bool(activity.writers)
 
 
 def resume_words(run: Run, path: Path) -> str:

@@ -215,7 +215,10 @@ def cancel_approved(handshake: Handshake, now: datetime) -> None:
 
 
 def _write_if_closed(handshake: Handshake, now: datetime) -> None:
-    """Write an approved plan once no process has the session open."""
+    """Write an approved plan once no process has the session open.
+
+    If no sign showed that one had it open, it is written when the session does not count as live any more.
+    """
     run = handshake.run
     if run is None:
         change_handshake(handshake, HandshakeState.FAILED, message="Its run was deleted.", ended_at=now)
@@ -223,6 +226,8 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
     path = run.session.real_path()
     activity = activity_of(run.session, agent_at(path).state(path), now)
     if activity.elsewhere is not None or activity.writers:
+        return
+    if activity.is_recent and not handshake.shows_closing:
         return
     given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:

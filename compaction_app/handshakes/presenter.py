@@ -13,9 +13,11 @@ from django.utils import timezone
 
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Compaction, Handshake
+from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import one_line
 
 TITLE_CHARACTERS: Final = 80
+ASKED_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,16 @@ def waiting_agents() -> list[WaitingAgent]:
         )
         for one in found
     ]
+
+
+def asking_agents() -> list[str]:
+    """The keys of the agents that can ask: those whose sessions can be written to."""
+    return [key for key, agent in AGENTS.items() if any(one.writers for one in agent.generations)]
+
+
+def asked_lately() -> list[Handshake]:
+    """The latest questions."""
+    return list(Handshake.objects.shown().with_session().order_by("-pk")[:ASKED_SHOWN])
 
 
 def address_of(handshake: Handshake) -> str:

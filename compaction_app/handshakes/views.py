@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from django import forms
+from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
-from compaction_app.core.handshake_states import OUTCOMES, NextStep
+from compaction_app.core.handshake_states import NextStep
 from compaction_app.models import Handshake
-from sessions_app.web.forms import require_valid
+from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import FormInvalid, require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
 
+from .forms import DeclineForm, pass_forms, wait_forms
 from .lifecycle import decline, shown_now
 from .outcomes import cancel_approved
-from .presenter import view_handshake, waiting_agents
-
-
-class DeclineForm(forms.Form):
-    """What the agent does without an approved plan."""
-
-    step = forms.ChoiceField(choices=[(one.value, one.sentence) for one in OUTCOMES])
+from .presenter import asked_lately, asking_agents, view_handshake, waiting_agents
 
 
 def _known(number: int) -> Handshake:
@@ -37,26 +34,35 @@ def _page(handshake: int) -> str:
 @require_safe
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     """What became of a question, and what can be done about it."""
-    found = shown_now(_known(handshake), timezone.now())
-    return render(request, "handshakes/handshake.html", {**view_handshake(found), "here": "runs"})
+    return _show(request, _known(handshake))
+
+
+def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = None) -> HttpResponse:
+    shown = view_handshake(shown_now(found, timezone.now()))
+    context = {**shown, "fault": fault, "here": "agents"}
+    return render(request, "handshakes/handshake.html", context, status=status_of(fault))
 
 
 @acts_on_post(_page)
 def decline_handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     """The agent gets no plan."""
-    form = DeclineForm(request.POST)
-    require_valid(form)
-    found = _known(handshake)
-    decline(found, NextStep(form.cleaned_data["step"]), timezone.now())
+    found, form = _known(handshake), DeclineForm(request.POST)
+    try:
+        require_valid(form, "It was not declined.")
+        decline(found, NextStep(form.cleaned_data["step"]), timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, fault)
     return redirect("compaction:handshake", found.pk)
 
 
 @acts_on_post(_page)
 def take_back(request: HttpRequest, handshake: int) -> HttpResponse:
     """An approval that is not written yet does not count any more."""
-    del request
     found = _known(handshake)
-    cancel_approved(found, timezone.now())
+    try:
+        cancel_approved(found, timezone.now())
+    except RedlineError as fault:
+        return _show(request, found, fault)
     return redirect("compaction:handshake", found.pk)
 
 
@@ -64,3 +70,29 @@ def take_back(request: HttpRequest, handshake: int) -> HttpResponse:
 def waiting(request: HttpRequest) -> HttpResponse:
     """The banner, for pages that are open."""
     return render(request, "handshakes/waiting.html", {"waiting_agents": waiting_agents()})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def handshakes(request: HttpRequest) -> HttpResponse:
+    """What agents have asked, how long they may wait, and which plans pass without a review."""
+    is_of_waits = "waits" in request.POST
+    waits = wait_forms(asking_agents(), request.POST if is_of_waits else None)
+    passes = pass_forms(request.POST if "passes" in request.POST else None)
+    fault = None
+    if request.method == "POST":
+        sent = waits if is_of_waits else passes
+        wrong = [one for one in sent if one.errors]
+        if not wrong:
+            for one in sent:
+                one.save()
+            messages.success(request, "Saved. It counts from the next question on.")
+            return redirect(reverse("compaction:handshakes", fragment="waits" if is_of_waits else "passes"))
+        fault = FormInvalid(wrong[0])
+    context = {
+        "asked": asked_lately(),
+        "waits": waits,
+        "passes": passes,
+        "fault": fault,
+        "here": "agents",
+    }
+    return render(request, "handshakes/handshakes.html", context, status=status_of(fault))

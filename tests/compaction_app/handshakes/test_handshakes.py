@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import approve
-from compaction_app.models import Compaction, Handshake, Run
-from compaction_app.runs.reviews import approve_proposals
+from compaction_app.handshakes.sweep import look_after_handshakes
+from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
+from compaction_app.runs.commands import plan_again, stop_run
+from compaction_app.runs.reviews import approve_proposals, review_of
+from sessions_app.index.indexer import index_file
+from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.factories import session_bytes, working_session
+from tests.files import append_as_agent, place
+from tests.html import text_of
+from tests.installation import refusal
+from tests.runs import finish_run
 
 GIVEN = Confirmations(below_target=True)
 
@@ -19,6 +36,34 @@ def approved(handshake: Handshake, writer: str = "") -> Handshake:
     approve_proposals(handshake.run, timezone.now())
     approve(handshake, GIVEN, None, timezone.now(), writer)
     return handshake
+
+
+def backups(agent: AskingAgent) -> list[str]:
+    return [path.name for path in agent.path.parent.glob("*.bak")]
+
+
+@contextmanager
+def held_open(agent: AskingAgent) -> Iterator[None]:
+    """Another process has the session open for writing, as an agent does."""
+    command = ["sh", "-c", 'exec 9>>"$0"; echo; read line', str(agent.path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+        process.communicate(b"\n")
+
+
+def context_of(agent: AskingAgent) -> list[str]:
+    """The entries that the model sees."""
+    run = Run.objects.latest("pk")
+    assert run.session is not None
+    loaded = load_session(agent.path)
+    from sessions_app.agents.registry import READERS
+
+    return [one.entry.id for one in READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages]
+
+
+# ---- approved --------------------------------------------------------------------------------------------
 
 
 def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
@@ -31,8 +76,344 @@ def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
     reported = agent.report(handshake, "applied", leaf=leaf)
     assert (reported["state"], reported["do"]) == ("applied", "continue")
     compaction = Compaction.objects.get()
-    assert compaction.entry_id == leaf
+    assert (compaction.entry_id, compaction.writer) == (leaf, "context-edit")
     assert compaction.certificate is not None
     assert compaction.run == handshake.run
     assert Run.objects.get().state == RunState.COMMITTED
-    assert compaction.backup.sha256
+    assert [agent.path.parent / name for name in backups(agent)] == [
+        agent.path.parent / compaction.backup.path.rsplit("/", 1)[1]
+    ]
+    entry = AuditEntry.objects.get()
+    assert "by the running agent" in entry.writer
+    assert "automatically" not in entry.writer
+
+
+def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
+    handshake = agent.planned()
+    assert handshake.run is not None
+    review = review_of(handshake.run)
+    whole = len(list(review.leads()))
+    first = next(iter(review.leads())).target
+    from compaction_app.core.decisions import Kind
+    from compaction_app.runs.reviews import decide
+
+    approve_proposals(handshake.run, timezone.now())
+    decide(handshake.run, Kind.REJECT, [first], timezone.now())
+    approve(handshake, GIVEN, None, timezone.now())
+    answer = agent.poll(handshake)
+    assert whole > 1
+    assert first.entry_id not in [edit["targetId"] for edit in answer["edits"]]
+    agent.report(handshake, "applied", leaf=agent.apply(answer))
+    assert first.entry_id in context_of(agent)
+
+
+def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent) -> None:
+    """The agent, or its bridge, was killed after it had applied the plan."""
+    handshake = approved(agent.planned())
+    agent.apply(agent.poll(handshake))
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "applied"
+    assert Compaction.objects.count() == 1
+
+
+def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    leaf = agent.apply(agent.poll(handshake))
+    more = {
+        "type": "message", "id": "later", "parentId": leaf, "timestamp": "2026-03-01T10:00:01.000Z",
+        "message": {"role": "user", "content": "Go on."},
+    }  # fmt: skip
+    append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
+    assert agent.report(handshake, "applied")["state"] == "applied"
+    assert Compaction.objects.get().entry_id == leaf
+
+
+def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    reported = agent.report(handshake, "applied")
+    assert (reported["state"], reported["do"]) == ("failed", "continue")
+    assert "does not show it" in reported["message"]
+    assert not Compaction.objects.exists()
+    assert backups(agent) == []
+    assert handshake.run is not None
+    handshake.run.refresh_from_db()
+    assert handshake.run.is_reviewable
+    assert handshake.run.committing_since is None
+
+
+def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    answer = agent.poll(handshake)
+    agent.apply({"edits": answer["edits"][:-1]})
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "approved"
+    reported = agent.report(handshake, "failed", message="the extension was stopped")
+    assert reported["state"] == "failed"
+    assert "the extension was stopped" in reported["message"]
+    assert len(backups(agent)) == 1, "the backup has what was there before"
+    assert not Compaction.objects.exists()
+
+
+def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    agent.poll(handshake)
+    look_after_handshakes(timezone.now() + timedelta(seconds=30))
+    handshake.refresh_from_db()
+    assert handshake.state == "approved"
+    look_after_handshakes(timezone.now() + timedelta(minutes=3))
+    handshake.refresh_from_db()
+    assert handshake.state == "failed"
+    assert backups(agent) == []
+
+
+def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    assert handshake.run is not None
+    assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"  # type: ignore[arg-type]
+    look_after_handshakes(timezone.now())
+    assert refusal(lambda: approve(handshake, GIVEN, None, timezone.now())) == "4 wrong_state"
+
+
+def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: AskingAgent) -> None:
+    before = agent.path.read_bytes()
+    handshake = approved(agent.planned(), "fork")
+    answer = agent.poll(handshake)
+    compaction = Compaction.objects.get()
+    assert (answer["state"], answer["do"]) == ("applied", "continue")
+    assert compaction.created in answer["message"]
+    assert agent.path.read_bytes() == before
+
+
+def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root: object) -> None:
+    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")  # type: ignore[operator]
+    before = agent.path.read_bytes()
+    with held_open(agent):
+        handshake = approved(agent.planned(), "context-edit")
+        answer = agent.poll(handshake)
+        assert (answer["state"], answer["do"]) == ("approved", "continue"), answer
+        assert "pi --session" in answer["message"]
+        look_after_handshakes(timezone.now())
+        assert agent.path.read_bytes() == before
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "applied"
+    assert agent.path.read_bytes().startswith(before)
+    assert Compaction.objects.get().run == handshake.run
+
+
+def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: object, browser: Client) -> None:
+    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")  # type: ignore[operator]
+    before = agent.path.read_bytes()
+    with held_open(agent):
+        handshake = approved(agent.planned(), "context-edit")
+        browser.post(f"/handshakes/{handshake.pk}/take-back")
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "declined"
+    assert agent.path.read_bytes() == before
+    assert handshake.run is not None
+    approve_proposals(handshake.run, timezone.now())
+
+
+# ---- not approved ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", ["compact", "continue", "stop"])
+def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Client, step: str) -> None:
+    before = agent.path.read_bytes()
+    handshake = agent.planned()
+    assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 303
+    answer = agent.poll(handshake)
+    assert (answer["state"], answer["do"]) == ("declined", step)
+    assert agent.path.read_bytes() == before
+    assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("reason", "step"), [("manual", "continue"), ("threshold", "compact"), ("overflow", "compact")]
+)
+def test_nobody_waits_longer_than_the_limit(agent: AskingAgent, reason: str, step: str) -> None:
+    handshake = agent.planned(reason=reason)
+    Handshake.objects.update(ends_at=timezone.now())
+    answer = agent.poll(handshake)
+    assert (answer["state"], answer["do"]) == ("expired", step)
+    assert refusal(lambda: approved(handshake)) == "4 wrong_state"
+
+
+def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent: AskingAgent) -> None:
+    WaitRule.objects.create(agent="pi", reason="overflow", seconds=60, then="stop", planner="prune")
+    answer = agent.ask(reason="overflow")
+    assert 58 < answer["seconds"] <= 60
+    handshake = Handshake.objects.get()
+    assert handshake.run is not None
+    assert (handshake.then, handshake.run.planner) == ("stop", "prune")
+    assert agent.ask(reason="manual")["seconds"] > 1_700
+
+
+def test_a_planner_that_is_still_at_work_is_stopped_when_the_time_is_over(agent: AskingAgent) -> None:
+    handshake = Handshake.objects.get(pk=agent.ask()["id"])
+    look_after_handshakes(timezone.now() + timedelta(hours=1))
+    handshake.refresh_from_db()
+    assert handshake.state == "expired"
+    assert handshake.run is not None
+    assert handshake.run.state == RunState.CANCELLED
+
+
+def test_esc_in_the_agent_ends_the_question(agent: AskingAgent) -> None:
+    handshake = agent.planned()
+    answer = agent.report(handshake, "withdrawn")
+    assert (answer["state"], answer["do"]) == ("declined", "continue")
+    assert refusal(lambda: approved(handshake)) == "4 wrong_state"
+
+
+def test_a_plan_without_deletions_leaves_the_agent_to_its_own(agent: AskingAgent) -> None:
+    handshake = Handshake.objects.get(pk=agent.ask()["id"])
+    assert handshake.run is not None
+    stop_run(handshake.run)
+    answer = agent.poll(handshake)
+    assert (answer["state"], answer["do"]) == ("failed", "compact")
+
+
+def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root: object) -> None:
+    agent = AskingAgent(place(pi_root / "short.jsonl", session_bytes(working_session(steps=0))))  # type: ignore[operator]
+    handshake = Handshake.objects.get(pk=agent.ask()["id"])
+    if handshake.run is not None and handshake.run.is_active:
+        finish_run(handshake.run)
+    answer = agent.poll(handshake)
+    assert (answer["state"], answer["do"]) == ("failed", "compact")
+    assert "compacts as usual" in answer["message"]
+
+
+# ---- what moved on ---------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent: AskingAgent) -> None:
+    wrong = agent.ask(leaf="nowhere")
+    assert (wrong["status"], wrong["error"]["code"]) == (409, "moved_on")
+    other = agent.ask(branch={"entries": 3, "sha256": "0" * 64})
+    assert (other["status"], other["error"]["code"]) == (409, "moved_on")
+    assert not Handshake.objects.exists()
+
+
+def test_the_branch_that_the_agent_has_is_accepted(agent: AskingAgent) -> None:
+    from compaction_app.handshakes.questions import branch_of
+
+    loaded = load_session(agent.path)
+    branch = branch_of(loaded.tree.branch(loaded.leaf_id)).model_dump()
+    assert agent.ask(branch=branch)["state"] == "planning"
+
+
+def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_waits(
+    agent: AskingAgent, browser: Client
+) -> None:
+    handshake = agent.planned()
+    assert handshake.run is not None
+    approve_proposals(handshake.run, timezone.now())
+    more = {
+        "type": "message", "id": "later", "parentId": handshake.leaf_id, "timestamp": "2026-03-01T10:00:01.000Z",
+        "message": {"role": "user", "content": "Go on."},
+    }  # fmt: skip
+    append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
+    before = agent.path.read_bytes()
+    assert refusal(lambda: approve(handshake, GIVEN, None, timezone.now())) == "4 moved_on"
+    assert agent.path.read_bytes() == before
+    assert agent.poll(handshake)["state"] == "waiting"
+    assert backups(agent) == []
+
+
+def test_the_agent_says_that_it_moved_on(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    answer = agent.report(handshake, "failed", message="the session has continued after the question")
+    assert "the session has continued" in answer["message"]
+    assert backups(agent) == []
+    assert not Compaction.objects.exists()
+
+
+def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent: AskingAgent) -> None:
+    handshake = agent.planned()
+    assert handshake.run is not None
+    again = plan_again(handshake.run)
+    finish_run(again)
+    assert agent.poll(handshake)["state"] == "waiting"
+    handshake.refresh_from_db()
+    assert handshake.run == again
+    approved(handshake)
+    assert agent.report(handshake, "applied", leaf=agent.apply(agent.poll(handshake)))["state"] == "applied"
+
+
+def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) -> None:
+    first = agent.planned()
+    second = agent.ask()
+    first.refresh_from_db()
+    assert first.state == "declined"
+    assert second["id"] != first.pk
+    assert second["do"] == "wait"
+
+
+def test_two_agents_wait_at_once(pi_root: object, browser: Client) -> None:
+    one, other = (
+        AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session())))  # type: ignore[operator]
+        for name in ("one", "other")
+    )
+    other.token = one.token = other.token
+    first, second = one.planned(), other.planned()
+    page = browser.get("/")
+    assert text_of(page).count("pi waits") >= 2
+    approved(first)
+    one.report(first, "applied", leaf=one.apply(one.poll(first)))
+    assert other.poll(second)["state"] == "waiting"
+    approved(second)
+    assert other.report(second, "applied", leaf=other.apply(other.poll(second)))["state"] == "applied"
+
+
+# ---- who asks --------------------------------------------------------------------------------------------
+
+
+def test_an_agent_sees_its_own_questions_only(agent: AskingAgent) -> None:
+    handshake = agent.planned()
+    stranger = AskingAgent(agent.path, agent="atomic", honours="deletions")
+    assert stranger.poll(handshake)["status"] == 404
+    assert stranger.report(handshake, "withdrawn")["status"] == 404
+    assert agent.poll(handshake)["state"] == "waiting"
+
+
+def test_a_token_of_another_agent_asks_nothing(agent: AskingAgent) -> None:
+    answer = agent.ask(agent="claude-code")
+    assert (answer["status"], answer["error"]["code"]) == (400, "other_agent")
+
+
+def test_a_session_outside_all_roots_is_compacted_as_usual(agent: AskingAgent, tmp_path: object) -> None:
+    path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))  # type: ignore[operator]
+    answer = agent.ask(session=str(path))
+    assert (answer["status"], answer["error"]["code"]) == (400, "unlisted_session")
+    assert "compacts as usual" in answer["error"]["message"]
+
+
+def test_a_session_can_be_named_by_its_id(agent: AskingAgent) -> None:
+    session = index_file(agent.path)
+    assert agent.ask(session=session.header_id)["state"] == "planning"
+    assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"reason": "whim"},
+        {"honours": "everything"},
+        {"leaf": "\ud800"},
+        {"preparation": {"x": "y" * 5_000}},
+        {"branch": {"entries": -1, "sha256": "0" * 64}},
+        {"session": "x" * 5_000},
+    ],
+)
+def test_a_question_that_is_none_is_refused(agent: AskingAgent, fields: dict[str, object]) -> None:
+    answer = agent.ask(**fields)
+    assert (answer["status"], answer["error"]["code"]) == (400, "bad_body")
+
+
+def test_a_test_of_the_connection_asks_nothing(agent: AskingAgent) -> None:
+    answer = agent.ask(test=True)
+    assert (answer["state"], answer["do"]) == ("tested", "continue")
+    assert not Handshake.objects.exists()

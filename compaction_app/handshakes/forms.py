@@ -1,0 +1,121 @@
+"""The forms about running agents that ask: how long each may wait, which plans pass, and declining one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Final
+
+from django import forms
+
+from compaction_app.core.handshake_states import OUTCOMES, NextStep
+from compaction_app.models import PassRule, Run, WaitRule
+from compaction_app.planning.model_registry import models
+from compaction_app.planning.planners import PLANNERS
+from compaction_app.runs.automatic import OWN_MODEL
+from sessions_app.agents.registry import AGENTS
+from sessions_app.models import Root
+
+from .waits import LONGEST_SECONDS, wait_for
+
+STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
+REASONS: Final = {
+    Run.Reason.MANUAL: "asked for in the agent",
+    Run.Reason.THRESHOLD: "at its threshold",
+    Run.Reason.OVERFLOW: "after an overflow",
+}
+MINUTE: Final = 60
+MOST_TOKENS: Final = 1_000_000
+
+
+class DeclineForm(forms.Form):
+    """What the agent does without an approved plan."""
+
+    step = forms.ChoiceField(choices=STEPS)
+
+
+class WaitForm(forms.Form):
+    """How long one agent waits for one reason, what it does then, and who plans."""
+
+    minutes = forms.IntegerField(label="Minutes", min_value=1, max_value=LONGEST_SECONDS // MINUTE)
+    then = forms.ChoiceField(label="Then it", choices=STEPS)
+    planner = forms.ChoiceField(label="Planner")
+
+    def __init__(self, data: Any = None, *, agent: str, reason: str) -> None:
+        self.agent, self.reason = agent, reason
+        rule = wait_for(agent, reason)
+        initial = {"minutes": rule.seconds // MINUTE, "then": rule.then, "planner": rule.planner}
+        super().__init__(data, initial=initial, prefix=f"{agent}-{reason}")
+        names = [*PLANNERS, OWN_MODEL, *(one.planner for one in models())]
+        planner = self.fields["planner"]
+        assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
+        planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
+        for field in self.fields.values():
+            field.widget.attrs["class"] = "input"
+            field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
+
+    @property
+    def agent_label(self) -> str:
+        return AGENTS[self.agent].label
+
+    @property
+    def reason_label(self) -> str:
+        return REASONS[Run.Reason(self.reason)]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first one of its agent."""
+        return self.reason == Run.Reason.MANUAL
+
+    def save(self) -> None:
+        chosen = self.cleaned_data
+        WaitRule.objects.update_or_create(
+            agent=self.agent,
+            reason=self.reason,
+            defaults={
+                "seconds": chosen["minutes"] * MINUTE,
+                "then": NextStep(chosen["then"]),
+                "planner": chosen["planner"],
+            },
+        )
+
+
+def _planner_label(name: str) -> str:
+    return "the session’s own model" if name == OWN_MODEL else name
+
+
+def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
+    """A form for each reason of these agents."""
+    return [WaitForm(data, agent=agent, reason=reason) for agent in agents for reason in REASONS]
+
+
+class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no parameters when it runs
+    """Which plans of one root pass without a review."""
+
+    class Meta:
+        model = PassRule
+        fields = ("superseded", "repeated", "empty", "most_tokens")
+        labels: ClassVar = {
+            "superseded": "superseded reads whose lines all still stand",
+            "repeated": "repeated outputs",
+            "empty": "empty outputs",
+            "most_tokens": "Up to so many tokens",
+        }
+
+    def __init__(self, data: Any = None, *, root: Root) -> None:
+        self.root = root
+        rule = PassRule.objects.filter(root=root).first() or PassRule(root=root)
+        super().__init__(data, instance=rule, prefix=f"root-{root.pk}")
+        tokens = self.fields["most_tokens"]
+        tokens.widget.attrs.update({"class": "input", "min": 0, "max": MOST_TOKENS})
+
+    def clean_most_tokens(self) -> int:
+        tokens: int = self.cleaned_data["most_tokens"]
+        if tokens > MOST_TOKENS:
+            raise forms.ValidationError(f"At most {MOST_TOKENS:,}.")
+        return tokens
+
+
+def pass_forms(data: Any = None) -> list[PassForm]:
+    """A form for each configured root."""
+    roots = Root.objects.filter(configured=True).order_by("path")
+    return [PassForm(data, root=root) for root in roots]
