@@ -77,6 +77,8 @@ class Handshake(models.Model):
     """How it ended, as sentences for the person at the agent."""
     writer = models.CharField(max_length=30, blank=True, default="")
     """The writer of the approved plan; empty before."""
+    rule = models.TextField(blank=True, default="")
+    """The rule that approved it in a human's place, in words; empty if none did."""
     handed: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What the agent was given to apply itself; null if it was given nothing."""
     note: models.JSONField[Any, Any] = models.JSONField(null=True)

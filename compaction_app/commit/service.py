@@ -192,7 +192,8 @@ def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None
 
 @contextmanager
 def block_decisions(run: Run, now: datetime) -> Iterator[None]:
-    """Block decisions on a run meanwhile. The session's lock is held, so no other commit is under way."""
+    """Block decisions on a run meanwhile, and for as long as an approved plan of it waits for an agent. The session's
+    lock is held, so no other commit is under way."""
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
         run.refresh_from_db(fields=["state"])
@@ -202,7 +203,7 @@ def block_decisions(run: Run, now: datetime) -> Iterator[None]:
         yield
     finally:
         with _tolerate_database_error(f"The end of the commit of run {run.pk}"):
-            Run.objects.filter(pk=run.pk).update(committing_since=None)
+            Run.objects.being_committed().filter(pk=run.pk).update(committing_since=None)
 
 
 @contextmanager

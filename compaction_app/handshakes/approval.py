@@ -14,11 +14,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -38,7 +38,8 @@ from compaction_app.commit.preflight import (
 )
 from compaction_app.commit.proof import Rebuilt, context_with
 from compaction_app.commit.row_change import RowPlan, changed_session, row_plan
-from compaction_app.commit.service import approval, block_decisions, commit_run, notes_of, require_shown
+from compaction_app.commit.service import approval as approval_of
+from compaction_app.commit.service import block_decisions, commit_run, notes_of, require_shown
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from compaction_app.session_activity import Activity
@@ -72,53 +73,88 @@ def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
     return AppliedBy.REDLINE_LATER if writer.appends else AppliedBy.REDLINE_NOW
 
 
-def approve(
-    handshake: Handshake,
-    confirmations: Confirmations,
-    shown: str | None,
-    now: datetime,
-    writer: str = "",
-    rule: str = "",
-) -> None:
-    """Approve what is approved in the review of the agent's run, if it is what was shown.
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A decision that an agent gets a plan."""
 
-    `shown`, `rule` and what is raised are as in `commit_run`; and Conflict `wrong_state` and `moved_on`. Then nothing
-    was written, and the agent still waits.
+    confirmations: Confirmations
+    now: datetime
+    shown: str | None = None
+    """The digest of the preflight that was shown; None if what is approved cannot have changed since."""
+    writer: str = ""
+    """Empty for the one for which it was planned."""
+    rule: str = ""
+    """What approved it in a human's place, in words; empty if a human did."""
+
+
+def approve(handshake: Handshake, approval: Approval) -> None:
+    """Approve what is approved in the review of the agent's run.
+
+    Raises Conflict `wrong_state` and `moved_on`, and what `commit_run` raises. Then nothing was written, and the agent
+    still waits.
     """
     run = handshake.run
     if run is None or not handshake.is_open:
         raise wrong_state(handshake, NOT_APPROVED)
-    preflight = check_plan(approval(run), continue_loading(approval(run).loaded), now, writer)
+    preflight = _preflight(run, approval)
     require_same_place(handshake, preflight)
     applied = applied_by(handshake, preflight.writer)
     if applied is AppliedBy.AGENT:
-        _hand_over(handshake, run, confirmations, shown, now, writer, rule)
+        _hand_over(handshake, run, approval)
     elif applied is AppliedBy.REDLINE_NOW:
-        written = commit_run(run, confirmations, shown, now, writer, rule)
-        change_handshake(handshake, HandshakeState.APPROVED, writer=written.writer)
-        created = written.created or run.session.path
-        words = f"Approved as a new session. To continue in it: {resume_words(run, created)}"
-        change_handshake(
-            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
-        )
+        _write_now(handshake, run, approval)
     else:
-        require_shown(run, preflight, shown)
-        require_confirmations(preflight, confirmations)
-        words = (
-            f"Approved. Redline writes it once the session is closed here; then continue with: "
-            f"{resume_words(run, run.session.path)}"
-        )
-        Run.objects.filter(pk=run.pk).update(committing_since=now)
-        change_handshake(
+        _write_later(handshake, run, approval)
+
+
+def _preflight(run: Run, approval: Approval) -> Preflight:
+    """What is approved, against the session as it is now."""
+    approved = replace(approval_of(run), rule=approval.rule)
+    return check_plan(approved, continue_loading(approved.loaded), approval.now, approval.writer)
+
+
+def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval: Approval) -> None:
+    """Require that a preflight is what was shown, at the place at which the agent waits, and confirmed."""
+    require_shown(run, preflight, approval.shown)
+    require_same_place(handshake, preflight)
+    require_confirmations(preflight, approval.confirmations)
+
+
+def _write_now(handshake: Handshake, run: Run, approval: Approval) -> None:
+    """Make the new session at once."""
+    written = commit_run(
+        run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule
+    )
+    change_handshake(handshake, HandshakeState.APPROVED, writer=written.writer, rule=approval.rule)
+    command = resume_words(run, written.created or run.session.path)
+    words = f"Approved as a new session. To continue in it: {command}"
+    change_handshake(
+        handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=approval.now
+    )
+
+
+def _write_later(handshake: Handshake, run: Run, approval: Approval) -> None:
+    """Have Redline write it once the session is closed; decisions stay blocked until then."""
+    with lock_session(run.session.real_path()), block_decisions(run, approval.now):
+        preflight = _preflight(run, approval)
+        _require_same(handshake, run, preflight, approval)
+        command = resume_words(run, run.session.path)
+        _approve(
             handshake,
-            HandshakeState.APPROVED,
+            approval,
             writer=preflight.writer.name,
             shows_closing=_is_seen_open(preflight.activity),
-            confirmations=[name for name, is_given in asdict(confirmations).items() if is_given],
+            confirmations=[name for name, is_given in asdict(approval.confirmations).items() if is_given],
             step=NextStep.CONTINUE,
-            message=words,
-            ended_at=now,
+            message=f"Approved. Redline writes it once the session is closed here; then continue with: {command}",
         )
+
+
+def _approve(handshake: Handshake, approval: Approval, **fields: Any) -> None:
+    """Set the state. Raises Conflict `wrong_state` if it was ended meanwhile."""
+    fields |= {"rule": approval.rule, "ended_at": approval.now}
+    if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
+        raise wrong_state(handshake, NOT_APPROVED)
 
 
 def _is_seen_open(activity: Activity) -> bool:
@@ -142,40 +178,27 @@ def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
         )
 
 
-def _hand_over(
-    handshake: Handshake,
-    run: Run,
-    confirmations: Confirmations,
-    shown: str | None,
-    now: datetime,
-    writer: str,
-    rule: str,
-) -> None:
+def _hand_over(handshake: Handshake, run: Run, approval: Approval) -> None:
     """Give the agent what it needs to make the change itself; decisions stay blocked until it is applied or failed."""
-    path = run.session.real_path()
-    with lock_session(path) as locked, ExitStack() as undo:
-        with block_decisions(run, now):
-            approved = replace(approval(run), rule=rule)
-            preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
-            require_shown(run, preflight, shown)
-            require_same_place(handshake, preflight)
-            require_confirmations(preflight, confirmations)
-            handed = _handed(locked, preflight, now, undo)
-            note = notes_of(approved, preflight, handed.backup, now)(handed.made)
-            note = msgspec.structs.replace(note, by_agent=True)
-            changed = change_handshake(
-                handshake,
-                HandshakeState.APPROVED,
-                writer=preflight.writer.name,
-                handed=handed.fields,
-                note=msgspec.to_builtins(note),
-                approved_context=msgspec.to_builtins(handed.context),
-                ended_at=now,
-            )
-            if not changed:
-                raise wrong_state(handshake, NOT_APPROVED)
-            undo.pop_all()
-        Run.objects.filter(pk=run.pk).update(committing_since=now)
+    with (
+        lock_session(run.session.real_path()) as locked,
+        ExitStack() as undo,
+        block_decisions(run, approval.now),
+    ):
+        preflight = _preflight(run, approval)
+        _require_same(handshake, run, preflight, approval)
+        handed = _handed(locked, preflight, approval.now, undo)
+        approved = replace(approval_of(run), rule=approval.rule)
+        note = notes_of(approved, preflight, handed.backup, approval.now)(handed.made)
+        _approve(
+            handshake,
+            approval,
+            writer=preflight.writer.name,
+            handed=handed.fields,
+            note=msgspec.to_builtins(msgspec.structs.replace(note, by_agent=True)),
+            approved_context=msgspec.to_builtins(handed.context),
+        )
+        undo.pop_all()
 
 
 class _HandedOver(msgspec.Struct):

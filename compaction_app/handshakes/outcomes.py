@@ -231,7 +231,7 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
         return
     given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:
-        commit_run(run, given, None, now, handshake.writer)
+        commit_run(run, given, None, now, handshake.writer, handshake.rule)
     except Conflict as fault:
         if fault.code in ("open_in_agent", "session_busy", "locked"):
             return

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.approval import approve
+from compaction_app.handshakes.approval import Approval, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
 from compaction_app.runs.commands import plan_again, stop_run
@@ -34,7 +34,7 @@ GIVEN = Confirmations(below_target=True)
 def approved(handshake: Handshake, writer: str = "") -> Handshake:
     assert handshake.run is not None
     approve_proposals(handshake.run, timezone.now())
-    approve(handshake, GIVEN, None, timezone.now(), writer)
+    approve(handshake, Approval(GIVEN, timezone.now(), writer=writer))
     return handshake
 
 
@@ -99,7 +99,7 @@ def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
 
     approve_proposals(handshake.run, timezone.now())
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
-    approve(handshake, GIVEN, None, timezone.now())
+    approve(handshake, Approval(GIVEN, timezone.now()))
     answer = agent.poll(handshake)
     assert whole > 1
     assert first.entry_id not in [edit["targetId"] for edit in answer["edits"]]
@@ -173,7 +173,7 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> No
     assert handshake.run is not None
     assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"  # type: ignore[arg-type]
     look_after_handshakes(timezone.now())
-    assert refusal(lambda: approve(handshake, GIVEN, None, timezone.now())) == "4 wrong_state"
+    assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 wrong_state"
 
 
 def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: AskingAgent) -> None:
@@ -317,7 +317,7 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     }  # fmt: skip
     append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
     before = agent.path.read_bytes()
-    assert refusal(lambda: approve(handshake, GIVEN, None, timezone.now())) == "4 moved_on"
+    assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.path.read_bytes() == before
     assert agent.poll(handshake)["state"] == "waiting"
     assert backups(agent) == []
