@@ -22,6 +22,8 @@ class ScriptedReply:
     blocks: Sequence[Mapping[str, Any]] = ()
     usage: Mapping[str, int] = field(default_factory=dict)
     status: int = 200
+    error: str = "scripted"
+    """What an HTTP error says."""
 
 
 def said(text: str, **usage: int) -> ScriptedReply:
@@ -86,7 +88,7 @@ def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
                 return
             reply, number = server.answer(body)
             if reply.status != 200:
-                error = {"type": "error", "error": {"type": "api_error", "message": "scripted"}}
+                error = {"type": "error", "error": {"type": "api_error", "message": reply.error}}
                 self._send(reply.status, "application/json", json.dumps(error).encode())
             elif body.get("stream"):
                 self._send(200, "text/event-stream", b"".join(_events(body["model"], reply, number)))
