@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages as well."""
-WITHOUT_MODELS: Final = frozenset({"address", "check_vectors", "token", "tree"})
+WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "token", "tree"})
 """Commands that use neither the database nor hooks: they load no apps."""
+FOR_AGENTS: Final = frozenset({"ask"})
+"""Commands that agents call: whatever fails before they start, the agent must not be stopped by the exit code."""
 OBJECTS_SCANNED: Final = 20_000
 """The new objects after which the garbage collector scans them. A page makes thousands, and a file that is indexed
 more, nearly all of which need no scan to be freed: Python's 700 costs them a tenth of their time."""
@@ -73,7 +75,8 @@ def run(argv: list[str]) -> NoReturn:
             _show("help", _help(), as_json=wants_json(argv))
         command = _load(name)
     except RedlineError as failure:
-        sys.exit(report_failure(failure, as_json=wants_json(argv)))
+        code = report_failure(failure, as_json=wants_json(argv))
+        sys.exit(0 if name in FOR_AGENTS else code)
     if signal.getsignal(signal.SIGINT) is _end_now:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     command.run_from_argv([argv[0], name, *rest])

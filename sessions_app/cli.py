@@ -186,6 +186,10 @@ class RedlineCommand(BaseCommand):
         del options
         return True
 
+    def report(self, failure: RedlineError) -> int:
+        """Print an error; returns the exit code."""
+        return report_failure(failure, as_json=self.as_json)
+
     def create_parser(self, prog_name: str, subcommand: str, **kwargs: Any) -> CommandParser:
         program = Path(prog_name).name
         # No abbreviated flags: a flag that writes must be given in full.
@@ -209,7 +213,7 @@ class RedlineCommand(BaseCommand):
             code = self._run(options)
         except RedlineError as failure:
             self.progress.clear()
-            code = report_failure(failure, as_json=self.as_json)
+            code = self.report(failure)
         except KeyboardInterrupt:
             self.progress.clear()
             sys.stderr.write("redline: interrupted\n")

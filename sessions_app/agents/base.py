@@ -27,6 +27,7 @@ from sessions_app.storage.files import FileState, SessionReader
 
 from .agent_settings import AgentSettings, SettingsFile
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
+from .compaction_hook import CompactionHook
 from .contexts import PlanRules, Reader
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
@@ -172,6 +173,11 @@ class Agent(Protocol):
 
     def dependents(self, path: Path) -> Sequence[Path]:
         """The sessions that continue the bytes of another one, and are lost without it. Raises SystemFailure."""
+        ...
+
+    @property
+    def compaction_hook(self) -> CompactionHook | None:
+        """How it calls a command before it compacts; None if it has no such hook."""
         ...
 
     @property

@@ -34,6 +34,7 @@ from sessions_app.storage.files import FileState, SessionReader, file_state, ope
 
 from .base import OpenElsewhere
 from .changes import NewFile, WriteFacts
+from .compaction_hook import CompactionHook
 from .programs import AgentClient, AgentPackage, AgentServer
 from .summary_format import SummaryFormat
 
@@ -56,6 +57,7 @@ class SessionFileAgent(ABC):
 
     key: str
     label: str
+    compaction_hook: CompactionHook | None = None
     current_version: int = 1
     keeps_database: bool = False
     has_server: bool = False

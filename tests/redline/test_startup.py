@@ -63,11 +63,11 @@ def loaded_by(installation: Installation, *arguments: object) -> set[str]:
     return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
 
 
-@pytest.mark.parametrize("command", ["tree", "address", "token"])
+@pytest.mark.parametrize("command", ["tree", "address", "token", "ask"])
 def test_a_command_without_tables_loads_neither_models_nor_pages(
     redline: Installation, path: Path, command: str
 ) -> None:
-    arguments = [path] if command == "tree" else []
+    arguments = {"tree": [path], "ask": ["codex", "--connection", "codex"]}.get(command, [])
     loaded = loaded_by(redline, command, *arguments)
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
 

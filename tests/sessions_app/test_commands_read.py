@@ -203,6 +203,7 @@ def test_help_lists_redlines_commands(fresh: Installation) -> None:
     assert ended.code == 0
     assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
         *SUCCESSES,
+        "ask",
         "export",
         "fake_provider",
         "navigate",

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.compaction_hook import CompactionHook
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
@@ -22,6 +23,7 @@ from .boundary import NAME, SINCE, BoundaryWriter, refusal, restore_lines_by
 from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
+from .hook import ClaudeCodeHook
 from .ledger import ledger_result
 from .parser import ClaudeCodeParser, read_again, shows_format
 from .reader import ClaudeCodeReader, OlderClaudeCodeReader
@@ -42,6 +44,7 @@ class ClaudeCodeAgent(SessionFileAgent):
     label: str = "Claude Code"
     format: str = KEY
     program: str = "claude"
+    compaction_hook: CompactionHook | None = ClaudeCodeHook()
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.compaction_hook import CompactionHook
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
@@ -26,6 +27,7 @@ from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
 from .directories import ARCHIVED, COMPRESSED_SUFFIX, SESSIONS
 from .fork import ThreadForkWriter
+from .hook import CodexHook
 from .parser import RolloutParser, read_again
 from .reader import CodexReader
 from .records import KEY
@@ -49,6 +51,7 @@ class CodexAgent(SessionFileAgent):
     label: str = "Codex"
     format: str = KEY
     program: str = KEY
+    compaction_hook: CompactionHook | None = CodexHook()
     generations: Sequence[Generation] = (
         Generation(
             "Codex 0.169 and newer",

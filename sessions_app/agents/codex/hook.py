@@ -1,0 +1,29 @@
+"""PURE: the hook that Codex calls before it compacts.
+
+Without output, Codex compacts. With `{"continue": false}` it neither compacts nor sends anything: the turn ends, and
+`stopReason` is shown. It knows no third way, so that *continue* and *stop* are the same here.
+"""
+
+from __future__ import annotations
+
+import json
+
+from sessions_app.agents.compaction_hook import (
+    HookQuestion,
+    HookReply,
+    HookStep,
+    hook_fields,
+    hook_question,
+)
+
+
+class CodexHook:
+    def question(self, sent: bytes) -> HookQuestion:
+        fields = hook_fields(sent)
+        session = fields.get("transcript_path") or fields.get("session_id")
+        return hook_question(session, fields.get("trigger"), {"model": fields.get("model")})
+
+    def reply(self, step: HookStep, message: str) -> HookReply:
+        if step is HookStep.COMPACT:
+            return HookReply(errors=message)
+        return HookReply(output=json.dumps({"continue": False, "stopReason": message}))

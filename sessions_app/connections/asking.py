@@ -1,0 +1,99 @@
+"""EDGE: a hook command asks the server for a review, and waits until something is decided.
+
+| what happens                                                  | a manual compaction | an automatic one |
+|---------------------------------------------------------------|---------------------|------------------|
+| the first request is not answered                             | as usual            | as usual         |
+| the first answer is an error                                  | as usual            | as usual         |
+| the polls were not answered for `grace` seconds               | is cancelled        | as usual         |
+| the answer is still `wait` when `seconds` and `grace` are over | is cancelled        | as usual         |
+| the agent that called the command has gone, or stops it       | is cancelled        | is cancelled     |
+
+A poll that fails is repeated: the server may have been restarted, and remembers the question. The connection is read
+again for each request, because the server may have another port then.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from sessions_app.agents.compaction_hook import MANUAL, HookStep
+
+from .answers import WAIT, ServerAnswer
+from .server_requests import NoAnswer, RequestRefused
+
+FIRST_SECONDS: Final = 30
+"""How long the first answer may take: the server reads what is new of the session."""
+POLL_SECONDS: Final = 10
+LAST_SECONDS: Final = 3
+"""How long the report may take that the agent does not wait any more."""
+WITHDRAWN: Final[Mapping[str, Any]] = {"outcome": "withdrawn"}
+
+
+class HookOutcome(NamedTuple):
+    """What the agent does now, and why, in one line."""
+
+    step: HookStep
+    message: str
+
+
+class Requests(Protocol):
+    """How the server is asked. Both raise NoAnswer and RequestRefused."""
+
+    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer: ...
+
+    def get(self, path: str, seconds: float) -> ServerAnswer: ...
+
+
+def lost(reason: str, why: str) -> HookOutcome:
+    """What happens if the server was reached, and answers no more."""
+    if reason == MANUAL:
+        return HookOutcome(
+            HookStep.CONTINUE,
+            f"{why} Nothing was compacted. If you start the compaction again without Redline, it runs as usual.",
+        )
+    return HookOutcome(HookStep.COMPACT, f"{why} The compaction runs as usual.")
+
+
+def ask(
+    requests: Requests,
+    question: Mapping[str, Any],
+    still_waits: Callable[[float], bool],
+    clock: Callable[[], float] = time.monotonic,
+) -> HookOutcome:
+    """Send a question with the fields of docs/handshake.md, and return what was decided.
+
+    `still_waits` waits for some seconds; it returns False, at once, if the agent has gone.
+    """
+    try:
+        answer = requests.post("", question, FIRST_SECONDS)
+    except RequestRefused as refused:
+        return HookOutcome(HookStep.COMPACT, str(refused))
+    except NoAnswer as fault:
+        return HookOutcome(HookStep.COMPACT, f"Redline was not asked: {fault}. The compaction runs as usual.")
+    answered_at = clock()
+    ends_at = answered_at + answer.seconds + answer.grace
+    place, reason, grace = f"/{answer.id}", question["reason"], answer.grace
+    while answer.do == WAIT:
+        if not still_waits(answer.poll):
+            _withdraw(requests, place)
+            return HookOutcome(HookStep.CONTINUE, "The compaction was stopped.")
+        try:
+            answer = requests.get(place, POLL_SECONDS)
+            answered_at = clock()
+        except (NoAnswer, RequestRefused) as fault:
+            if clock() - answered_at >= grace:
+                return lost(reason, f"Redline has not answered for {grace:.0f} seconds ({fault}).")
+        if answer.do == WAIT and clock() >= ends_at:
+            _withdraw(requests, place)
+            return lost(reason, "Redline has not decided in time.")
+    return HookOutcome(HookStep(answer.do), answer.message)
+
+
+def _withdraw(requests: Requests, place: str) -> None:
+    """Report that the agent does not wait any more; if nobody hears it, the question ends with its time."""
+    try:
+        requests.post(place, WITHDRAWN, LAST_SECONDS)
+    except (NoAnswer, RequestRefused):
+        return

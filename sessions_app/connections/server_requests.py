@@ -1,0 +1,108 @@
+"""EDGE: requests of a bridge to the server of its connection: over loopback only, without redirects and proxies."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from threading import Timer
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from .answers import ServerAnswer, answer_in, error_in
+from .connection_files import PATH, ConnectedAgent, connection
+
+HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+BODY_LIMIT: Final = 1_000_000
+ERRORS_FROM: Final = 400
+DONE: Final = (200, 201)
+
+
+class NoAnswer(Exception):
+    """No answer that could be understood; the text says why, without a full stop."""
+
+
+class RequestRefused(Exception):
+    """The server answered with an error; the text is its message."""
+
+
+class ServerRequests:
+    """The requests of one connection. Its file is read again for each of them."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self._directory = directory
+        self._name = name
+
+    def post(self, path: str, body: Mapping[str, Any], seconds: float) -> ServerAnswer:
+        """Raises NoAnswer and RequestRefused, as `get` does."""
+        return self._send("POST", path, json.dumps(body).encode(), seconds)
+
+    def get(self, path: str, seconds: float) -> ServerAnswer:
+        """`path` follows that of the API; `seconds` is the time for the whole answer."""
+        return self._send("GET", path, None, seconds)
+
+    def _send(self, method: str, path: str, body: bytes | None, seconds: float) -> ServerAnswer:
+        known = self._connection()
+        host, port = _address(known.url)
+        headers = {"Authorization": f"Bearer {known.token}", "Content-Type": "application/json"}
+        try:
+            with _connected(host, port, seconds) as server:
+                server.request(method, PATH + path, body, headers)
+                response = server.getresponse()
+                status, content = response.status, response.read(BODY_LIMIT)
+        except (OSError, HTTPException, ValueError) as fault:
+            raise NoAnswer(f"{known.url} gave no answer ({fault or type(fault).__name__})") from fault
+        if status >= ERRORS_FROM:
+            words = error_in(content) or f"{known.url} answered with the status {status}."
+            raise RequestRefused(words)
+        if status not in DONE:
+            raise NoAnswer(f"{known.url} answered with the status {status}")
+        try:
+            return answer_in(content)
+        except ValueError as fault:
+            raise NoAnswer(f"{known.url} answered something else ({fault})") from fault
+
+    def _connection(self) -> ConnectedAgent:
+        try:
+            found = connection(self._directory, self._name)
+        except (OSError, ValueError) as fault:
+            raise NoAnswer(f"the connection {self._name} could not be read ({fault})") from fault
+        if found is None:
+            raise NoAnswer(f"there is no connection {self._name}")
+        if not found.url:
+            raise NoAnswer("its server has not been started yet")
+        return found
+
+
+def _address(url: str) -> tuple[str, int]:
+    """The host and the port of a server on this machine. Raises NoAnswer."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if host not in HOSTS or port is None or parts.scheme != "http":
+        raise NoAnswer(f"{url} is not an address on this machine")
+    return host, port
+
+
+@contextmanager
+def _connected(host: str, port: int, seconds: float) -> Iterator[HTTPConnection]:
+    """A connection that ends after some seconds, however slowly the other end sends."""
+    with closing(HTTPConnection(host, port, timeout=seconds)) as server:
+        server.connect()
+        timer = Timer(seconds, _end, (server.sock,))
+        timer.daemon = True
+        timer.start()
+        try:
+            yield server
+        finally:
+            timer.cancel()
+
+
+def _end(connected: socket.socket) -> None:
+    with suppress(OSError):
+        connected.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,79 @@
+"""Whether the agent that called a command still waits for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sessions_app.connections.caller import SIGNALS, Caller
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[int, int]]:
+    ends = os.pipe()
+    yield ends
+    for end in ends:
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+class Clock:
+    """Time that only sleeping moves; `during` is called in the third sleep."""
+
+    def __init__(self, during: object = None) -> None:
+        self.now, self.sleeps, self._during = 0.0, 0, during
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self.sleeps += 1
+        if self.sleeps == 3 and callable(self._during):
+            self._during()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_it_waits_as_long_as_it_is_to(pipe: tuple[int, int]) -> None:
+    clock = Clock()
+    with Caller(pipe[1]) as caller:
+        assert caller.still_waits(60, clock, clock.sleep)
+    assert clock.now == pytest.approx(60)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_a_signal_ends_the_wait_at_once_and_nothing_else(number: int, pipe: tuple[int, int]) -> None:
+    earlier = signal.getsignal(number)
+    clock = Clock(lambda: signal.raise_signal(number))
+    with Caller(pipe[1]) as caller:
+        assert not caller.still_waits(60, clock, clock.sleep)
+        assert clock.sleeps == 3
+        assert not caller.still_waits(60, clock, clock.sleep)
+    assert signal.getsignal(number) == earlier
+
+
+def test_nobody_reads_any_more(pipe: tuple[int, int]) -> None:
+    clock = Clock(lambda: os.close(pipe[0]))
+    with Caller(pipe[1]) as caller:
+        assert not caller.still_waits(60, clock, clock.sleep)
+    assert clock.sleeps == 3
+
+
+def test_a_file_is_always_read(tmp_path: Path) -> None:
+    clock = Clock()
+    with (tmp_path / "out").open("w") as file, Caller(file.fileno()) as caller:
+        assert caller.still_waits(1, clock, clock.sleep)
+
+
+def test_another_parent_means_that_the_agent_has_gone(
+    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(lambda: monkeypatch.setattr(os, "getppid", lambda: 1))
+    with Caller(pipe[1]) as caller:
+        assert not caller.still_waits(60, clock, clock.sleep)
+    assert clock.sleeps == 3

@@ -1,0 +1,192 @@
+"""Requests of a bridge against servers that answer late, not at all, with errors, garbage, redirects, huge bodies."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from sessions_app.connections.connection_files import connection, connection_path, keep_connection
+from sessions_app.connections.server_requests import NoAnswer, RequestRefused, ServerRequests
+from tests.standin_redline import HOST, WAITING, Asked, Said, StandInRedline, waiting
+
+NAME = "claude-code"
+SHORT = 0.2
+
+
+@pytest.fixture
+def server() -> Iterator[StandInRedline]:
+    with StandInRedline() as one:
+        yield one
+
+
+@pytest.fixture
+def requests(server: StandInRedline, tmp_path: Path) -> ServerRequests:
+    server.connect(tmp_path, NAME)
+    return ServerRequests(tmp_path, NAME)
+
+
+def redirect(tmp_path: Path, url: str) -> ServerRequests:
+    """The same connection, with another address."""
+    one = connection(tmp_path, NAME)
+    assert one is not None
+    keep_connection(tmp_path, msgspec.structs.replace(one, url=url))
+    return ServerRequests(tmp_path, NAME)
+
+
+def test_a_question_is_sent_with_the_token(server: StandInRedline, requests: ServerRequests) -> None:
+    answer = requests.post("", {"agent": NAME}, 10)
+    assert server.asked == [Asked("POST", "/api/handshakes", {"agent": NAME}, "a-token")]
+    assert (answer.do, answer.id, answer.seconds, answer.poll, answer.grace) == ("wait", 12, 600, 0.05, 30)
+    requests.get("/12", 10)
+    assert server.asked[1] == Asked("GET", "/api/handshakes/12", None, "a-token")
+
+
+def test_the_connection_is_read_again_for_each_request(
+    server: StandInRedline, requests: ServerRequests, tmp_path: Path
+) -> None:
+    requests.get("/12", 10)
+    with StandInRedline() as other:
+        redirect(tmp_path, other.url)
+        requests.get("/12", 10)
+        assert (len(server.asked), len(other.asked)) == (1, 1)
+    connection_path(tmp_path, NAME).unlink()
+    with pytest.raises(NoAnswer, match="no connection"):
+        requests.get("/12", 10)
+
+
+def test_an_error_has_its_message(server: StandInRedline, requests: ServerRequests) -> None:
+    server.answers.append(Said({"error": {"code": "x", "message": "Not\nlisted\x1b[1m."}}, 400))
+    with pytest.raises(RequestRefused, match=r"\ANot listed\\x1b\[1m\.\Z"):
+        requests.get("/12", 10)
+    server.answers.append(Said(b"<h1>Bad gateway</h1>", 502))
+    with pytest.raises(RequestRefused, match="answered with the status 502"):
+        requests.get("/12", 10)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"<html>",
+        b"\xff",
+        {},
+        {**WAITING, "do": "apply"},
+        {**WAITING, "do": 1},
+        {**WAITING, "message": None},
+        {**WAITING, "seconds": -1},
+        {**WAITING, "seconds": 1e300},
+        {**WAITING, "poll": 0},
+        {**WAITING, "id": "../.."},
+        b'{"do": "wait", "message": "%s"}' % (b"x" * 2_000_000),
+    ],
+)
+def test_garbage_is_no_answer(server: StandInRedline, requests: ServerRequests, body: Any) -> None:
+    server.answers.append(Said(body))
+    with pytest.raises(NoAnswer):
+        requests.get("/12", 10)
+
+
+@pytest.mark.parametrize("status", [204, 301, 302, 307, 308])
+def test_redirects_are_not_followed(server: StandInRedline, requests: ServerRequests, status: int) -> None:
+    with StandInRedline() as other:
+        server.answers.append(Said(b"", status, {"Location": f"{other.url}/api/handshakes"}))
+        with pytest.raises(NoAnswer):
+            requests.post("", {}, 10)
+        assert other.asked == []
+
+
+def test_a_message_is_one_line_of_plain_text(server: StandInRedline, requests: ServerRequests) -> None:
+    server.answers.append(waiting(message="a\r\nb\x1b]0;x\x07\u202e" + "c" * 10_000))
+    message = requests.get("/12", 10).message
+    assert message.isprintable()
+    assert len(message) < 3_000
+
+
+def test_an_answer_that_is_late_does_not_count(server: StandInRedline, requests: ServerRequests) -> None:
+    release = threading.Event()
+    server.answers.append(Said(dict(WAITING), before=release.wait))
+    with pytest.raises(NoAnswer):
+        requests.get("/12", SHORT)
+    release.set()
+
+
+def test_an_answer_that_comes_byte_by_byte_does_not_keep_the_agent(tmp_path: Path) -> None:
+    """Each byte comes in time, and the answer never ends."""
+    over = threading.Event()
+
+    def drip(listener: socket.socket) -> None:
+        accepted, _ = listener.accept()
+        with accepted:
+            accepted.sendall(b"HTTP/1.1 200 OK\r\nX-Long: ")
+            while not over.wait(SHORT / 10):
+                try:
+                    accepted.sendall(b"x")
+                except OSError:
+                    return
+
+    with socket.create_server((HOST, 0)) as listener, StandInRedline() as named:
+        thread = threading.Thread(target=drip, args=(listener,))
+        thread.start()
+        named.connect(tmp_path, NAME)
+        with pytest.raises(NoAnswer):
+            redirect(tmp_path, f"http://{HOST}:{listener.getsockname()[1]}").get("/12", SHORT)
+        over.set()
+        thread.join()
+
+
+def test_nobody_listens(tmp_path: Path) -> None:
+    with StandInRedline() as server:
+        server.connect(tmp_path, NAME)
+    with pytest.raises(NoAnswer, match="refused"):
+        ServerRequests(tmp_path, NAME).post("", {}, 10)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http://example.org:80",
+        "http://127.0.0.1",
+        "http://127.0.0.1:99999",
+        "http://127.0.0.2:80",
+        "https://127.0.0.1:80",
+        "file:///etc/passwd",
+        "http://[::1:80",
+        "http://127.0.0.1.example.org:80",
+        "nonsense",
+    ],
+)
+def test_other_machines_are_not_asked(requests: ServerRequests, tmp_path: Path, url: str) -> None:
+    with pytest.raises(NoAnswer):
+        redirect(tmp_path, url).post("", {}, 10)
+
+
+def test_proxies_are_not_used(
+    server: StandInRedline, requests: ServerRequests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert requests.get("/12", 10).do == "wait"
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", json.dumps({"name": NAME}).encode()])
+def test_a_damaged_connection_is_no_answer(tmp_path: Path, content: bytes) -> None:
+    path = connection_path(tmp_path, NAME)
+    path.parent.mkdir()
+    path.write_bytes(content)
+    with pytest.raises(NoAnswer, match="could not be read"):
+        ServerRequests(tmp_path, NAME).get("/12", 10)
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "X", "x" * 100])
+def test_a_name_that_no_connection_can_have_is_no_answer(tmp_path: Path, name: str) -> None:
+    with pytest.raises(NoAnswer):
+        ServerRequests(tmp_path, name).get("/12", 10)

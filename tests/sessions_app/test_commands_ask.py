@@ -1,0 +1,284 @@
+"""`redline ask`, as agents call it: a process with their JSON on standard input."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sessions_app.connections.connection_files import connection_path
+from tests.installation import Installation, Result
+from tests.paths import PROJECT
+from tests.standin_redline import Said, StandInRedline, decided, waiting
+from tests.wait import WAIT_SECONDS
+
+MANUAL = {"transcript_path": "/home/dev/s.jsonl", "trigger": "manual", "custom_instructions": "keep names"}
+AUTOMATIC = {**MANUAL, "trigger": "auto"}
+AGENTS = ("claude-code", "codex")
+RELAY = """
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-m", "redline", *sys.argv[1:]])
+print(child.pid, flush=True)
+child.wait()
+"""
+"""An agent that calls a command through another process, and prints its number."""
+
+
+@pytest.fixture
+def server(fresh: Installation) -> Iterator[StandInRedline]:
+    fresh.data.mkdir(mode=0o700)
+    with StandInRedline() as one:
+        for agent in AGENTS:
+            one.connect(fresh.data, agent)
+        yield one
+
+
+def started(fresh: Installation, agent: str, *more: str, program: tuple[str, ...] = ("-m", "redline")) -> Any:
+    return subprocess.Popen(
+        [sys.executable, *program, "ask", agent, "--connection", agent, *more],
+        cwd=PROJECT,
+        env=fresh.environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+
+
+def answered(process: Any, sent: Mapping[str, Any] | str = MANUAL) -> Result:
+    text = sent if isinstance(sent, str) else json.dumps(sent)
+    out, err = process.communicate(text, timeout=WAIT_SECONDS)
+    return Result(process.returncode, out, err)
+
+
+def fed(process: Any, sent: Mapping[str, Any] = MANUAL) -> Any:
+    """The same process, which has got its input and runs."""
+    process.stdin.write(json.dumps(sent))
+    process.stdin.close()
+    process.stdin = None
+    return process
+
+
+def asks(fresh: Installation, agent: str, sent: Mapping[str, Any] | str = MANUAL) -> Result:
+    return answered(started(fresh, agent), sent)
+
+
+def test_the_question_has_what_the_agent_said(fresh: Installation, server: StandInRedline) -> None:
+    server.answers.append(decided("compact"))
+    asks(fresh, "claude-code")
+    assert server.questions == [
+        {
+            "agent": "claude-code",
+            "bridge": 1,
+            "session": "/home/dev/s.jsonl",
+            "reason": "manual",
+            "honours": "nothing",
+            "leaf": "",
+            "branch": None,
+            "preparation": {"instructions": "keep names"},
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("agent", "do", "expected"),
+    [
+        ("claude-code", "compact", (0, "", "Decided.\n")),
+        ("claude-code", "continue", (2, "", "Decided.\n")),
+        ("claude-code", "stop", (2, "", "Decided.\n")),
+        ("codex", "compact", (0, "", "Decided.\n")),
+        ("codex", "continue", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
+        ("codex", "stop", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
+    ],
+)
+def test_the_decision_is_given_as_the_agent_understands_it(
+    fresh: Installation, server: StandInRedline, agent: str, do: str, expected: Result
+) -> None:
+    server.answers.extend([waiting(), waiting(), decided(do)])
+    assert asks(fresh, agent) == expected
+    assert [one.method for one in server.asked] == ["POST", "GET", "GET"]
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+@pytest.mark.parametrize(
+    "first",
+    [
+        Said({"error": {"code": "unlisted_session", "message": "It is not listed."}}, 400),
+        Said(b"oops", 500),
+        Said(b"", 302, {"Location": "/login"}),
+        Said(b"<html>"),
+        Said(b"x" * 2_000_000),
+    ],
+)
+def test_what_is_no_answer_lets_the_agent_compact(
+    fresh: Installation, server: StandInRedline, agent: str, first: Said
+) -> None:
+    server.answers.append(first)
+    ended = asks(fresh, agent)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err.count("\n") == 1
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_without_a_server_the_agent_compacts(fresh: Installation, agent: str) -> None:
+    assert asks(fresh, agent)[:2] == (0, "")
+    with StandInRedline() as gone:
+        gone.connect(fresh.data, agent)
+    ended = asks(fresh, agent)
+    assert ended[:2] == (0, "")
+    assert "refused" in ended.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["claude-code"],
+        ["claude-code", "--connection"],
+        ["claude-code", "--connection", "claude-code", "--nonsense"],
+        ["claude-code", "--connection", "../claude-code"],
+        ["pi", "--connection", "pi"],
+        ["nobody", "--connection", "x"],
+        [],
+    ],
+)
+def test_a_wrong_call_does_not_stop_the_agent(
+    fresh: Installation, server: StandInRedline, arguments: list[str]
+) -> None:
+    """The exit code of invalid input would keep Claude Code from compacting."""
+    ended = fresh.run("ask", *arguments)
+    assert (ended.code, ended.out) == (0, "")
+    assert ended.err
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("sent", ["", "{", "[]", "{}", "null", '{"transcript_path": 1}', "x" * 1_100_000])
+@pytest.mark.parametrize("agent", AGENTS)
+def test_input_of_another_shape_does_not_stop_the_agent(
+    fresh: Installation, server: StandInRedline, agent: str, sent: str
+) -> None:
+    ended = asks(fresh, agent, sent)
+    assert (ended.code, ended.out) == (0, "")
+    assert "runs as usual" in ended.err
+    assert server.asked == []
+
+
+def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation, tmp_path: Path) -> None:
+    fresh.data.mkdir(mode=0o700)
+    (fresh.data / "redline.toml").write_text("[[[")
+    assert asks(fresh, "claude-code")[:2] == (0, "")
+    fresh.data.chmod(0o777)
+    assert asks(fresh, "claude-code")[:2] == (0, "")
+    blocked = fresh.environment(REDLINE_DATA_DIR="/dev/null/x")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "redline", "ask", "claude-code", "--connection", "claude-code"],
+        cwd=PROJECT,
+        env=blocked,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    assert answered(process)[:2] == (0, "")
+
+
+def test_with_json_the_decision_is_printed_as_it_is(fresh: Installation, server: StandInRedline) -> None:
+    server.answers.append(decided("continue"))
+    ended = answered(started(fresh, "codex", "--json"))
+    assert ended.json == {"do": "continue", "message": "Decided."}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(("agent", "code"), [("claude-code", 2), ("codex", 0)])
+def test_a_command_that_is_stopped_reports_it(
+    fresh: Installation, server: StandInRedline, agent: str, code: int, number: int
+) -> None:
+    process = fed(started(fresh, agent))
+    server.wait_for(lambda: len(server.asked) > 2)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == code
+    assert "The compaction was stopped." in out + err
+    assert server.outcomes == ["withdrawn"]
+
+
+def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
+    process = fed(started(fresh, "claude-code", program=("-c", RELAY)))
+    server.wait_for(lambda: len(server.asked) > 2)
+    process.kill()
+    server.wait_for(lambda: server.outcomes == ["withdrawn"])
+    process.communicate(timeout=WAIT_SECONDS)
+
+
+def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: StandInRedline) -> None:
+    process = fed(started(fresh, "codex"))
+    server.wait_for(lambda: len(server.asked) > 2)
+    process.stdout.close()
+    server.wait_for(lambda: server.outcomes == ["withdrawn"])
+    assert process.wait(WAIT_SECONDS) == 0
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(
+    fresh: Installation, server: StandInRedline, agent: str
+) -> None:
+    with StandInRedline() as first:
+        first.connect(fresh.data, agent)
+        process = fed(started(fresh, agent))
+        first.wait_for(lambda: len(first.asked) > 2)
+    server.answers.append(decided("compact", "Declined."))
+    server.connect(fresh.data, agent)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert (process.returncode, out, err) == (0, "", "Declined.\n")
+
+
+@pytest.mark.parametrize(
+    ("agent", "sent", "code", "is_blocked"),
+    [
+        ("claude-code", MANUAL, 2, True),
+        ("claude-code", AUTOMATIC, 0, False),
+        ("codex", MANUAL, 0, True),
+        ("codex", AUTOMATIC, 0, False),
+    ],
+)
+def test_a_server_that_is_killed_and_stays_away(
+    fresh: Installation, agent: str, sent: Mapping[str, Any], code: int, is_blocked: bool
+) -> None:
+    fresh.data.mkdir(mode=0o700)
+    with StandInRedline() as server:
+        server.answers.extend([waiting(grace=0.5)] * 3)
+        server.answers.append(waiting(grace=0.5, poll=0.5))
+        server.connect(fresh.data, agent)
+        process = fed(started(fresh, agent), sent)
+        server.wait_for(lambda: len(server.asked) > 3)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == code
+    assert ("Nothing was compacted." in out + err) is is_blocked
+    assert out == "" or (agent, is_blocked) == ("codex", True)
+
+
+def test_a_connection_that_is_removed_meanwhile_is_a_server_that_is_lost(
+    fresh: Installation, server: StandInRedline
+) -> None:
+    server.answers.append(waiting(grace=0.2))
+    process = fed(started(fresh, "claude-code"), AUTOMATIC)
+    server.wait_for(lambda: len(server.asked) > 1)
+    connection_path(fresh.data, "claude-code").unlink()
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert (process.returncode, out) == (0, "")
+    assert "there is no connection claude-code" in err
+
+
+def test_two_agents_ask_at_once(fresh: Installation, server: StandInRedline) -> None:
+    both = [fed(started(fresh, agent)) for agent in AGENTS]
+    server.wait_for(lambda: len(server.questions) == 2)
+    server.answers.extend([decided("compact")] * 2)
+    assert [process.communicate(timeout=WAIT_SECONDS)[0] for process in both] == ["", ""]
+    assert {one["agent"] for one in server.questions} == set(AGENTS)
