@@ -50,7 +50,7 @@ class WaitForm(forms.Form):
         assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
         planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
         for field in self.fields.values():
-            field.widget.attrs["class"] = "input"
+            field.widget.attrs["class"] = "input input--number" if field is self.fields["minutes"] else "input"
             field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
 
     @property
@@ -60,11 +60,6 @@ class WaitForm(forms.Form):
     @property
     def reason_label(self) -> str:
         return REASONS[Run.Reason(self.reason)]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether it is the first one of its agent."""
-        return self.reason == Run.Reason.MANUAL
 
     def save(self) -> None:
         chosen = self.cleaned_data
@@ -106,7 +101,7 @@ class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no paramete
         rule = PassRule.objects.filter(root=root).first() or PassRule(root=root)
         super().__init__(data, instance=rule, prefix=f"root-{root.pk}")
         tokens = self.fields["most_tokens"]
-        tokens.widget.attrs.update({"class": "input", "min": 0, "max": MOST_TOKENS})
+        tokens.widget.attrs.update({"class": "input input--number", "min": 0, "max": MOST_TOKENS})
 
     def clean_most_tokens(self) -> int:
         tokens: int = self.cleaned_data["most_tokens"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils import timezone
@@ -15,6 +16,7 @@ from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Compaction, Handshake
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import one_line
+from sessions_app.connections.connection_files import connections
 
 TITLE_CHARACTERS: Final = 80
 ASKED_SHOWN: Final = 20
@@ -47,8 +49,9 @@ def waiting_agents() -> list[WaitingAgent]:
 
 
 def asking_agents() -> list[str]:
-    """The keys of the agents that can ask: those whose sessions can be written to."""
-    return [key for key, agent in AGENTS.items() if any(one.writers for one in agent.generations)]
+    """The keys of the connected agents, in the order of the registry. Raises OSError."""
+    connected = {one.agent for one in connections(settings.REDLINE_DATA_DIR)}
+    return [key for key in AGENTS if key in connected]
 
 
 def asked_lately() -> list[Handshake]:

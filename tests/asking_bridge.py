@@ -1,0 +1,74 @@
+"""A bridge, as far as Redline sees it: it asks a running server over HTTP, and applies edits as pi does."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from sessions_app.connections.connection_files import ConnectedAgent, keep_connection, new_secret
+from sessions_app.storage.session_loader import load_session
+from tests.wait import wait_until
+
+TIME: Final = "2026-03-01T10:00:00.000Z"
+
+
+class AskingBridge:
+    """The bridge of one connected agent."""
+
+    def __init__(self, data: Path, base: str, path: Path, agent: str = "pi", honours: str = "edits") -> None:
+        self.base, self.path, self.agent, self.honours = base, path, agent, honours
+        self.token = new_secret()
+        self.number = 0
+        made_at = datetime(2026, 1, 1, tzinfo=UTC)
+        keep_connection(data, ConnectedAgent(agent, agent, base, self.token, bridge=1, made_at=made_at))
+
+    def ask(self, **fields: object) -> dict[str, Any]:
+        """A question about the session as it is."""
+        leaf = load_session(self.path).leaf_id
+        usual = {"agent": self.agent, "session": str(self.path), "honours": self.honours, "leaf": leaf}
+        answer = self.call("POST", "/api/handshakes", {**usual, **fields})
+        self.number = answer["id"]
+        return answer
+
+    def poll(self) -> dict[str, Any]:
+        return self.call("GET", f"/api/handshakes/{self.number}")
+
+    def answered(self) -> dict[str, Any]:
+        """The answer, once there is one."""
+
+        def look() -> dict[str, Any] | None:
+            found = self.poll()
+            return found if found["do"] != "wait" else None
+
+        found: dict[str, Any] = wait_until(look)
+        return found
+
+    def report(self, outcome: str, **fields: object) -> dict[str, Any]:
+        return self.call("POST", f"/api/handshakes/{self.number}", {"outcome": outcome, **fields})
+
+    def apply(self, answer: dict[str, Any]) -> str:
+        """Append the edits; returns the new leaf."""
+        leaf = load_session(self.path).leaf_id
+        with self.path.open("a", encoding="utf-8") as file:
+            for number, edit in enumerate(answer["edits"]):
+                entry_id = f"e{number:07}"
+                line = {"type": "context_edit", "id": entry_id, "parentId": leaf, "timestamp": TIME, **edit}
+                file.write(json.dumps(line) + "\n")
+                leaf = entry_id
+        return leaf
+
+    def call(self, method: str, path: str, fields: object = None) -> dict[str, Any]:
+        body = json.dumps(fields).encode() if fields is not None else None
+        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{self.base}{path}", body, headers, method=method)
+        try:
+            with urllib.request.urlopen(request) as response:
+                found: dict[str, Any] = json.load(response)
+        except urllib.error.HTTPError as refused:
+            with refused:
+                found = json.load(refused)
+        return found

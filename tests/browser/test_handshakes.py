@@ -1,0 +1,106 @@
+"""An agent that waits: every open page says so at once, and the review lets it continue."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.asking_bridge import AskingBridge
+from tests.browser.chromium import Watched
+from tests.browser.test_shots import HEIGHT, WIDTHS, faults_at_this_width
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.server import Server, start_server
+
+Opener = Callable[..., Watched]
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
+    roots = [{"path": str(tmp_path / "sessions"), "agent": "pi", "reader": "pi"}]
+    with start_server(tmp_path, REDLINE_ROOTS=json.dumps(roots)) as running:
+        running.session("work.jsonl")
+        yield running
+
+
+@pytest.fixture
+def bridge(server: Server) -> AskingBridge:
+    return AskingBridge(server.data, server.plain, server.root / "work.jsonl")
+
+
+def banner(page: Page) -> None:
+    expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
+    expect(page).to_have_title(re.compile("^pi waits · "))
+    expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^\d+:\d\d left$"))
+
+
+def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+    watched = browse(server)
+    pages = [watched.open(path) for path in ("/", "/settings", "/runs/")]
+    for page in pages:
+        page.wait_for_load_state("networkidle")
+    bridge.ask()
+    for page in pages:
+        banner(page)
+    bridge.report("withdrawn")
+    for page in pages:
+        expect(page.locator(".banner--asked")).to_have_count(0)
+        expect(page).not_to_have_title(re.compile("waits"))
+
+
+def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+    page = browse(server).open("/")
+    bridge.ask()
+    banner(page)
+    page.get_by_role("link", name="Review", exact=True).click()
+    expect(page).to_have_url(re.compile("/review$"))
+    page.goto(page.url.replace("/review", "/commit?undecided=1"))
+    page.get_by_role("button", name="Approve").click()
+    for box in page.get_by_role("checkbox").all():
+        box.check()
+    page.get_by_role("button", name="Approve and let pi continue").click()
+    expect(page.get_by_role("heading", name="pi applies what you approved")).to_be_visible()
+    answer = bridge.answered()
+    assert answer["do"] == "apply"
+    bridge.report("applied", leaf=bridge.apply(answer))
+    expect(page.get_by_role("heading", name="pi has what you approved")).to_be_visible()
+    page.get_by_role("link", name="See what was written").click()
+    expect(page.get_by_role("heading", name=re.compile("Struck about"))).to_be_visible()
+
+
+def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+    page = browse(server).open("/")
+    bridge.ask(reason="threshold")
+    banner(page)
+    page.get_by_role("link", name="Decline…").click()
+    page.get_by_role("button", name="pi compacts as usual").click()
+    expect(page.get_by_role("heading", name="Declined")).to_be_visible()
+    assert bridge.answered()["do"] == "compact"
+
+
+def test_the_pages_of_a_question_fit_and_are_accessible(
+    server: Server, browse: Opener, bridge: AskingBridge
+) -> None:
+    watched = browse(server, viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme="light")
+    bridge.ask()
+    banner(watched.open("/"))
+    faults: list[str] = []
+    run = bridge.poll()["review"].rsplit("/runs/", 1)[1]
+    for name, path in {
+        "asked": f"/handshakes/{bridge.number}",
+        "questions": "/handshakes/",
+        "asked-review": f"/runs/{run}",
+        "asked-list": "/",
+    }.items():
+        page = watched.open(path)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
+            faults += [f"{name}, {width} px: {fault}" for fault in faults_at_this_width(page, name)]
+        page.close()
+    assert not faults, "\n".join(faults)
