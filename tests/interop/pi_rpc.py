@@ -39,14 +39,22 @@ def pi_command() -> list[str]:
 class PiHome:
     """A home with one model, the bridge, and sessions."""
 
-    def __init__(self, directory: Path, *, base_url: str, api: str = "anthropic-messages") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        base_url: str,
+        api: str = "anthropic-messages",
+        window: int = WINDOW,
+        connection_file: Path | None = None,
+    ) -> None:
         self.directory = directory
-        self.connection_file = directory / "connection.json"
+        self.connection_file = connection_file or directory / "connection.json"
         self.project = directory / "project"
         agent = directory / ".pi" / "agent"
         for made in (self.project, agent / "extensions", agent / "sessions" / "--project--"):
             made.mkdir(parents=True)
-        model = {"id": "talk", "contextWindow": WINDOW, "maxTokens": 1_000, "input": ["text", "image"]}
+        model = {"id": "talk", "contextWindow": window, "maxTokens": 1_000, "input": ["text", "image"]}
         scripted = {"baseUrl": base_url, "api": api, "apiKey": "none", "models": [model]}
         (agent / "models.json").write_text(
             json.dumps({"providers": {"scripted": scripted}}), encoding="utf-8"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,9 +73,13 @@ class Conversations:
         )
         requests = self._provider.requests[known:]
         assert requests, (ended.stdout, ended.stderr)
-        messages = json.loads(requests[0].raw)["messages"]
-        assert messages[-1]["content"] == [{"type": "text", "text": PROBE}]
-        return list(_numbered(_said_on_wire(messages[:-1])))
+        return said_in(json.loads(requests[0].raw)["messages"])
+
+
+def said_in(messages: Sequence[Mapping[str, Any]]) -> list[Said]:
+    """The messages of a request that ends with PROBE, without the instructions and PROBE."""
+    assert messages[-1]["content"] == [{"type": "text", "text": PROBE}]
+    return list(_numbered(_said_on_wire(messages[:-1])))
 
 
 def _said_on_wire(messages: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
