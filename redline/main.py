@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 APPS: Final = ("sessions_app", "compaction_app", "devtools")
 WITH_PAGES: Final = frozenset({"serve"})
 """Commands that load the pages as well."""
-WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "token", "tree"})
+WITHOUT_MODELS: Final = frozenset({"address", "ask", "check_vectors", "connect", "token", "tree"})
 """Commands that use neither the database nor hooks: they load no apps."""
 FOR_AGENTS: Final = frozenset({"ask"})
 """Commands that agents call: whatever fails before they start, the agent must not be stopped by the exit code."""

@@ -14,7 +14,10 @@ os.environ["TZ"] = "UTC"
 for _name in (
     "CLAUDE_CONFIG_DIR",
     "CODEX_HOME",
+    "XDG_CONFIG_HOME",
     "XDG_DATA_HOME",
+    "PI_CODING_AGENT_DIR",
+    "ATOMIC_CODING_AGENT_DIR",
     "OPENCODE_SERVER_PASSWORD",
     "OPENCODE_SERVER_USERNAME",
 ):

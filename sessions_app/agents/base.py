@@ -26,6 +26,7 @@ from sessions_app.storage.discovery import Discovery
 from sessions_app.storage.files import FileState, SessionReader
 
 from .agent_settings import AgentSettings, SettingsFile
+from .bridges import Bridge
 from .changes import NewFile, RestoreLines, SessionWriter, WriteFacts
 from .compaction_hook import CompactionHook
 from .contexts import PlanRules, Reader
@@ -309,6 +310,11 @@ class Agent(Protocol):
 
     def settings(self, cwd: str, home: Path, model: tuple[str, str] | None = None) -> AgentSettings:
         """The settings for a project and a model, given by provider and id; all of it is data from a session."""
+        ...
+
+    @property
+    def bridge(self) -> Bridge | None:
+        """How it is made to ask Redline before it compacts; None if it cannot ask."""
         ...
 
     def user_settings(self, home: Path) -> SettingsFile:

@@ -33,6 +33,7 @@ from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import FileState, SessionReader, file_state, open_regular
 
 from .base import OpenElsewhere
+from .bridges import Bridge
 from .changes import NewFile, WriteFacts
 from .compaction_hook import CompactionHook
 from .programs import AgentClient, AgentPackage, AgentServer
@@ -62,6 +63,7 @@ class SessionFileAgent(ABC):
     keeps_database: bool = False
     has_server: bool = False
     session_tables: Mapping[str, str] = MappingProxyType({})
+    bridge: Bridge | None = None
 
     @property
     def format(self) -> str:

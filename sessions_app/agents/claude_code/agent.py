@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.compaction_hook import CompactionHook
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
@@ -20,6 +21,7 @@ from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.session import Damage, ParserState
 
 from .boundary import NAME, SINCE, BoundaryWriter, refusal, restore_lines_by
+from .bridge import SettingsBridge
 from .client import ClaudeCodeProgram
 from .companion import companion_of
 from .fork import ClaudeForkWriter
@@ -45,6 +47,7 @@ class ClaudeCodeAgent(SessionFileAgent):
     format: str = KEY
     program: str = "claude"
     compaction_hook: CompactionHook | None = ClaudeCodeHook()
+    bridge: Bridge = SettingsBridge()
     generations: Sequence[Generation] = (
         Generation(
             "Claude Code 2.1.143 and newer",

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.compaction_hook import CompactionHook
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
@@ -22,6 +23,7 @@ from sessions_app.storage.discovery import Discovery, discover
 from sessions_app.storage.files import SESSION_SUFFIX, SessionReader
 from sessions_app.storage.held_locks import is_locked
 
+from .bridge import HooksBridge
 from .chained_file import RolloutReader, threads_based_on
 from .client import CodexProgram
 from .compacted import CompactedWriter, FullerList
@@ -52,6 +54,7 @@ class CodexAgent(SessionFileAgent):
     format: str = KEY
     program: str = KEY
     compaction_hook: CompactionHook | None = CodexHook()
+    bridge: Bridge = HooksBridge()
     generations: Sequence[Generation] = (
         Generation(
             "Codex 0.169 and newer",

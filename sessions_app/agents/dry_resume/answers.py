@@ -44,13 +44,16 @@ class Answer(NamedTuple):
         return cls(200, "text/event-stream", body + end)
 
 
-def short_answer(path: str, body: Mapping[str, Any]) -> Answer:
-    """A short text in the dialect of a request, as a stream if it asks for one."""
+def short_answer(path: str, body: Mapping[str, Any], tokens: int = 1) -> Answer:
+    """A short text in the dialect of a request, as a stream if it asks for one.
+
+    `tokens`: what a Responses request is said to have cost.
+    """
     is_stream = bool(body.get("stream"))
     if path.endswith(MESSAGES):
         return Answer.stream(_messages_events()) if is_stream else Answer.document(_message())
     if path.endswith(RESPONSES):
-        return Answer.stream(_responses_events())
+        return Answer.stream(_responses_events(tokens))
     if path.endswith(COMPLETIONS):
         end = b"data: [DONE]\n\n"
         return (
@@ -84,10 +87,10 @@ def _messages_events() -> Iterator[dict[str, Any]]:
     yield {"type": "message_stop"}
 
 
-def _responses_events() -> Iterator[dict[str, Any]]:
+def _responses_events(tokens: int) -> Iterator[dict[str, Any]]:
     content = [{"type": "output_text", "text": TEXT, "annotations": []}]
     item = {"type": "message", "role": "assistant", "id": "msg_1", "content": content}
-    usage = {"input_tokens": 1, "output_tokens": 1, "total_tokens": 2}
+    usage = {"input_tokens": tokens, "output_tokens": 1, "total_tokens": tokens + 1}
     yield {"type": "response.created", "response": {"id": "resp_1"}}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}
     yield {"type": "response.completed", "response": {"id": "resp_1", "usage": usage, "output": [item]}}

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from sessions_app.agents.agent_settings import AgentSettings, SettingsFile
 from sessions_app.agents.base import Generation, OpenElsewhere
+from sessions_app.agents.bridges import Bridge
 from sessions_app.agents.dry_resume.client import find_client
 from sessions_app.agents.programs import AgentClient
 from sessions_app.agents.session_file import SessionFileAgent
@@ -28,6 +29,7 @@ from sessions_app.storage.loopback import loopback_address
 from sessions_app.storage.open_files import describe, writers_of
 from sessions_app.storage.rendered import RenderedReader
 
+from .bridge import PluginBridge
 from .client import OpenCodeProgram
 from .documents import opened_documents, storage_of
 from .export import HEAD, INFO, export_of, export_rows, info_of, lines_of_export
@@ -70,6 +72,7 @@ class OpenCodeAgent(SessionFileAgent):
     label: str = "OpenCode"
     format: str = "opencode"
     program: str = "opencode"
+    bridge: Bridge = PluginBridge()
     current_version: int = CURRENT_VERSION
     keeps_database: bool = True
     has_server: bool = True

@@ -54,7 +54,7 @@ def _reserve(limits: Mapping[str, int], reserved: int | None) -> int:
 
 def user_settings(home: Path) -> SettingsFile:
     """The user's own settings, for all projects."""
-    directory = _user_directory(home)
+    directory = user_directory(home)
     found = next(_existing(directory, None), None)
     return _settings_file(found) if found is not None else SettingsFile(directory / NAMES[1], False, {}, {})
 
@@ -81,7 +81,7 @@ def model_prices(home: Path) -> dict[str, InputPrices]:
 
 def _configured_models(home: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
     """The ids and values of the models in the user's files, of all providers."""
-    for file in _existing(_user_directory(home), None):
+    for file in _existing(user_directory(home), None):
         for provider in mapping_of(file.values.get("provider")).values():
             for name, model in mapping_of(mapping_of(provider).get("models")).items():
                 yield name, mapping_of(model)
@@ -91,10 +91,10 @@ def _files(cwd: str, home: Path) -> Iterator[JsonFile]:
     project = Path(cwd)
     if project.is_absolute() and "\0" not in cwd:
         yield from _existing(project, project)
-    yield from _existing(_user_directory(home), None)
+    yield from _existing(user_directory(home), None)
 
 
-def _user_directory(home: Path) -> Path:
+def user_directory(home: Path) -> Path:
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(configured) if Path(configured).is_absolute() else home / ".config"
     return base / "opencode"

@@ -22,6 +22,7 @@ from sessions_app.sessionlog.lines import Line
 from sessions_app.sessionlog.repair_pieces import RepairPiece
 from sessions_app.sessionlog.session import Damage, Header, ParserState
 
+from .bridge import ExtensionBridge
 from .context_edit import ContextEditWriter, restore_lines
 from .costs import recorded_prices
 from .diagnosis import examine
@@ -66,6 +67,9 @@ class PiAgent(SessionFileAgent):
             (ForkWriter(_OLDER_READER, ends_with_edit=False),),
         ),
     )
+
+    def __init__(self) -> None:
+        self.bridge = ExtensionBridge(self.key, self.label, self.directory)
 
     @property
     def format(self) -> str:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import CommandParser
 
+from sessions_app.agents.bridges import TEST_VARIABLE
 from sessions_app.agents.compaction_hook import BRIDGE, CompactionHook, HookQuestion
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
@@ -49,6 +51,7 @@ class Command(RedlineCommand):
             "leaf": "",
             "branch": None,
             "preparation": asked.preparation,
+            **({"test": True} if os.environ.get(TEST_VARIABLE) == "1" else {}),
         }
         requests = ServerRequests(settings.REDLINE_DATA_DIR, options["connection"])
         with Caller(sys.stdout.fileno()) as caller:

@@ -1,0 +1,87 @@
+"""EDGE: bridges that are files of their own: extensions of pi and Atomic, plugins of OpenCode.
+
+Their sources are beside the agents' modules. One line of each names the connection file:
+
+    const CONNECTION = "/home/me/.local/share/redline/connections/pi.json";
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from sessions_app.agents.dry_resume.scratch import Scratch, new_scratch
+from sessions_app.sessionlog.errors import BadInput
+
+PLACEHOLDER: Final = b'"@CONNECTION@"'
+_VERSION: Final = re.compile(rb"^const BRIDGE = (\d{1,6});?[ \t]*\r?$", re.MULTILINE)
+_CONNECTION: Final = re.compile(rb'^const CONNECTION = ("[^\r\n]*");?[ \t]*\r?$', re.MULTILINE)
+
+
+class FileBridge(ABC):
+    """A bridge that is a file. `source` is the file that it is made from."""
+
+    source: Path
+
+    @property
+    def _source(self) -> bytes:
+        return self.source.read_bytes()
+
+    @property
+    def version(self) -> int:
+        found = _VERSION.search(self._source)
+        return int(found[1]) if found is not None else 0
+
+    @property
+    def next_steps(self) -> Sequence[str]:
+        return ()
+
+    @abstractmethod
+    def path(self, home: Path, project: Path | None) -> Path:
+        """The file, for all projects or for one."""
+
+    @abstractmethod
+    def start(self, program: str, scratch: Scratch) -> str:
+        """Start the program, so that it loads what is in a home, and return its last words."""
+
+    def content(self, before: bytes | None, path: Path, connection: Path, program: str) -> bytes:
+        del program
+        if before is not None and self.installed_version(before, path) is None:
+            raise BadInput(
+                "foreign_file",
+                f"{path} is another file, which Redline did not make. Nothing was changed. Move it away first.",
+            )
+        return self._with_connection(json.dumps(str(connection)).encode())
+
+    def without(self, content: bytes, path: Path, before: bytes | None) -> bytes | None:
+        del content, path
+        return before
+
+    def is_edited(self, content: bytes) -> bool:
+        found = _CONNECTION.search(content)
+        return found is not None and content != self._with_connection(found[1])
+
+    def installed_version(self, content: bytes, path: Path) -> int | None:
+        del path
+        if _CONNECTION.search(content) is None:
+            return None
+        found = _VERSION.search(content)
+        return int(found[1]) if found is not None else 0
+
+    def remarks(self, content: bytes, path: Path) -> Sequence[str]:
+        del content, path
+        return ()
+
+    def try_out(self, program: str, home: Path, connection: Path, redline: str) -> str:
+        scratch = new_scratch(home, "")
+        path = self.path(scratch.home, None)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(self.content(None, path, connection, redline))
+        return self.start(program, scratch)
+
+    def _with_connection(self, literal: bytes) -> bytes:
+        return self._source.replace(PLACEHOLDER, literal)

@@ -1,0 +1,147 @@
+"""EDGE: a small file of an agent's configuration, replaced as a whole, or not at all.
+
+A name that is a link stays one: the file that it leads to is replaced, if that is a regular file of this user. What is
+made in a project stays in the project.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.storage.copies import created
+from sessions_app.storage.files import open_regular, real_path, reported, sync_directory, write_all
+from sessions_app.storage.nofollow import stat_file
+
+SIZE_LIMIT: Final = 1_000_000
+NOTHING: Final = "Nothing was changed."
+DRAFT: Final = "redline-draft"
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationFile:
+    """A file as it was read. `content` is None if there was none."""
+
+    path: Path
+    """Its name in the agent's configuration."""
+    real: Path
+    """Where it is, without links."""
+    content: bytes | None
+
+    @property
+    def is_link(self) -> bool:
+        """Whether its name, or a directory in it below the home directory, is a link."""
+        base = Path.home() if self.path.is_relative_to(Path.home()) else self.path.parent
+        return real_path(base) / self.path.relative_to(base) != self.real
+
+
+def read_configuration_file(path: Path, inside: Path | None = None) -> ConfigurationFile:
+    """The file with this name, which must not lead out of `inside`.
+
+    Raises BadInput `outside`, `not_a_file`, `not_yours`, `too_large`, `dangling_link`, and SystemFailure.
+    """
+    real = real_path(path)
+    if inside is not None and not real.is_relative_to(real_path(inside)):
+        raise BadInput(
+            "outside", f"{path} leads out of {inside}, to {real}. {NOTHING} Remove the link first."
+        )
+    with reported(real, NOTHING):
+        try:
+            found = stat_file(real)
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise BadInput(
+                    "dangling_link",
+                    f"{path} is a link to {real}, which does not exist. {NOTHING} Remove the link first.",
+                ) from None
+            return ConfigurationFile(path, real, None)
+    if not stat.S_ISREG(found.st_mode):
+        raise BadInput("not_a_file", f"{real} is not a regular file. {NOTHING}")
+    if found.st_uid != os.geteuid():
+        raise BadInput("not_yours", f"{real} belongs to another user. {NOTHING} Run as its owner.")
+    return ConfigurationFile(path, real, _read(real))
+
+
+def replace_configuration_file(file: ConfigurationFile, content: bytes | None) -> tuple[str, ...]:
+    """Write the file, or delete it if `content` is None. Returns the directories that were made, the outermost first.
+
+    It keeps its mode and owner; a new one is private. Raises Conflict `file_changed` if it is not as it was read, and
+    SystemFailure.
+    """
+    made = _make_directories(file.real.parent) if content is not None else ()
+    try:
+        _replace(file, content)
+    except BaseException:
+        remove_directories(made)
+        raise
+    return made
+
+
+def remove_directories(paths: tuple[str, ...]) -> None:
+    """Remove directories, given with the outermost first, that are empty."""
+    for path in reversed(paths):
+        with suppress(OSError):  # something else is in it by now, or it is gone
+            Path(path).rmdir()
+
+
+def _replace(file: ConfigurationFile, content: bytes | None) -> None:
+    with reported(file.real, NOTHING), ExitStack() as undo:
+        if content is None:
+            _require_unchanged(file)
+            file.real.unlink()
+        else:
+            draft = file.real.with_name(f".{file.real.name}.{DRAFT}-{secrets.token_hex(4)}")
+            if file.content is None:
+                descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+                undo.callback(draft.unlink, missing_ok=True)
+                with os.fdopen(descriptor, "wb") as new:
+                    new.write(content)
+                    new.flush()
+                    os.fsync(descriptor)
+            else:
+                with created(draft, stat_file(file.real), undo) as descriptor:
+                    write_all(descriptor, content)
+            _require_unchanged(file)
+            draft.replace(file.real)
+        sync_directory(file.real.parent)
+
+
+def _require_unchanged(file: ConfigurationFile) -> None:
+    present = _read(file.real) if os.path.lexists(file.real) else None
+    if real_path(file.path) != file.real or present != file.content:
+        raise Conflict(
+            "file_changed",
+            f"{file.path} was changed by another program meanwhile. {NOTHING} Look at it again.",
+        )
+
+
+def _make_directories(directory: Path) -> tuple[str, ...]:
+    missing = []
+    while not os.path.lexists(directory):
+        missing.append(directory)
+        directory = directory.parent
+    made: list[str] = []
+    try:
+        with reported(directory, NOTHING):
+            for path in reversed(missing):
+                path.mkdir()
+                made.append(str(path))
+    except BaseException:
+        remove_directories(tuple(made))
+        raise
+    return tuple(made)
+
+
+def _read(real: Path) -> bytes:
+    descriptor = open_regular(real, os.O_RDONLY, NOTHING)
+    with reported(real, NOTHING), os.fdopen(descriptor, "rb") as file:
+        content = file.read(SIZE_LIMIT + 1)
+    if len(content) > SIZE_LIMIT:
+        raise BadInput("too_large", f"{real} is larger than {SIZE_LIMIT:,} bytes. {NOTHING}")
+    return content

@@ -1,0 +1,361 @@
+"""Connecting an agent: the one change of its configuration, shown before it is made, and taken back again.
+
+    change = planned_connection("claude-code", None)      what would be written; nothing is written
+    connect(change, now)                                  backup, connection file, then the agent's file
+
+The connection file is written first: a bridge without one lets its agent compact as usual.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import filelock
+import msgspec
+from django.conf import settings
+
+from sessions_app.agents.base import Agent
+from sessions_app.agents.bridges import Bridge
+from sessions_app.agents.registry import AGENTS
+from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from sessions_app.storage.files import real_path, reported, sha256_of
+from sessions_app.web.running_server import running_server
+
+from .configuration_file import (
+    NOTHING,
+    ConfigurationFile,
+    read_configuration_file,
+    remove_directories,
+    replace_configuration_file,
+)
+from .connection_files import (
+    DIRECTORY,
+    ConnectedAgent,
+    connection,
+    connection_path,
+    connections,
+    forget_connection,
+    keep_connection,
+    new_secret,
+)
+
+LOCK_SECONDS: Final = 10
+DATA_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME")
+"""The variables that name the data directory, or where it is by default."""
+_NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]+")
+AGENTS_WITH_BRIDGES: Final[Mapping[str, Agent]] = {
+    key: agent for key, agent in AGENTS.items() if agent.bridge is not None
+}
+
+
+class ChangedLine(NamedTuple):
+    """A line of a unified diff: `+`, `-`, a blank, or `@` for a heading."""
+
+    sign: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigurationChange:
+    """What would be done to an agent's file."""
+
+    agent: Agent
+    bridge: Bridge
+    name: str
+    """The name of the connection."""
+    project: Path | None
+    file: ConfigurationFile
+    after: bytes | None
+    """The content of the file afterwards; None if it is not there then."""
+    baseline: bytes | None
+    """Its content without the bridge; None if it is not there then."""
+    known: ConnectedAgent | None
+    """The connection, if there is one."""
+    remarks: Sequence[str] = ()
+    """What keeps the bridge from working, and links that are followed, in sentences."""
+
+    @property
+    def changes_file(self) -> bool:
+        return self.file.content != self.after
+
+    @property
+    def digest(self) -> str:
+        """Identifies the change, so that exactly the one that was shown is made."""
+        pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"")
+        flags = bytes([self.file.content is None, self.after is None])
+        return hashlib.sha256(b"\0".join((flags, *(sha256_of(one).encode() for one in pieces)))).hexdigest()
+
+    def diff(self) -> list[ChangedLine]:
+        """The change, line by line."""
+        old, new = _lines(self.file.content), _lines(self.after)
+        found = difflib.unified_diff(
+            old,
+            new,
+            str(self.file.real) if self.file.content is not None else "/dev/null",
+            str(self.file.real) if self.after is not None else "/dev/null",
+            lineterm="",
+        )
+        heads = ("---", "+++", "@@")
+        return [
+            ChangedLine("@", line)
+            if number < 2 or line.startswith(heads[2])
+            else ChangedLine(line[0], line[1:])
+            for number, line in enumerate(found)
+        ]
+
+
+# Planning ---------------------------------------------------------------------------------------------------
+
+
+def agent_named(key: str) -> Agent:
+    """Raises BadInput `unknown_agent`, `no_bridge`."""
+    if key in AGENTS and key not in AGENTS_WITH_BRIDGES:
+        raise BadInput("no_bridge", f"{AGENTS[key].label} cannot ask before it compacts. {NOTHING}")
+    if key not in AGENTS:
+        known = ", ".join(AGENTS_WITH_BRIDGES)
+        raise BadInput("unknown_agent", f"There is no agent {key}. {NOTHING} Known are {known}.")
+    return AGENTS[key]
+
+
+def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
+    """What connecting an agent would change, for all projects or for one. Raises BadInput and SystemFailure."""
+    agent, bridge, directory, name = _target(key, project)
+    if directory is not None and not directory.is_dir():
+        raise BadInput("no_such_project", f"{directory} is not a directory. {NOTHING}")
+    _require_one_scope(agent, directory)
+    file = read_configuration_file(bridge.path(Path.home(), directory), directory)
+    known = _known(name)
+    baseline = _baseline(bridge, file, known)
+    after = bridge.content(
+        file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command()
+    )
+    remarks = (*_link_remarks(file), *bridge.remarks(after, file.path))
+    return ConfigurationChange(agent, bridge, name, directory, file, after, baseline, known, remarks)
+
+
+def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
+    """What removing a connection would change. Raises BadInput `not_connected` and others, SystemFailure."""
+    agent, bridge, directory, name = _target(key, project)
+    known = _known(name)
+    path = Path(known.changed) if known is not None and known.changed else bridge.path(Path.home(), directory)
+    file = read_configuration_file(path, directory)
+    has_bridge = file.content is not None and bridge.installed_version(file.content, path) is not None
+    if known is None and not has_bridge:
+        where = f"for {directory}" if directory is not None else "for all projects"
+        raise BadInput("not_connected", f"{agent.label} is not connected {where}. {NOTHING}")
+    baseline = _baseline(bridge, file, known) if has_bridge else file.content
+    if (
+        has_bridge
+        and file.content is not None
+        and not _is_as_written(file, known)
+        and bridge.is_edited(file.content)
+    ):
+        raise BadInput(
+            "edited_bridge",
+            f"{path} is not as Redline wrote it. {NOTHING} Delete it yourself, or connect again, which replaces it; "
+            "then remove the connection.",
+        )
+    return ConfigurationChange(
+        agent, bridge, name, directory, file, baseline, baseline, known, _link_remarks(file)
+    )
+
+
+def _target(key: str, project: Path | None) -> tuple[Agent, Bridge, Path | None, str]:
+    agent = agent_named(key)
+    assert agent.bridge is not None  # noqa: S101  # `agent_named` has looked
+    if project is None:
+        return agent, agent.bridge, None, key
+    directory = real_path(project)
+    slug = _NOT_IN_NAME.sub("-", directory.name.lower()).strip("-")[:40]
+    digest = sha256_of(str(directory).encode(errors="surrogateescape"))[:8]
+    return agent, agent.bridge, directory, "-".join(filter(None, (key, slug, digest)))
+
+
+def _require_one_scope(agent: Agent, project: Path | None) -> None:
+    """In a project that is connected twice, the agent would ask twice."""
+    others = [one for one in all_connections() if one.agent == agent.key]
+    everywhere = next((one for one in others if not one.project), None)
+    if project is not None and everywhere is not None:
+        raise BadInput(
+            "connected_everywhere",
+            f"{agent.label} is connected for all projects already. {NOTHING} Remove that connection first: "
+            f"`redline connect {agent.key} --remove`",
+        )
+    within = [one.project for one in others if one.project]
+    if project is None and within:
+        raise BadInput(
+            "connected_in_projects",
+            f"{agent.label} is connected for {', '.join(within)}. {NOTHING} Remove that connection first: "
+            f"`redline connect {agent.key} --project {shlex.quote(within[0])} --remove`",
+        )
+
+
+def _baseline(bridge: Bridge, file: ConfigurationFile, known: ConnectedAgent | None) -> bytes | None:
+    """The content of a file without the bridge."""
+    before = _backup_of(known)
+    if file.content is None:
+        return None
+    if _is_as_written(file, known):
+        return before
+    if bridge.installed_version(file.content, file.path) is None:
+        return file.content
+    return bridge.without(file.content, file.path, before)
+
+
+def _is_as_written(file: ConfigurationFile, known: ConnectedAgent | None) -> bool:
+    """Whether a file is byte for byte what Redline wrote."""
+    return known is not None and file.content is not None and known.sha256 == sha256_of(file.content)
+
+
+def _backup_of(known: ConnectedAgent | None) -> bytes | None:
+    if known is None or not known.backup:
+        return None
+    path = Path(known.backup)
+    with reported(path, NOTHING):
+        return path.read_bytes()
+
+
+def _link_remarks(file: ConfigurationFile) -> tuple[str, ...]:
+    return (f"{file.path} is a link: {file.real} is what is changed.",) if file.is_link else ()
+
+
+def redline_command(directory: Path | None = None) -> str:
+    """The command `redline` of this installation, as a shell takes it, with this data directory, or its own.
+
+    The agent may be started where the variables are not set that name this data directory.
+    """
+    beside = Path(sys.executable).with_name("redline")
+    found = str(beside) if beside.exists() else shutil.which("redline")
+    command = shlex.quote(found) if found is not None else f"{shlex.quote(sys.executable)} -m redline"
+    if directory is None and not any(map(os.environ.get, DATA_VARIABLES)):
+        return command
+    return f"{DATA_VARIABLES[0]}={shlex.quote(str(directory or settings.REDLINE_DATA_DIR))} {command}"
+
+
+# Carrying out -----------------------------------------------------------------------------------------------
+
+
+def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
+    """Connect an agent. Raises Conflict `file_changed`, SystemFailure; then nothing is changed."""
+    directory: Path = settings.REDLINE_DATA_DIR
+    assert change.after is not None  # noqa: S101  # only a removal deletes a file
+    server = running_server(directory)
+    with _only_one(), reported(directory, NOTHING):
+        backup = _keep_backup(change)
+        made = change.known.made_directories if change.known is not None else ()
+        one = ConnectedAgent(
+            change.name,
+            change.agent.key,
+            f"http://127.0.0.1:{server.port}" if server is not None else "",
+            change.known.token if change.known is not None else new_secret(),
+            change.bridge.version,
+            change.known.made_at if change.known is not None else now,
+            str(change.project) if change.project is not None else "",
+            str(change.file.path),
+            backup,
+            sha256_of(change.after),
+            made,
+        )
+        keep_connection(directory, one)
+        try:
+            new = replace_configuration_file(change.file, change.after) if change.changes_file else ()
+        except BaseException:
+            _keep_as_it_was(change)
+            raise
+        one = msgspec.structs.replace(one, made_directories=(*made, *new))
+        keep_connection(directory, one)
+    return one
+
+
+def disconnect(change: ConfigurationChange) -> None:
+    """Remove a connection. Raises Conflict `file_changed`, SystemFailure."""
+    directory: Path = settings.REDLINE_DATA_DIR
+    with _only_one(), reported(directory, NOTHING):
+        if change.changes_file:
+            replace_configuration_file(change.file, change.after)
+        if change.known is not None:
+            if change.after is None:
+                remove_directories(change.known.made_directories)
+            forget_connection(directory, change.name)
+            if change.known.backup:
+                Path(change.known.backup).unlink(missing_ok=True)
+
+
+def _keep_backup(change: ConfigurationChange) -> str:
+    """Keep the content of the file without the bridge, and the present one, if it is neither; the path of the first."""
+    present = change.file.content
+    is_known = present == change.baseline or _is_as_written(change.file, change.known)
+    if change.changes_file and present is not None and not is_known:
+        _write_private(f"{change.name}.replaced", present)
+    if change.baseline is None:
+        return ""
+    return _write_private(f"{change.name}.before", change.baseline)
+
+
+def _write_private(name: str, content: bytes) -> str:
+    path: Path = settings.REDLINE_DATA_DIR / DIRECTORY / name
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    draft = path.with_name(f".{name}")
+    draft.touch(mode=0o600)
+    draft.write_bytes(content)
+    draft.replace(path)
+    return str(path)
+
+
+def _keep_as_it_was(change: ConfigurationChange) -> None:
+    if change.known is not None:
+        keep_connection(settings.REDLINE_DATA_DIR, change.known)
+        return
+    forget_connection(settings.REDLINE_DATA_DIR, change.name)
+    (settings.REDLINE_DATA_DIR / DIRECTORY / f"{change.name}.before").unlink(missing_ok=True)
+
+
+@contextmanager
+def _only_one() -> Iterator[None]:
+    """Two commands do not connect agents at the same time."""
+    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / f"{DIRECTORY}.lock")
+    try:
+        with lock.acquire(timeout=LOCK_SECONDS):
+            yield
+    except filelock.Timeout as busy:
+        raise Conflict(
+            "busy", f"Another command connects an agent at the moment. {NOTHING} Try again."
+        ) from busy
+
+
+# Reading ----------------------------------------------------------------------------------------------------
+
+
+def all_connections() -> list[ConnectedAgent]:
+    """All connections, by name. Raises SystemFailure."""
+    with reported(settings.REDLINE_DATA_DIR, "The connections were not read."):
+        return connections(settings.REDLINE_DATA_DIR)
+
+
+def _known(name: str) -> ConnectedAgent | None:
+    directory: Path = settings.REDLINE_DATA_DIR
+    with reported(connection_path(directory, name), NOTHING):
+        try:
+            return connection(directory, name)
+        except ValueError as fault:
+            path = connection_path(directory, name)
+            raise SystemFailure(
+                "damaged_connection", f"{path} is damaged: {fault}. {NOTHING} Delete it, then connect again."
+            ) from fault
+
+
+def _lines(content: bytes | None) -> list[str]:
+    text = (content or b"").decode("utf-8", "replace")
+    return text.removesuffix("\n").split("\n") if text else []

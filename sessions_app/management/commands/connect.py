@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import CommandParser
+
+from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.connections.service import (
+    AGENTS_WITH_BRIDGES,
+    ConfigurationChange,
+    all_connections,
+    connect,
+    disconnect,
+    planned_connection,
+    planned_removal,
+    redline_command,
+)
+from sessions_app.connections.states import ConnectionState, status_of_connection
+from sessions_app.connections.trial import ConnectionTest, try_connection
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.storage.files import reported
+from sessions_app.web.running_server import running_server
+
+STYLES: Mapping[str, str] = {"+": "green", "-": "red", "@": "bold", " ": ""}
+
+
+class Command(RedlineCommand):
+    help = "Let an agent ask Redline for a review before it compacts. Without an agent: list the connections."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument(
+            "agent", nargs="?", default="", metavar="AGENT", help=f"one of {', '.join(AGENTS_WITH_BRIDGES)}"
+        )
+        parser.add_argument(
+            "--project", type=Path, metavar="DIR", help="connect it in this project only (default: in all)"
+        )
+        parser.add_argument(
+            "--remove", action="store_true", help="take the change back, and end the connection"
+        )
+        parser.add_argument(
+            "--yes", action="store_true", help="change the agent's configuration without asking"
+        )
+        parser.add_argument("--no-test", action="store_true", help="do not test the connection afterwards")
+
+    def run(self, options: dict[str, Any]) -> int | None:
+        if not options["agent"]:
+            if options["remove"] or options["project"] is not None:
+                raise BadInput("no_agent", "Name the agent. Nothing was changed.")
+            self._list()
+        elif options["remove"]:
+            self._remove(options)
+        else:
+            return self._connect(options)
+        return None
+
+    # Connecting and removing --------------------------------------------------------------------------------
+
+    def _connect(self, options: dict[str, Any]) -> int | None:
+        change = planned_connection(options["agent"], options["project"])
+        self._show(change)
+        for remark in change.remarks:
+            self.say(printable(remark), "yellow")
+        self._confirm(change, "Connect", yes=options["yes"])
+        one = connect(change, datetime.now(UTC))
+        self.say(f"{change.agent.label} is connected{printable(_where(one.project))}.", "green")
+        trial = None if options["no_test"] else self._test(change, one)
+        for step in change.bridge.next_steps:
+            self.say(printable(step))
+        self.say(f"To take this back: `redline connect {_arguments(change)} --remove`")
+        self.show_json(
+            {
+                **_document(one),
+                "changed": change.changes_file,
+                "diff": [f"{line.sign}{line.text}" for line in change.diff()],
+                "remarks": list(change.remarks),
+                "test": trial._asdict() if trial is not None else None,
+                "nextSteps": list(change.bridge.next_steps),
+            }
+        )
+        has_failed = trial is not None and (trial.has_asked is False or trial.is_answered is False)
+        return CHECK_FAILED if has_failed else None
+
+    def _remove(self, options: dict[str, Any]) -> None:
+        change = planned_removal(options["agent"], options["project"])
+        self._show(change)
+        for remark in change.remarks:
+            self.say(printable(remark), "yellow")
+        self._confirm(change, "Remove", yes=options["yes"])
+        disconnect(change)
+        where = _where(str(change.project) if change.project is not None else "")
+        self.say(
+            f"{change.agent.label} is no longer connected{printable(where)}; its token is void.", "green"
+        )
+        self.show_json(
+            {"removed": change.name, "path": str(change.file.real), "changed": change.changes_file}
+        )
+
+    def _show(self, change: ConfigurationChange) -> None:
+        if not change.changes_file:
+            self.say(f"{printable(change.file.real)} stays as it is.")
+            return
+        lines = (
+            self.screen.paint(
+                printable(f"{'' if line.sign == '@' else line.sign}{line.text}"), STYLES[line.sign]
+            )
+            for line in change.diff()
+        )
+        self.say_all(lines, paged=self.can_ask)
+
+    def _confirm(self, change: ConfigurationChange, verb: str, *, yes: bool) -> None:
+        """Raises ConfirmationNeeded."""
+        question = f"{verb} {change.agent.label}?"
+        if not (yes or (self.can_ask and self.ask(question))):
+            flag = "--remove --yes" if verb == "Remove" else "--yes"
+            raise ConfirmationNeeded(
+                "not_confirmed",
+                f"Nothing was changed. To do it: `redline connect {_arguments(change)} {flag}`",
+                "--yes",
+            )
+
+    def _test(self, change: ConfigurationChange, one: ConnectedAgent) -> ConnectionTest:
+        with reported(settings.REDLINE_DATA_DIR, "The connection was not tested."):
+            server = running_server(settings.REDLINE_DATA_DIR)
+            url = f"http://127.0.0.1:{server.port}" if server is not None else ""
+            trial = try_connection(change.agent, one, redline_command, url)
+        self.say(printable(trial.sentence), "" if trial.has_asked else "yellow")
+        if server is None:
+            self.say(
+                "Redline’s server is not running: the agent asks as soon as it is. Start it with `redline serve`."
+            )
+        return trial
+
+    # The list -----------------------------------------------------------------------------------------------
+
+    def _list(self) -> None:
+        found = [(one, status_of_connection(one)) for one in all_connections()]
+        for one, status in found:
+            self.say(f"{one.agent}{printable(_where(one.project))}: {printable(one.changed)}")
+            if status.sentence:
+                style = "" if status.state is ConnectionState.CURRENT else "yellow"
+                self.say(f"  {printable(status.sentence)}", style)
+        if not found:
+            self.say("No agent is connected. `redline connect AGENT` connects one of these:")
+            self.say(", ".join(AGENTS_WITH_BRIDGES))
+        self.show_json(
+            {
+                "connections": [
+                    {**_document(one), "state": status.state, "detail": status.sentence}
+                    for one, status in found
+                ]
+            }
+        )
+
+
+def _where(project: str) -> str:
+    return f" in {project}" if project else " in all projects"
+
+
+def _arguments(change: ConfigurationChange) -> str:
+    words = [change.agent.key]
+    if change.project is not None:
+        words += ["--project", shell_quoted(shell_path(change.project))]
+    return " ".join(words)
+
+
+def _document(one: ConnectedAgent) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "agent": one.agent,
+        "project": one.project or None,
+        "path": one.changed,
+        "bridge": one.bridge,
+        "madeAt": one.made_at.isoformat(),
+        "backup": one.backup or None,
+    }

@@ -1,0 +1,236 @@
+"""Redline's entry among the hooks of an agent: added and taken out, with every other byte as it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sessions_app.agents.hook_entry import TIMEOUT, entry_command, with_entry, without_entry
+from sessions_app.agents.json_document import BYTE_ORDER_MARK, JsonDocument
+from sessions_app.sessionlog.errors import BadInput
+
+COMMAND: Final = "'/home/me/redline' ask claude-code --connection claude-code"
+ENTRY: Final = {"type": "command", "command": COMMAND, "timeout": TIMEOUT}
+GROUP: Final = {"hooks": [ENTRY]}
+OLD_ENTRY: Final = {"type": "command", "command": "/old/redline ask claude-code --connection x", "timeout": 5}
+NAME: Final = "settings.json"
+_GAP: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
+
+
+# ---- documents ---------------------------------------------------------------------------------------------
+
+FOREIGN: Final = st.fixed_dictionaries(
+    {}, optional={"matcher": st.sampled_from(["auto", "manual", ""])}
+).flatmap(
+    lambda group: st.just(
+        {**group, "hooks": [{"type": "command", "command": 'say "hi" // redline', "timeout": 3}]}
+    )
+)
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a // b", 'q"/*', "ü\n", "x" * 40]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abcd"), inner, max_size=3),
+    max_leaves=6,
+)
+HOOKS: Final = st.fixed_dictionaries(
+    {},
+    optional={
+        "PreCompact": st.lists(FOREIGN, max_size=2),
+        "SessionStart": st.lists(FOREIGN, max_size=2),
+    },
+)
+SETTINGS: Final = st.dictionaries(
+    st.sampled_from(["model", "env", "permissions"]), VALUES, max_size=3
+).flatmap(
+    lambda rest: st.fixed_dictionaries({}, optional={"hooks": HOOKS}).flatmap(
+        lambda hooks: st.permutations(list({**rest, **hooks}.items())).map(dict)
+    )
+)
+COMMENTS: Final = ["// a comment, with , and }", '/* "one" */', "/* two\n   lines */"]
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
+    """A configuration as somebody may have written it, and what it says."""
+    value = draw(SETTINGS)
+    newline = draw(st.sampled_from(["\n", "\r\n"]))
+    indent = draw(st.sampled_from([None, "  ", "    ", "\t"]))
+    text = json.dumps(value, indent=indent, ensure_ascii=draw(st.booleans()))
+    pieces = re.split(r'("(?:[^"\\]|\\.)*")', text)
+    is_commented, is_trailing = draw(st.booleans()), draw(st.booleans())
+    for at in range(0, len(pieces), 2):
+        # Outside of strings: comments and commas where they may be.
+        if is_trailing:
+            pieces[at] = re.sub(r"(?<=[\]}\w])(\s+)(?=[\]}])", r",\1", pieces[at])
+        if is_commented and indent is not None:
+            pieces[at] = re.sub(
+                r"\n", lambda _: f" {draw(st.sampled_from(['', *COMMENTS]))}\n", pieces[at], count=2
+            )
+    text = "".join(pieces).replace("\r\n", "\n").replace("\n", newline)
+    opening = draw(st.sampled_from(["", BYTE_ORDER_MARK, newline, f"// mine{newline}"]))
+    ending = draw(st.sampled_from(["", newline, f"{newline}// the end"]))
+    return (opening + text + ending).encode(), value
+
+
+def plain(content: bytes) -> Any:
+    """What a document says, as any reader of JSON with comments has it."""
+    text = content.decode().removeprefix(BYTE_ORDER_MARK)
+    strings = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\r\n]*|/\*.*?\*/', re.DOTALL)
+    text = strings.sub(lambda found: found[1] or " ", text)
+    text = re.sub(r'("(?:[^"\\]|\\.)*")|,(?=\s*[}\]])', lambda found: found[1] or "", text)
+    return json.loads(text)
+
+
+def with_group(value: dict[str, Any]) -> dict[str, Any]:
+    hooks = value.get("hooks", {})
+    return {**value, "hooks": {**hooks, "PreCompact": [*hooks.get("PreCompact", []), GROUP]}}
+
+
+def without_blanks_in_empty(content: bytes) -> bytes:
+    return re.sub(rb"([{\[])\s+([}\]])", rb"\1\2", content)
+
+
+def is_within(small: bytes, large: bytes) -> bool:
+    """Whether all bytes of one are in the other, in the same order."""
+    rest = iter(large)
+    return all(byte in rest for byte in small)
+
+
+# ---- properties --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300)
+@given(documents())
+def test_every_other_byte_stays_and_comes_back(document: tuple[bytes, dict[str, Any]]) -> None:
+    content, value = document
+    changed = with_entry(content, COMMAND, NAME)
+    assert plain(changed) == with_group(value)
+    assert is_within(content, changed)
+    assert with_entry(changed, COMMAND, NAME) == changed
+    assert entry_command(changed, NAME) == COMMAND
+    assert entry_command(content, NAME) is None
+    # Blanks between the brackets of an empty object are all that a removal by text may change.
+    assert without_blanks_in_empty(without_entry(changed, content, NAME)) == without_blanks_in_empty(content)
+
+
+@settings(max_examples=200)
+@given(documents(), st.sampled_from(["before", "after", "hook", "reformatted"]))
+def test_changes_of_others_stay(document: tuple[bytes, dict[str, Any]], how: str) -> None:
+    content, value = document
+    changed = with_entry(content, COMMAND, NAME)
+    foreign = {"hooks": [{"type": "command", "command": "theirs"}]}
+    if how == "hook":
+        edited = with_entry_of(changed, foreign)
+        expected = with_group(value)
+        expected["hooks"]["PreCompact"] = [*expected["hooks"]["PreCompact"][:-1], foreign]
+    elif how == "reformatted":
+        edited = json.dumps({**plain(changed), "model": "new"}, indent=4).encode()
+        expected = {**value, "model": "new"}
+    else:
+        mark = b" /* theirs */ "
+        edited = (
+            mark + changed if how == "before" and not changed.startswith(b"\xef\xbb\xbf") else changed + b"\n"
+        )
+        expected = value
+    left = without_entry(edited, content, NAME)
+    assert plain(left) == expected
+    assert entry_command(left, NAME) is None
+    assert b"redline ask" not in left.replace(b"say", b"")
+
+
+def with_entry_of(content: bytes, group: dict[str, Any]) -> bytes:
+    document = JsonDocument(content, NAME)
+    hooks = document.root.member("hooks")
+    groups = hooks.member("PreCompact") if hooks is not None else None
+    assert groups is not None
+    return document.with_item(groups, group)
+
+
+# ---- cases -------------------------------------------------------------------------------------------------
+
+
+def written(before: str) -> str:
+    return with_entry(before.encode(), COMMAND, NAME).decode()
+
+
+@pytest.mark.parametrize("before", ["", "\n", "{}", "{\n}\n", "\ufeff{}", " "])
+def test_a_document_without_anything(before: str) -> None:
+    assert plain(written(before).encode()) == {"hooks": {"PreCompact": [GROUP]}}
+    assert written(before).startswith("\ufeff") == before.startswith("\ufeff")
+
+
+def test_what_is_written_into_a_usual_document() -> None:
+    before = '{\n  "model": "opus" // the best\n}\n'
+    assert written(before) == (
+        '{\n  "model": "opus", // the best\n  "hooks": {\n    "PreCompact": [\n      {\n        "hooks": [\n'
+        '          {\n            "type": "command",\n'
+        f'            "command": {json.dumps(COMMAND)},\n            "timeout": 3660\n'
+        "          }\n        ]\n      }\n    ]\n  }\n}\n"
+    )
+
+
+def test_a_document_on_one_line_stays_on_one_line() -> None:
+    before = '{"model":"opus","hooks":{}}'
+    assert written(before) == f'{{"model":"opus","hooks":{{"PreCompact": {json.dumps([GROUP])}}}}}'
+
+
+def test_an_older_entry_is_brought_up_to_date_where_it_is() -> None:
+    before = {"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, OLD_ENTRY]}]}}
+    after = plain(written(json.dumps(before, indent=1)).encode())
+    assert after == {
+        "hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, ENTRY]}]},
+    }
+
+
+def test_of_two_entries_one_is_left() -> None:
+    before = {"hooks": {"PreCompact": [{"hooks": [OLD_ENTRY]}, {"hooks": [OLD_ENTRY]}, {"hooks": []}]}}
+    assert plain(written(json.dumps(before)).encode()) == {"hooks": {"PreCompact": [GROUP, {"hooks": []}]}}
+
+
+def test_only_the_entry_leaves_a_group_with_others() -> None:
+    before = {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}, OLD_ENTRY]}]}, "a": 1}
+    left = without_entry(json.dumps(before, indent=2).encode(), b"{}", NAME)
+    assert plain(left) == {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}]}]}, "a": 1}
+
+
+def test_what_was_empty_before_stays() -> None:
+    before = b'{"hooks": {"PreCompact": []}}'
+    assert without_entry(with_entry(before, COMMAND, NAME), before, NAME) == before
+    assert plain(without_entry(with_entry(before, COMMAND, NAME), None, NAME)) == {}
+
+
+def test_of_a_member_that_is_there_twice_the_last_one_counts() -> None:
+    before = '{"hooks": {"a": 1}, "hooks": {"b": 2}}'
+    assert json.loads(written(before))["hooks"] == {"b": 2, "PreCompact": [GROUP]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[]", b"1", b"{", b'{"a" 1}', b'{"a": 1,, }', b'{"a": 1} x', b'{"a": 01}', b"{'a': 1}", b"\xff{}",
+        b'{"a": "\n"}', b'{"a": "\\x"}', b"{,}", b'{"a": truex}', b"/* {}", b'{"a":' + b"[" * 300 + b"]" * 300 + b"}",
+        b'{"hooks": []}', b'{"hooks": {"PreCompact": {}}}', b'{"hooks": {"PreCompact": "x"}}',
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused(content: bytes) -> None:
+    with pytest.raises(BadInput, match=r"Nothing was changed"):
+        with_entry(content, COMMAND, NAME)
+
+
+@pytest.mark.parametrize(
+    "hooks",
+    ['{"PreCompact": [1, null, {"hooks": 3}, {"hooks": [4, {"command": 5}]}]}'],
+)
+def test_groups_of_other_shapes_are_left_alone(hooks: str) -> None:
+    before = json.loads(f'{{"hooks": {hooks}}}')
+    assert plain(written(json.dumps(before)).encode()) == with_group(before)
+
+
+def test_a_document_with_comments_is_known_not_to_be_plain_json() -> None:
+    assert JsonDocument(b"\xef\xbb\xbf{}", NAME).is_strict
+    assert not JsonDocument(b"// x\n{}", NAME).is_strict
+    assert not JsonDocument(b"{'a': 1,}".replace(b"'", b'"'), NAME).is_strict

@@ -1,0 +1,143 @@
+"""An agent's configuration file is replaced as a whole, where it really is, and only as it was read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from sessions_app.connections.configuration_file import (
+    SIZE_LIMIT,
+    read_configuration_file,
+    remove_directories,
+    replace_configuration_file,
+)
+from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
+
+
+def test_a_new_file_is_private_and_comes_with_its_directories(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "settings.json"
+    file = read_configuration_file(path)
+    assert file.content is None
+    made = replace_configuration_file(file, b"{}")
+    assert made == (str(tmp_path / "a"), str(tmp_path / "a" / "b"))
+    assert path.read_bytes() == b"{}"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    replace_configuration_file(read_configuration_file(path), None)
+    remove_directories(made)
+    assert names(tmp_path) == []
+
+
+def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b"old")
+    path.chmod(0o644)
+    assert replace_configuration_file(read_configuration_file(path), b"new") == ()
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o644)
+    assert names(tmp_path) == ["settings.json"]
+
+
+def test_a_directory_in_which_something_else_is_stays(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "other").touch()
+    remove_directories((str(tmp_path / "a"), str(tmp_path / "a" / "b")))
+    assert names(tmp_path) == ["a", "a/other"]
+
+
+@pytest.mark.parametrize("after", [b"new", None])
+@pytest.mark.parametrize("meanwhile", [b"theirs", None])
+def test_a_file_that_another_program_changed_is_left_alone(
+    tmp_path: Path, after: bytes | None, meanwhile: bytes | None
+) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b"old")
+    file = read_configuration_file(path)
+    path.unlink()
+    if meanwhile is not None:
+        path.write_bytes(meanwhile)
+    with (
+        pytest.raises(Conflict, match="changed by another program")
+        if meanwhile
+        else pytest.raises((Conflict, BadInput))
+    ):
+        replace_configuration_file(file, after)
+    assert (path.read_bytes() if path.exists() else None) == meanwhile
+    assert names(tmp_path) in (["settings.json"], [])
+
+
+def test_a_file_that_appeared_meanwhile_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    file = read_configuration_file(path)
+    path.write_bytes(b"theirs")
+    with pytest.raises(Conflict):
+        replace_configuration_file(file, b"new")
+    assert path.read_bytes() == b"theirs"
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    real, path = tmp_path / "dotfiles.json", tmp_path / "settings.json"
+    real.write_bytes(b"old")
+    path.symlink_to(real)
+    file = read_configuration_file(path)
+    assert (file.real, file.is_link) == (real, True)
+    replace_configuration_file(file, b"new")
+    assert (path.is_symlink(), real.read_bytes()) == (True, b"new")
+
+
+def test_a_link_that_is_replaced_meanwhile_is_not_followed(tmp_path: Path) -> None:
+    real, other, path = tmp_path / "real", tmp_path / "other", tmp_path / "settings.json"
+    for file in (real, other):
+        file.write_bytes(b"old")
+    path.symlink_to(real)
+    read = read_configuration_file(path)
+    path.unlink()
+    path.symlink_to(other)
+    with pytest.raises(Conflict):
+        replace_configuration_file(read, b"new")
+    assert real.read_bytes() == other.read_bytes() == b"old"
+
+
+def test_a_project_is_not_left(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside.json"
+    (project / ".claude").mkdir(parents=True)
+    outside.write_bytes(b"{}")
+    (project / ".claude" / "settings.local.json").symlink_to(outside)
+    with pytest.raises(BadInput, match="leads out of"):
+        read_configuration_file(project / ".claude" / "settings.local.json", project)
+
+
+def test_other_things_than_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    (tmp_path / "large").write_bytes(b" " * (SIZE_LIMIT + 1))
+    for name in ("pipe", "directory", "dangling", "large"):
+        with pytest.raises(BadInput, match="Nothing was changed"):
+            read_configuration_file(tmp_path / name)
+
+
+def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "settings.json"
+    path.write_bytes(b"{}")
+    owner = path.stat().st_uid
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(BadInput, match="another user"):
+        read_configuration_file(path)
+
+
+def test_directories_of_a_failed_write_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = read_configuration_file(tmp_path / "a" / "settings.json")
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SystemFailure):
+        replace_configuration_file(file, b"new")
+    assert names(tmp_path) == []

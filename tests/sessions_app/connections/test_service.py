@@ -1,0 +1,355 @@
+"""Connecting an agent and removing the connection: the agent's configuration is as before, byte for byte."""
+
+from __future__ import annotations
+
+import json
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from django.conf import settings as django_settings
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+
+from sessions_app.agents.file_bridge import FileBridge
+from sessions_app.agents.opencode.bridge import PluginBridge
+from sessions_app.agents.pi.bridge import ExtensionBridge
+from sessions_app.connections.connection_files import ConnectedAgent, connection_path
+from sessions_app.connections.service import (
+    all_connections,
+    connect,
+    disconnect,
+    planned_connection,
+    planned_removal,
+)
+from sessions_app.connections.states import ConnectionState, status_of_connection
+from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
+from tests.files import snapshot
+from tests.installation import Installation
+from tests.sessions_app.agents.test_hook_entry import documents
+
+NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
+FILES: Final = {
+    "pi": ".pi/agent/extensions/redline.ts",
+    "atomic": ".atomic/agent/extensions/redline.ts",
+    "opencode": ".config/opencode/plugin/redline.js",
+    "claude-code": ".claude/settings.json",
+    "codex": ".codex/hooks.json",
+}
+IN_PROJECT: Final = {
+    "pi": ".pi/extensions/redline.ts",
+    "atomic": ".atomic/extensions/redline.ts",
+    "opencode": ".opencode/plugin/redline.js",
+    "claude-code": ".claude/settings.local.json",
+    "codex": ".codex/hooks.json",
+}
+SOURCE: Final = b'// A bridge.\nconst BRIDGE = 3;\nconst CONNECTION = "@CONNECTION@";\n'
+WITH_HOOKS: Final = ("claude-code", "codex")
+WITH_FILES: Final = ("pi", "atomic", "opencode")
+
+
+@pytest.fixture(autouse=True)
+def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file that bridges are made from."""
+    source = tmp_path / "bridge-source"
+    source.write_bytes(SOURCE)
+    for kind in (ExtensionBridge, PluginBridge):
+        kind_with_source: type[FileBridge] = kind
+        monkeypatch.setattr(kind_with_source, "source", source)
+    return source
+
+
+def made(key: str, project: Path | None = None) -> ConnectedAgent:
+    return connect(planned_connection(key, project), NOW)
+
+
+def removed(key: str, project: Path | None = None) -> None:
+    disconnect(planned_removal(key, project))
+
+
+def home_snapshot(redline: Installation) -> Any:
+    return snapshot(redline.home)
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_the_file_of_each_agent_is_made_and_deleted_again(redline: Installation, key: str) -> None:
+    before = home_snapshot(redline)
+    one = made(key)
+    path = redline.home / FILES[key]
+    assert (one.name, one.agent, one.changed, one.project) == (key, key, str(path), "")
+    assert b"connections/" in path.read_bytes() or b" ask " in path.read_bytes()
+    assert status_of_connection(one).state is ConnectionState.CURRENT
+    removed(key)
+    assert home_snapshot(redline) == before
+    assert all_connections() == []
+
+
+@pytest.mark.parametrize("key", IN_PROJECT)
+def test_an_agent_is_connected_in_one_project(redline: Installation, tmp_path: Path, key: str) -> None:
+    project = tmp_path / "My Project"
+    project.mkdir()
+    one = made(key, project)
+    assert (project / IN_PROJECT[key]).exists()
+    assert one.name.startswith(f"{key}-my-project-")
+    assert one.project == str(project)
+    with pytest.raises(BadInput, match="My Project"):
+        planned_connection(key, None)
+    removed(key, project)
+    assert list(project.iterdir()) == []
+
+
+def test_an_agent_does_not_ask_twice(redline: Installation, tmp_path: Path) -> None:
+    made("pi")
+    with pytest.raises(BadInput, match="for all projects already"):
+        planned_connection("pi", tmp_path)
+
+
+def test_a_bridge_names_its_connection_file(redline: Installation) -> None:
+    made("pi")
+    path = connection_path(django_settings.REDLINE_DATA_DIR, "pi")
+    written = (redline.home / FILES["pi"]).read_text()
+    assert f"const CONNECTION = {json.dumps(str(path))};" in written
+
+
+def test_a_hook_names_this_installation(redline: Installation) -> None:
+    made("claude-code")
+    settings = json.loads((redline.home / FILES["claude-code"]).read_bytes())
+    (entry,) = settings["hooks"]["PreCompact"][0]["hooks"]
+    assert entry["command"].endswith("redline ask claude-code --connection claude-code")
+    assert entry["command"].startswith(f"REDLINE_DATA_DIR={django_settings.REDLINE_DATA_DIR} /")
+    assert entry["timeout"] == 3_660
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_connecting_again_changes_nothing(redline: Installation, key: str) -> None:
+    one = made(key)
+    before = home_snapshot(redline)
+    change = planned_connection(key, None)
+    assert not change.changes_file
+    assert connect(change, NOW) == one
+    assert home_snapshot(redline) == before
+    removed(key)
+    assert not (redline.home / FILES[key]).exists()
+
+
+@pytest.mark.parametrize("key", WITH_HOOKS)
+@hypothesis_settings(
+    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(document=documents())
+def test_a_configuration_comes_back_byte_for_byte(
+    redline: Installation, key: str, document: tuple[bytes, dict[str, Any]]
+) -> None:
+    path = redline.home / FILES[key]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(document[0])
+    path.chmod(0o640)
+    made(key)
+    assert path.read_bytes() != document[0]
+    made(key)
+    removed(key)
+    assert path.read_bytes() == document[0]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert all_connections() == []
+
+
+@pytest.mark.parametrize("key", WITH_HOOKS)
+@pytest.mark.parametrize("again", [False, True])
+def test_what_others_changed_in_between_stays(redline: Installation, key: str, again: bool) -> None:
+    path = redline.home / FILES[key]
+    path.parent.mkdir()
+    path.write_text('{\n  // mine\n  "model": "a"\n}\n')
+    made(key)
+    path.write_text(path.read_text().replace('"model": "a"', '"theirs": [1], "model": "b"'))
+    if again:
+        made(key)
+        # What was there is kept, because it was neither the user's first nor Redline's.
+    removed(key)
+    assert path.read_text() == '{\n  // mine\n  "theirs": [1], "model": "b"\n}\n'
+
+
+@pytest.mark.parametrize("key", WITH_HOOKS)
+def test_a_file_that_redline_made_and_others_reformatted_is_deleted(redline: Installation, key: str) -> None:
+    made(key)
+    path = redline.home / FILES[key]
+    path.write_text(json.dumps(json.loads(path.read_text())))
+    removed(key)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", WITH_HOOKS)
+def test_a_file_that_cannot_be_read_is_left_alone(redline: Installation, key: str) -> None:
+    path = redline.home / FILES[key]
+    path.parent.mkdir()
+    path.write_text('{"a": ')
+    before = home_snapshot(redline)
+    with pytest.raises(BadInput, match="cannot be read"):
+        made(key)
+    assert home_snapshot(redline) == before
+    assert all_connections() == []
+
+
+@pytest.mark.parametrize("key", WITH_FILES)
+def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again(
+    redline: Installation, key: str
+) -> None:
+    made(key)
+    path = redline.home / FILES[key]
+    path.write_text(path.read_text() + "// mine\n")
+    (one,) = all_connections()
+    assert status_of_connection(one).state is ConnectionState.CHANGED
+    with pytest.raises(BadInput, match="is not as Redline wrote it"):
+        planned_removal(key, None)
+    made(key)
+    kept = django_settings.REDLINE_DATA_DIR / "connections" / f"{key}.replaced"
+    assert kept.read_text().endswith("// mine\n")
+    removed(key)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("key", WITH_FILES)
+def test_another_file_of_that_name_is_left_alone(redline: Installation, key: str) -> None:
+    path = redline.home / FILES[key]
+    path.parent.mkdir(parents=True)
+    path.write_text("export default () => {};\n")
+    with pytest.raises(BadInput, match="another file"):
+        planned_connection(key, None)
+    with pytest.raises(BadInput, match="is not connected"):
+        planned_removal(key, None)
+
+
+def test_an_older_bridge_is_reported_and_updated(redline: Installation, source: Path) -> None:
+    made("pi")
+    source.write_bytes(SOURCE.replace(b"3", b"4"))
+    (one,) = all_connections()
+    status = status_of_connection(one)
+    assert (status.state, one.bridge) == (ConnectionState.OUTDATED, 3)
+    assert "version 3; 4 is current" in status.sentence
+    updated = made("pi")
+    assert (updated.bridge, updated.token, updated.made_at) == (4, one.token, one.made_at)
+    assert status_of_connection(updated).state is ConnectionState.CURRENT
+    removed("pi")
+    assert not (redline.home / ".pi").exists()
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_removed(
+    redline: Installation, key: str
+) -> None:
+    one = made(key)
+    (redline.home / FILES[key]).unlink()
+    assert status_of_connection(one).state is ConnectionState.MISSING
+    removed(key)
+    assert all_connections() == []
+    with pytest.raises(BadInput, match="is not connected"):
+        planned_removal(key, None)
+
+
+def test_a_bridge_without_a_connection_can_be_removed(redline: Installation) -> None:
+    for key in ("pi", "claude-code"):
+        one = made(key)
+        connection_path(django_settings.REDLINE_DATA_DIR, one.name).unlink()
+        removed(key)
+        assert not (redline.home / FILES[key]).exists()
+
+
+def test_a_project_that_is_gone_can_be_removed(redline: Installation, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    made("codex", project)
+    (project / IN_PROJECT["codex"]).unlink()
+    (project / ".codex").rmdir()
+    project.rmdir()
+    removed("codex", project)
+    assert all_connections() == []
+
+
+def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline: Installation) -> None:
+    path = redline.home / FILES["claude-code"]
+    path.parent.mkdir()
+    path.write_text("{}")
+    change = planned_connection("claude-code", None)
+    path.write_text('{"theirs": 1}')
+    with pytest.raises(Conflict, match="changed by another program"):
+        connect(change, NOW)
+    assert path.read_text() == '{"theirs": 1}'
+    assert all_connections() == []
+    assert [one.name for one in (django_settings.REDLINE_DATA_DIR / "connections").iterdir()] == []
+
+
+def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) -> None:
+    one = made("claude-code")
+    change = planned_removal("claude-code", None)
+    path = redline.home / FILES["claude-code"]
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(Conflict):
+        disconnect(change)
+    assert all_connections() == [one]
+
+
+def test_everything_of_a_connection_is_private(redline: Installation) -> None:
+    path = redline.home / FILES["claude-code"]
+    path.parent.mkdir()
+    path.write_text('{"env": {"KEY": "secret"}}')
+    path.chmod(0o644)
+    one = made("claude-code")
+    for kept in (Path(one.backup), connection_path(django_settings.REDLINE_DATA_DIR, one.name)):
+        assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
+
+
+def test_links_and_comments_are_remarked_on(redline: Installation) -> None:
+    dotfiles = redline.home / "dotfiles"
+    dotfiles.mkdir()
+    (dotfiles / "settings.json").write_text('{"disableAllHooks": true,}')
+    (redline.home / ".claude").symlink_to(dotfiles)
+    remarks = " ".join(planned_connection("claude-code", None).remarks)
+    assert "is a link" in remarks
+    assert "comments or commas" in remarks
+    assert "calls no hook" in remarks
+    made("claude-code")
+    assert (redline.home / ".claude").is_symlink()
+    assert "redline ask" in (dotfiles / "settings.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "variable"),
+    [
+        ("claude-code", "CLAUDE_CONFIG_DIR"),
+        ("codex", "CODEX_HOME"),
+        ("opencode", "XDG_CONFIG_HOME"),
+        ("pi", "PI_CODING_AGENT_DIR"),
+        ("atomic", "ATOMIC_CODING_AGENT_DIR"),
+    ],
+)
+def test_the_variables_of_agents_are_respected(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, variable: str
+) -> None:
+    monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
+    one = made(key)
+    assert one.changed.startswith(str(tmp_path / "elsewhere"))
+    assert Path(one.changed).exists()
+
+
+@pytest.mark.parametrize("key", ["amp", "nobody"])
+def test_other_agents_cannot_be_connected(redline: Installation, key: str) -> None:
+    with pytest.raises(BadInput, match="Nothing was changed"):
+        planned_connection(key, None)
+
+
+def test_a_damaged_connection_is_reported(redline: Installation) -> None:
+    one = made("pi")
+    connection_path(django_settings.REDLINE_DATA_DIR, one.name).write_text("{")
+    with pytest.raises(SystemFailure, match="is damaged"):
+        planned_connection("pi", None)
+
+
+def test_a_change_is_identified_by_what_it_does(redline: Installation) -> None:
+    first = planned_connection("codex", None).digest
+    assert first == planned_connection("codex", None).digest
+    path = redline.home / FILES["codex"]
+    path.parent.mkdir()
+    path.write_text("{}")
+    assert first != planned_connection("codex", None).digest

@@ -1,0 +1,133 @@
+"""The test of a connection: a program that stands in for an agent runs in an empty home, and asks or does not."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sessions_app.agents.registry import AGENTS
+from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.connections.trial import ConnectionTest, Listener, try_connection
+
+CLIENT: Final = """#!/usr/bin/env python3
+import json, os, subprocess, sys, urllib.request
+if "--version" in sys.argv:
+    print("2.1.330")
+elif "/compact" in sys.argv:
+    assert os.environ["REDLINE_BRIDGE_TEST"] == "1"
+    assert "redline-connect-" in os.environ["HOME"]
+    settings = json.load(open(os.path.join(os.environ["CLAUDE_CONFIG_DIR"], "settings.json")))
+    (entry,) = settings["hooks"]["PreCompact"][0]["hooks"]
+    subprocess.run(entry["command"], shell=True)
+    print(json.dumps({"result": "Compaction prevented"}))
+else:
+    print(json.dumps({"session_id": "11111111-1111-4111-8111-111111111111"}))
+"""
+ASKING: Final = """#!/usr/bin/env python3
+import json, os, sys, urllib.request
+assert sys.argv[1:3] == ["ask", "claude-code"]
+path = os.path.join(os.environ["REDLINE_DATA_DIR"], "connections", sys.argv[4] + ".json")
+found = json.load(open(path))
+question = json.dumps({"test": True, "agent": "claude-code"}).encode()
+headers = {"Authorization": "Bearer " + found["token"]}
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+opener.open(urllib.request.Request(found["url"] + "/api/handshakes", question, headers))
+"""
+SILENT: Final = "#!/bin/sh\nexit 0\n"
+
+
+def program(path: Path, text: str) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def one() -> ConnectedAgent:
+    return ConnectedAgent("claude-code", "claude-code", "", "t" * 40, 1, datetime(2026, 1, 1, tzinfo=UTC))
+
+
+def tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, redline: str, url: str = ""
+) -> ConnectionTest:
+    program(tmp_path / "bin" / "claude", CLIENT)
+    command = program(tmp_path / "bin" / "redline", redline)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    return try_connection(AGENTS["claude-code"], one, lambda data: f"REDLINE_DATA_DIR={data} {command}", url)
+
+
+@pytest.fixture
+def server() -> Iterator[Listener]:
+    """It stands in for Redline's server: it accepts one token."""
+    with Listener("", "") as listener:
+        yield listener
+
+
+def test_a_bridge_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
+    trial = tried(tmp_path, monkeypatch, one, ASKING)
+    assert (trial.has_asked, trial.is_answered) == (True, None)
+    assert "Claude Code 2.1.330 was run in an empty home" in trial.sentence
+
+
+def test_a_bridge_that_does_not_ask(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
+) -> None:
+    trial = tried(tmp_path, monkeypatch, one, SILENT)
+    assert (trial.has_asked, trial.is_answered) == (False, None)
+    assert "did not ask" in trial.sentence
+    assert "Compaction prevented" in trial.sentence
+
+
+def test_the_server_gets_the_question_with_the_token_of_the_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, server: Listener
+) -> None:
+    server.token = one.token
+    trial = tried(tmp_path, monkeypatch, one, ASKING, server.url)
+    assert (trial.has_asked, trial.is_answered) == (True, True)
+    assert server.questions == [{"test": True, "agent": "claude-code"}]
+
+
+def test_a_server_that_refuses_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, server: Listener
+) -> None:
+    trial = tried(tmp_path, monkeypatch, one, ASKING, server.url)
+    assert (trial.has_asked, trial.is_answered) == (True, False)
+    assert "status 404" in trial.sentence
+
+
+def test_a_server_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
+    trial = tried(tmp_path, monkeypatch, one, ASKING, "http://127.0.0.1:9")
+    assert (trial.has_asked, trial.is_answered) == (True, False)
+
+
+def test_a_program_that_does_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
+) -> None:
+    program(tmp_path / "bin" / "claude", SILENT)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    trial = try_connection(AGENTS["claude-code"], one, lambda _: "redline")
+    assert trial.has_asked is False
+    assert "could not be used" in trial.sentence
+
+
+def test_an_agent_that_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert try_connection(AGENTS["claude-code"], one, lambda _: "redline").has_asked is None
+
+
+def test_the_listener_takes_nothing_without_its_token(server: Listener) -> None:
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
+    for headers in ({}, {"Authorization": "Bearer x"}):
+        connection.request("POST", "/api/handshakes", json.dumps({"test": True}), headers)
+        assert connection.getresponse().read() == b"{}"
+        connection.close()
+    assert server.questions == []

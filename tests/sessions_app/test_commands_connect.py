@@ -1,0 +1,108 @@
+"""The command `connect`: the change is shown, confirmed and written; a connection is listed and removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.files import snapshot
+from tests.installation import UNSAFE_CHARACTERS, Installation
+
+
+@pytest.fixture
+def settings_file(redline: Installation) -> Path:
+    path = redline.home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text('{\n  "model": "opus"\n}\n')
+    return path
+
+
+def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(
+    redline: Installation, settings_file: Path
+) -> None:
+    before = snapshot(redline.home)
+    ended = redline.call("connect", "claude-code")
+    assert ended.code == 5
+    assert '-  "model": "opus"\n+  "model": "opus",\n' in ended.out
+    assert "redline ask claude-code" in ended.out
+    assert "redline connect claude-code --yes" in ended.err
+    assert snapshot(redline.home) == before
+    assert redline.call("connect", "claude-code", "--json").error == "not_confirmed"
+
+
+def test_connected_listed_and_removed(redline: Installation, settings_file: Path) -> None:
+    before = settings_file.read_bytes()
+    ended = redline.call("connect", "claude-code", "--yes", "--no-test")
+    assert ended.code == 0
+    assert "Claude Code is connected in all projects." in ended.out
+    assert "`redline connect claude-code --remove`" in ended.out
+    assert "redline ask" in settings_file.read_text()
+    assert str(settings_file) in redline.call("connect").out
+    assert redline.call("connect", "claude-code", "--remove").code == 5
+    ended = redline.call("connect", "claude-code", "--remove", "--yes")
+    assert (ended.code, settings_file.read_bytes()) == (0, before)
+    assert "its token is void" in ended.out
+    assert "No agent is connected." in redline.call("connect").out
+
+
+def test_for_programs(redline: Installation, settings_file: Path) -> None:
+    document = redline.call("connect", "claude-code", "--yes", "--no-test", "--json").json
+    assert document.keys() == {
+        *("name", "agent", "project", "path", "bridge", "madeAt", "backup"),
+        *("changed", "diff", "remarks", "test", "nextSteps"),
+    }
+    assert "token" not in json.dumps(document)
+    (listed,) = redline.call("connect", "--json").json["connections"]
+    assert (listed["name"], listed["state"], listed["detail"]) == ("claude-code", "current", "")
+    assert redline.call("connect", "claude-code", "--remove", "--yes", "--json").json == {
+        "removed": "claude-code",
+        "path": str(settings_file),
+        "changed": True,
+    }
+
+
+def test_a_failed_test_is_reported_although_the_agent_is_connected(
+    redline: Installation, settings_file: Path
+) -> None:
+    """The stand-in for Claude Code prints its version and begins no session."""
+    ended = redline.call("connect", "claude-code", "--yes", "--json")
+    assert ended.code == 1
+    assert ended.json["test"]["has_asked"] is False
+    assert "redline ask" in settings_file.read_text()
+
+
+def test_in_a_project(redline: Installation, tmp_path: Path) -> None:
+    project = tmp_path / "-x y\x1b"
+    project.mkdir()
+    ended = redline.call("connect", "codex", "--project", project, "--yes", "--no-test")
+    assert ended.code == 0
+    assert not UNSAFE_CHARACTERS.search(ended.out)
+    assert (project / ".codex" / "hooks.json").exists()
+    listed = redline.call("connect")
+    assert "\\x1b" in listed.out
+    assert redline.call("connect", "codex", "--project", project, "--remove", "--yes").code == 0
+    assert list(project.iterdir()) == []
+
+
+def test_hostile_content_is_shown_escaped(redline: Installation, settings_file: Path) -> None:
+    settings_file.write_text('{"a": "\u202e \x9b", // \x1b]0;title\x07\n"b": 1}')
+    ended = redline.call("connect", "claude-code")
+    assert ended.code == 5
+    assert not UNSAFE_CHARACTERS.search(ended.out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["nobody"], "unknown_agent"),
+        (["amp"], "no_bridge"),
+        (["--remove"], "no_agent"),
+        (["codex", "--remove"], "not_connected"),
+        (["codex", "--project", "/nowhere/at/all"], "no_such_project"),
+    ],
+)
+def test_what_cannot_be_done(redline: Installation, arguments: list[str], code: str) -> None:
+    ended = redline.call("connect", *arguments, "--json")
+    assert (ended.code, ended.error) == (2, code)
