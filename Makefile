@@ -54,7 +54,7 @@ format: $(VENV)/.installed-dev ## format code and styles
 	$(BIN)/ruff format .
 	$(CSS_BEAUTIFY) --replace $(STYLES)
 
-interop: $(VENV)/.installed-dev $(INTEROP)/.installed $(INTEROP)/pi/.installed ## compare with the real pi, and run plans through LiteLLM's proxy
+interop: $(VENV)/.installed-dev $(INTEROP)/.installed $(INTEROP)/pi/.installed $(INTEROP)/atomic/.installed ## compare with the real pi and Atomic, and run plans through LiteLLM's proxy
 	$(BIN)/python -m pytest tests/interop
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
@@ -64,6 +64,10 @@ $(INTEROP)/.installed: tests/interop/requirements.txt
 
 $(INTEROP)/pi/.installed: tests/interop/install_pi.py | $(VENV)/.installed
 	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi
+	touch $@
+
+$(INTEROP)/atomic/.installed: tests/interop/install_atomic.py | $(VENV)/.installed
+	$(BIN)/python -m tests.interop.install_atomic $(INTEROP)/atomic
 	touch $@
 
 interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCode, and compare with what they send

@@ -1,4 +1,4 @@
-"""pi in RPC mode with Redline's bridge among its extensions, in a home of its own, with a model of the test."""
+"""pi or Atomic in RPC mode with Redline's bridge as an extension, in a home of its own, with a model of the test."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+import pytest
+
 from sessions_app.agents.pi.package import PACKAGE
 from tests.factories import HEADER
+from tests.interop.install_atomic import CLI as CLI_OF_ATOMIC
 from tests.interop.pi_runs import CLI, PINNED
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS
@@ -22,10 +25,9 @@ PLACEHOLDER: Final = '"@CONNECTION@"'
 WINDOW: Final = 20_000
 """The context window of the model, in tokens."""
 RESERVE: Final = 2_000
-SWITCHES: Final = (
-    *("--offline", "--no-approve", "--no-skills", "--no-prompt-templates"),
-    *("--no-context-files", "--no-themes"),
-)
+COMMON: Final = ("--offline", "--no-skills", "--no-prompt-templates", "--no-context-files", "--no-themes")
+SWITCHES: Final = ("--no-approve", *COMMON)
+ATOMIC: Final = PROJECT / ".venv-interop" / "atomic"
 
 
 def pi_command() -> list[str]:
@@ -36,8 +38,17 @@ def pi_command() -> list[str]:
     return [str(node) if node.exists() else "node", str(modules / PACKAGE / CLI)]
 
 
+def atomic_command(version: str) -> list[str]:
+    """The command of an installed Atomic. It is skipped if its source or packages could not be installed."""
+    if not (ATOMIC / version).is_dir():
+        pytest.skip(f"Atomic {version} cannot be installed here")
+    return [str(ATOMIC / "node_modules" / ".bin" / "bun"), str(ATOMIC / version / CLI_OF_ATOMIC)]
+
+
 class PiHome:
     """A home with one model, the bridge, and sessions."""
+
+    configuration = ".pi"
 
     def __init__(
         self,
@@ -51,7 +62,7 @@ class PiHome:
         self.directory = directory
         self.connection_file = connection_file or directory / "connection.json"
         self.project = directory / "project"
-        agent = directory / ".pi" / "agent"
+        agent = directory / self.configuration / "agent"
         for made in (self.project, agent / "extensions", agent / "sessions" / "--project--"):
             made.mkdir(parents=True)
         model = {"id": "talk", "contextWindow": window, "maxTokens": 1_000, "input": ["text", "image"]}
@@ -68,6 +79,9 @@ class PiHome:
             source.replace(PLACEHOLDER, json.dumps(str(self.connection_file))), encoding="utf-8"
         )
         self.sessions = agent / "sessions" / "--project--"
+
+    def command(self) -> list[str]:
+        return [*pi_command(), *SWITCHES]
 
     def session(self, entries: Sequence[Mapping[str, Any]], name: str = "session") -> Path:
         """A session with these entries in a chain."""
@@ -87,8 +101,22 @@ class PiHome:
         return path
 
 
+class AtomicHome(PiHome):
+    """A home of Atomic, in a version."""
+
+    configuration = ".atomic"
+
+    def __init__(self, directory: Path, version: str, *, base_url: str) -> None:
+        super().__init__(directory, base_url=base_url)
+        self._command = atomic_command(version)
+
+    def command(self) -> list[str]:
+        # Its own extensions need what is compiled.
+        return [*self._command, *COMMON, "--no-extensions", "-e", str(self.bridge)]
+
+
 class Pi:
-    """A running pi. Commands are sent to it, and all that it says is kept."""
+    """A running pi, or Atomic. Commands are sent to it, and all that it says is kept."""
 
     def __init__(
         self, home: PiHome, session: Path | None, *, environment: Mapping[str, str] | None = None
@@ -98,7 +126,7 @@ class Pi:
         self._sent = 0
         chosen = ["--session", str(session)] if session else ["--no-session"]
         self._process = subprocess.Popen(
-            [*pi_command(), "--mode", "rpc", *chosen, "--model", "scripted/talk", *SWITCHES],
+            [*home.command(), "--mode", "rpc", *chosen, "--model", "scripted/talk"],
             cwd=home.project,
             env={
                 "HOME": str(home.directory),

@@ -24,6 +24,8 @@ const REQUEST_MS = 10_000;
 const WITHDRAWAL_MS = 2_000;
 /** Atomic applies deletions within milliseconds, or refuses them without a word to extensions. */
 const APPLYING_MS = 2_000;
+/** Agents that do not say when they have shown an error have shown it by then. */
+const ERROR_SHOWN_MS = 300;
 const ANSWER_BYTES = 256 * 1024 * 1024;
 const PREPARATION_CHARACTERS = 4_000;
 const EDITABLE_ROLES = ["user", "assistant", "toolResult"];
@@ -256,6 +258,7 @@ class Question {
   /** Aborted when the person stops the compaction, or the session ends. */
   readonly stop: AbortSignal;
   readonly stopped: Promise<undefined>;
+  readonly notices: [string, Level][] = [];
   id: number | string | undefined;
   shown: string | undefined;
 
@@ -274,11 +277,18 @@ class Question {
     });
   }
 
+  /** Show a message once the handler has returned. */
   notify(message: string, level: Level = "info"): void {
-    try {
-      if (message) this.ui.notify(message, level);
-    } catch {
-      // The agent no longer shows anything.
+    if (message) this.notices.push([message, level]);
+  }
+
+  showNotices(): void {
+    for (const [message, level] of this.notices.splice(0)) {
+      try {
+        this.ui.notify(message, level);
+      } catch {
+        // The agent no longer shows anything.
+      }
     }
   }
 
@@ -385,6 +395,7 @@ export default function (pi: any): void {
   const open = new Set<Promise<unknown>>();
   /** Reports what became of the deletions that the agent applies now. */
   let settle: (() => Promise<void>) | undefined;
+  let showNotices = () => {};
   /** For the rest of a run: `isDecided`, ask no more at a threshold; `stops`, stop it; `retries`, repeat the request. */
   let run = { isDecided: false, stops: false, retries: false };
 
@@ -397,9 +408,13 @@ export default function (pi: any): void {
       clearTimeout(timer);
       const branch: { id: string; type: string }[] = sessionManager.getBranch();
       const next = branch[branch.findIndex(({ id }) => id === leaf) + 1];
-      if (next?.type === "context_compaction") return asked.confirm();
+      if (next?.type === "context_compaction") {
+        await asked.confirm();
+        return asked.showNotices();
+      }
       const why = "The agent did not apply the approved plan.";
       asked.notify(why, "error");
+      asked.showNotices();
       await asked.fail(why);
     };
     return { deletionRequest: { deletions } };
@@ -435,14 +450,19 @@ export default function (pi: any): void {
 
   async function handle(event: any, ctx: any): Promise<object | undefined> {
     const asked = new Question(event, ctx, ending.signal);
+    let result: object | undefined;
     try {
       const answer = await asked.decision();
-      return answer ? await act(asked, answer) : { cancel: true };
+      result = answer ? await act(asked, answer) : { cancel: true };
     } catch (error) {
-      return await asked.failOpen(error as Error);
-    } finally {
-      asked.status(undefined);
+      result = await asked.failOpen(error as Error);
     }
+    asked.status(undefined);
+    // The agent shows a cancelled compaction as an error. What became of it is shown below that.
+    showNotices = () => asked.showNotices();
+    if (result && "cancel" in result) setTimeout(showNotices, ERROR_SHOWN_MS);
+    else showNotices();
+    return result;
   }
 
   pi.on("session_before_compact", async (event: any, ctx: any) => {
@@ -458,6 +478,9 @@ export default function (pi: any): void {
       open.delete(handling);
     }
   });
+
+  // pi has shown that the compaction was cancelled.
+  pi.on("session_compact_failed", () => showNotices());
 
   // Atomic has applied the deletions.
   pi.on("session_compact", async () => settle?.());
