@@ -63,10 +63,12 @@ def waiting(**fields: Any) -> Said:
 
 
 class StandInRedline:
-    """The server in a thread, from `__enter__` to `__exit__`. Without a queued answer, the agent waits."""
+    """The server in a thread, from `__enter__` to `__exit__`. Without anything else, the agent waits."""
 
     def __init__(self, port: int = 0) -> None:
         self.answers: deque[Said] = deque()
+        self.decide: Callable[[Asked], Said] = lambda _: waiting()
+        """The answer if none is queued."""
         self.asked: list[Asked] = []
         self.changed = threading.Condition()
         self._server = ThreadingHTTPServer((HOST, port), _handler(self))
@@ -115,7 +117,7 @@ class StandInRedline:
         with self.changed:
             self.asked.append(asked)
             self.changed.notify_all()
-            return self.answers.popleft() if self.answers else waiting()
+            return self.answers.popleft() if self.answers else self.decide(asked)
 
 
 def _handler(server: StandInRedline) -> type[BaseHTTPRequestHandler]:

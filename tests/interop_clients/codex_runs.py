@@ -45,7 +45,7 @@ class CodexRuns:
         base.mkdir(parents=True, exist_ok=True)
         self.scratch = new_scratch(base, model.url)
         self.home = client.codex_home(self.scratch)
-        self._program = client.CodexProgram(str(program))
+        self.program = client.CodexProgram(str(program))
         self._model = model
         client.configure(self.scratch, "model")
         config = self.home / "config.toml"
@@ -53,7 +53,7 @@ class CodexRuns:
 
     def use(self, program: Path) -> None:
         """Run another version from now on."""
-        self._program = client.CodexProgram(str(program))
+        self.program = client.CodexProgram(str(program))
 
     def run(
         self,
@@ -68,13 +68,13 @@ class CodexRuns:
         self._model.replies.clear()
         self._model.replies.extend(replies)
         known = len(self._model.conversation)
-        first, *rest = self._program.command(prompt, thread)
+        first, *rest = self.program.command(prompt, thread)
         command = [first, *(how if part == "resume" else part for part in rest)]
         command[2:2] = arguments
         ended = run_client(
             command,
             cwd=self.scratch.project,
-            environment=self._program.environment(self.scratch),
+            environment=self.program.environment(self.scratch),
             seconds=RUN_SECONDS,
         )
         return CodexRun(*ended, tuple(self._model.conversation[known:]))

@@ -39,11 +39,17 @@ def server(fresh: Installation) -> Iterator[StandInRedline]:
         yield one
 
 
-def started(fresh: Installation, agent: str, *more: str, program: tuple[str, ...] = ("-m", "redline")) -> Any:
+def started(
+    fresh: Installation,
+    agent: str,
+    *more: str,
+    program: tuple[str, ...] = ("-m", "redline"),
+    **environment: str,
+) -> Any:
     return subprocess.Popen(
         [sys.executable, *program, "ask", agent, "--connection", agent, *more],
         cwd=PROJECT,
-        env=fresh.environment(),
+        env=fresh.environment(**environment),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -175,17 +181,18 @@ def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation, tmp
     assert asks(fresh, "claude-code")[:2] == (0, "")
     fresh.data.chmod(0o777)
     assert asks(fresh, "claude-code")[:2] == (0, "")
-    blocked = fresh.environment(REDLINE_DATA_DIR="/dev/null/x")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "redline", "ask", "claude-code", "--connection", "claude-code"],
-        cwd=PROJECT,
-        env=blocked,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-    )
-    assert answered(process)[:2] == (0, "")
+    assert answered(started(fresh, "claude-code", REDLINE_DATA_DIR="/dev/null/x"))[:2] == (0, "")
+
+
+@pytest.mark.parametrize(("agent", "code"), [("claude-code", 2), ("codex", 0)])
+def test_a_test_of_the_connection_asks_for_nothing(
+    fresh: Installation, server: StandInRedline, agent: str, code: int
+) -> None:
+    server.answers.append(Said({"state": "tested", "do": "continue", "message": "Redline answers."}))
+    ended = answered(started(fresh, agent, REDLINE_BRIDGE_TEST="1"))
+    assert server.questions[0]["test"] is True
+    assert ended.code == code
+    assert "Redline answers." in ended.out + ended.err
 
 
 def test_with_json_the_decision_is_printed_as_it_is(fresh: Installation, server: StandInRedline) -> None:

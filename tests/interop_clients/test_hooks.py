@@ -1,0 +1,327 @@
+"""The real Claude Code and Codex ask through their hooks before they compact, and do what is answered.
+
+Redline is a server that answers as a test says. What a review leads to is in `test_hook_reviews`.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import pytest
+
+from tests.standin_redline import Asked, Said, StandInRedline, decided, waiting
+
+from .claude_runs import ClaudeClient
+from .codex_runs import ALL_TOOLS, CodexRuns
+from .codex_server import CodexServer
+from .installed import NEWEST, VERSIONS, client_program
+from .messages_server import MessagesServer, said
+from .scripted_model import ModelReply, ScriptedModel
+
+WORDS: Final = "Approved as a new session. To continue in it: agent resume 7"
+SUMMARY: Final = "All that was said, in short."
+REDLINE: Final = Path(sys.executable).with_name("redline")
+HOOK_SECONDS: Final = 3_660
+LONG_SECONDS: Final = 65
+"""Longer than the minute after which clients end hooks without a time of their own."""
+MANUAL, AUTOMATIC = "manual", "threshold"
+CLAUDE_VERSIONS: Final = [("claude-code", one) for one in (*VERSIONS["claude-code"], NEWEST)]
+CODEX_VERSIONS: Final = [("codex", one) for one in ("0.169.0", NEWEST)]
+"""Older ones have no such hook."""
+clients = pytest.mark.parametrize(("agent", "version"), [*CLAUDE_VERSIONS, *CODEX_VERSIONS])
+reasons = pytest.mark.parametrize("reason", [MANUAL, AUTOMATIC])
+
+
+def hook_entry(command: str) -> dict[str, Any]:
+    """The entry of a hook, as both clients understand it."""
+    hook = {"type": "command", "command": command, "timeout": HOOK_SECONDS}
+    return {"hooks": {"PreCompact": [{"hooks": [hook]}]}}
+
+
+def hook_command(data: Path, agent: str) -> str:
+    return f"REDLINE_DATA_DIR={shlex.quote(str(data))} {shlex.quote(str(REDLINE))} ask {agent} --connection {agent}"
+
+
+class HookedAgent(Protocol):
+    """A client with the hook, and a session of a few turns that is due for a compaction."""
+
+    @property
+    def session(self) -> Path: ...
+
+    def compact(self, reason: str) -> str:
+        """Let it compact: at once, or before the next turn. Returns what it shows."""
+        ...
+
+    @property
+    def requests(self) -> list[Mapping[str, Any]]:
+        """All of its model's requests since `compact` was called."""
+        ...
+
+
+class HookedClaude:
+    def __init__(self, version: str, base: Path, data: Path) -> None:
+        self._model = MessagesServer()
+        self.client = ClaudeClient(client_program("claude-code", version), base, self._model)
+        self._known = 0
+        settings = self.client.home / ".claude" / "settings.json"
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_text(json.dumps(hook_entry(hook_command(data, "claude-code"))))
+
+    def __enter__(self) -> HookedClaude:
+        self._model.__enter__()
+        self._session = self.client.say("first prompt", said("First reply."))
+        self.client.say("second prompt", said("Second reply.", input_tokens=170_000), resume=self._session)
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        self._model.__exit__(*fault)
+
+    @property
+    def session(self) -> Path:
+        return self.client.session(self._session)
+
+    def compact(self, reason: str) -> str:
+        self._known = len(self._model.requests)
+        self._model.replies.clear()
+        if reason == MANUAL:
+            return self.client.run("/compact", resume=self._session).output
+        # Without a window, newer versions compact by size nowhere below their model's million of tokens.
+        window = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"} if self.client.version > (2, 1, 112) else {}
+        return self.client.run("third prompt", resume=self._session, **window).output
+
+    @property
+    def requests(self) -> list[Mapping[str, Any]]:
+        return [one for one in self._model.requests[self._known :] if one.get("messages")]
+
+
+class HookedCodex:
+    def __init__(self, version: str, base: Path, data: Path) -> None:
+        self._model = ScriptedModel()
+        self._base = base
+        self._program = client_program("codex", version)
+        self._data = data
+        self._known = 0
+
+    def __enter__(self) -> HookedCodex:
+        self._model.__enter__()
+        limit = "model_auto_compact_token_limit = 20000\nmodel_context_window = 100000"
+        self.runs = CodexRuns(self._program, self._base, self._model, extra=limit)
+        hooks = self.runs.home / "hooks.json"
+        hooks.write_text(json.dumps(hook_entry(hook_command(self._data, "codex"))))
+        self._trust_hooks()
+        self._thread = self._turn("first prompt", ModelReply("First reply."))
+        self._turn("second prompt", ModelReply("Second reply.", tokens=30_000))
+        return self
+
+    def __exit__(self, *fault: Any) -> None:
+        self._model.__exit__(*fault)
+
+    @property
+    def session(self) -> Path:
+        return self.runs.files(self._thread)[-1]
+
+    def compact(self, reason: str) -> str:
+        self._known = len(self._model.conversation)
+        if reason == MANUAL:
+            self._model.replies.extend([ModelReply(SUMMARY)])
+            with CodexServer(self.runs) as server:
+                server.compact(self._thread)
+                return server.text
+        ended = self._run(
+            "third prompt", ModelReply(SUMMARY), ModelReply("Third reply."), thread=self._thread
+        )
+        return ended.output + ended.errors
+
+    @property
+    def requests(self) -> list[Mapping[str, Any]]:
+        return self._model.conversation[self._known :]
+
+    def _trust_hooks(self) -> None:
+        """What a person does in /hooks."""
+        with CodexServer(self.runs) as server:
+            (found,) = server.call("hooks/list", cwds=[str(self.runs.scratch.project)])["data"]
+        config = self.runs.home / "config.toml"
+        with config.open("a", encoding="utf-8") as file:
+            for hook in found["hooks"]:
+                file.write(f"\n[hooks.state.{json.dumps(hook['key'])}]\n")
+                file.write(f'trusted_hash = "{hook["currentHash"]}"\n')
+
+    def _turn(self, prompt: str, *replies: ModelReply) -> str:
+        known = getattr(self, "_thread", "")
+        ended = self._run(prompt, *replies, thread=known)
+        return known or ended.thread_id
+
+    def _run(self, prompt: str, *replies: ModelReply, thread: str) -> Any:
+        return self.runs.run(prompt, replies, thread=thread, arguments=ALL_TOOLS)
+
+
+HOOKED: Final[Mapping[str, Callable[..., Any]]] = {"claude-code": HookedClaude, "codex": HookedCodex}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[StandInRedline]:
+    (tmp_path / "data").mkdir(mode=0o700)
+    with StandInRedline() as one:
+        for agent in HOOKED:
+            one.connect(tmp_path / "data", agent)
+        yield one
+
+
+@pytest.fixture
+def client(agent: str, version: str, tmp_path: Path, server: StandInRedline) -> Iterator[HookedAgent]:
+    with HOOKED[agent](version, tmp_path / "client", tmp_path / "data") as one:
+        yield one
+
+
+def is_compacted(client: HookedAgent) -> bool:
+    """Whether the session has a compaction of the client's own."""
+    marks = ('"compact_boundary"', '"type":"compacted"')
+    return any(mark in client.session.read_text(encoding="utf-8") for mark in marks)
+
+
+def require_compacted(client: HookedAgent, reason: str) -> None:
+    assert is_compacted(client)
+    assert "Redline" not in json.dumps(client.requests), "nothing of the hook becomes a part of the summary"
+    assert len(client.requests) >= (1 if reason == MANUAL else 2)
+
+
+def require_blocked(client: HookedAgent, reason: str, agent: str) -> None:
+    """Nothing was compacted; Claude Code sends a prompt uncompacted, and Codex ends the turn."""
+    assert not is_compacted(client)
+    sent = [one for one in client.requests if "third prompt" in json.dumps(one)]
+    if reason == MANUAL or agent == "codex":
+        assert client.requests == []
+    else:
+        (request,) = sent
+        assert "Second reply." in json.dumps(request["messages"])
+
+
+@clients
+@reasons
+def test_the_question_names_the_session_and_the_reason(
+    client: HookedAgent, server: StandInRedline, agent: str, reason: str
+) -> None:
+    server.answers.extend([waiting(), decided("compact")])
+    client.compact(reason)
+    (question,) = server.questions
+    assert question["session"] == str(client.session)
+    assert (question["agent"], question["reason"], question["honours"]) == (agent, reason, "nothing")
+
+
+@clients
+@reasons
+@pytest.mark.parametrize("state", ["declined", "expired"])
+def test_a_declined_or_expired_question_lets_the_client_compact(
+    client: HookedAgent, server: StandInRedline, reason: str, state: str
+) -> None:
+    server.answers.extend([waiting(), waiting(), decided("compact", WORDS, state=state)])
+    client.compact(reason)
+    require_compacted(client, reason)
+    assert server.outcomes == []
+
+
+@clients
+@reasons
+@pytest.mark.parametrize("do", ["continue", "stop"])
+def test_an_approved_plan_keeps_the_client_from_compacting(
+    client: HookedAgent, server: StandInRedline, agent: str, reason: str, do: str
+) -> None:
+    server.answers.extend([waiting(), decided(do, WORDS)])
+    shown = client.compact(reason)
+    require_blocked(client, reason, agent)
+    if reason == MANUAL:
+        assert WORDS in shown + client.session.read_text(encoding="utf-8")
+
+
+@clients
+@reasons
+def test_an_error_at_first_lets_the_client_compact(
+    client: HookedAgent, server: StandInRedline, reason: str
+) -> None:
+    server.answers.append(
+        Said({"error": {"code": "unknown_session", "message": "Redline knows it not."}}, 400)
+    )
+    client.compact(reason)
+    require_compacted(client, reason)
+
+
+@clients
+@reasons
+def test_without_a_server_the_client_compacts(
+    client: HookedAgent, server: StandInRedline, reason: str
+) -> None:
+    server.__exit__(None, None, None)
+    client.compact(reason)
+    require_compacted(client, reason)
+
+
+@clients
+@reasons
+def test_a_server_that_is_killed_while_the_client_waits(
+    client: HookedAgent, server: StandInRedline, agent: str, reason: str
+) -> None:
+    server.decide = lambda _: waiting(grace=1)
+
+    def kill() -> None:
+        server.wait_for(lambda: len(server.asked) > 3)
+        server.__exit__(None, None, None)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    shown = client.compact(reason)
+    thread.join()
+    if reason == MANUAL:
+        require_blocked(client, reason, agent)
+        assert "Nothing was compacted." in shown + client.session.read_text(encoding="utf-8")
+    else:
+        require_compacted(client, reason)
+
+
+@pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
+def test_two_clients_ask_at_once(agent: str, version: str, tmp_path: Path, server: StandInRedline) -> None:
+    """Both wait before either is answered; one compacts, the other does not."""
+    first, second = (
+        HOOKED[agent](version, tmp_path / f"client{number}", tmp_path / "data") for number in (1, 2)
+    )
+    with first, second:
+        steps = {str(first.session): "compact", str(second.session): "continue"}
+        numbers = {1: str(first.session), 2: str(second.session)}
+
+        def decide(asked: Asked) -> Said:
+            if asked.method == "POST":
+                number = next(key for key, path in numbers.items() if path == asked.body["session"])
+                return waiting(id=number)
+            number = int(asked.path.rpartition("/")[2])
+            both = len(server.questions) == 2
+            return decided(steps[numbers[number]], WORDS) if both else waiting(id=number)
+
+        server.decide = decide
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda one: one.compact(MANUAL), (first, second)))
+        require_compacted(first, MANUAL)
+        require_blocked(second, MANUAL, agent)
+
+
+@pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
+@reasons
+def test_a_client_waits_longer_than_a_minute(
+    client: HookedAgent, server: StandInRedline, agent: str, reason: str
+) -> None:
+    began = time.monotonic()
+
+    def decide(asked: Asked) -> Said:
+        is_over = time.monotonic() - began > LONG_SECONDS
+        return decided("continue", WORDS) if is_over else waiting(poll=0.5)
+
+    server.decide = decide
+    client.compact(reason)
+    assert time.monotonic() - began > LONG_SECONDS
+    require_blocked(client, reason, agent)
