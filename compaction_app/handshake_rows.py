@@ -80,15 +80,13 @@ class Handshake(models.Model):
     rule = models.TextField(blank=True, default="")
     """The rule that approved it in a human's place, in words; empty if none did."""
     handed: models.JSONField[Any, Any] = models.JSONField(null=True)
-    """What the agent was given to apply itself; null if it was given nothing."""
+    """What the agent is given to apply itself, as long as it may ask for it; null if it is given nothing."""
     note: models.JSONField[Any, Any] = models.JSONField(null=True)
     """What is recorded once the plan is applied, as a `change_notes.CommitNote`; null if the agent applies nothing."""
     approved_context: models.JSONField[Any, Any] = models.JSONField(null=True)
     """The context that it leads to, as a `handshakes.applied.ContextDigest`."""
     confirmations: models.JSONField[Any, Any] = models.JSONField(default=list)
     """The confirmations that were given for a plan that Redline writes once the session is closed."""
-    shows_closing = models.BooleanField(default=False)
-    """Whether a sign showed at the approval that the agent has the session open: then it shows the end of that too."""
     reported_at = models.DateTimeField(null=True)
     """When the agent reported that it applied the plan; null if it did not."""
 

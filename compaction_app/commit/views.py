@@ -51,6 +51,7 @@ WRITER_FAILS: Final = frozenset(
         "no_line_id",
         "archived_thread",
         "newer_thread",
+        "closing_unseen",
     }
 )
 """The failures of one writer that another one may not have."""

@@ -42,7 +42,6 @@ from compaction_app.commit.service import approval as approval_of
 from compaction_app.commit.service import block_decisions, commit_run, notes_of, require_shown
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
-from compaction_app.session_activity import Activity
 from sessions_app.agents.changes import Append, HandedWriter, RowChanges, SessionWriter
 from sessions_app.cli import shell_quoted
 from sessions_app.index.session_locks import lock_session
@@ -138,12 +137,12 @@ def _write_later(handshake: Handshake, run: Run, approval: Approval) -> None:
     with lock_session(run.session.real_path()), block_decisions(run, approval.now):
         preflight = _preflight(run, approval)
         _require_same(handshake, run, preflight, approval)
+        _require_seen_open(handshake, preflight)
         command = resume_words(run, run.session.path)
         _approve(
             handshake,
             approval,
             writer=preflight.writer.name,
-            shows_closing=_is_seen_open(preflight.activity),
             confirmations=[name for name, is_given in asdict(approval.confirmations).items() if is_given],
             step=NextStep.CONTINUE,
             message=f"Approved. Redline writes it once the session is closed here; then continue with: {command}",
@@ -157,9 +156,16 @@ def _approve(handshake: Handshake, approval: Approval, **fields: Any) -> None:
         raise wrong_state(handshake, NOT_APPROVED)
 
 
-def _is_seen_open(activity: Activity) -> bool:
-    """Whether a sign shows that a process has the session open."""
-    return activity.elsewhere is not None or bool(activity.writers)
+def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
+    """Raise Conflict `closing_unseen` if no sign shows that the agent has the session open: then none would show that
+    it closes it, and what is appended before that is ignored."""
+    activity = preflight.activity
+    if activity.elsewhere is None and not activity.writers:
+        raise Conflict(
+            "closing_unseen",
+            f"Nothing shows that {handshake.agent_label} has {preflight.present.path} open, so nothing would show that "
+            f"it closes it, and until then it ignores what is appended. {NOT_APPROVED} Use the writer fork.",
+        )
 
 
 def resume_words(run: Run, path: Path) -> str:

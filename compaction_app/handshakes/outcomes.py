@@ -158,7 +158,12 @@ def _record(handshake: Handshake, found: Found, now: datetime) -> None:
     words = f"{handshake.agent_label} continues with the approved context; the session shows it."
     with lock_session(path), transaction.atomic():
         changed = change_handshake(
-            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
+            handshake,
+            HandshakeState.APPLIED,
+            step=NextStep.CONTINUE,
+            message=words,
+            handed=None,
+            ended_at=now,
         )
         if changed:
             record_commit(path, note, size, sha256)
@@ -189,8 +194,14 @@ def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> N
         return
     note = _note_of(handshake)
     rest = "Nothing was changed." if found.is_untouched else f"{note.backup.path} has what was there before."
+    words = f"{why} {rest}"
     if not change_handshake(
-        handshake, HandshakeState.FAILED, step=NextStep.CONTINUE, message=f"{why} {rest}", ended_at=now
+        handshake,
+        HandshakeState.FAILED,
+        step=NextStep.CONTINUE,
+        message=words,
+        handed=None,
+        ended_at=now,
     ):
         return
     _allow_decisions(handshake)
@@ -215,10 +226,7 @@ def cancel_approved(handshake: Handshake, now: datetime) -> None:
 
 
 def _write_if_closed(handshake: Handshake, now: datetime) -> None:
-    """Write an approved plan once no process has the session open.
-
-    If no sign showed that one had it open, it is written when the session does not count as live any more.
-    """
+    """Write an approved plan once no process has the session open."""
     run = handshake.run
     if run is None:
         change_handshake(handshake, HandshakeState.FAILED, message="Its run was deleted.", ended_at=now)
@@ -226,8 +234,6 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
     path = run.session.real_path()
     activity = activity_of(run.session, agent_at(path).state(path), now)
     if activity.elsewhere is not None or activity.writers:
-        return
-    if activity.is_recent and not handshake.shows_closing:
         return
     given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:

@@ -1,0 +1,185 @@
+"""Each agent gets an approved plan in the way that it honours, and it can be undone like any other."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.handshakes.approval import Approval, approve
+from compaction_app.handshakes.sweep import look_after_handshakes
+from compaction_app.models import Compaction, Handshake
+from compaction_app.runs.reviews import approve_proposals
+from compaction_app.undo.plan import UndoConfirmations
+from compaction_app.undo.service import UndoRequest, planned, undo
+from redline.configuration import Configuration, RootSetting
+from sessions_app.agents.registry import agent_at
+from sessions_app.index.roots import configured_roots
+from sessions_app.storage.session_loader import load_session
+from tests.browser.agent_sessions import register_as_open
+from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
+from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.files import backdate, place
+from tests.installation import Installation, refusal
+from tests.opencode_stores import OpenCodeStore, worked_session
+
+GIVEN = Confirmations(below_target=True)
+
+
+def approved(handshake: Handshake, writer: str = "") -> Handshake:
+    assert handshake.run is not None
+    approve_proposals(handshake.run, timezone.now())
+    approve(handshake, Approval(GIVEN, timezone.now(), writer=writer))
+    return handshake
+
+
+def root_of(settings: Any, path: Path, agent: str) -> None:
+    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=path, agent=agent)]})
+    configured_roots()
+
+
+def seen(path: Path) -> list[str]:
+    """The entries that the model sees."""
+    loaded, agent = load_session(path), agent_at(path)
+    context = agent.generations[0].reader.rebuild(loaded.tree.branch(loaded.leaf_id))
+    return [message.entry.id for message in context.messages]
+
+
+# ---- pi --------------------------------------------------------------------------------------------------
+
+
+def test_what_pi_applied_is_undone_like_any_other(agent: AskingAgent) -> None:
+    before = seen(agent.path)
+    handshake = approved(agent.planned())
+    agent.report(handshake, "applied", leaf=agent.apply(agent.poll(handshake)))
+    assert len(seen(agent.path)) < len(before)
+    backdate(agent.path)
+    request = UndoRequest(load_session(agent.path))
+    undo(
+        request,
+        UndoConfirmations(live=True),
+        datetime.now(UTC),
+        shown=planned(request, timezone.now()).digest(),
+    )
+    assert seen(agent.path) == before
+
+
+# ---- OpenCode --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def store(redline: Installation, settings: Any) -> OpenCodeStore:
+    found = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
+    root_of(settings, found.directory, "opencode")
+    return found
+
+
+def delete_parts(store: OpenCodeStore, parts: list[dict[str, Any]]) -> None:
+    """Change the parts as OpenCode's own interface does."""
+    for part in parts:
+        assert part["data"] is None
+        store.run("DELETE FROM part WHERE id = ? AND message_id = ?", part["part"], part["message"])
+
+
+def long_session(store: OpenCodeStore) -> Path:
+    """A session whose outputs are long enough to be deleted."""
+    path = worked_session(store)
+    store.run(
+        "UPDATE part SET data = json_set(data, '$.state.output', ?) WHERE json_extract(data, '$.type') = 'tool'",
+        "word " * 4_000,
+    )
+    return path
+
+
+def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeStore) -> None:
+    path = long_session(store)
+    asking = AskingAgent(path, agent="opencode", honours="parts")
+    handshake = approved(asking.planned(leaf=""))
+    answer = asking.poll(handshake)
+    assert answer["do"] == "apply"
+    assert answer["parts"]
+    delete_parts(store, answer["parts"][:-1])
+    look_after_handshakes(timezone.now())
+    assert asking.poll(handshake)["state"] == "approved", "not all of it is there"
+    delete_parts(store, answer["parts"])
+    assert asking.report(handshake, "applied")["state"] == "applied"
+    compaction = Compaction.objects.get()
+    assert (compaction.writer, compaction.certificate is not None) == ("delete", True)
+    request = UndoRequest(load_session(path))
+    undo(
+        request,
+        UndoConfirmations(live=True),
+        datetime.now(UTC),
+        shown=planned(request, timezone.now()).digest(),
+    )
+    back = store.run("SELECT id FROM part")
+    assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in back}
+
+
+def test_parts_that_were_not_deleted_are_no_compaction(store: OpenCodeStore) -> None:
+    path = long_session(store)
+    rows = store.run("SELECT * FROM part ORDER BY id")
+    asking = AskingAgent(path, agent="opencode", honours="parts")
+    handshake = approved(asking.planned(leaf=""))
+    assert asking.report(handshake, "applied")["state"] == "failed"
+    assert store.run("SELECT * FROM part ORDER BY id") == rows
+    assert not Compaction.objects.exists()
+
+
+# ---- Claude Code -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def claude(redline: Installation, settings: Any) -> AskingAgent:
+    session = ClaudeSession()
+    session.user("Look at everything.")
+    for step in range(12):
+        session.reply(f"m{step}", text(f"step {step}"), call(f"c{step}"))
+        session.result(f"c{step}", f"result {step} " * 400)
+    session.reply("m", text("Done."))
+    projects = redline.home / ".claude" / "projects"
+    path = place(projects / "-home-dev-project" / f"{SESSION_ID}.jsonl", session.content)
+    root_of(settings, projects, "claude-code")
+    return AskingAgent(path, agent="claude-code", honours="nothing")
+
+
+def test_claude_code_is_given_a_fork_at_once(claude: AskingAgent) -> None:
+    before = claude.path.read_bytes()
+    handshake = approved(claude.planned(leaf=""), "fork")
+    answer = claude.poll(handshake)
+    assert (answer["state"], answer["do"]) == ("applied", "continue")
+    created = Path(Compaction.objects.get().created)
+    assert f"claude --resume {created.stem}" in answer["message"]
+    assert claude.path.read_bytes() == before
+
+
+def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: AskingAgent) -> None:
+    before = claude.path.read_bytes()
+    with subprocess.Popen(["sleep", "1000"]) as client:
+        register_as_open(claude.path, client.pid)
+        handshake = approved(claude.planned(leaf=""), "boundary")
+        answer = claude.poll(handshake)
+        assert (answer["state"], answer["do"]) == ("approved", "continue")
+        assert f"claude --resume {SESSION_ID}" in answer["message"]
+        look_after_handshakes(timezone.now())
+        assert claude.path.read_bytes() == before
+        client.terminate()
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "applied"
+    assert claude.path.read_bytes().startswith(before)
+    assert Compaction.objects.get().writer == "boundary"
+
+
+def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed(claude: AskingAgent) -> None:
+    handshake = claude.planned(leaf="")
+    assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
+    assert claude.poll(handshake)["state"] == "waiting"
+    assert handshake.run is not None
+    approve(handshake, Approval(GIVEN, timezone.now(), writer="fork"))
+    assert claude.poll(handshake)["state"] == "applied"
