@@ -11,6 +11,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
+from compaction_app.core.handshake_states import HandshakeState
 from compaction_app.handshakes.approval import Approval, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
@@ -194,6 +195,7 @@ def _show_result(request: HttpRequest, run: Run, fault: RedlineError | None = No
         "run": run,
         "view": view_result(compaction),
         "rows": undo_rows(compaction),
+        "asked": run.handshakes.filter(state=HandshakeState.APPLIED).last(),
         "fault": fault,
         "here": "runs",
     }
