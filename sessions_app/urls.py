@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from .connections import views as connections_views
 from .imports import views as imports_views
 from .list import views as list_views
 from .search import views as search_views
@@ -11,6 +12,10 @@ from .web import logout, theme
 app_name = "sessions"
 urlpatterns = [
     path("", list_views.sessions, name="list"),
+    path("agents", connections_views.agents, name="agents"),
+    path("agents/<slug:key>/connect", connections_views.connect_agent, name="connect_agent"),
+    path("agents/<slug:key>/remove", connections_views.remove_agent, name="remove_agent"),
+    path("agents/<slug:key>/test", connections_views.test_agent, name="test_agent"),
     path("import", imports_views.imported, name="import"),
     path("import/<str:name>/remove", imports_views.remove, name="remove"),
     path("log-out", logout.log_out, name="log_out"),

@@ -201,15 +201,16 @@ def test_every_url_was_searched(seen: dict[str, str]) -> None:
     only_posted = {
         "stop", "resume", "again", "decide", "reader", "read_anew", "migrate", "verify_backup", "agreement",
         "test_model", "api_compact", "api_stop", "log_out", "approve_rest", "decline_handshake", "take_back_handshake",
+        "test_agent",
     }  # fmt: skip
     # Nothing was imported here; the review of the planned run is closed; one URL only redirects; a hand-off is offered
     # only for agents whose sessions cannot be written to; no session has a
-    # summary, the draft of one, or a picture; nothing was measured in the lab; no agent has asked.
+    # summary, the draft of one, or a picture; nothing was measured in the lab; no agent has asked, or is connected.
     elsewhere = {
         "remove", "stays", "select", "evidence", "models_too", "handoff", "lost", "lost_report", "picture",
         "review_place", "draft", "stop_draft", "use_draft", "discard_draft", "append_draft", "draft_lost",
         "experiment", "stop_experiment", "delete_experiment", "experiment_csv", "experiment_json",
-        "handshake", "handshakes", "api_handshakes", "api_handshake",
+        "handshake", "api_handshakes", "api_handshake", "remove_agent",
     }  # fmt: skip
     named = {name for name, pattern in _patterns(get_resolver()) if any(map(pattern.search, paths))}
     missing = {name for name, _ in _patterns(get_resolver())} - named - only_posted - elsewhere

@@ -236,6 +236,8 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
         "remove": "/import/kept.jsonl/remove",
         "search": "/search?q=needle",
         "settings": "/settings",
+        "agents": "/agents",
+        **{f"{name}_agent": f"/agents/codex/{name}" for name in ("connect", "remove", "test")},
         "session": at,
         "text": f"{at}/text?entry=e3",
         "entry": f"{at}/entries/e3",

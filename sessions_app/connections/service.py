@@ -91,6 +91,24 @@ class ConfigurationChange:
         return self.file.content != self.after
 
     @property
+    def is_new(self) -> bool:
+        return self.file.content is None
+
+    @property
+    def is_deletion(self) -> bool:
+        return self.after is None
+
+    @property
+    def is_as_before(self) -> bool:
+        """Whether a removal leaves the file byte for byte as it was before the connection."""
+        return self.known is not None and _is_as_written(self.file, self.known)
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return str(self.file.real)
+
+    @property
     def digest(self) -> str:
         """Identifies the change, so that exactly the one that was shown is made."""
         pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"")

@@ -180,6 +180,10 @@ class Stage:
             "search-nothing": "/search?q=needle-of-this-name",
             "search-empty": "/search",
             "settings": "/settings",
+            "agents": "/agents",
+            "connect": "/agents/claude-code/connect",
+            "connect-extension": "/agents/pi/connect",
+            "remove-connection-of-none": "/agents/codex/remove",
         }
 
     def _runs(self) -> None:

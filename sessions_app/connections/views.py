@@ -1,0 +1,137 @@
+"""The pages on which agents are connected, so that they ask before they compact."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from django.contrib import messages
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_safe
+
+from sessions_app.agents.base import Agent
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.web.error_handlers import status_of
+from sessions_app.web.forms import require_valid
+from sessions_app.web.redirects import acts_on_post, redirect
+
+from .connection_files import ConnectedAgent
+from .forms import ConnectionForm
+from .presenter import shown_agents
+from .service import (
+    AGENTS_WITH_BRIDGES,
+    ConfigurationChange,
+    all_connections,
+    connect,
+    disconnect,
+    planned_connection,
+    planned_removal,
+    redline_command,
+)
+from .trial import ConnectionTest, try_connection
+
+HERE: Final = {"here": "agents"}
+Plan = Callable[[str, Path | None], ConfigurationChange]
+
+
+def _page(key: str) -> str:
+    """Where each agent is shown."""
+    return f"{reverse('sessions:agents')}#agent-{key}"
+
+
+@require_safe
+def agents(request: HttpRequest) -> HttpResponse:
+    """All agents that can ask, and whether they are connected."""
+    return render(request, "connections/agents.html", {"agents": shown_agents(), **HERE})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """What connecting an agent would change; a POST does it, and tests the connection."""
+    agent = _known(key)
+    if request.method != "POST":
+        return _show(request, "connections/connect.html", agent, planned_connection)
+    try:
+        change = _confirmed(request, agent, planned_connection)
+        one = connect(change, datetime.now(UTC))
+    except RedlineError as fault:
+        return _show(request, "connections/connect.html", agent, planned_connection, fault)
+    tested = try_connection(agent, one, redline_command)
+    words = [f"{agent.label} is connected {_where(one)}.", tested.sentence, *change.remarks]
+    _add_message(request, tested, [*words, *change.bridge.next_steps])
+    return redirect("sessions:agents")
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """What removing a connection would change; a POST does it."""
+    agent = _known(key)
+    if request.method != "POST":
+        return _show(request, "connections/remove.html", agent, planned_removal)
+    try:
+        disconnect(_confirmed(request, agent, planned_removal))
+    except RedlineError as fault:
+        return _show(request, "connections/remove.html", agent, planned_removal, fault)
+    messages.success(request, f"{agent.label} is no longer connected, and its token is void.")
+    return redirect("sessions:agents")
+
+
+@acts_on_post(_page)
+def test_agent(request: HttpRequest, key: str) -> HttpResponse:
+    """Run the installed agent, to see that it asks."""
+    agent, name = _known(key), request.POST.get("name", "")
+    one = next((one for one in all_connections() if (one.agent, one.name) == (key, name)), None)
+    if one is None:
+        messages.warning(request, f"{agent.label} is not connected any more.")
+    else:
+        tested = try_connection(agent, one, redline_command)
+        _add_message(request, tested, [tested.sentence])
+    return redirect("sessions:agents")
+
+
+def _known(key: str) -> Agent:
+    """Raises Http404."""
+    if key not in AGENTS_WITH_BRIDGES:
+        raise Http404
+    return AGENTS_WITH_BRIDGES[key]
+
+
+def _confirmed(request: HttpRequest, agent: Agent, plan: Plan) -> ConfigurationChange:
+    """The change, if it is the one that was shown. Raises Conflict `other_change` and what `plan` raises."""
+    form = ConnectionForm(request.POST)
+    require_valid(form)
+    change = plan(agent.key, form.directory)
+    if change.digest != form.cleaned_data["digest"]:
+        raise Conflict(
+            "other_change",
+            "The file was changed meanwhile. Nothing was written. This is what would be done now.",
+        )
+    return change
+
+
+def _show(
+    request: HttpRequest, template: str, agent: Agent, plan: Plan, fault: RedlineError | None = None
+) -> HttpResponse:
+    form = ConnectionForm(request.POST if request.method == "POST" else request.GET)
+    change = None
+    try:
+        require_valid(form)
+        change = plan(agent.key, form.directory)
+    except RedlineError as refused:
+        fault = fault or refused
+    context = {"agent": agent, "form": form, "change": change, "fault": fault, **HERE}
+    is_read = request.method != "POST" and isinstance(fault, BadInput)
+    return render(request, template, context, status=200 if is_read else status_of(fault))
+
+
+def _add_message(request: HttpRequest, tested: ConnectionTest, sentences: list[str]) -> None:
+    level = messages.SUCCESS if tested.has_asked is not False else messages.WARNING
+    messages.add_message(request, level, " ".join(sentences))
+
+
+def _where(one: ConnectedAgent) -> str:
+    return f"in {one.project}" if one.project else "in all projects"

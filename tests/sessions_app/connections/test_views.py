@@ -1,0 +1,154 @@
+"""The pages on which agents are connected: the change is shown, then made; connections are tested and removed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+
+from sessions_app.connections.connection_files import connections
+from tests.files import snapshot
+from tests.html import element, text_of
+from tests.installation import Installation
+
+CONNECT = "/agents/claude-code/connect"
+REMOVE = "/agents/claude-code/remove"
+
+
+@pytest.fixture
+def settings_file(redline: Installation) -> Path:
+    path = redline.home / ".claude" / "settings.json"
+    path.parent.mkdir()
+    path.write_text('{\n  "model": "<b>opus</b>"\n}\n')
+    return path
+
+
+def digest(browser: Client, address: str) -> str:
+    page = browser.get(address).content.decode()
+    return page.split('name="digest" value="')[1].split('"')[0]
+
+
+def connected(browser: Client, project: str = "") -> None:
+    shown = digest(browser, f"{CONNECT}?project={quote(project)}")
+    answer = browser.post(CONNECT, {"project": project, "digest": shown})
+    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+
+
+def test_all_agents_that_can_ask_are_listed(browser: Client) -> None:
+    page = text_of(browser.get("/agents"))
+    for label in ("Claude Code", "Codex", "OpenCode", "pi", "Atomic"):
+        assert label in page
+    assert "Amp" not in page
+    assert "2.1.330" in page
+    assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
+
+
+def test_an_agent_that_is_not_installed_is_still_listed(
+    browser: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "The program codex was not found." in text_of(browser.get("/agents"))
+
+
+def test_the_change_is_shown_and_nothing_is_written(
+    browser: Client, redline: Installation, settings_file: Path
+) -> None:
+    before = snapshot(redline.home)
+    answer = browser.get(CONNECT)
+    page = text_of(answer)
+    assert '+ "hooks": {' in page
+    assert "ask claude-code --connection claude-code" in page
+    assert b"<b>opus</b>" not in answer.content
+    assert snapshot(redline.home) == before
+    assert connections(redline.data) == []
+
+
+def test_connected_and_removed(browser: Client, redline: Installation, settings_file: Path) -> None:
+    before = settings_file.read_bytes()
+    connected(browser)
+    assert "redline ask" in settings_file.read_text()
+    page = text_of(browser.get("/agents"))
+    assert "Claude Code is connected in all projects." in page
+    # The stand-in for Claude Code begins no session.
+    assert "The test did not work" in page
+    assert "Changed file" in page
+    assert "byte for byte" in text_of(browser.get(REMOVE))
+    answer = browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
+    assert (answer.status_code, settings_file.read_bytes()) == (303, before)
+    assert "its token is void" in text_of(browser.get("/agents"))
+    assert connections(redline.data) == []
+
+
+def test_connected_in_a_project(browser: Client, redline: Installation, tmp_path: Path) -> None:
+    project = tmp_path / "a project"
+    project.mkdir()
+    connected(browser, str(project))
+    assert (project / ".claude" / "settings.local.json").exists()
+    page = text_of(browser.get("/agents"))
+    assert "a project" in page
+    refused = browser.get(CONNECT)
+    assert refused.status_code == 200
+    assert "Remove that connection first" in text_of(refused)
+    address = f"{REMOVE}?project={quote(str(project))}"
+    browser.post(REMOVE, {"project": str(project), "digest": digest(browser, address)})
+    assert list(project.iterdir()) == []
+
+
+@pytest.mark.parametrize("address", [CONNECT, REMOVE])
+def test_only_the_change_that_was_shown_is_made(
+    browser: Client, redline: Installation, settings_file: Path, address: str
+) -> None:
+    if address == REMOVE:
+        connected(browser)
+    shown = digest(browser, address)
+    settings_file.write_text(settings_file.read_text().replace("opus", "sonnet"))
+    before = snapshot(redline.home)
+    answer = browser.post(address, {"project": "", "digest": shown})
+    assert answer.status_code == 409
+    assert "changed meanwhile" in text_of(answer)
+    assert snapshot(redline.home) == before
+    assert browser.post(address, {"project": ""}).status_code == 409
+
+
+def test_a_file_that_cannot_be_changed_is_reported(browser: Client, settings_file: Path) -> None:
+    settings_file.write_text("{")
+    answer = browser.get(CONNECT)
+    assert (answer.status_code, "cannot be read" in text_of(answer)) == (200, True)
+    assert browser.post(CONNECT, {"project": ""}).status_code == 409
+    assert "Give the whole path" in text_of(browser.get(f"{CONNECT}?project=here"))
+    assert "is not a directory" in text_of(browser.get(f"{CONNECT}?project=/nowhere"))
+    assert "cannot be read" in text_of(browser.get(REMOVE))
+    settings_file.write_text("{}")
+    assert "is not connected" in text_of(browser.get(REMOVE))
+
+
+def test_a_connection_is_tested_again(browser: Client, redline: Installation) -> None:
+    connected(browser)
+    browser.get("/agents")
+    answer = browser.post("/agents/claude-code/test", {"name": "claude-code"})
+    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+    assert "could not be used" in text_of(browser.get("/agents"))
+    browser.post("/agents/claude-code/test", {"name": "other"})
+    assert "is not connected any more" in text_of(browser.get("/agents"))
+    assert browser.get("/agents/claude-code/test")["Location"] == "/agents#agent-claude-code"
+
+
+def test_what_became_of_a_bridge_is_shown(
+    browser: Client, redline: Installation, settings_file: Path
+) -> None:
+    connected(browser)
+    settings_file.write_text("{}")
+    page = text_of(browser.get("/agents"))
+    assert "missing" in page
+    assert "Connect again" in page
+    connected(browser)
+    found = json.loads(settings_file.read_text())
+    assert found["hooks"]["PreCompact"]
+
+
+def test_other_agents_have_no_page(browser: Client) -> None:
+    for key in ("amp", "nobody"):
+        assert browser.get(f"/agents/{key}/connect").status_code == 404
