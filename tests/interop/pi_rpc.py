@@ -106,13 +106,16 @@ class AtomicHome(PiHome):
 
     configuration = ".atomic"
 
-    def __init__(self, directory: Path, version: str, *, base_url: str) -> None:
-        super().__init__(directory, base_url=base_url)
+    def __init__(self, directory: Path, version: str, **options: Any) -> None:
+        super().__init__(directory, **options)
+        self.more_extensions: list[Path] = []
+        """Loaded before the bridge."""
         self._command = atomic_command(version)
 
     def command(self) -> list[str]:
         # Its own extensions need what is compiled.
-        return [*self._command, *COMMON, "--no-extensions", "-e", str(self.bridge)]
+        loaded = [word for path in (*self.more_extensions, self.bridge) for word in ("-e", str(path))]
+        return [*self._command, *COMMON, "--no-extensions", *loaded]
 
 
 class Pi:

@@ -22,7 +22,7 @@ from tests.interop.test_pi_handshake import (
     words,
 )
 from tests.interop.test_pi_handshake import model as model  # the fixture
-from tests.interop_clients.messages_server import MessagesServer
+from tests.interop_clients.messages_server import MessagesServer, said
 from tests.wait import wait_until
 
 TURNS = 40
@@ -169,6 +169,42 @@ def test_the_new_generation_asks_at_the_threshold(
         wait_until(lambda: model.requests)
         wait_until(lambda: atomic.shown("notify") == [CONTINUE["message"]])
     assert words(model.requests[0])[-1] == "go on"
+
+
+def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(
+    old: AtomicHome, redline: StandIn, tmp_path: Path
+) -> None:
+    pis = StandIn(tmp_path / "pis.json")
+    copy = old.directory / ".pi" / "agent" / "extensions" / "redline.ts"
+    copy.parent.mkdir(parents=True)
+    source = old.bridge.read_text(encoding="utf-8")
+    copy.write_text(source.replace(str(old.connection_file), str(pis.connection_file)), encoding="utf-8")
+    old.more_extensions = [copy]
+    redline.answer = CONTINUE
+    with pis, Pi(old, old.session(conversation())) as atomic:
+        assert atomic.run("compact")["error"] == CANCELLED
+    assert (pis.paths, len(redline.questions)) == ([], 1)
+
+
+@pytest.mark.parametrize("version", [OLD, NEW])
+def test_atomic_asks_again_at_the_next_prompt(
+    version: str, redline: StandIn, model: MessagesServer, tmp_path: Path
+) -> None:
+    home = AtomicHome(tmp_path / "home", version, base_url=model.base_url)
+    redline.answer = CONTINUE
+    with Pi(home, long_session(home, FULL)) as atomic:
+
+        def prompt() -> int:
+            """Prompt, and wait until Atomic is done; returns how many questions there were."""
+            known = len(redline.questions), len(atomic.said)
+            model.replies.append(said("done", input_tokens=FULL))
+            atomic.send("prompt", message="go on")
+            atomic.first(lambda said: said["type"] == "agent_end", known[1])
+            wait_until(lambda: not atomic.run("get_state")["data"]["isCompacting"])
+            return len(redline.questions) - known[0]
+
+        assert prompt()
+        assert prompt()
 
 
 @pytest.mark.parametrize(("version", "honours"), [(OLD, "deletions"), (NEW, "nothing")])

@@ -1,4 +1,4 @@
-"""Real pi and Redline: what is approved in the browser while pi waits is exactly what pi sends next.
+"""Real pi, real Atomic and Redline: what is approved in the browser while they wait is exactly what they send next.
 
 The sessions are those of the corpus that pi can continue; without one, a generated session. Each is reviewed in another
 way: everything is approved, or some proposals are rejected. Half of the questions come at a threshold: then the prompt
@@ -17,6 +17,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,8 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.browser.scenarios import approve_everything, decide, undecided_keys
 from tests.files import backdate, place
-from tests.interop.pi_rpc import Pi, PiHome
+from tests.interop.install_atomic import OLD
+from tests.interop.pi_rpc import AtomicHome, Pi, PiHome, atomic_command
 from tests.interop.pi_runs import PROBE, difference, expected, said_in
 from tests.interop.test_pi import WRITABLE, context_of, fields_of
 from tests.paths import corpus_sessions
@@ -41,7 +43,9 @@ from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
 REVIEW = re.compile(r"waits for your review: \S+?(/runs/\d+)/review")
-APPLIED = "pi continues with the approved context; the session shows it."
+APPLIED = "continues with the approved context; the session shows it."
+READERS_IN_FORCE = {"pi": "pi", "atomic": "atomic-0.8"}
+"""The agents that apply plans, and how they rebuild contexts."""
 CONFIRMED = ["live", "not_honoured", "below_target"]
 
 
@@ -79,28 +83,36 @@ def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
 
 
-def connected_home(base: Path, server: Server, provider: ScriptedProvider, window: int) -> PiHome:
-    """A home whose pi is connected with the server."""
-    keep_connection(
-        server.data,
-        ConnectedAgent("pi", "pi", server.plain, new_secret(), bridge=1, made_at=datetime.now(UTC)),
-    )
-    url = provider.base_url("openai")
-    return PiHome(
-        base / "pi",
-        base_url=url,
-        api="openai-completions",
-        window=window,
-        connection_file=connection_path(server.data, "pi"),
-    )
+@pytest.fixture(params=READERS_IN_FORCE)
+def agent(request: pytest.FixtureRequest) -> str:
+    if request.param == "atomic":
+        atomic_command(OLD)  # it may not be installed
+    return str(request.param)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    root = tmp_path / "pi" / ".pi" / "agent" / "sessions"
-    roots = json.dumps([{"path": str(root), "agent": "pi"}])
+def server(agent: str, tmp_path: Path) -> Iterator[Server]:
+    root = tmp_path / agent / f".{agent}" / "agent" / "sessions"
+    roots = json.dumps([{"path": str(root), "agent": agent, "reader": READERS_IN_FORCE[agent]}])
     with start_server(tmp_path, roots=root, REDLINE_ROOTS=roots) as started:
         yield started
+
+
+def connected_home(
+    agent: str, base: Path, server: Server, provider: ScriptedProvider, *, window: int
+) -> PiHome:
+    """A home whose agent is connected with the server."""
+    made_at = datetime.now(UTC)
+    keep_connection(
+        server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at)
+    )
+    options: dict[str, Any] = {
+        "base_url": provider.base_url("openai"),
+        "api": "openai-completions",
+        "window": window,
+        "connection_file": connection_path(server.data, agent),
+    }
+    return PiHome(base / agent, **options) if agent == "pi" else AtomicHome(base / agent, OLD, **options)
 
 
 def copy_of(session: Path, home: PiHome) -> Path:
@@ -133,8 +145,9 @@ def approved_targets(server: Server) -> list[Target]:
 
 
 @pytest.mark.parametrize("number", range(len(WRITABLE)), ids=WRITABLE)
-def test_pi_sends_exactly_what_was_approved(
+def test_the_agent_sends_exactly_what_was_approved(
     number: int,
+    agent: str,
     sessions: dict[str, Path],
     provider: ScriptedProvider,
     server: Server,
@@ -142,8 +155,9 @@ def test_pi_sends_exactly_what_was_approved(
     figures: Figures,
 ) -> None:
     name = WRITABLE[number]
+    measured = f"{agent}, {name}"
     at_threshold = number % 2 == 1
-    home = connected_home(tmp_path, server, provider, window=8_000 if at_threshold else 10**9)
+    home = connected_home(agent, tmp_path, server, provider, window=8_000 if at_threshold else 10**9)
     session = copy_of(sessions[name], home)
     known = len(provider.requests)
     with Pi(home, session) as pi:
@@ -152,24 +166,25 @@ def test_pi_sends_exactly_what_was_approved(
         asked = time.monotonic()
         run = waiting_run(pi)
         assert "data-key" in server.get(f"{run}/review")
-        figures.proposals[name] = time.monotonic() - asked
+        figures.proposals[measured] = time.monotonic() - asked
 
         review(server, run, rejects=number % 3 == 0)
         loaded = load_session(session)
-        before = context_of(loaded)
+        before = context_of(loaded, READERS_IN_FORCE[agent])
         whole = expected(fields_of(loaded, before.messages))
         assert len(provider.requests) == known
 
         approved = time.monotonic()
         result = server.post(f"{run}/commit", f"{run}/commit", yes=CONFIRMED)
         if not at_threshold:
-            assert pi.response(first)["error"] == "Compaction cancelled"
+            # pi has cancelled the compaction, and Atomic has made it.
+            assert pi.response(first)["success"] == (agent == "atomic")
             pi.send("prompt", message=PROBE)
         (request, *_) = provider.wait_for(lambda: provider.requests[known:])
-        figures.requests[name] = time.monotonic() - approved
+        figures.requests[measured] = time.monotonic() - approved
         sent = said_in(json.loads(request.raw)["messages"])
         assert APPLIED in server.text(result)
-        left = ActiveContext("pi", tuple(approved_messages(before, approved_targets(server))), None)
+        left = ActiveContext(before.reader, tuple(approved_messages(before, approved_targets(server))), None)
         wanted = expected(fields_of(loaded, left.messages))
     assert difference(sent, wanted) == ""
     assert difference(sent, whole) != ""

@@ -69,6 +69,15 @@ function connection(): { agent: string; url: URL; token: string } {
   return { agent: agent === "atomic" ? "atomic" : "pi", url: parsed, token };
 }
 
+/** Whether the connection file was made for pi. */
+function isForPi(): boolean {
+  try {
+    return connection().agent === "pi";
+  } catch {
+    return false;
+  }
+}
+
 /** One request and its answer. Neither proxies nor redirects are followed. */
 function exchange(method: string, path: string, body: unknown, ms = REQUEST_MS): Promise<any> {
   return new Promise((resolve, reject) => {
@@ -192,15 +201,17 @@ function described(event: any, ctx: any): object {
   return JSON.stringify(all).length <= PREPARATION_CHARACTERS ? all : {};
 }
 
+/** Whether Atomic compacts, and not pi. Atomic also loads the extensions of pi. */
+const isAtomic = (event: any) => Boolean(event.preparation?.transcript || event.preparation?.region);
+
 /** The question about a compaction. */
 function question(event: any, ctx: any): object {
   const sessionManager = ctx.sessionManager;
-  const entries: { id: string }[] = event.branchEntries;
+  const entries: { id: string }[] = event.branchEntries ?? sessionManager.getBranch();
   const digest = createHash("sha256");
   for (const { id } of entries) digest.update(`${id}\n`);
-  const isAtomic = event.preparation?.transcript || event.preparation?.region;
   return {
-    agent: isAtomic ? "atomic" : connection().agent,
+    agent: isAtomic(event) ? "atomic" : connection().agent,
     version: agentVersion(),
     bridge: BRIDGE,
     session: sessionManager.getSessionFile(),
@@ -398,6 +409,8 @@ export default function (pi: any): void {
   let showNotices = () => {};
   /** For the rest of a run: `isDecided`, ask no more at a threshold; `stops`, stop it; `retries`, repeat the request. */
   let run = { isDecided: false, stops: false, retries: false };
+  /** The last event of a run: versions that cannot apply edits may not have the later one. */
+  let lastEvent: "agent_settled" | "agent_end" = "agent_end";
 
   /** Let the agent apply deletions; it says in another event, or not at all, that it did. */
   function applyDeletions(asked: Question, deletions: unknown[]): object {
@@ -431,7 +444,8 @@ export default function (pi: any): void {
       asked.notify(plain(answer.message));
       run.isDecided = !isManual;
       if (answer.do === "stop" && !isManual) {
-        run.stops = true;
+        // Elsewhere, a run that has not begun cannot be told from the next one.
+        run.stops = honours === "edits";
         ctx.abort?.();
       }
       return { cancel: true };
@@ -450,6 +464,7 @@ export default function (pi: any): void {
 
   async function handle(event: any, ctx: any): Promise<object | undefined> {
     const asked = new Question(event, ctx, ending.signal);
+    lastEvent = asked.honours === "edits" ? "agent_settled" : "agent_end";
     let result: object | undefined;
     try {
       const answer = await asked.decision();
@@ -468,15 +483,14 @@ export default function (pi: any): void {
   pi.on("session_before_compact", async (event: any, ctx: any) => {
     // A session without a file cannot be reviewed; without a connection file, Redline is disconnected.
     if (known.has(event) || !ctx.sessionManager.getSessionFile() || !existsSync(CONNECTION)) return undefined;
+    if (isAtomic(event) && isForPi()) return undefined;
     known.add(event);
     if (run.isDecided && event.reason === "threshold") return { cancel: true };
-    const handling = handle(event, ctx);
+    const handling = handle(event, ctx).catch(() => undefined);
     open.add(handling);
-    try {
-      return await handling;
-    } finally {
-      open.delete(handling);
-    }
+    const result = await handling;
+    open.delete(handling);
+    return result;
   });
 
   // pi has shown that the compaction was cancelled.
@@ -497,9 +511,11 @@ export default function (pi: any): void {
     return retries ? { continue: true } : undefined;
   });
 
-  pi.on("agent_settled", () => {
-    run = { isDecided: false, stops: false, retries: false };
-  });
+  for (const name of ["agent_end", "agent_settled"]) {
+    pi.on(name, () => {
+      if (name === lastEvent) run = { isDecided: false, stops: false, retries: false };
+    });
+  }
 
   pi.on("session_shutdown", async () => {
     ending.abort();
