@@ -31,11 +31,12 @@ class AskingBridge:
         leaf = load_session(self.path).leaf_id
         usual = {"agent": self.agent, "session": str(self.path), "honours": self.honours, "leaf": leaf}
         answer = self.call("POST", "/api/handshakes", {**usual, **fields})
-        self.number = answer["id"]
+        self.number = answer.get("id", self.number)
         return answer
 
-    def poll(self) -> dict[str, Any]:
-        return self.call("GET", f"/api/handshakes/{self.number}")
+    def poll(self, number: int = 0) -> dict[str, Any]:
+        """What is answered now to a question, by default the last one."""
+        return self.call("GET", f"/api/handshakes/{number or self.number}")
 
     def answered(self) -> dict[str, Any]:
         """The answer, once there is one."""
@@ -47,8 +48,9 @@ class AskingBridge:
         found: dict[str, Any] = wait_until(look)
         return found
 
-    def report(self, outcome: str, **fields: object) -> dict[str, Any]:
-        return self.call("POST", f"/api/handshakes/{self.number}", {"outcome": outcome, **fields})
+    def report(self, outcome: str, number: int = 0, **fields: object) -> dict[str, Any]:
+        path = f"/api/handshakes/{number or self.number}"
+        return self.call("POST", path, {"outcome": outcome, **fields})
 
     def apply(self, answer: dict[str, Any]) -> str:
         """Append the edits; returns the new leaf."""
@@ -62,13 +64,18 @@ class AskingBridge:
         return leaf
 
     def call(self, method: str, path: str, fields: object = None) -> dict[str, Any]:
+        """The document of an answer, with its status."""
         body = json.dumps(fields).encode() if fields is not None else None
-        headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        status, content = self.send(method, path, body, {"Authorization": f"Bearer {self.token}"})
+        found: dict[str, Any] = json.loads(content)
+        return {**found, "status": status}
+
+    def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Send a request; returns the status and the body of the answer."""
         request = urllib.request.Request(f"{self.base}{path}", body, headers, method=method)
         try:
             with urllib.request.urlopen(request) as response:
-                found: dict[str, Any] = json.load(response)
+                return response.status, response.read()
         except urllib.error.HTTPError as refused:
             with refused:
-                found = json.load(refused)
-        return found
+                return refused.code, refused.read()

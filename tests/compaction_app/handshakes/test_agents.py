@@ -56,7 +56,7 @@ def seen(path: Path) -> list[str]:
 def test_what_pi_applied_is_undone_like_any_other(agent: AskingAgent) -> None:
     before = seen(agent.path)
     handshake = approved(agent.planned())
-    agent.report(handshake, "applied", leaf=agent.apply(agent.poll(handshake)))
+    agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))
     assert len(seen(agent.path)) < len(before)
     backdate(agent.path)
     request = UndoRequest(load_session(agent.path))
@@ -100,14 +100,14 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeS
     path = long_session(store)
     asking = AskingAgent(path, agent="opencode", honours="parts")
     handshake = approved(asking.planned(leaf=""))
-    answer = asking.poll(handshake)
+    answer = asking.poll(handshake.pk)
     assert answer["do"] == "apply"
     assert answer["parts"]
     delete_parts(store, answer["parts"][:-1])
     look_after_handshakes(timezone.now())
-    assert asking.poll(handshake)["state"] == "approved", "not all of it is there"
+    assert asking.poll(handshake.pk)["state"] == "approved", "not all of it is there"
     delete_parts(store, answer["parts"])
-    assert asking.report(handshake, "applied")["state"] == "applied"
+    assert asking.report("applied", handshake.pk)["state"] == "applied"
     compaction = Compaction.objects.get()
     assert (compaction.writer, compaction.certificate is not None) == ("delete", True)
     request = UndoRequest(load_session(path))
@@ -126,7 +126,7 @@ def test_parts_that_were_not_deleted_are_no_compaction(store: OpenCodeStore) -> 
     rows = store.run("SELECT * FROM part ORDER BY id")
     asking = AskingAgent(path, agent="opencode", honours="parts")
     handshake = approved(asking.planned(leaf=""))
-    assert asking.report(handshake, "applied")["state"] == "failed"
+    assert asking.report("applied", handshake.pk)["state"] == "failed"
     assert store.run("SELECT * FROM part ORDER BY id") == rows
     assert not Compaction.objects.exists()
 
@@ -151,7 +151,7 @@ def claude(redline: Installation, settings: Any) -> AskingAgent:
 def test_claude_code_is_given_a_fork_at_once(claude: AskingAgent) -> None:
     before = claude.path.read_bytes()
     handshake = approved(claude.planned(leaf=""), "fork")
-    answer = claude.poll(handshake)
+    answer = claude.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     created = Path(Compaction.objects.get().created)
     assert f"claude --resume {created.stem}" in answer["message"]
@@ -163,7 +163,7 @@ def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: Askin
     with subprocess.Popen(["sleep", "1000"]) as client:
         register_as_open(claude.path, client.pid)
         handshake = approved(claude.planned(leaf=""), "boundary")
-        answer = claude.poll(handshake)
+        answer = claude.poll(handshake.pk)
         assert (answer["state"], answer["do"]) == ("approved", "continue")
         assert f"claude --resume {SESSION_ID}" in answer["message"]
         look_after_handshakes(timezone.now())
@@ -179,7 +179,7 @@ def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: Askin
 def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed(claude: AskingAgent) -> None:
     handshake = claude.planned(leaf="")
     assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
-    assert claude.poll(handshake)["state"] == "waiting"
+    assert claude.poll(handshake.pk)["state"] == "waiting"
     assert handshake.run is not None
     approve(handshake, Approval(GIVEN, timezone.now(), writer="fork"))
-    assert claude.poll(handshake)["state"] == "applied"
+    assert claude.poll(handshake.pk)["state"] == "applied"

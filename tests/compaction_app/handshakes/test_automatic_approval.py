@@ -57,14 +57,14 @@ def asked(agent: AskingAgent, chosen: dict[str, str]) -> Handshake:
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     assert handshake.run == run
     finish_run(run)
-    agent.poll(handshake)
+    agent.poll(handshake.pk)
     handshake.refresh_from_db()
     return handshake
 
 
 def rule(agent: AskingAgent, **fields: object) -> None:
     root = index_file(agent.path).root
-    PassRule.objects.create(root=root, **{"most_tokens": 100_000, **fields})  # type: ignore[arg-type]
+    PassRule.objects.create(root=root, **{"most_tokens": 100_000, **fields})
 
 
 REPEATED = {"e5": "a repeat of the output in e11"}
@@ -87,7 +87,7 @@ def test_what_a_rule_names_passes(
     rule(agent, **fields)
     handshake = asked(agent, chosen)
     assert handshake.state == "approved"
-    reported = agent.report(handshake, "applied", leaf=agent.apply(agent.poll(handshake)))
+    reported = agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))
     assert reported["state"] == "applied"
     assert Compaction.objects.get().certificate is not None
     assert "approved automatically" in AuditEntry.objects.get().writer

@@ -7,18 +7,22 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
+from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import Approval, approve
+from compaction_app.handshakes.questions import branch_of
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
 from compaction_app.runs.commands import plan_again, stop_run
-from compaction_app.runs.reviews import approve_proposals, review_of
+from compaction_app.runs.reviews import approve_proposals, decide, review_of
+from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.handshakes.conftest import AskingAgent
@@ -55,11 +59,7 @@ def held_open(agent: AskingAgent) -> Iterator[None]:
 
 def context_of(agent: AskingAgent) -> list[str]:
     """The entries that the model sees."""
-    run = Run.objects.latest("pk")
-    assert run.session is not None
     loaded = load_session(agent.path)
-    from sessions_app.agents.registry import READERS
-
     return [one.entry.id for one in READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages]
 
 
@@ -70,10 +70,10 @@ def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
     before = agent.path.read_bytes()
     handshake = approved(agent.planned())
     assert agent.path.read_bytes() == before
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("approved", "apply")
     leaf = agent.apply(answer)
-    reported = agent.report(handshake, "applied", leaf=leaf)
+    reported = agent.report("applied", handshake.pk, leaf=leaf)
     assert (reported["state"], reported["do"]) == ("applied", "continue")
     compaction = Compaction.objects.get()
     assert (compaction.entry_id, compaction.writer) == (leaf, "context-edit")
@@ -94,23 +94,20 @@ def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
     review = review_of(handshake.run)
     whole = len(list(review.leads()))
     first = next(iter(review.leads())).target
-    from compaction_app.core.decisions import Kind
-    from compaction_app.runs.reviews import decide
-
     approve_proposals(handshake.run, timezone.now())
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
     approve(handshake, Approval(GIVEN, timezone.now()))
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert whole > 1
     assert first.entry_id not in [edit["targetId"] for edit in answer["edits"]]
-    agent.report(handshake, "applied", leaf=agent.apply(answer))
+    agent.report("applied", handshake.pk, leaf=agent.apply(answer))
     assert first.entry_id in context_of(agent)
 
 
 def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent) -> None:
     """The agent, or its bridge, was killed after it had applied the plan."""
     handshake = approved(agent.planned())
-    agent.apply(agent.poll(handshake))
+    agent.apply(agent.poll(handshake.pk))
     look_after_handshakes(timezone.now())
     handshake.refresh_from_db()
     assert handshake.state == "applied"
@@ -119,19 +116,19 @@ def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent
 
 def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    leaf = agent.apply(agent.poll(handshake))
+    leaf = agent.apply(agent.poll(handshake.pk))
     more = {
         "type": "message", "id": "later", "parentId": leaf, "timestamp": "2026-03-01T10:00:01.000Z",
         "message": {"role": "user", "content": "Go on."},
     }  # fmt: skip
     append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
-    assert agent.report(handshake, "applied")["state"] == "applied"
+    assert agent.report("applied", handshake.pk)["state"] == "applied"
     assert Compaction.objects.get().entry_id == leaf
 
 
 def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    reported = agent.report(handshake, "applied")
+    reported = agent.report("applied", handshake.pk)
     assert (reported["state"], reported["do"]) == ("failed", "continue")
     assert "does not show it" in reported["message"]
     assert not Compaction.objects.exists()
@@ -144,12 +141,12 @@ def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> Non
 
 def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     agent.apply({"edits": answer["edits"][:-1]})
     look_after_handshakes(timezone.now())
     handshake.refresh_from_db()
     assert handshake.state == "approved"
-    reported = agent.report(handshake, "failed", message="the extension was stopped")
+    reported = agent.report("failed", handshake.pk, message="the extension was stopped")
     assert reported["state"] == "failed"
     assert "the extension was stopped" in reported["message"]
     assert len(backups(agent)) == 1, "the backup has what was there before"
@@ -158,7 +155,7 @@ def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None
 
 def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    agent.poll(handshake)
+    agent.poll(handshake.pk)
     look_after_handshakes(timezone.now() + timedelta(seconds=30))
     handshake.refresh_from_db()
     assert handshake.state == "approved"
@@ -171,7 +168,7 @@ def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
 def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
     assert handshake.run is not None
-    assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"  # type: ignore[arg-type]
+    assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"
     look_after_handshakes(timezone.now())
     assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 wrong_state"
 
@@ -179,19 +176,19 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> No
 def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: AskingAgent) -> None:
     before = agent.path.read_bytes()
     handshake = approved(agent.planned(), "fork")
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     compaction = Compaction.objects.get()
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     assert compaction.created in answer["message"]
     assert agent.path.read_bytes() == before
 
 
-def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root: object) -> None:
-    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")  # type: ignore[operator]
+def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root: Path) -> None:
+    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")
     before = agent.path.read_bytes()
     with held_open(agent):
         handshake = approved(agent.planned(), "context-edit")
-        answer = agent.poll(handshake)
+        answer = agent.poll(handshake.pk)
         assert (answer["state"], answer["do"]) == ("approved", "continue"), answer
         assert "pi --session" in answer["message"]
         look_after_handshakes(timezone.now())
@@ -203,8 +200,8 @@ def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed
     assert Compaction.objects.get().run == handshake.run
 
 
-def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: object, browser: Client) -> None:
-    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")  # type: ignore[operator]
+def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: Path, browser: Client) -> None:
+    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")
     before = agent.path.read_bytes()
     with held_open(agent):
         handshake = approved(agent.planned(), "context-edit")
@@ -225,7 +222,7 @@ def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Clie
     before = agent.path.read_bytes()
     handshake = agent.planned()
     assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 303
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("declined", step)
     assert agent.path.read_bytes() == before
     assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 409
@@ -237,7 +234,7 @@ def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Clie
 def test_nobody_waits_longer_than_the_limit(agent: AskingAgent, reason: str, step: str) -> None:
     handshake = agent.planned(reason=reason)
     Handshake.objects.update(ends_at=timezone.now())
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("expired", step)
     assert refusal(lambda: approved(handshake)) == "4 wrong_state"
 
@@ -263,7 +260,7 @@ def test_a_planner_that_is_still_at_work_is_stopped_when_the_time_is_over(agent:
 
 def test_esc_in_the_agent_ends_the_question(agent: AskingAgent) -> None:
     handshake = agent.planned()
-    answer = agent.report(handshake, "withdrawn")
+    answer = agent.report("withdrawn", handshake.pk)
     assert (answer["state"], answer["do"]) == ("declined", "continue")
     assert refusal(lambda: approved(handshake)) == "4 wrong_state"
 
@@ -272,16 +269,16 @@ def test_a_plan_without_deletions_leaves_the_agent_to_its_own(agent: AskingAgent
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     assert handshake.run is not None
     stop_run(handshake.run)
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("failed", "compact")
 
 
-def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root: object) -> None:
-    agent = AskingAgent(place(pi_root / "short.jsonl", session_bytes(working_session(steps=0))))  # type: ignore[operator]
+def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root: Path) -> None:
+    agent = AskingAgent(place(pi_root / "short.jsonl", session_bytes(working_session(steps=0))))
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     if handshake.run is not None and handshake.run.is_active:
         finish_run(handshake.run)
-    answer = agent.poll(handshake)
+    answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("failed", "compact")
     assert "compacts as usual" in answer["message"]
 
@@ -298,8 +295,6 @@ def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent: AskingAgent) 
 
 
 def test_the_branch_that_the_agent_has_is_accepted(agent: AskingAgent) -> None:
-    from compaction_app.handshakes.questions import branch_of
-
     loaded = load_session(agent.path)
     branch = branch_of(loaded.tree.branch(loaded.leaf_id)).model_dump()
     assert agent.ask(branch=branch)["state"] == "planning"
@@ -319,13 +314,13 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     before = agent.path.read_bytes()
     assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.path.read_bytes() == before
-    assert agent.poll(handshake)["state"] == "waiting"
+    assert agent.poll(handshake.pk)["state"] == "waiting"
     assert backups(agent) == []
 
 
 def test_the_agent_says_that_it_moved_on(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    answer = agent.report(handshake, "failed", message="the session has continued after the question")
+    answer = agent.report("failed", handshake.pk, message="the session has continued after the question")
     assert "the session has continued" in answer["message"]
     assert backups(agent) == []
     assert not Compaction.objects.exists()
@@ -336,11 +331,14 @@ def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent: AskingA
     assert handshake.run is not None
     again = plan_again(handshake.run)
     finish_run(again)
-    assert agent.poll(handshake)["state"] == "waiting"
+    assert agent.poll(handshake.pk)["state"] == "waiting"
     handshake.refresh_from_db()
     assert handshake.run == again
     approved(handshake)
-    assert agent.report(handshake, "applied", leaf=agent.apply(agent.poll(handshake)))["state"] == "applied"
+    assert (
+        agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))["state"]
+        == "applied"
+    )
 
 
 def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) -> None:
@@ -352,9 +350,9 @@ def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) 
     assert second["do"] == "wait"
 
 
-def test_two_agents_wait_at_once(pi_root: object, browser: Client) -> None:
+def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
     one, other = (
-        AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session())))  # type: ignore[operator]
+        AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session())))
         for name in ("one", "other")
     )
     other.token = one.token = other.token
@@ -362,10 +360,10 @@ def test_two_agents_wait_at_once(pi_root: object, browser: Client) -> None:
     page = browser.get("/")
     assert text_of(page).count("pi waits") >= 2
     approved(first)
-    one.report(first, "applied", leaf=one.apply(one.poll(first)))
-    assert other.poll(second)["state"] == "waiting"
+    one.report("applied", first.pk, leaf=one.apply(one.poll(first.pk)))
+    assert other.poll(second.pk)["state"] == "waiting"
     approved(second)
-    assert other.report(second, "applied", leaf=other.apply(other.poll(second)))["state"] == "applied"
+    assert other.report("applied", second.pk, leaf=other.apply(other.poll(second.pk)))["state"] == "applied"
 
 
 # ---- who asks --------------------------------------------------------------------------------------------
@@ -374,9 +372,9 @@ def test_two_agents_wait_at_once(pi_root: object, browser: Client) -> None:
 def test_an_agent_sees_its_own_questions_only(agent: AskingAgent) -> None:
     handshake = agent.planned()
     stranger = AskingAgent(agent.path, agent="atomic", honours="deletions")
-    assert stranger.poll(handshake)["status"] == 404
-    assert stranger.report(handshake, "withdrawn")["status"] == 404
-    assert agent.poll(handshake)["state"] == "waiting"
+    assert stranger.poll(handshake.pk)["status"] == 404
+    assert stranger.report("withdrawn", handshake.pk)["status"] == 404
+    assert agent.poll(handshake.pk)["state"] == "waiting"
 
 
 def test_a_token_of_another_agent_asks_nothing(agent: AskingAgent) -> None:
@@ -384,8 +382,8 @@ def test_a_token_of_another_agent_asks_nothing(agent: AskingAgent) -> None:
     assert (answer["status"], answer["error"]["code"]) == (400, "other_agent")
 
 
-def test_a_session_outside_all_roots_is_compacted_as_usual(agent: AskingAgent, tmp_path: object) -> None:
-    path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))  # type: ignore[operator]
+def test_a_session_outside_all_roots_is_compacted_as_usual(agent: AskingAgent, tmp_path: Path) -> None:
+    path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))
     answer = agent.ask(session=str(path))
     assert (answer["status"], answer["error"]["code"]) == (400, "unlisted_session")
     assert "compacts as usual" in answer["error"]["message"]

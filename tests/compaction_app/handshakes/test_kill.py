@@ -53,9 +53,9 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(pi_ro
         found.add(handshake.state)
         if handshake.state == "waiting":
             approve(handshake, Approval(GIVEN, timezone.now()))
-        answer = agent.poll(handshake)
+        answer = agent.poll(handshake.pk)
         assert answer["do"] == "apply"
-        assert agent.report(handshake, "applied", leaf=agent.apply(answer))["state"] == "applied"
+        assert agent.report("applied", handshake.pk, leaf=agent.apply(answer))["state"] == "applied"
         assert Path(Compaction.objects.get(run=handshake.run).backup.path).read_bytes() == content
         if not was_killed:
             break
@@ -67,7 +67,7 @@ def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(pi_
     for step, agent in enumerate(agents(pi_root), 1):
         handshake = waiting(agent)
         approve(handshake, Approval(GIVEN, timezone.now()))
-        agent.apply(agent.poll(handshake))
+        agent.apply(agent.poll(handshake.pk))
         applied = agent.path.read_bytes()
         was_killed = killed_before(step, partial(report_applied, handshake, timezone.now()))
         handshake.refresh_from_db()
