@@ -25,7 +25,7 @@ from compaction_app.core.token_map import TokenMap, draw, kind_of_piece
 from compaction_app.core.transcript import prepare
 from sessions_app.agents.fitting_reader import fitting_reader
 from sessions_app.agents.reading import Reading
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import ActiveContext, Message
@@ -225,7 +225,7 @@ def _work_out(session: Session, path: Path, leaf_id: str, same_file: BranchState
         tree, reading = same_file.tree, same_file.reading
     else:
         with session.agent.open(path) as reader:
-            tree = session.agent.tree(list(read_entries(session, reader, session.version)))
+            tree = indexed_tree(session, reader)
         reading = reading_of_session(session, path, tree.entries, session.parser_state)
     leaf = leaf_id or tree.leaf.id
     branch = tree.branch(leaf)

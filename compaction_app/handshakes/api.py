@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from functools import partial
 from typing import Final, Literal
 
@@ -23,6 +24,8 @@ from .lifecycle import advance
 from .outcomes import confirm, report_applied, report_failed, report_withdrawn
 from .questions import ask, question_in
 
+POLL_RECORDED: Final = timedelta(seconds=5)
+"""A poll is recorded only if the last one that was is older: agents poll twice a second."""
 WORDS: Final = 1_000
 """Characters of a report's message."""
 
@@ -54,8 +57,9 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     if found is None:
         raise Http404(f"{connection.name} has not asked a question with the number {handshake}.")
     now = timezone.now()
-    Handshake.objects.filter(pk=found.pk).update(polled_at=now)
-    found.polled_at = now
+    if now - found.polled_at > POLL_RECORDED:
+        Handshake.objects.filter(pk=found.pk).update(polled_at=now)
+        found.polled_at = now
     if request.method == "POST":
         _report(found, request.body)
     elif found.is_open:

@@ -7,6 +7,7 @@ agent has closed the session.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,7 +18,6 @@ from django.db import DatabaseError, transaction
 
 from compaction_app.change_notes import CommitNote
 from compaction_app.change_records import record_backup, record_commit
-from compaction_app.commit.change import lines_of
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.proof import Rebuilt
 from compaction_app.commit.service import commit_run
@@ -28,15 +28,16 @@ from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import agent_at
 from sessions_app.index.index_store import session_row
+from sessions_app.index.indexed_entries import read_entries
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
+from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import Conflict, RedlineError
 from sessions_app.storage.agent_database import opened_database, row_of
 from sessions_app.storage.backups import delete_backup, digest_up_to
 from sessions_app.storage.files import file_state
 from sessions_app.storage.row_steps import backed_up_steps
-from sessions_app.storage.session_loader import LoadedSession, load_session
 
 from .applied import ContextDigest, is_same_context
 from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
@@ -49,11 +50,13 @@ NOT_READ: Final = "Whether the plan was applied is not known."
 class Found(NamedTuple):
     """What a session shows of a handed plan."""
 
-    session: LoadedSession
-    entry_id: str
+    path: Path
+    size: int
+    """The size of the session in bytes."""
+    entry_id: str = ""
     """The last entry of the change; empty if the context is not the approved one."""
-    lines: tuple[bytes, ...]
-    is_untouched: bool
+    lines: tuple[bytes, ...] = ()
+    is_untouched: bool = False
     """Whether it is as it was when it was backed up."""
 
 
@@ -109,23 +112,33 @@ def confirm(handshake: Handshake, now: datetime) -> None:
 def _look(handshake: Handshake) -> Found:
     """What the session shows of a handed plan. Raises what reading it raises."""
     note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
-    path = handshake.session.real_path()
-    loaded = load_session(path)
-    session = session_row(path)
-    reading = reading_of_session(session, path, loaded.log.entries, loaded.log.state)
-    branch = loaded.tree.branch(loaded.leaf_id)
-    place = next((at for at, entry in enumerate(branch) if entry.id == note.leaf_id), None)
-    with lines_of(loaded) as line:
-        rebuilt = Rebuilt(reading.reader.rebuild(branch), line, loaded.leaf_id)
-        is_there = is_same_context(reading.agent, rebuilt, approved)
+    session = index_file(handshake.session.real_path())
+    path, agent = session.path, session.agent
+    with agent.open(path) as reader:
+        entries = list(read_entries(session, reader, session.version))
+        tree, size = agent.tree(entries), reader.state().size
+        reading = reading_of_session(session, path, entries, session.parser_state)
+        branch = tree.branch(tree.leaf.id)
+
+        def line(entry: Entry) -> bytes:
+            return reader.read_at(entry.offset, entry.length)
+
+        rebuilt = Rebuilt(reading.reader.rebuild(branch), line, tree.leaf.id)
+        is_there = is_same_context(agent, rebuilt, approved)
         if approved.lines:
-            own = branch[place + 1 : place + 1 + approved.lines] if place is not None else []
-            last = own[-1].id if is_there and len(own) == approved.lines else ""
-            is_untouched = loaded.state.size == note.backup.size
-            return Found(loaded, last, tuple(map(line, own)) if last else (), is_untouched)
+            own = _entries_after(branch, note.leaf_id)[: approved.lines]
+            if is_there and len(own) == approved.lines:
+                return Found(path, size, own[-1].id, tuple(map(line, own)))
+            return Found(path, size, is_untouched=size == note.backup.size)
     states = _row_states(handshake, note)
     is_applied = is_there and states == {True}
-    return Found(loaded, note.entry_id if is_applied else "", (), states == {False})
+    return Found(path, size, note.entry_id if is_applied else "", is_untouched=states == {False})
+
+
+def _entries_after(branch: Sequence[Entry], entry_id: str) -> Sequence[Entry]:
+    """The entries of a branch after one of them; none if it is not there."""
+    place = next((at for at, entry in enumerate(branch, 1) if entry.id == entry_id), len(branch))
+    return branch[place:]
 
 
 def _row_states(handshake: Handshake, note: CommitNote) -> set[bool]:
@@ -149,7 +162,7 @@ def _note_of(handshake: Handshake) -> CommitNote:
 
 def _record(handshake: Handshake, found: Found, now: datetime) -> None:
     """Record an applied plan as a compaction, and the handshake as applied: both, or none."""
-    path, size = found.session.path, found.session.state.size
+    path, size = found.path, found.size
     note = msgspec.structs.replace(_note_of(handshake), entry_id=found.entry_id, written_at=now)
     sha256 = ""
     if agent_at(path).database(path) is None:
@@ -208,7 +221,7 @@ def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> N
     if found.is_untouched and file_state(Path(note.backup.path)) is not None:
         delete_backup(Path(note.backup.path))
     elif not found.is_untouched:
-        record_backup(found.session.path, note.backup)
+        record_backup(found.path, note.backup)
 
 
 def _allow_decisions(handshake: Handshake) -> None:

@@ -20,6 +20,7 @@ from sessions_app.agents.changes import HandedWriter
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import ConnectedAgent
+from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
@@ -27,7 +28,6 @@ from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.storage.files import real_path
-from sessions_app.storage.session_loader import load_session
 
 from .lifecycle import change_handshake, end_handshake, publish_change
 from .waits import wait_for
@@ -193,12 +193,13 @@ def _require_same_branch(question: Question, session: Session) -> None:
     if not question.leaf:
         return
     path = session.real_path()
-    loaded = load_session(path)
-    if question.leaf not in loaded.tree:
+    with session.agent.open(path) as reader:
+        tree = indexed_tree(session, reader)
+    if question.leaf not in tree:
         raise Conflict(
             "moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}"
         )
-    branch = loaded.tree.branch(question.leaf)
+    branch = tree.branch(question.leaf)
     if question.branch is not None and question.branch != branch_of(branch):
         raise Conflict(
             "moved_on",

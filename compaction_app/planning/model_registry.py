@@ -22,7 +22,7 @@ from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
 from compaction_app.providers.types import LEVELS as LEVELS
 from compaction_app.providers.types import Dialect, Endpoint, ThinkingStyle
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.models import Session
 from sessions_app.sessionlog.context import thinking_level_of
 from sessions_app.sessionlog.errors import BadInput, RedlineError
@@ -379,5 +379,5 @@ def level_for(session: Session, model: ResolvedModel, leaf_id: str = "") -> str:
     if not model.thinking_levels:
         return ""
     with session.agent.open(session.real_path()) as reader:
-        tree = session.agent.tree(list(read_entries(session, reader, session.version)))
+        tree = indexed_tree(session, reader)
     return level_taken(thinking_level_of(tree.branch(leaf_id or tree.leaf.id)), model.thinking_levels)

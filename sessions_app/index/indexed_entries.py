@@ -11,6 +11,7 @@ from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.packing import unpack
+from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import read_again
 
@@ -34,3 +35,8 @@ def read_entries(session: Session, reader: SessionReader, version: int) -> Itera
             again, _ = read_again(agent, reader, entry, version)
             entry = msgspec.structs.replace(entry, control=again.control)
         yield entry
+
+
+def indexed_tree(session: Session, reader: SessionReader) -> SessionTree:
+    """The tree of a session's indexed entries."""
+    return session.agent.tree(list(read_entries(session, reader, session.version)))

@@ -19,7 +19,7 @@ import filelock
 from django.conf import settings
 
 from sessions_app.agents.registry import READERS
-from sessions_app.index.indexed_entries import read_entries
+from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.index.progress import TextProgress
 from sessions_app.models import Entry as EntryRow
 from sessions_app.models import Session
@@ -208,7 +208,7 @@ class _SessionTexts:
     def _states(self, reader: SessionReader) -> tuple[str, bool, dict[int, Alike]]:
         """The leaf, whether its context is open-ended, and the passages whose states have changed."""
         session = self._session
-        tree = session.agent.tree(list(read_entries(session, reader, session.version)))
+        tree = indexed_tree(session, reader)
         branch = tree.branch(tree.leaf.id)
         context = READERS[session.read_as].rebuild(branch)
         states = states_of(tree, branch, context)
