@@ -22,9 +22,8 @@ class Bridge(Protocol):
         """The version of the bridge that `content` makes."""
         ...
 
-    @property
-    def next_steps(self) -> Sequence[str]:
-        """What the user does after connecting, in sentences."""
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        """What the user does after connecting an agent, in all projects or in one; sentences."""
         ...
 
     def path(self, home: Path, project: Path | None) -> Path:

@@ -36,9 +36,9 @@ class FileBridge(ABC):
         found = _VERSION.search(self._source)
         return int(found[1]) if found is not None else 0
 
-    @property
-    def next_steps(self) -> Sequence[str]:
-        return ()
+    @abstractmethod
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        """What the user does after connecting."""
 
     @abstractmethod
     def path(self, home: Path, project: Path | None) -> Path:

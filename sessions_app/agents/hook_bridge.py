@@ -18,9 +18,8 @@ class HookBridge(ABC):
     label: str
     version: int = BRIDGE
 
-    @property
     @abstractmethod
-    def next_steps(self) -> Sequence[str]:
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
         """What the user does after connecting."""
 
     @abstractmethod

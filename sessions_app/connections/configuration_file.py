@@ -68,19 +68,31 @@ def read_configuration_file(path: Path, inside: Path | None = None) -> Configura
     return ConfigurationFile(path, real, _read(real))
 
 
-def replace_configuration_file(file: ConfigurationFile, content: bytes | None) -> tuple[str, ...]:
-    """Write the file, or delete it if `content` is None. Returns the directories that were made, the outermost first.
+def missing_directories(file: ConfigurationFile) -> tuple[str, ...]:
+    """The directories that a new file needs and that are not there, the outermost first."""
+    missing: list[str] = []
+    directory = file.real.parent
+    while not os.path.lexists(directory):
+        missing.insert(0, str(directory))
+        directory = directory.parent
+    return tuple(missing)
+
+
+def replace_configuration_file(file: ConfigurationFile, content: bytes | None) -> None:
+    """Write the file, with the directories that are missing, or delete it if `content` is None.
 
     It keeps its mode and owner; a new one is private. Raises Conflict `file_changed` if it is not as it was read, and
     SystemFailure.
     """
-    made = _make_directories(file.real.parent) if content is not None else ()
+    missing = missing_directories(file)
     try:
+        with reported(file.real, NOTHING):
+            for directory in missing if content is not None else ():
+                Path(directory).mkdir(exist_ok=True)
         _replace(file, content)
     except BaseException:
-        remove_directories(made)
+        remove_directories(missing)
         raise
-    return made
 
 
 def remove_directories(paths: tuple[str, ...]) -> None:
@@ -119,23 +131,6 @@ def _require_unchanged(file: ConfigurationFile) -> None:
             "file_changed",
             f"{file.path} was changed by another program meanwhile. {NOTHING} Look at it again.",
         )
-
-
-def _make_directories(directory: Path) -> tuple[str, ...]:
-    missing = []
-    while not os.path.lexists(directory):
-        missing.append(directory)
-        directory = directory.parent
-    made: list[str] = []
-    try:
-        with reported(directory, NOTHING):
-            for path in reversed(missing):
-                path.mkdir()
-                made.append(str(path))
-    except BaseException:
-        remove_directories(tuple(made))
-        raise
-    return tuple(made)
 
 
 def _read(real: Path) -> bytes:

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import filelock
-import msgspec
 from django.conf import settings
 
 from sessions_app.agents.base import Agent
@@ -36,6 +35,7 @@ from sessions_app.web.running_server import running_server
 from .configuration_file import (
     NOTHING,
     ConfigurationFile,
+    missing_directories,
     read_configuration_file,
     remove_directories,
     replace_configuration_file,
@@ -89,6 +89,11 @@ class ConfigurationChange:
     @property
     def changes_file(self) -> bool:
         return self.file.content != self.after
+
+    @property
+    def next_steps(self) -> Sequence[str]:
+        """What the user does after connecting, in sentences."""
+        return self.bridge.next_steps(in_project=self.project is not None)
 
     @property
     def is_new(self) -> bool:
@@ -155,6 +160,12 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
     _require_one_scope(agent, directory)
     file = read_configuration_file(bridge.path(Path.home(), directory), directory)
     known = _known(name)
+    if known is not None and known.changed not in ("", str(file.path)):
+        raise BadInput(
+            "connected_elsewhere",
+            f"{agent.label} is connected by {known.changed}, and {file.path} would be changed now. {NOTHING} Remove "
+            "the connection first.",
+        )
     baseline = _baseline(bridge, file, known)
     after = bridge.content(
         file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command()
@@ -273,6 +284,7 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
     with _only_one(), reported(directory, NOTHING):
         backup = _keep_backup(change)
         made = change.known.made_directories if change.known is not None else ()
+        missing = missing_directories(change.file)
         one = ConnectedAgent(
             change.name,
             change.agent.key,
@@ -284,16 +296,15 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
             str(change.file.path),
             backup,
             sha256_of(change.after),
-            made,
+            (*made, *(one for one in missing if one not in made)),
         )
         keep_connection(directory, one)
         try:
-            new = replace_configuration_file(change.file, change.after) if change.changes_file else ()
+            if change.changes_file:
+                replace_configuration_file(change.file, change.after)
         except BaseException:
             _keep_as_it_was(change)
             raise
-        one = msgspec.structs.replace(one, made_directories=(*made, *new))
-        keep_connection(directory, one)
     return one
 
 

@@ -62,7 +62,7 @@ def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
         return _show(request, "connections/connect.html", agent, planned_connection, fault)
     tested = try_connection(agent, one, redline_command)
     words = [f"{agent.label} is connected {_where(one)}.", tested.sentence, *change.remarks]
-    _add_message(request, tested, [*words, *change.bridge.next_steps])
+    _add_message(request, tested, [*words, *change.next_steps])
     return redirect("sessions:agents")
 
 

@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
+from tests.browser.test_shots import HEIGHT, WIDTHS, faults_at_this_width
 from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
@@ -44,3 +45,21 @@ def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opene
     expect(section.get_by_role("link", name="Connect Claude Code")).to_be_visible()
     assert path.read_bytes() == BEFORE
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_its_pages_fit_and_are_accessible(server: Server, browse: Opener) -> None:
+    base = Path(server.environment["HOME"])
+    project = base / "work" / "a-project-with-a-rather-long-name-for-a-directory"
+    project.mkdir(parents=True)
+    for address in (f"/agents/codex/connect?project={project}", "/agents/claude-code/connect"):
+        page = browse(server).open(address)
+        page.get_by_role("button", name="Connect C").click()
+        expect(page.get_by_role("heading", name="Agents")).to_be_visible()
+    (base / ".claude" / "settings.json").write_text("{}")
+    faults: list[str] = []
+    for address in ("/agents", "/agents/pi/connect", f"/agents/codex/remove?project={project}"):
+        page = browse(server).open(address)
+        for width in WIDTHS:
+            page.set_viewport_size({"width": width, "height": HEIGHT})
+            faults += [f"{address}, {width} px: {fault}" for fault in faults_at_this_width(page, "agents")]
+    assert not faults, "\n".join(faults)

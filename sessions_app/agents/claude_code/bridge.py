@@ -31,9 +31,9 @@ class SettingsBridge(HookBridge):
     key = KEY
     label = "Claude Code"
 
-    @property
-    def next_steps(self) -> Sequence[str]:
-        return ("A running Claude Code asks when it is started again.",)
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        del in_project
+        return ("A running Claude Code asks Redline when it is started again.",)
 
     def path(self, home: Path, project: Path | None) -> Path:
         if project is not None:

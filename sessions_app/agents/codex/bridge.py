@@ -33,11 +33,11 @@ class HooksBridge(HookBridge):
     key = KEY
     label = "Codex"
 
-    @property
-    def next_steps(self) -> Sequence[str]:
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        where = ", and only in a project that you trust" if in_project else ""
         return (
-            "Codex calls a hook only after you have trusted it: start codex, open /hooks, and trust the hook of "
-            "Redline. After each change of the command it asks again.",
+            f"Codex calls a hook only after you have trusted it{where}: start codex, and trust Redline's hook when it "
+            "asks, or under /hooks. If the command changes, Codex asks again.",
         )
 
     def path(self, home: Path, project: Path | None) -> Path:

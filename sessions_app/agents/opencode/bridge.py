@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Final
 
 from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.dry_resume.model_server import ModelServer
 from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import Scratch
 from sessions_app.agents.file_bridge import FileBridge
 
+from .client import OpenCodeProgram, configure
 from .settings import user_directory
 
 SOURCE: Final = Path(__file__).with_name("redline.js")
 SECONDS: Final = 60
 """How long a start may take; it usually takes one or two seconds."""
 _OFFLINE: Final = {
-    "OPENCODE_DISABLE_AUTOUPDATE": "1",
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
     # It installs a package for plugins that are written in TypeScript, and would wait for the network.
     "npm_config_fetch_retries": "0",
@@ -33,19 +34,21 @@ class PluginBridge(FileBridge):
 
     source = SOURCE
 
-    @property
-    def next_steps(self) -> Sequence[str]:
-        return ("A running OpenCode asks when it is started again.",)
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        del in_project
+        return ("A running OpenCode asks Redline when it is started again.",)
 
     def path(self, home: Path, project: Path | None) -> Path:
         base = project / ".opencode" if project is not None else user_directory(home)
         return base / "plugin" / SOURCE.name
 
     def start(self, program: str, scratch: Scratch) -> str:
-        ended = run_client(
-            [program, "agent", "list"],
-            cwd=scratch.project,
-            environment={**scratch.environment, **_OFFLINE, TEST_VARIABLE: "1"},
-            seconds=SECONDS,
-        )
-        return ended.last_words
+        with ModelServer() as server:
+            scratch = scratch._replace(model_url=server.url)
+            client = OpenCodeProgram(program)
+            configure(scratch, "redline", "model")
+            environment = {**client.environment(scratch), **_OFFLINE, TEST_VARIABLE: "1"}
+            ended = run_client(
+                client.command("Hello"), cwd=scratch.project, environment=environment, seconds=SECONDS
+            )
+            return ended.last_words

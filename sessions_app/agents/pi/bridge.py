@@ -32,9 +32,12 @@ class ExtensionBridge(FileBridge):
         self._directory = directory
         self._variable = f"{key.upper()}_CODING_AGENT_DIR"
 
-    @property
-    def next_steps(self) -> Sequence[str]:
-        return (f"A running {self._label} asks after /reload, or when it is started again.",)
+    def next_steps(self, *, in_project: bool) -> Sequence[str]:
+        trust = (f"{self._label} loads it only if you trust the project: it asks when it is started there.",)
+        return (
+            *(trust if in_project else ()),
+            f"A running {self._label} asks Redline after /reload, or when it is started again.",
+        )
 
     def path(self, home: Path, project: Path | None) -> Path:
         if project is not None:

@@ -69,7 +69,7 @@ class Command(RedlineCommand):
         one = connect(change, datetime.now(UTC))
         self.say(f"{change.agent.label} is connected{printable(_where(one.project))}.", "green")
         trial = None if options["no_test"] else self._test(change, one)
-        for step in change.bridge.next_steps:
+        for step in change.next_steps:
             self.say(printable(step))
         self.say(f"To take this back: `redline connect {_arguments(change)} --remove`")
         self.show_json(
@@ -79,7 +79,7 @@ class Command(RedlineCommand):
                 "diff": [f"{line.sign}{line.text}" for line in change.diff()],
                 "remarks": list(change.remarks),
                 "test": trial._asdict() if trial is not None else None,
-                "nextSteps": list(change.bridge.next_steps),
+                "nextSteps": list(change.next_steps),
             }
         )
         has_failed = trial is not None and (trial.has_asked is False or trial.is_answered is False)

@@ -10,6 +10,7 @@ import pytest
 
 from sessions_app.connections.configuration_file import (
     SIZE_LIMIT,
+    missing_directories,
     read_configuration_file,
     remove_directories,
     replace_configuration_file,
@@ -25,7 +26,8 @@ def test_a_new_file_is_private_and_comes_with_its_directories(tmp_path: Path) ->
     path = tmp_path / "a" / "b" / "settings.json"
     file = read_configuration_file(path)
     assert file.content is None
-    made = replace_configuration_file(file, b"{}")
+    made = missing_directories(file)
+    replace_configuration_file(file, b"{}")
     assert made == (str(tmp_path / "a"), str(tmp_path / "a" / "b"))
     assert path.read_bytes() == b"{}"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -38,7 +40,8 @@ def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_bytes(b"old")
     path.chmod(0o644)
-    assert replace_configuration_file(read_configuration_file(path), b"new") == ()
+    assert missing_directories(read_configuration_file(path)) == ()
+    replace_configuration_file(read_configuration_file(path), b"new")
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o644)
     assert names(tmp_path) == ["settings.json"]
 

@@ -333,6 +333,18 @@ def test_the_variables_of_agents_are_respected(
     assert Path(one.changed).exists()
 
 
+def test_a_connection_does_not_move_to_another_directory(
+    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the first file would keep a bridge that nobody takes away."""
+    made("claude-code")
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
+    with pytest.raises(BadInput, match="Remove the connection first"):
+        planned_connection("claude-code", None)
+    removed("claude-code")
+    assert not (redline.home / FILES["claude-code"]).exists()
+
+
 @pytest.mark.parametrize("key", ["amp", "nobody"])
 def test_other_agents_cannot_be_connected(redline: Installation, key: str) -> None:
     with pytest.raises(BadInput, match="Nothing was changed"):
