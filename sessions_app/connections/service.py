@@ -236,7 +236,7 @@ def _baseline(bridge: Bridge, file: ConfigurationFile, known: ConnectedAgent | N
     before = _backup_of(known)
     if file.content is None:
         return None
-    if _is_as_written(file, known):
+    if _is_as_written(file, known) and (before is not None or not known or not known.backup):
         return before
     if bridge.installed_version(file.content, file.path) is None:
         return file.content
@@ -253,7 +253,8 @@ def _backup_of(known: ConnectedAgent | None) -> bytes | None:
         return None
     path = Path(known.backup)
     with reported(path, NOTHING):
-        return path.read_bytes()
+        # Without it, the bridge is taken out of the text.
+        return path.read_bytes() if path.exists() else None
 
 
 def _link_remarks(file: ConfigurationFile) -> tuple[str, ...]:

@@ -129,7 +129,7 @@ def _show(
 
 
 def _add_message(request: HttpRequest, tested: ConnectionTest, sentences: list[str]) -> None:
-    level = messages.SUCCESS if tested.has_asked is not False else messages.WARNING
+    level = messages.SUCCESS if tested.has_asked else messages.WARNING
     messages.add_message(request, level, " ".join(sentences))
 
 

@@ -65,7 +65,7 @@ class Command(RedlineCommand):
         self._show(change)
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
-        self._confirm(change, "Connect", yes=options["yes"])
+        self._confirm(change, is_removal=False, yes=options["yes"])
         one = connect(change, datetime.now(UTC))
         self.say(f"{change.agent.label} is connected{printable(_where(one.project))}.", "green")
         trial = None if options["no_test"] else self._test(change, one)
@@ -90,7 +90,7 @@ class Command(RedlineCommand):
         self._show(change)
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
-        self._confirm(change, "Remove", yes=options["yes"])
+        self._confirm(change, is_removal=True, yes=options["yes"])
         disconnect(change)
         where = _where(str(change.project) if change.project is not None else "")
         self.say(
@@ -112,11 +112,12 @@ class Command(RedlineCommand):
         )
         self.say_all(lines, paged=self.can_ask)
 
-    def _confirm(self, change: ConfigurationChange, verb: str, *, yes: bool) -> None:
+    def _confirm(self, change: ConfigurationChange, *, is_removal: bool, yes: bool) -> None:
         """Raises ConfirmationNeeded."""
-        question = f"{verb} {change.agent.label}?"
-        if not (yes or (self.can_ask and self.ask(question))):
-            flag = "--remove --yes" if verb == "Remove" else "--yes"
+        label = change.agent.label
+        question = f"Remove the connection of {label}" if is_removal else f"Connect {label}"
+        if not (yes or (self.can_ask and self.ask(f"{question}?"))):
+            flag = "--remove --yes" if is_removal else "--yes"
             raise ConfirmationNeeded(
                 "not_confirmed",
                 f"Nothing was changed. To do it: `redline connect {_arguments(change)} {flag}`",
@@ -131,7 +132,7 @@ class Command(RedlineCommand):
         self.say(printable(trial.sentence), "" if trial.has_asked else "yellow")
         if server is None:
             self.say(
-                "Redline’s server is not running: the agent asks as soon as it is. Start it with `redline serve`."
+                "Redline's server is not running: the agent asks as soon as it is. Start it with `redline serve`."
             )
         return trial
 

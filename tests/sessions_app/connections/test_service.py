@@ -16,6 +16,7 @@ from hypothesis import settings as hypothesis_settings
 from sessions_app.agents.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.agents.pi.bridge import ExtensionBridge
+from sessions_app.connections import service
 from sessions_app.connections.connection_files import ConnectedAgent, connection_path
 from sessions_app.connections.service import (
     all_connections,
@@ -287,6 +288,47 @@ def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) ->
     with pytest.raises(Conflict):
         disconnect(change)
     assert all_connections() == [one]
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(
+    redline: Installation, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = home_snapshot(redline)
+    for then in (made, removed):
+        with monkeypatch.context() as killed:
+            killed.setattr(service, "replace_configuration_file", lambda *_: None)
+            one = made(key)
+        assert home_snapshot(redline) == before
+        assert status_of_connection(one).state is ConnectionState.MISSING
+        then(key)
+        if then is made:
+            assert status_of_connection(one).state is ConnectionState.CURRENT
+            removed(key)
+        assert (home_snapshot(redline), all_connections()) == (before, [])
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(
+    redline: Installation, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = made(key)
+    with monkeypatch.context() as killed:
+        killed.setattr(service, "forget_connection", lambda *_: None)
+        removed(key)
+    assert all_connections() == [one]
+    removed(key)
+    assert all_connections() == []
+
+
+@pytest.mark.parametrize("key", WITH_HOOKS)
+def test_without_the_backup_only_the_entry_is_taken_out(redline: Installation, key: str) -> None:
+    path = redline.home / FILES[key]
+    path.parent.mkdir()
+    path.write_text('{\n  "theirs": 1\n}\n')
+    Path(made(key).backup).unlink()
+    removed(key)
+    assert path.read_text() == '{\n  "theirs": 1\n}\n'
 
 
 def test_everything_of_a_connection_is_private(redline: Installation) -> None:
