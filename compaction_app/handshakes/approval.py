@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from enum import Enum
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -43,7 +42,6 @@ from compaction_app.commit.service import block_decisions, commit_run, notes_of,
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from sessions_app.agents.changes import Append, HandedWriter, RowChanges, SessionWriter
-from sessions_app.cli import shell_quoted
 from sessions_app.index.session_locks import lock_session
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.backups import Backup, back_up, delete_backup
@@ -52,7 +50,7 @@ from sessions_app.storage.rows import back_up_rows, preview_rows
 from sessions_app.storage.session_loader import continue_loading
 
 from .applied import ContextDigest, digest_of
-from .lifecycle import change_handshake, wrong_state
+from .lifecycle import advance, change_handshake, resume_words, wrong_state
 
 NOT_APPROVED: Final = "Nothing was approved."
 
@@ -124,12 +122,10 @@ def _write_now(handshake: Handshake, run: Run, approval: Approval) -> None:
     written = commit_run(
         run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule
     )
-    change_handshake(handshake, HandshakeState.APPROVED, writer=written.writer, rule=approval.rule)
-    command = resume_words(run, written.created or run.session.path)
-    words = f"Approved as a new session. To continue in it: {command}"
-    change_handshake(
-        handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=approval.now
-    )
+    # The agent may have asked since it was written, and have been answered.
+    Handshake.objects.filter(pk=handshake.pk).update(writer=written.writer, rule=approval.rule)
+    handshake.refresh_from_db()
+    advance(handshake, approval.now)
 
 
 def _write_later(handshake: Handshake, run: Run, approval: Approval) -> None:
@@ -166,11 +162,6 @@ def _require_seen_open(handshake: Handshake, preflight: Preflight) -> None:
             f"Nothing shows that {handshake.agent_label} has {preflight.present.path} open, so nothing would show that "
             f"it closes it, and until then it ignores what is appended. {NOT_APPROVED} Use the writer fork.",
         )
-
-
-def resume_words(run: Run, path: Path) -> str:
-    """The command that continues a session, for a person."""
-    return " ".join(map(shell_quoted, run.session.agent.resume_command(path)))
 
 
 def require_same_place(handshake: Handshake, preflight: Preflight) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 from django.db import transaction
@@ -15,9 +16,9 @@ from django.urls import reverse
 
 from compaction_app.core.handshake_states import TRANSITIONS, HandshakeState, NextStep
 from compaction_app.core.states import RunState
-from compaction_app.models import Handshake, Run
+from compaction_app.models import Compaction, Handshake, Run
 from compaction_app.runs.commands import stop_run
-from sessions_app.cli import one_line
+from sessions_app.cli import one_line, shell_quoted
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.broadcast import SESSIONS, publish
@@ -97,7 +98,7 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
     if run.is_written:
         change_handshake(handshake, HandshakeState.WAITING)
         change_handshake(handshake, HandshakeState.APPROVED)
-        words = f"What was approved is written. {handshake.agent_label} was not part of it."
+        words = written_words(run)
         change_handshake(
             handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
         )
@@ -112,6 +113,23 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
     else:
         return _fail(handshake, run.failure or "The planner found nothing to delete.", now)
     return handshake
+
+
+def written_words(run: Run) -> str:
+    """What the agent is answered if Redline has written what was approved: how to continue with it.
+
+    The agent may ask between the writing and what follows it, so that this depends on nothing but what was recorded.
+    """
+    compaction = Compaction.objects.filter(run=run).first()
+    if compaction is not None and compaction.created:
+        command = resume_words(run, Path(compaction.created))
+        return f"Approved as a new session. To continue in it: {command}"
+    return f"What was approved is written. To continue with it: {resume_words(run, run.session.path)}"
+
+
+def resume_words(run: Run, path: Path) -> str:
+    """The command that continues a session, for a person."""
+    return " ".join(map(shell_quoted, run.session.agent.resume_command(path)))
 
 
 def _follow(handshake: Handshake) -> Run | None:

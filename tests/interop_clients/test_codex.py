@@ -206,6 +206,24 @@ def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
     assert {role_of(item) for item in found[len(before) :]} <= {Role.INJECTED}
 
 
+@pytest.mark.parametrize("writer_name", ["compacted", "fork"])
+def test_a_curated_thread_is_not_compacted_at_once(
+    writer_name: str, tmp_path: Path, model: ScriptedModel
+) -> None:
+    """Before, its tokens were above the limit."""
+    limit = "model_auto_compact_token_limit = 60000\nmodel_context_window = 200000"
+    runs = CodexRuns(client_program("codex", NEW), tmp_path / "client", model, extra=limit)
+    thread = runs.run("first", TURNS[0]).thread_id
+    runs.run("second", [ModelReply("Full.", tokens=90_000)], thread=thread)
+    loaded, generation = load_session(runs.files(thread)[-1]), generation_of(NEW)
+    writer = next(one for one in generation.writers if one.name == writer_name)
+    plan = random_plan(loaded, generation, writer, random.Random(16), 6)
+    curated = write_plan(loaded, writer, plan, loaded.path.parent)
+    (request,) = runs.run("third", thread=thread_id_of(curated)).requests
+    expected = of_the_file(sent_of(loaded, generation, plan.targets), NEW)
+    assert conversation(request["input"], NEW)[: len(expected)] == expected
+
+
 # ---- open threads, and undo -----------------------------------------------------------------------------------
 
 

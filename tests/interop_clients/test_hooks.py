@@ -102,6 +102,16 @@ class HookedClaude:
         return [one for one in self._model.requests[self._known :] if one.get("messages")]
 
 
+def trust_hooks(runs: CodexRuns) -> None:
+    """What a person does in /hooks."""
+    with CodexServer(runs) as server:
+        (found,) = server.call("hooks/list", cwds=[str(runs.scratch.project)])["data"]
+    with (runs.home / "config.toml").open("a", encoding="utf-8") as file:
+        for hook in found["hooks"]:
+            file.write(f"\n[hooks.state.{json.dumps(hook['key'])}]\n")
+            file.write(f'trusted_hash = "{hook["currentHash"]}"\n')
+
+
 class HookedCodex:
     def __init__(self, version: str, base: Path, data: Path) -> None:
         self._model = ScriptedModel()
@@ -116,7 +126,7 @@ class HookedCodex:
         self.runs = CodexRuns(self._program, self._base, self._model, extra=limit)
         hooks = self.runs.home / "hooks.json"
         hooks.write_text(json.dumps(hook_entry(hook_command(self._data, "codex"))))
-        self._trust_hooks()
+        trust_hooks(self.runs)
         self._thread = self._turn("first prompt", ModelReply("First reply."))
         self._turn("second prompt", ModelReply("Second reply.", tokens=30_000))
         return self
@@ -143,16 +153,6 @@ class HookedCodex:
     @property
     def requests(self) -> list[Mapping[str, Any]]:
         return self._model.conversation[self._known :]
-
-    def _trust_hooks(self) -> None:
-        """What a person does in /hooks."""
-        with CodexServer(self.runs) as server:
-            (found,) = server.call("hooks/list", cwds=[str(self.runs.scratch.project)])["data"]
-        config = self.runs.home / "config.toml"
-        with config.open("a", encoding="utf-8") as file:
-            for hook in found["hooks"]:
-                file.write(f"\n[hooks.state.{json.dumps(hook['key'])}]\n")
-                file.write(f'trusted_hash = "{hook["currentHash"]}"\n')
 
     def _turn(self, prompt: str, *replies: ModelReply) -> str:
         known = getattr(self, "_thread", "")

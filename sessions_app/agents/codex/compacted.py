@@ -19,7 +19,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import blocks_by_entry
 
-from .lines import KeptItem, baseline_lines, compacted_payload, kept_item, new_line
+from .lines import KeptItem, baseline_lines, compacted_payload, kept_item, new_line, next_window
 from .parser import names_of
 from .records import item_of
 
@@ -60,9 +60,15 @@ def compacted_lines(
     provenance: Mapping[str, Any],
     facts: WriteFacts,
     ordinal: int | None,
+    thread_window: str = "",
 ) -> tuple[bytes, ...]:
-    """The lines that make these items the conversation, the first one with this ordinal; None if lines have none."""
-    payloads = [("compacted", compacted_payload(kept, provenance)), *baseline_lines(branch, facts.line)]
+    """The lines that make these items the conversation, the first one with this ordinal; None if lines have none.
+
+    `thread_window` is the first window of a new thread, as its header has it.
+    """
+    window = next_window(branch, facts.line, facts.session_id, thread_window)
+    payloads = [("compacted", compacted_payload(kept, window, provenance))]
+    payloads += baseline_lines(branch, facts.line)
     return tuple(
         new_line(kind, facts.written_at, None if ordinal is None else ordinal + number, payload)
         for number, (kind, payload) in enumerate(payloads)

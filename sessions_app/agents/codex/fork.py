@@ -61,7 +61,8 @@ class ThreadForkWriter(ContextWriter):
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
         header = new_line("session_meta", facts.written_at, end, _header(branch, facts, end))
         before = _copied(branch, facts, header) if end is None else [header]
-        lines = compacted_lines(branch, kept, provenance, facts, None if end is None else end + 1)
+        ordinal, window = (None, "") if end is None else (end + 1, facts.session_id)
+        lines = compacted_lines(branch, kept, provenance, facts, ordinal, window)
         return NewFile(
             f"rollout-{facts.written_at:%Y-%m-%dT%H-%M-%S}-{facts.session_id}.jsonl",
             (line + b"\n" for line in chain(before, lines)),

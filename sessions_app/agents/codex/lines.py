@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
 
 from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.entries import Entry
@@ -12,7 +13,7 @@ from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.raw_json import items, members, splice
 
 from .parser import PROVENANCE, is_part
-from .records import CONTENT_IN, summary_item
+from .records import CONTENT_IN, count_of, item_of, summary_item
 
 
 class KeptItem(NamedTuple):
@@ -38,15 +39,51 @@ def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -
     )
 
 
-def compacted_payload(kept: Sequence[KeptItem], provenance: Mapping[str, Any]) -> bytes:
-    """The payload of a compacted line with these items, and what Redline says about it."""
+def compacted_payload(
+    kept: Sequence[KeptItem], window: Mapping[str, Any], provenance: Mapping[str, Any]
+) -> bytes:
+    """The payload of a compacted line with these items, the window that it begins, and what Redline says about it."""
     own = {**provenance, "items": [item.entry_id for item in kept]}
     items_json = b",".join(item.raw for item in kept)
-    return b'{"message":"","replacement_history":[%s],"%s":%s}' % (
+    return b'{"message":"","replacement_history":[%s],%s"%s":%s}' % (
         items_json,
+        b"".join(b"%s:%s," % (_json(name), _json(value)) for name, value in window.items()),
         PROVENANCE.encode(),
         _json(own),
     )
+
+
+def next_window(
+    branch: Sequence[Entry], line: Callable[[Entry], bytes], new_id: str, thread_window: str = ""
+) -> Mapping[str, Any]:
+    """The fields by which a compacted line begins a new window; none in a thread without windows.
+
+    Without them, Codex goes by the tokens that were last reported, as if nothing had been deleted, and compacts at once
+    if they are above its limit. `thread_window` is the first window of a new thread, whose header is not in the branch.
+    """
+    first = previous = thread_window
+    number = 0
+    for entry in () if thread_window else branch:
+        if entry.type == "session_meta":
+            first = previous = _window_id(item_of(parse(line(entry))).get("context_window"))
+            number = 0
+        elif entry.type == "compacted" and entry.is_compaction:
+            payload = item_of(parse(line(entry)))
+            previous = _window_id(payload) or previous
+            number = count_of(payload.get("window_number")) or number + 1
+    if not first:
+        return {}
+    return {
+        "window_number": number + 1,
+        "first_window_id": first,
+        "previous_window_id": previous,
+        "window_id": str(uuid5(NAMESPACE_URL, f"{new_id} {number + 1}")),
+    }
+
+
+def _window_id(found: object) -> str:
+    window = found.get("window_id") if isinstance(found, dict) else None
+    return window if isinstance(window, str) else ""
 
 
 def payload_bytes(raw: bytes) -> bytes:

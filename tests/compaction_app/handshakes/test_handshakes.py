@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
 from compaction_app.handshakes.approval import Approval, approve
@@ -181,6 +183,26 @@ def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: Askin
     assert (answer["state"], answer["do"]) == ("applied", "continue")
     assert compaction.created in answer["message"]
     assert agent.path.read_bytes() == before
+
+
+def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is written a moment before the handshake is."""
+    handshake = agent.planned()
+    answers = []
+
+    def commit_and_poll(*given: Any, **named: Any) -> Any:
+        written = commit_run(*given, **named)
+        answers.append(agent.poll(handshake))
+        return written
+
+    monkeypatch.setattr("compaction_app.handshakes.approval.commit_run", commit_and_poll)
+    approved(handshake, "fork")
+    assert (answers[0]["state"], answers[0]["do"]) == ("applied", "continue")
+    assert Compaction.objects.get().created in answers[0]["message"]
+    handshake.refresh_from_db()
+    assert (handshake.writer, handshake.message) == ("fork", answers[0]["message"])
 
 
 def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root: Path) -> None:

@@ -77,6 +77,24 @@ def test_the_line_continues_the_ordinals() -> None:
     )
 
 
+def test_the_line_begins_a_new_window() -> None:
+    """Otherwise Codex would go by the tokens that it counted before, and compact at once."""
+    rollout = Rollout(meta(context_window={"window_id": "w0"}), user("a"), call("c1"), output("c1"))
+    names = ("window_number", "first_window_id", "previous_window_id", "window_id")
+    _, (first,) = appended(rollout, "2", "3")
+    number, begun, previous, window = (first["payload"][name] for name in names)
+    assert (number, begun, previous) == (1, "w0", "w0")
+    own = compacted(user("a"), window_number=4, window_id="w4")
+    _, (second,) = appended(Rollout(meta(context_window={"window_id": "w0"}), own, user("b")), "2")
+    assert [second["payload"][name] for name in names[:3]] == [5, "w0", "w4"]
+    assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
+
+
+def test_a_thread_without_windows_gets_none() -> None:
+    _, (recorded,) = appended(simple(), "3", "4")
+    assert not [name for name in recorded["payload"] if "window" in name]
+
+
 def test_a_legacy_file_gets_no_ordinal() -> None:
     after, (recorded,) = appended(simple(paginated=False), "4", "5")
     assert list(recorded) == ["timestamp", "type", "payload"]
@@ -210,6 +228,12 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> N
     }
     assert (header["ordinal"], boundary["ordinal"]) == (6, 7)
     assert header["payload"]["cwd"] == "/work"
+    first = header["payload"]["context_window"]["window_id"]
+    assert (boundary["payload"]["first_window_id"], boundary["payload"]["previous_window_id"]) == (
+        first,
+        first,
+    )
+    assert boundary["payload"]["window_id"] != first
 
 
 def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path: Path) -> None:
