@@ -13,6 +13,8 @@ from typing import Final, Protocol
 TEST_VARIABLE: Final = "REDLINE_BRIDGE_TEST"
 """If it is `1` in an agent's environment, its bridge asks as a test: a file when it is loaded, a hook when called."""
 
+OUT_OF_REPOSITORY: Final = "Keep this file out of version control: it names a path of this computer."
+
 
 class Bridge(Protocol):
     """How an agent is made to ask."""

@@ -8,19 +8,16 @@ The connection file is written first: a bridge without one lets its agent compac
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import filelock
 from django.conf import settings
@@ -32,6 +29,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from sessions_app.storage.files import real_path, reported, sha256_of
 from sessions_app.web.running_server import running_server
 
+from .configuration_change import ConfigurationChange, is_as_written
 from .configuration_file import (
     NOTHING,
     ConfigurationFile,
@@ -58,85 +56,6 @@ _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]+")
 AGENTS_WITH_BRIDGES: Final[Mapping[str, Agent]] = {
     key: agent for key, agent in AGENTS.items() if agent.bridge is not None
 }
-
-
-class ChangedLine(NamedTuple):
-    """A line of a unified diff: `+`, `-`, a blank, or `@` for a heading."""
-
-    sign: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigurationChange:
-    """What would be done to an agent's file."""
-
-    agent: Agent
-    bridge: Bridge
-    name: str
-    """The name of the connection."""
-    project: Path | None
-    file: ConfigurationFile
-    after: bytes | None
-    """The content of the file afterwards; None if it is not there then."""
-    baseline: bytes | None
-    """Its content without the bridge; None if it is not there then."""
-    known: ConnectedAgent | None
-    """The connection, if there is one."""
-    remarks: Sequence[str] = ()
-    """What keeps the bridge from working, and links that are followed, in sentences."""
-
-    @property
-    def changes_file(self) -> bool:
-        return self.file.content != self.after
-
-    @property
-    def next_steps(self) -> Sequence[str]:
-        """What the user does after connecting, in sentences."""
-        return self.bridge.next_steps(in_project=self.project is not None)
-
-    @property
-    def is_new(self) -> bool:
-        return self.file.content is None
-
-    @property
-    def is_deletion(self) -> bool:
-        return self.after is None
-
-    @property
-    def is_as_before(self) -> bool:
-        """Whether a removal leaves the file byte for byte as it was before the connection."""
-        return self.known is not None and _is_as_written(self.file, self.known)
-
-    @property
-    def path(self) -> str:
-        """Where the file is."""
-        return str(self.file.real)
-
-    @property
-    def digest(self) -> str:
-        """Identifies the change, so that exactly the one that was shown is made."""
-        pieces = (str(self.file.real).encode(), self.file.content or b"", self.after or b"")
-        flags = bytes([self.file.content is None, self.after is None])
-        return hashlib.sha256(b"\0".join((flags, *(sha256_of(one).encode() for one in pieces)))).hexdigest()
-
-    def diff(self) -> list[ChangedLine]:
-        """The change, line by line."""
-        old, new = _lines(self.file.content), _lines(self.after)
-        found = difflib.unified_diff(
-            old,
-            new,
-            str(self.file.real) if self.file.content is not None else "/dev/null",
-            str(self.file.real) if self.after is not None else "/dev/null",
-            lineterm="",
-        )
-        heads = ("---", "+++", "@@")
-        return [
-            ChangedLine("@", line)
-            if number < 2 or line.startswith(heads[2])
-            else ChangedLine(line[0], line[1:])
-            for number, line in enumerate(found)
-        ]
 
 
 # Planning ---------------------------------------------------------------------------------------------------
@@ -188,7 +107,7 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     if (
         has_bridge
         and file.content is not None
-        and not _is_as_written(file, known)
+        and not is_as_written(file, known)
         and bridge.is_edited(file.content)
     ):
         raise BadInput(
@@ -236,16 +155,11 @@ def _baseline(bridge: Bridge, file: ConfigurationFile, known: ConnectedAgent | N
     before = _backup_of(known)
     if file.content is None:
         return None
-    if _is_as_written(file, known) and (before is not None or not known or not known.backup):
+    if is_as_written(file, known) and (before is not None or not known or not known.backup):
         return before
     if bridge.installed_version(file.content, file.path) is None:
         return file.content
     return bridge.without(file.content, file.path, before)
-
-
-def _is_as_written(file: ConfigurationFile, known: ConnectedAgent | None) -> bool:
-    """Whether a file is byte for byte what Redline wrote."""
-    return known is not None and file.content is not None and known.sha256 == sha256_of(file.content)
 
 
 def _backup_of(known: ConnectedAgent | None) -> bytes | None:
@@ -326,7 +240,7 @@ def disconnect(change: ConfigurationChange) -> None:
 def _keep_backup(change: ConfigurationChange) -> str:
     """Keep the content of the file without the bridge, and the present one, if it is neither; the path of the first."""
     present = change.file.content
-    is_known = present == change.baseline or _is_as_written(change.file, change.known)
+    is_known = present == change.baseline or is_as_written(change.file, change.known)
     if change.changes_file and present is not None and not is_known:
         _write_private(f"{change.name}.replaced", present)
     if change.baseline is None:
@@ -384,8 +298,3 @@ def _known(name: str) -> ConnectedAgent | None:
             raise SystemFailure(
                 "damaged_connection", f"{path} is damaged: {fault}. {NOTHING} Delete it, then connect again."
             ) from fault
-
-
-def _lines(content: bytes | None) -> list[str]:
-    text = (content or b"").decode("utf-8", "replace")
-    return text.removesuffix("\n").split("\n") if text else []

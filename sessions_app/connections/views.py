@@ -19,12 +19,12 @@ from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
 
+from .configuration_change import ConfigurationChange
 from .connection_files import ConnectedAgent
 from .forms import ConnectionForm
 from .presenter import shown_agents
 from .service import (
     AGENTS_WITH_BRIDGES,
-    ConfigurationChange,
     all_connections,
     connect,
     disconnect,

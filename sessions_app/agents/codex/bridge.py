@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
 from sessions_app.agents.dry_resume.answers import short_answer
 from sessions_app.agents.dry_resume.model_server import ModelServer
 from sessions_app.agents.dry_resume.process import ClientUnusable, run_client
@@ -36,6 +36,7 @@ class HooksBridge(HookBridge):
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
         where = ", and only in a project that you trust" if in_project else ""
         return (
+            *((OUT_OF_REPOSITORY,) if in_project else ()),
             f"Codex calls a hook only after you have trusted it{where}: start codex, and trust Redline's hook when it "
             "asks, or under /hooks. If the command changes, Codex asks again.",
         )

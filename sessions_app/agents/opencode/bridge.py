@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
 from sessions_app.agents.dry_resume.model_server import ModelServer
 from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import Scratch
@@ -35,8 +35,8 @@ class PluginBridge(FileBridge):
     source = SOURCE
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        del in_project
-        return ("A running OpenCode asks Redline when it is started again.",)
+        within = (OUT_OF_REPOSITORY,) if in_project else ()
+        return (*within, "A running OpenCode asks Redline when it is started again.")
 
     def path(self, home: Path, project: Path | None) -> Path:
         base = project / ".opencode" if project is not None else user_directory(home)

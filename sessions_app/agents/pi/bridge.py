@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from sessions_app.agents.bridges import TEST_VARIABLE
+from sessions_app.agents.bridges import OUT_OF_REPOSITORY, TEST_VARIABLE
 from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import Scratch
 from sessions_app.agents.file_bridge import FileBridge
@@ -33,9 +33,12 @@ class ExtensionBridge(FileBridge):
         self._variable = f"{key.upper()}_CODING_AGENT_DIR"
 
     def next_steps(self, *, in_project: bool) -> Sequence[str]:
-        trust = (f"{self._label} loads it only if you trust the project: it asks when it is started there.",)
+        within = (
+            f"{self._label} loads it only if you trust the project: it asks when it is started there.",
+            OUT_OF_REPOSITORY,
+        )
         return (
-            *(trust if in_project else ()),
+            *(within if in_project else ()),
             f"A running {self._label} asks Redline after /reload, or when it is started again.",
         )
 

@@ -9,10 +9,10 @@ from django.conf import settings
 from django.core.management.base import CommandParser
 
 from sessions_app.cli import CHECK_FAILED, RedlineCommand, printable, shell_path, shell_quoted
+from sessions_app.connections.configuration_change import ConfigurationChange
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
     AGENTS_WITH_BRIDGES,
-    ConfigurationChange,
     all_connections,
     connect,
     disconnect,
