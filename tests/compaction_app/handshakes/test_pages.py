@@ -1,0 +1,114 @@
+"""The pages about agents that ask: who waits, what became of it, and what is chosen for the next time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.models import Handshake, WaitRule
+from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.factories import session_bytes, working_session
+from tests.files import place
+from tests.html import active_markup, text_of
+
+HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
+
+
+def test_every_page_names_the_agent_that_waits_and_its_session(agent: AskingAgent, browser: Client) -> None:
+    handshake = agent.planned()
+    assert handshake.run is not None
+    for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
+        answer = browser.get(page)
+        assert "pi waits for your review of Mend the parser." in " ".join(text_of(answer).split())
+        assert "<title>pi waits ·" in answer.content.decode()
+    agent.report("withdrawn", handshake.pk)
+    assert "pi waits" not in text_of(browser.get("/"))
+
+
+def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent: AskingAgent, browser: Client) -> None:
+    agent.planned()
+    part = browser.get("/handshakes/waiting").content.decode().strip()
+    assert part in browser.get("/").content.decode()
+
+
+def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root: Path, browser: Client) -> None:
+    recorded = working_session()
+    recorded[1]["message"]["content"] = HOSTILE
+    asking = AskingAgent(place(pi_root / "session.jsonl", session_bytes(recorded)))
+    handshake = asking.planned(version="<b>1</b>", preparation={"x": "<script>"})
+    usual = set(active_markup(browser.get("/settings").content.decode()))
+    asking.report("failed", handshake.pk, message="<script>alert(1)</script>\x1b[31m")
+    for page in (f"/handshakes/{handshake.pk}", "/handshakes/", "/handshakes/waiting"):
+        shown = browser.get(page).content.decode()
+        assert set(active_markup(shown)) <= usual
+        assert "<img src=x" not in shown
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+
+
+@pytest.mark.parametrize(
+    ("state", "heading"),
+    [
+        ("planning", "pi waits"),
+        ("waiting", "pi waits"),
+        ("approved", "Approved, written once the session is closed"),
+        ("applied", "pi has what you approved"),
+        ("declined", "Declined"),
+        ("expired", "Nobody decided in time"),
+        ("failed", "Nothing was applied"),
+    ],
+)
+def test_the_page_of_a_question_says_what_became_of_it(
+    agent: AskingAgent, browser: Client, state: str, heading: str
+) -> None:
+    handshake = agent.planned()
+    Handshake.objects.update(state=state)
+    page = text_of(browser.get(f"/handshakes/{handshake.pk}"))
+    assert heading in page
+    assert ("Decline it" in page) is (state in ("planning", "waiting"))
+    assert ("Take the approval back" in page) is (state == "approved")
+
+
+def test_an_unknown_question_is_not_found(agent: AskingAgent, browser: Client) -> None:
+    assert browser.get("/handshakes/99").status_code == 404
+
+
+def fields(browser: Client, **changed: str) -> dict[str, str]:
+    """What the form of the page sends."""
+    forms = browser.get("/handshakes/").context["waits"]
+    usual = {form.add_prefix(name): str(form.initial[name]) for form in forms for name in form.fields}
+    return {"waits": "save", **usual, **changed}
+
+
+def test_how_long_an_agent_waits_is_chosen_on_the_page(agent: AskingAgent, browser: Client) -> None:
+    sent = fields(browser, **{"pi-overflow-minutes": "1", "pi-overflow-then": "stop"})
+    assert browser.post("/handshakes/", sent).status_code == 303
+    rule = WaitRule.objects.get(agent="pi", reason="overflow")
+    assert (rule.seconds, rule.then, rule.planner) == (60, "stop", "embedded")
+    handshake = agent.planned(reason="overflow")
+    assert handshake.then == "stop"
+    assert (handshake.ends_at - timezone.now()).total_seconds() <= 60
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"pi-manual-minutes": "0"},
+        {"pi-manual-minutes": "61"},
+        {"pi-manual-minutes": "x"},
+        {"pi-manual-then": "wait"},
+        {"pi-manual-planner": "nobody/none"},
+    ],
+)
+def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(
+    agent: AskingAgent, browser: Client, wrong: dict[str, str]
+) -> None:
+    assert browser.post("/handshakes/", fields(browser, **wrong)).status_code == 422
+    assert not WaitRule.objects.exists()
+
+
+def test_without_a_connected_agent_there_is_nothing_to_choose(pi_root: Path, browser: Client) -> None:
+    assert "No agent is connected." in text_of(browser.get("/handshakes/"))
