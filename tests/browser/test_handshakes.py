@@ -36,7 +36,10 @@ def bridge(server: Server) -> AskingBridge:
 
 def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
-    expect(page).to_have_title(re.compile("^pi waits · "))
+    expect(page).to_have_title(re.compile(r"^pi waits until \d\d:\d\d · "))
+    expect(page.locator("#agents-waiting [data-waiting-since]")).to_have_text(
+        re.compile(r"^waiting for \d+:\d\d$")
+    )
     expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^\d+:\d\d left$"))
 
 

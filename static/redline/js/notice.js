@@ -42,18 +42,26 @@
   };
 
   /* Who waits, in the title of the page: also after htmx has drawn one of them again. */
-  const WAITS = / waits · /;
+  const WAITS = /^.* waits until \d+:\d+ · /;
   const showWaiting = () => {
     const first = document.querySelector("[data-waits]");
-    const title = document.title.split(WAITS).pop();
-    document.title = first ? `${first.dataset.waits} waits · ${title}` : title;
+    const title = document.title.replace(WAITS, "");
+    document.title = first ? `${first.dataset.waits.trim()} · ${title}` : title;
   };
 
-  const countDown = () =>
-    document.querySelectorAll("[data-ends]").forEach((place) => {
-      const seconds = Math.max(0, Math.round((new Date(place.dataset.ends) - Date.now()) / 1000));
-      place.textContent = `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")} left`;
+  const minutes = (milliseconds) => {
+    const seconds = Math.max(0, Math.round(milliseconds / 1000));
+    return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  };
+  const countTime = () => {
+    const now = Date.now();
+    document.querySelectorAll("[data-waiting-since]").forEach((place) => {
+      place.textContent = `waiting for ${minutes(now - new Date(place.dataset.waitingSince))}`;
     });
+    document.querySelectorAll("[data-ends]").forEach((place) => {
+      place.textContent = `${minutes(new Date(place.dataset.ends) - now)} left`;
+    });
+  };
 
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
     if (receive(event.detail.message)) event.preventDefault();
@@ -102,8 +110,8 @@
     if (button) button.addEventListener("click", choose);
     draw();
     listen();
-    countDown();
-    window.setInterval(countDown, 1000);
+    countTime();
+    window.setInterval(countTime, 1000);
   });
   ["htmx:afterSettle", "htmx:wsAfterMessage"].forEach((name) => document.addEventListener(name, showWaiting));
 })();

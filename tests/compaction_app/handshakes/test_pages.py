@@ -23,7 +23,7 @@ def test_every_page_names_the_agent_that_waits_and_its_session(agent: AskingAgen
     for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
         answer = browser.get(page)
         assert "pi waits for your review of Mend the parser." in " ".join(text_of(answer).split())
-        assert "<title>pi waits ·" in answer.content.decode()
+        assert "<title>pi waits until" in answer.content.decode()
     agent.report("withdrawn", handshake.pk)
     assert "pi waits" not in text_of(browser.get("/"))
 
