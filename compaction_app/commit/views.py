@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import HandshakeState
-from compaction_app.handshakes.approval import Approval, applied_by, approve
+from compaction_app.handshakes.approval import ReviewedPlan, applied_by, approve
 from compaction_app.handshakes.lifecycle import waiting_handshake
 from compaction_app.lookups import compaction_of, known_run
 from compaction_app.models import Compaction, Run
@@ -78,7 +78,7 @@ def commit(request: HttpRequest, run: int) -> HttpResponse:
         save_notes(found, notes_in(request.POST))
         asked = waiting_handshake(found, timezone.now())
         if asked is not None:
-            approve(asked, Approval(data["yes"], timezone.now(), data["plan"], data["writer"]))
+            approve(asked, ReviewedPlan(data["yes"], timezone.now(), data["plan"], data["writer"]))
             return redirect("compaction:handshake", asked.pk)
         commit_run(found, data["yes"], data["plan"], timezone.now(), data["writer"])
     except (ConfirmationNeeded, TargetNotMet):

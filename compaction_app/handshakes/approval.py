@@ -71,7 +71,7 @@ def applied_by(handshake: Handshake, writer: SessionWriter) -> AppliedBy:
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class ReviewedPlan:
     """A decision that an agent gets a plan."""
 
     confirmations: Confirmations
@@ -84,7 +84,7 @@ class Approval:
     """What approved it in a human's place, in words; empty if a human did."""
 
 
-def approve(handshake: Handshake, approval: Approval) -> None:
+def approve(handshake: Handshake, approval: ReviewedPlan) -> None:
     """Approve what is approved in the review of the agent's run.
 
     Raises Conflict `wrong_state` and `moved_on`, and what `commit_run` raises. Then nothing was written, and the agent
@@ -104,20 +104,20 @@ def approve(handshake: Handshake, approval: Approval) -> None:
         _write_later(handshake, run, approval)
 
 
-def _preflight(run: Run, approval: Approval) -> Preflight:
+def _preflight(run: Run, approval: ReviewedPlan) -> Preflight:
     """What is approved, against the session as it is now."""
     approved = replace(approval_of(run), rule=approval.rule)
     return check_plan(approved, continue_loading(approved.loaded), approval.now, approval.writer)
 
 
-def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval: Approval) -> None:
+def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval: ReviewedPlan) -> None:
     """Require that a preflight is what was shown, at the place at which the agent waits, and confirmed."""
     require_shown(run, preflight, approval.shown)
     require_same_place(handshake, preflight)
     require_confirmations(preflight, approval.confirmations)
 
 
-def _write_now(handshake: Handshake, run: Run, approval: Approval) -> None:
+def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     """Make the new session at once."""
     written = commit_run(
         run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule
@@ -128,7 +128,7 @@ def _write_now(handshake: Handshake, run: Run, approval: Approval) -> None:
     advance(handshake, approval.now)
 
 
-def _write_later(handshake: Handshake, run: Run, approval: Approval) -> None:
+def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     """Have Redline write it once the session is closed; decisions stay blocked until then."""
     with lock_session(run.session.real_path()), block_decisions(run, approval.now):
         preflight = _preflight(run, approval)
@@ -145,7 +145,7 @@ def _write_later(handshake: Handshake, run: Run, approval: Approval) -> None:
         )
 
 
-def _approve(handshake: Handshake, approval: Approval, **fields: Any) -> None:
+def _approve(handshake: Handshake, approval: ReviewedPlan, **fields: Any) -> None:
     """Set the state. Raises Conflict `wrong_state` if it was ended meanwhile."""
     fields |= {"rule": approval.rule, "ended_at": approval.now}
     if not change_handshake(handshake, HandshakeState.APPROVED, **fields):
@@ -175,7 +175,7 @@ def require_same_place(handshake: Handshake, preflight: Preflight) -> None:
         )
 
 
-def _hand_over(handshake: Handshake, run: Run, approval: Approval) -> None:
+def _hand_over(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     """Give the agent what it needs to make the change itself; decisions stay blocked until it is applied or failed."""
     with (
         lock_session(run.session.real_path()) as locked,

@@ -29,7 +29,7 @@ from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
 from sessions_app.sessionlog.errors import RedlineError
 
-from .approval import Approval, approve
+from .approval import ReviewedPlan, approve
 
 GIVEN: Final = Confirmations(below_target=True)
 """A plan of a rule deletes what the rule names, whatever the target is."""
@@ -48,7 +48,7 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
     try:
         if passes(run, rule):
             approve_proposals(run, now)
-            approve(handshake, Approval(GIVEN, now, rule=words_of(rule)))
+            approve(handshake, ReviewedPlan(GIVEN, now, rule=words_of(rule)))
     except RedlineError as fault:
         # It waits for a human then, who sees the same error.
         _log.warning("The plan of run %d was not approved automatically (%s)", run.pk, fault.code)

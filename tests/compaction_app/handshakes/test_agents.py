@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.handshakes.approval import Approval, approve
+from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction, Handshake
 from compaction_app.runs.reviews import approve_proposals
@@ -34,7 +34,7 @@ GIVEN = Confirmations(below_target=True)
 def approved(handshake: Handshake, writer: str = "") -> Handshake:
     assert handshake.run is not None
     approve_proposals(handshake.run, timezone.now())
-    approve(handshake, Approval(GIVEN, timezone.now(), writer=writer))
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
     return handshake
 
 
@@ -181,5 +181,5 @@ def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed
     assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
     assert claude.poll(handshake.pk)["state"] == "waiting"
     assert handshake.run is not None
-    approve(handshake, Approval(GIVEN, timezone.now(), writer="fork"))
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer="fork"))
     assert claude.poll(handshake.pk)["state"] == "applied"

@@ -18,7 +18,7 @@ from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.approval import Approval, approve
+from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.questions import branch_of
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
@@ -40,7 +40,7 @@ GIVEN = Confirmations(below_target=True)
 def approved(handshake: Handshake, writer: str = "") -> Handshake:
     assert handshake.run is not None
     approve_proposals(handshake.run, timezone.now())
-    approve(handshake, Approval(GIVEN, timezone.now(), writer=writer))
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
     return handshake
 
 
@@ -98,7 +98,7 @@ def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
     first = next(iter(review.leads())).target
     approve_proposals(handshake.run, timezone.now())
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
-    approve(handshake, Approval(GIVEN, timezone.now()))
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
     answer = agent.poll(handshake.pk)
     assert whole > 1
     assert first.entry_id not in [edit["targetId"] for edit in answer["edits"]]
@@ -172,7 +172,7 @@ def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> No
     assert handshake.run is not None
     assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"
     look_after_handshakes(timezone.now())
-    assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 wrong_state"
+    assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 wrong_state"
 
 
 def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: AskingAgent) -> None:
@@ -194,7 +194,7 @@ def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(
 
     def commit_and_poll(*given: Any, **named: Any) -> Any:
         written = commit_run(*given, **named)
-        answers.append(agent.poll(handshake))
+        answers.append(agent.poll(handshake.pk))
         return written
 
     monkeypatch.setattr("compaction_app.handshakes.approval.commit_run", commit_and_poll)
@@ -334,7 +334,7 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     }  # fmt: skip
     append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
     before = agent.path.read_bytes()
-    assert refusal(lambda: approve(handshake, Approval(GIVEN, timezone.now()))) == "4 moved_on"
+    assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.path.read_bytes() == before
     assert agent.poll(handshake.pk)["state"] == "waiting"
     assert backups(agent) == []

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.core.states import RunState
-from compaction_app.handshakes.approval import Approval, approve
+from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.outcomes import report_applied
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run
@@ -44,7 +44,7 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(pi_ro
     for step, agent in enumerate(agents(pi_root), 1):
         content = agent.path.read_bytes()
         handshake = waiting(agent)
-        was_killed = killed_before(step, partial(approve, handshake, Approval(GIVEN, timezone.now())))
+        was_killed = killed_before(step, partial(approve, handshake, ReviewedPlan(GIVEN, timezone.now())))
         settle_interrupted()
         look_after_handshakes(timezone.now())
         handshake.refresh_from_db()
@@ -52,7 +52,7 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(pi_ro
         assert not Compaction.objects.filter(run=handshake.run).exists()
         found.add(handshake.state)
         if handshake.state == "waiting":
-            approve(handshake, Approval(GIVEN, timezone.now()))
+            approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
         answer = agent.poll(handshake.pk)
         assert answer["do"] == "apply"
         assert agent.report("applied", handshake.pk, leaf=agent.apply(answer))["state"] == "applied"
@@ -66,7 +66,7 @@ def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(pi_
     found = set()
     for step, agent in enumerate(agents(pi_root), 1):
         handshake = waiting(agent)
-        approve(handshake, Approval(GIVEN, timezone.now()))
+        approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
         agent.apply(agent.poll(handshake.pk))
         applied = agent.path.read_bytes()
         was_killed = killed_before(step, partial(report_applied, handshake, timezone.now()))
