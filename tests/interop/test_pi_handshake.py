@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,13 @@ import pytest
 
 from sessions_app.agents.pi.records import UNDO
 from tests import factories
+from tests.interop import pi_rpc
+from tests.interop.install_atomic import OLD
 from tests.interop.install_pi import PINNED
 from tests.interop.pi_rpc import WINDOW, Pi, PiHome
 from tests.interop.stand_in import PATH, WAIT, WAITING, StandIn, edits_of
 from tests.interop_clients.messages_server import MessagesServer, ScriptedReply, said
-from tests.wait import wait_until
+from tests.wait import WAIT_SECONDS, wait_until
 
 COMPACT = {"do": "compact", "state": "declined", "message": "Declined. pi compacts as usual."}
 CONTINUE = {"do": "continue", "state": "declined", "message": "Nothing was compacted."}
@@ -520,3 +524,39 @@ def test_a_connection_is_tested_when_pi_starts(redline: StandIn, home: PiHome) -
     (test,) = redline.questions
     expected = {"test": True, "agent": "pi", "version": PINNED, "bridge": 1, "honours": "edits"}
     assert {key: test[key] for key in expected} == expected
+
+
+# ---- a long wait -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["manual", "threshold"])
+@pytest.mark.parametrize("agent", ["pi", "atomic"])
+def test_it_waits_as_long_as_a_review_takes(
+    agent: str, reason: str, tmp_path: Path, model: MessagesServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seconds, or as long as REDLINE_WAIT_SECONDS says."""
+    seconds = float(os.environ.get("REDLINE_WAIT_SECONDS", "3"))
+    monkeypatch.setattr(pi_rpc, "WAIT_SECONDS", seconds + WAIT_SECONDS)
+    polled_at: list[float] = []
+
+    def answer(_polls: int) -> Any:
+        polled_at.append(time.monotonic())
+        return {**WAIT, "seconds": seconds} if polled_at[-1] - polled_at[0] < seconds else CONTINUE
+
+    options = {"base_url": model.base_url}
+    home = PiHome(tmp_path, **options) if agent == "pi" else pi_rpc.AtomicHome(tmp_path, OLD, **options)
+    session = home.session(conversation(FULL if reason == "threshold" else 1_000))
+    with StandIn(home.connection_file, agent) as redline, Pi(home, session) as running:
+        redline.answer_to, redline.poll = answer, 0.5
+        if reason == "manual":
+            assert running.run("compact")["error"] == CANCELLED
+        else:
+            running.send("prompt", message="go on")
+            running.first(lambda said: said["type"] == "agent_end")
+        assert [one["reason"] for one in redline.questions] == [reason]
+        assert redline.reports == []
+    waited = polled_at[-1] - polled_at[0]
+    assert waited >= seconds
+    assert not was_summarised(session)
+    assert len(model.requests) == (reason == "threshold")
+    print(f"\n{agent}, {reason}: waited {waited:.1f} s, {len(polled_at) - 1} polls")
