@@ -21,8 +21,8 @@ from tests.interop import pi_rpc
 from tests.interop.install_atomic import OLD
 from tests.interop.install_pi import PINNED
 from tests.interop.pi_rpc import WINDOW, Pi, PiHome
-from tests.interop.stand_in import PATH, WAIT, WAITING, StandIn, edits_of
-from tests.interop_clients.messages_server import MessagesServer, ScriptedReply, said
+from tests.interop.stand_in import PATH, WAIT, WAITING, Answer, StandIn, edits_of
+from tests.interop_clients.messages_server import MessagesServer, ScriptedReply, call_block, said
 from tests.wait import WAIT_SECONDS, wait_until
 
 COMPACT = {"do": "compact", "state": "declined", "message": "Declined. pi compacts as usual."}
@@ -259,19 +259,73 @@ def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(
     assert not was_summarised(short)
 
 
-def test_pi_continues_without_compacting_and_is_asked_once_in_a_run(
-    redline: StandIn, home: PiHome, full: Path, model: MessagesServer
+def called(tokens: int) -> ScriptedReply:
+    """A reply that calls a tool, so that another request of the same run follows."""
+    return ScriptedReply([call_block("toolu_1", "bash", command="true")], {"input_tokens": tokens})
+
+
+@pytest.mark.parametrize(
+    ("decision", "edits"),
+    [(CONTINUE, 0), (edits_of((FIRST, None)), 1)],
+    ids=["without compacting", "with what was approved"],
+)
+@pytest.mark.parametrize("at_last", [FULL, WINDOW + 1_000], ids=["threshold", "overflow"])
+def test_pi_continues_above_the_threshold_and_asks_once_in_a_run(
+    redline: StandIn,
+    home: PiHome,
+    full: Path,
+    model: MessagesServer,
+    decision: Answer,
+    edits: int,
+    at_last: int,
 ) -> None:
-    call = {"type": "tool_use", "id": "toolu_1", "name": "bash", "input": {"command": "true"}}
-    model.replies += [ScriptedReply([call], {"input_tokens": FULL}), said("done", input_tokens=FULL)]
-    redline.answer_to = lambda polls: CONTINUE if polls else WAIT
+    model.replies += [called(FULL), called(FULL), said("done", input_tokens=at_last)]
+    redline.answer_to = lambda polls: decision if polls else WAIT
     with Pi(home, full) as pi:
         pi.prompt("go on")
         assert len(redline.questions) == 1
-        assert len(model.requests) == 2
+        assert len(model.requests) == 3
+        assert len(lines(full, "context_edit")) == edits
+        redline.answer_to = lambda _polls: CONTINUE
         pi.prompt("and on")
     assert len(redline.questions) == 2
     assert not was_summarised(full)
+
+
+def test_pi_asks_again_in_a_run_whose_context_was_shorter_meanwhile(
+    redline: StandIn, home: PiHome, full: Path, model: MessagesServer
+) -> None:
+    model.replies += [called(FULL), called(100), called(FULL), said("done", input_tokens=FULL)]
+    redline.answer_to = lambda polls: edits_of((FIRST, None)) if polls == 1 else CONTINUE if polls else WAIT
+    with Pi(home, full) as pi:
+        pi.prompt("go on")
+    assert [question["reason"] for question in redline.questions] == ["threshold", "threshold"]
+    assert len(model.requests) == 4
+    assert not was_summarised(full)
+
+
+def test_an_overflow_after_an_applied_plan_is_another_question(
+    redline: StandIn, home: PiHome, full: Path, model: MessagesServer
+) -> None:
+    model.replies += [ScriptedReply(status=400, error=OVERFLOW), said("now it fits")]
+    plans = [edits_of((FIRST, None)), edits_of((SECOND, None))]
+    redline.answer_to = lambda _polls: plans[len(redline.questions) - 1]
+    with Pi(home, full) as pi:
+        pi.prompt("go on")
+    assert [question["reason"] for question in redline.questions] == ["threshold", "overflow"]
+    assert words(model.requests[-1]) == ["second question", "second answer", "go on"]
+    assert not was_summarised(full)
+
+
+def test_a_request_that_pi_repeats_after_an_error_is_of_the_same_run(
+    redline: StandIn, home: PiHome, full: Path, model: MessagesServer
+) -> None:
+    model.replies += [ScriptedReply(status=529, error="overloaded_error"), said("done", input_tokens=FULL)]
+    redline.answer = edits_of((FIRST, None))
+    with Pi(home, full) as pi:
+        pi.prompt("go on")
+    assert len(model.requests) == 2
+    assert len(redline.questions) == 1
 
 
 def test_a_stopped_turn_sends_nothing(

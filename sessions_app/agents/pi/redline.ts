@@ -407,8 +407,12 @@ export default function (pi: any): void {
   /** Reports what became of the deletions that the agent applies now. */
   let settle: (() => Promise<void>) | undefined;
   let showNotices = () => {};
-  /** For the rest of a run: `isDecided`, ask no more at a threshold; `stops`, stop it; `retries`, repeat the request. */
-  let run = { isDecided: false, stops: false, retries: false };
+  /**
+   * Of a run: `isFull`, the agent wants to compact before its next turn; `isDecided`, it is not asked about as long as
+   * that is so; `stops`, it is stopped; `retries`, its request is repeated.
+   */
+  const begun = () => ({ isFull: false, isDecided: false, stops: false, retries: false });
+  let run = begun();
   /** The last event of a run: versions that cannot apply edits may not have the later one. */
   let lastEvent: "agent_settled" | "agent_end" = "agent_end";
 
@@ -454,6 +458,7 @@ export default function (pi: any): void {
     if (sessionManager.getLeafId() !== leaf) throw new Unfit("the session continued while the plan was reviewed");
     if (honours === "edits") {
       applyEdits(sessionManager, answer.edits, leaf);
+      run.isDecided = !isManual;
       await asked.confirm();
       run.retries = event.willRetry === true;
       return { cancel: true };
@@ -485,7 +490,10 @@ export default function (pi: any): void {
     if (known.has(event) || !ctx.sessionManager.getSessionFile() || !existsSync(CONNECTION)) return undefined;
     if (isAtomic(event) && isForPi()) return undefined;
     known.add(event);
-    if (run.isDecided && event.reason === "threshold") return { cancel: true };
+    run.isFull = true;
+    // Neither the threshold nor an overflow of a complete reply stands in the way of the next request.
+    const canWait = event.reason === "threshold" || (event.reason === "overflow" && event.willRetry === false);
+    if (run.isDecided && canWait) return { cancel: true };
     const handling = handle(event, ctx).catch(() => undefined);
     open.add(handling);
     const result = await handling;
@@ -504,6 +512,13 @@ export default function (pi: any): void {
     if (run.stops) ctx.abort?.();
   });
 
+  pi.on("turn_start", ({ turnIndex }: any) => {
+    // Before each turn but the first, pi compares its context with the threshold. Once it is shorter, the next time that
+    // it is too long is another question.
+    if (turnIndex > 0 && !run.isFull) run.isDecided = false;
+    run.isFull = false;
+  });
+
   // After an overflow, pi repeats the request only if it has compacted itself.
   pi.on("agent_before_settle", () => {
     const { retries } = run;
@@ -513,7 +528,7 @@ export default function (pi: any): void {
 
   for (const name of ["agent_end", "agent_settled"]) {
     pi.on(name, () => {
-      if (name === lastEvent) run = { isDecided: false, stops: false, retries: false };
+      if (name === lastEvent) run = begun();
     });
   }
 
