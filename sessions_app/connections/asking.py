@@ -7,6 +7,7 @@
 | the polls were not answered for `grace` seconds               | is cancelled        | as usual         |
 | the answer is still `wait` when `seconds` and `grace` are over | is cancelled        | as usual         |
 | the agent that called the command has gone, or stops it       | is cancelled        | is cancelled     |
+| the command is killed, as Codex does to stop it               | is cancelled        | is cancelled     |
 
 A poll that fails is repeated: the server may have been restarted, and remembers the question. The connection is read
 again for each request, because the server may have another port then.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final, NamedTuple, Protocol
 
 from sessions_app.agents.compaction_hook import MANUAL, HookStep
@@ -61,10 +63,12 @@ def ask(
     question: Mapping[str, Any],
     still_waits: Callable[[float], bool],
     clock: Callable[[], float] = time.monotonic,
+    if_killed: Callable[[Callable[[], object]], AbstractContextManager[object]] = nullcontext,
 ) -> HookOutcome:
     """Send a question with the fields of docs/handshake.md, and return what was decided.
 
-    `still_waits` waits for some seconds; it returns False, at once, if the agent has gone.
+    `still_waits` waits for some seconds; it returns False, at once, if the agent has gone. `if_killed` makes a context
+    in which its argument is called if this process is killed.
     """
     try:
         answer = requests.post("", question, FIRST_SECONDS)
@@ -72,9 +76,23 @@ def ask(
         return HookOutcome(HookStep.COMPACT, str(refused))
     except NoAnswer as fault:
         return HookOutcome(HookStep.COMPACT, f"Redline was not asked: {fault}. The compaction runs as usual.")
+    if answer.do == WAIT:
+        with if_killed(lambda: _withdraw(requests, f"/{answer.id}")):
+            return _decision(requests, question["reason"], answer, still_waits, clock)
+    return HookOutcome(HookStep(answer.do), answer.message)
+
+
+def _decision(
+    requests: Requests,
+    reason: str,
+    answer: ServerAnswer,
+    still_waits: Callable[[float], bool],
+    clock: Callable[[], float],
+) -> HookOutcome:
+    """What follows the first answer, which was to wait."""
     answered_at = clock()
     ends_at = answered_at + answer.seconds + answer.grace
-    place, reason, grace = f"/{answer.id}", question["reason"], answer.grace
+    place, grace = f"/{answer.id}", answer.grace
     while answer.do == WAIT:
         if not still_waits(answer.poll):
             _withdraw(requests, place)

@@ -1,7 +1,8 @@
 """EDGE: the agent that called a hook command, and whether it still waits for it.
 
 An agent whose compaction is stopped ends the command, or the process by which it called it, or reads no more. All of
-this is noticed: a signal, another parent process, nobody at the other end of standard output.
+this is noticed: a signal, another parent process, nobody at the other end of standard output. Codex kills the command,
+which only another process can notice.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final, Self
 
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LOOK_SECONDS: Final = 0.1
 """How often it is looked whether the agent still waits."""
+ENDED: Final = b"."
 
 
 class Caller:
@@ -63,3 +66,40 @@ class Caller:
     def _stop(self, signum: int, frame: FrameType | None) -> None:
         del signum, frame
         self._is_stopped = True
+
+
+@contextmanager
+def report_if_killed(report: Callable[[], object]) -> Iterator[None]:
+    """Let another process call `report` if this one is killed before the end of the block.
+
+    That process is in its own session, so that an agent which kills a group of processes leaves it, and it has none of
+    the descriptors that an agent reads until nobody can write to them.
+    """
+    reader, writer = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        # No more processes can be made. The question then ends with its time.
+        os.close(reader)
+        os.close(writer)
+        yield
+        return
+    if child == 0:
+        try:
+            os.setsid()
+            os.close(writer)
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            for descriptor in range(3):
+                os.dup2(nowhere, descriptor)
+            if os.read(reader, 1) != ENDED:
+                report()
+        finally:
+            os._exit(0)
+    os.close(reader)
+    try:
+        yield
+    finally:
+        with suppress(BrokenPipeError):
+            os.write(writer, ENDED)
+        os.close(writer)
+        os.waitpid(child, 0)

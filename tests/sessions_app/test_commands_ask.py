@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -44,6 +45,7 @@ def started(
     agent: str,
     *more: str,
     program: tuple[str, ...] = ("-m", "redline"),
+    new_session: bool = False,
     **environment: str,
 ) -> Any:
     return subprocess.Popen(
@@ -54,6 +56,7 @@ def started(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
+        start_new_session=new_session,
     )
 
 
@@ -221,6 +224,16 @@ def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandI
     process.kill()
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
     process.communicate(timeout=WAIT_SECONDS)
+
+
+def test_a_command_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
+    """Its whole group is killed, as Codex does."""
+    process = fed(started(fresh, "codex", new_session=True))
+    server.wait_for(lambda: len(server.asked) > 2)
+    os.killpg(process.pid, signal.SIGKILL)
+    out, err = process.communicate(timeout=WAIT_SECONDS)
+    assert (out, err) == ("", "")
+    server.wait_for(lambda: server.outcomes == ["withdrawn"])
 
 
 def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: StandInRedline) -> None:

@@ -12,7 +12,7 @@ from sessions_app.agents.compaction_hook import BRIDGE, CompactionHook, HookQues
 from sessions_app.agents.registry import AGENTS
 from sessions_app.cli import DONE, RedlineCommand
 from sessions_app.connections.asking import ask
-from sessions_app.connections.caller import Caller
+from sessions_app.connections.caller import Caller, report_if_killed
 from sessions_app.connections.server_requests import ServerRequests
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 
@@ -55,7 +55,7 @@ class Command(RedlineCommand):
         }
         requests = ServerRequests(settings.REDLINE_DATA_DIR, options["connection"])
         with Caller(sys.stdout.fileno()) as caller:
-            decision = ask(requests, question, caller.still_waits)
+            decision = ask(requests, question, caller.still_waits, if_killed=report_if_killed)
         reply = hook.reply(decision.step, decision.message)
         if reply.output:
             self.say(reply.output)

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions_app.connections.caller import SIGNALS, Caller
+from sessions_app.connections.caller import SIGNALS, Caller, report_if_killed
+from tests.wait import wait_until
 
 
 @pytest.fixture
@@ -77,3 +78,28 @@ def test_another_parent_means_that_the_agent_has_gone(
     with Caller(pipe[1]) as caller:
         assert not caller.still_waits(60, clock, clock.sleep)
     assert clock.sleeps == 3
+
+
+@pytest.mark.parametrize("is_killed", [True, False])
+def test_only_a_process_that_is_killed_is_reported(is_killed: bool, tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    child = os.fork()
+    if child == 0:
+        try:
+            with report_if_killed(lambda: report.write_text("killed")):
+                if is_killed:
+                    os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(0)
+    _, status = os.waitpid(child, 0)
+    assert os.WIFSIGNALED(status) is is_killed
+    # What was not reported when its block has ended is not reported later.
+    assert not is_killed or wait_until(report.exists)
+    assert report.exists() is is_killed
+
+
+def test_an_error_passes_and_is_not_reported(tmp_path: Path) -> None:
+    report = tmp_path / "report"
+    with pytest.raises(ZeroDivisionError), report_if_killed(report.touch):
+        raise ZeroDivisionError
+    assert not report.exists()
