@@ -139,18 +139,25 @@ def commit(approved: Approved, confirmations: Confirmations, now: datetime) -> C
 
 
 def commit_run(
-    run: Run, confirmations: Confirmations, shown: str | None, now: datetime, writer: str = "", rule: str = ""
+    run: Run,
+    confirmations: Confirmations,
+    shown: str | None,
+    now: datetime,
+    writer: str = "",
+    rule: str = "",
+    handshake: int | None = None,
 ) -> Committed:
     """Record the approved plan of a run by a writer, if it is the one that was shown: `shown` is the digest of that
-    preflight; None if what is approved cannot have changed since. `rule` names what approved it in a human's place.
+    preflight; None if what is approved cannot have changed since. `rule` names what approved it in a human's place;
+    `handshake` is the approved one that is carried out.
 
-    Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`
-    and `being_committed`, and what `approval` raises.
+    Until it ends, no decisions on the run are accepted. Raises what `commit` raises, Conflict `plan_differs`, what
+    `block_decisions` raises, and what `approval` raises.
     """
     path = run.session.real_path()
     with (
         lock_session(path) as locked,
-        block_decisions(run, now),
+        block_decisions(run, now, handshake),
     ):
         approved = replace(approval(run), rule=rule)
         preflight = check_plan(approved, continue_loading(approved.loaded), now, writer)
@@ -191,9 +198,20 @@ def _block_decisions_on_plan(approved: Approved, now: datetime) -> Iterator[None
 
 
 @contextmanager
-def block_decisions(run: Run, now: datetime) -> Iterator[None]:
+def block_decisions(run: Run, now: datetime, handshake: int | None = None) -> Iterator[None]:
     """Block decisions on a run meanwhile, and for as long as an approved plan of it waits for an agent. The session's
-    lock is held, so no other commit is under way."""
+    lock is held, so no other commit is under way.
+
+    Raises Conflict `wrong_state`, and `approved_already` if its plan was approved for another handshake than this one,
+    or this one is not approved any more: it is applied once, and by one of the two.
+    """
+    approved = set(run.handshakes.approved().values_list("pk", flat=True))
+    if approved != {handshake} - {None}:
+        raise Conflict(
+            "approved_already",
+            f"The plan of run {run.pk} was approved for an agent, which applies it, or the approval was taken back. "
+            "Nothing was written.",
+        )
     mine = Run.objects.reviewable().filter(pk=run.pk)
     if not mine.update(committing_since=now):
         run.refresh_from_db(fields=["state"])

@@ -6,6 +6,7 @@ that polls, the page, and the server each second; so none of them is needed for 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.urls import reverse
 
-from compaction_app.core.handshake_states import TRANSITIONS, HandshakeState, NextStep
+from compaction_app.core.handshake_states import OPEN, TRANSITIONS, HandshakeState, NextStep
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Handshake, Run
 from compaction_app.runs.commands import stop_run
@@ -26,9 +27,19 @@ from sessions_app.web.broadcast import SESSIONS, publish
 TITLE_CHARACTERS: Final = 120
 
 
-def change_handshake(handshake: Handshake, to: HandshakeState, **fields: Any) -> bool:
-    """Change the state of a handshake and of its object, if the table allows the transition; returns whether it did."""
-    leading = [state for state, others in TRANSITIONS.items() if to in others]
+def change_handshake(
+    handshake: Handshake,
+    to: HandshakeState,
+    *,
+    leaving: Collection[HandshakeState] = tuple(HandshakeState),
+    **fields: Any,
+) -> bool:
+    """Change the state of a handshake and of its object, if the table allows the transition; returns whether it did.
+
+    `leaving` names the only states that it may leave. The row decides: the object may have been read before another
+    process changed it.
+    """
+    leading = [state for state, others in TRANSITIONS.items() if to in others and state in leaving]
     changed = Handshake.objects.filter(pk=handshake.pk, state__in=leading).update(state=to, **fields) == 1
     handshake.refresh_from_db()
     if changed:
@@ -53,11 +64,11 @@ def publish_change(handshake: Handshake) -> None:
 def end_handshake(
     handshake: Handshake, to: HandshakeState, step: NextStep, message: str, now: datetime
 ) -> bool:
-    """End a handshake without applying anything; a run that is still planning for it is stopped.
+    """End an open handshake without applying anything; a run that is still planning for it is stopped.
 
-    Returns whether it was ended by this.
+    Returns whether it was ended by this: one that was approved meanwhile is not.
     """
-    if not change_handshake(handshake, to, step=step, message=message, ended_at=now):
+    if not change_handshake(handshake, to, leaving=OPEN, step=step, message=message, ended_at=now):
         return False
     if handshake.run is not None and handshake.run.is_active:
         # It may have ended meanwhile.
@@ -69,9 +80,7 @@ def end_handshake(
 def decline(handshake: Handshake, step: NextStep, now: datetime) -> None:
     """The decision of the person at the page that nothing is applied. Raises Conflict `wrong_state`."""
     words = f"The review was declined: {handshake.agent_label} {step.sentence}."
-    if handshake.state == HandshakeState.APPROVED or not end_handshake(
-        handshake, HandshakeState.DECLINED, step, words, now
-    ):
+    if not end_handshake(handshake, HandshakeState.DECLINED, step, words, now):
         raise wrong_state(handshake, "It was not declined.")
 
 
@@ -96,12 +105,13 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
     if run is None:
         return _fail(handshake, "The run that planned it was deleted.", now)
     if run.is_written:
-        change_handshake(handshake, HandshakeState.WAITING)
-        change_handshake(handshake, HandshakeState.APPROVED)
         words = written_words(run)
-        change_handshake(
-            handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
-        )
+        with transaction.atomic():  # nobody sees it approved, as if it were still to be written
+            change_handshake(handshake, HandshakeState.WAITING)
+            change_handshake(handshake, HandshakeState.APPROVED)
+            change_handshake(
+                handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
+            )
     elif now >= handshake.ends_at:
         then = NextStep(handshake.then)
         words = f"Nobody decided in time: {handshake.agent_label} {then.sentence}."

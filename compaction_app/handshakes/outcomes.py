@@ -33,7 +33,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session
 from sessions_app.index.session_reading import reading_of_session
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.errors import Conflict, RedlineError
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, row_of
 from sessions_app.storage.backups import delete_backup, digest_up_to
 from sessions_app.storage.files import file_state
@@ -44,6 +44,8 @@ from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
 
 PATIENCE: Final = timedelta(seconds=60)
 """How long an approved plan is looked for if the agent has not said what became of it, after it last asked."""
+LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
+"""The failures of a write that the next look may not have."""
 NOT_READ: Final = "Whether the plan was applied is not known."
 
 
@@ -97,14 +99,24 @@ def settle_approved(handshake: Handshake, now: datetime) -> None:
 
 
 def confirm(handshake: Handshake, now: datetime) -> None:
-    """Record an approved plan as applied if the session shows it; if it should by now and does not, it has failed."""
-    found = _look(handshake)
+    """Record an approved plan as applied if the session shows it; if it should by now and does not, it has failed.
+
+    Raises what reading the session raises, as long as the agent may still apply it.
+    """
+    is_given_up = now - handshake.polled_at > PATIENCE and now - (handshake.ended_at or now) > PATIENCE
+    try:
+        found = _look(handshake)
+    except RedlineError as fault:
+        if not is_given_up:
+            raise
+        _give_up(handshake, fault, now)
+        return
     if found.entry_id:
         _record(handshake, found, now)
     elif handshake.reported_at is not None:
         why = f"{handshake.agent_label} reported the plan as applied, and the session does not show it."
         _take_back(handshake, found, why, now)
-    elif now - handshake.polled_at > PATIENCE and now - (handshake.ended_at or now) > PATIENCE:
+    elif is_given_up:
         why = f"{handshake.agent_label} has not applied the plan, and does not answer any more."
         _take_back(handshake, found, why, now)
 
@@ -126,7 +138,11 @@ def _look(handshake: Handshake) -> Found:
         rebuilt = Rebuilt(reading.reader.rebuild(branch), line, tree.leaf.id)
         is_there = is_same_context(agent, rebuilt, approved)
         if approved.lines:
-            own = _entries_after(branch, note.leaf_id)[: approved.lines]
+            after = _entries_after(branch, note.leaf_id)
+            own, since = after[: approved.lines], {entry.id for entry in after}
+            # What was deleted from the end of the context follows the approved one as long as nothing is applied.
+            rest = rebuilt.context.messages[approved.messages :]
+            is_there = is_there and all(message.entry.id in since for message in rest)
             if is_there and len(own) == approved.lines:
                 return Found(path, size, own[-1].id, tuple(map(line, own)))
             return Found(path, size, is_untouched=size == note.backup.size)
@@ -224,18 +240,39 @@ def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> N
         record_backup(found.path, note.backup)
 
 
+def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
+    """End an approved plan of a session that cannot be read any more; its backup stays."""
+    note = _note_of(handshake)
+    words = f"{fault.message} {NOT_READ} {note.backup.path} has what was there before."
+    if change_handshake(
+        handshake,
+        HandshakeState.FAILED,
+        step=NextStep.CONTINUE,
+        message=words,
+        handed=None,
+        ended_at=now,
+    ):
+        _allow_decisions(handshake)
+        record_backup(handshake.session.path, note.backup)
+
+
 def _allow_decisions(handshake: Handshake) -> None:
     Run.objects.filter(handshakes=handshake).update(committing_since=None)
 
 
 def cancel_approved(handshake: Handshake, now: datetime) -> None:
-    """The person at the page takes back an approval that Redline has not written yet. Raises Conflict `wrong_state`."""
+    """The person at the page takes back an approval that Redline has not written yet.
+
+    Raises Conflict `wrong_state`, and `session_locked` if it is being written.
+    """
     words = "The approval was taken back before anything was written."
-    if handshake.note is not None or not change_handshake(
-        handshake, HandshakeState.DECLINED, message=words, ended_at=now
-    ):
-        raise wrong_state(handshake, "The approval was not taken back.")
-    _allow_decisions(handshake)
+    with lock_session(handshake.session.real_path()):
+        handshake.refresh_from_db()
+        if handshake.note is not None or not change_handshake(
+            handshake, HandshakeState.DECLINED, leaving=[HandshakeState.APPROVED], message=words, ended_at=now
+        ):
+            raise wrong_state(handshake, "The approval was not taken back.")
+        _allow_decisions(handshake)
 
 
 def _write_if_closed(handshake: Handshake, now: datetime) -> None:
@@ -250,18 +287,18 @@ def _write_if_closed(handshake: Handshake, now: datetime) -> None:
         return
     given = Confirmations(**{**dict.fromkeys(handshake.confirmations, True), "live": True})
     try:
-        commit_run(run, given, None, now, handshake.writer, handshake.rule)
-    except Conflict as fault:
-        if fault.code in ("open_in_agent", "session_busy", "locked"):
-            return
-        _fail_later(handshake, fault, now)
+        commit_run(run, given, None, now, handshake.writer, handshake.rule, handshake.pk)
     except RedlineError as fault:
-        _fail_later(handshake, fault, now)
-    else:
-        words = "The session was closed, and what was approved is written."
-        change_handshake(handshake, HandshakeState.APPLIED, message=words)
+        run.refresh_from_db(fields=["state"])
+        if not run.is_written:
+            if fault.code not in LATER:
+                _fail_later(handshake, fault, now)
+            return
+        # It is in the session: a process was killed before it said so, or something failed after that.
+    words = "The session was closed, and what was approved is written."
+    change_handshake(handshake, HandshakeState.APPLIED, message=words)
 
 
 def _fail_later(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
-    change_handshake(handshake, HandshakeState.FAILED, message=fault.message, ended_at=now)
-    _allow_decisions(handshake)
+    if change_handshake(handshake, HandshakeState.FAILED, message=fault.message, ended_at=now):
+        _allow_decisions(handshake)

@@ -22,6 +22,7 @@ from sessions_app.agents.registry import AGENTS
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.index.indexed_entries import indexed_tree
 from sessions_app.index.indexer import index_file
+from sessions_app.index.roots import shown_roots
 from sessions_app.index.session_reading import indexed_reading
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
@@ -30,6 +31,7 @@ from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.storage.files import real_path
 
 from .lifecycle import change_handshake, end_handshake, publish_change
+from .outcomes import report_failed
 from .waits import wait_for
 
 NOTHING: Final = "nothing"
@@ -37,6 +39,7 @@ NAME_CHARACTERS: Final = 300
 PATH_CHARACTERS: Final = 4_096
 PREPARATION_CHARACTERS: Final = 4_000
 COMPACTS: Final = "The agent compacts as usual."
+AGAIN: Final = "The agent asked again."
 
 
 class AskedBranch(BaseModel):
@@ -74,7 +77,8 @@ class Question(BaseModel):
     @pydantic.field_validator("preparation")
     @classmethod
     def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if len(json.dumps(value)) > PREPARATION_CHARACTERS:
+        # A number that JSON does not have is a ValueError here, and could not be stored.
+        if len(json.dumps(value, allow_nan=False)) > PREPARATION_CHARACTERS:
             raise ValueError(f"more than {PREPARATION_CHARACTERS} characters")
         return value
 
@@ -104,9 +108,12 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
     """
     session = _session_of(question)
     _require_same_branch(question, session)
-    for earlier in Handshake.objects.open().filter(session=session, connection=connection.name):
-        # The agent asks again: whoever asked before is gone.
-        end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, "The agent asked again.", now)
+    for earlier in (
+        Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name)
+    ):
+        # The agent asks again: whoever asked before is gone, and applies nothing any more.
+        end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, AGAIN, now)
+        report_failed(earlier, AGAIN, now)
     wait = wait_for(question.agent, question.reason)
     handshake = Handshake.objects.create(
         connection=connection.name,
@@ -179,12 +186,16 @@ def _session_of(question: Question) -> Session:
                 f"{COMPACTS}",
             )
         path = found.real_path()
-    session = index_file(real_path(path))
+    unlisted = BadInput(
+        "unlisted_session",
+        f"{path} is below none of the directories that Redline lists. {COMPACTS} The Settings page adds one.",
+    )
+    place = real_path(path)
+    if not any(place.is_relative_to(root.path) for root in shown_roots()):
+        raise unlisted  # before anything of the file is read
+    session = index_file(place)
     if not session.root.configured:
-        raise BadInput(
-            "unlisted_session",
-            f"{path} is below none of the directories that Redline lists. {COMPACTS} The Settings page adds one.",
-        )
+        raise unlisted
     return session
 
 

@@ -1,0 +1,252 @@
+"""Two who act at the same time, on the page, in the agent and in the server: a plan is applied once, or not at all."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test import Client
+from django.utils import timezone
+
+from compaction_app.commit.preflight import require_confirmations
+from compaction_app.commit.service import commit_run
+from compaction_app.core.handshake_states import NextStep
+from compaction_app.handshakes.lifecycle import decline, withdraw
+from compaction_app.handshakes.outcomes import cancel_approved, report_failed
+from compaction_app.handshakes.sweep import look_after_handshakes
+from compaction_app.models import Backup, Compaction, Handshake, Run
+from compaction_app.runs.commands import start_run
+from compaction_app.runs.reviews import approve_proposals
+from sessions_app.index.indexer import index_file
+from sessions_app.index.session_locks import lock_session, settle_interrupted
+from sessions_app.models import Session
+from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.compaction_app.handshakes.test_handshakes import GIVEN, approved, backups, held_open
+from tests.factories import assistant, call, chain, result, session_bytes, user, working_session
+from tests.files import append_as_agent, place
+from tests.installation import refusal
+from tests.kill_steps import killed_before
+from tests.runs import finish_run
+
+MOST = 2_000
+
+
+def read_before(handshake: Handshake) -> Handshake:
+    """The same handshake, as a request has read it that is not finished yet."""
+    return Handshake.objects.with_session().get(pk=handshake.pk)
+
+
+def to_be_written(root: Path, name: str = "session") -> tuple[AskingAgent, Handshake]:
+    """An approved plan that Redline writes, of a session that was closed a moment ago."""
+    path = place(root / f"{name}.jsonl", session_bytes(working_session()))
+    agent = AskingAgent(path, honours="nothing")
+    with held_open(agent):
+        return agent, approved(agent.planned(), "context-edit")
+
+
+# ---- a plan that an agent was handed ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda one: refusal(lambda: decline(one, NextStep.COMPACT, timezone.now())),
+        lambda one: withdraw(one, timezone.now()),
+        lambda one: report_failed(one, "no", timezone.now()),
+        lambda one: refusal(lambda: cancel_approved(one, timezone.now())),
+    ],
+)
+def test_a_request_that_has_read_the_question_as_open_does_not_end_an_approved_one(
+    agent: AskingAgent, end: Callable[[Handshake], object]
+) -> None:
+    handshake = agent.planned()
+    earlier = read_before(handshake)
+    approved(handshake)
+    answer = agent.poll(handshake.pk)
+    end(earlier)
+    assert agent.report("applied", handshake.pk, leaf=agent.apply(answer))["state"] == "applied"
+    assert Compaction.objects.count() == len(backups(agent)) == 1
+
+
+def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(
+    agent: AskingAgent, browser: Client
+) -> None:
+    """Two tabs, or a second click."""
+    handshake = agent.planned()
+    assert handshake.run is not None
+    approve_proposals(handshake.run, timezone.now())
+    before = agent.path.read_bytes()
+    address = f"/runs/{handshake.run.pk}/commit"
+    form = {"plan": browser.get(address).context["view"].digest, "yes_below_target": "on", "yes_live": "on"}
+    form |= {"below_target": "on", "live": "on"}
+    assert browser.post(address, form).status_code == 303
+    assert browser.post(address, form).status_code == 409
+    for writer in ("context-edit", "fork"):
+        run = Run.objects.get(pk=handshake.run.pk)
+        assert refusal(partial(commit_run, run, GIVEN, None, timezone.now(), writer)) == "4 approved_already"
+    assert agent.path.read_bytes() == before
+    assert agent.poll(handshake.pk)["do"] == "apply"
+    assert len(backups(agent)) == 1
+
+
+def test_an_agent_that_asks_again_applies_its_earlier_plan_no_more(agent: AskingAgent) -> None:
+    first = approved(agent.planned())
+    second = agent.planned()
+    first.refresh_from_db()
+    assert (first.state, first.handed) == ("failed", None)
+    approved(second)
+    assert agent.report("applied", second.pk, leaf=agent.apply(agent.poll(second.pk)))["state"] == "applied"
+    look_after_handshakes(timezone.now())
+    assert Compaction.objects.count() == len(backups(agent)) == 1
+
+
+def test_an_agent_that_asks_again_has_applied_its_earlier_plan(agent: AskingAgent) -> None:
+    first = approved(agent.planned())
+    agent.apply(agent.poll(first.pk))
+    agent.ask()
+    first.refresh_from_db()
+    assert first.state == "applied"
+    assert Compaction.objects.get().run == first.run
+
+
+def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root: Path) -> None:
+    """The approved context is then the beginning of the one that there was."""
+    messages = [user("Do it.")]
+    for number, words in enumerate(("x" * 900, "y" * 9_000)):
+        called = assistant(call(f"c{number}", "bash", command=f"run {number}"))
+        messages += [called, result(f"c{number}", words, name="bash")]
+    agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(chain(*messages))))
+    run = start_run(
+        index_file(agent.path),
+        planner="hand",
+        requested_parameters={"compression_ratio": 0.9, "preserve_recent": 0},
+        selected=[Target("e4")],
+        writer="context-edit",
+    )
+    handshake = Handshake.objects.get(pk=agent.ask()["id"])
+    finish_run(run)
+    agent.poll(handshake.pk)
+    handshake.refresh_from_db()
+    leaf = handshake.leaf_id
+    edits = agent.poll(approved(handshake).pk)["edits"]
+    for number in range(len(edits)):
+        more = {
+            "type": "message", "id": f"more{number}", "parentId": leaf, "timestamp": "2026-03-01T10:00:01.000Z",
+            "message": {"role": "user", "content": "Go on."},
+        }  # fmt: skip
+        append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
+        leaf = f"more{number}"
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "approved"
+    assert agent.report("applied", handshake.pk)["state"] == "failed"
+    assert not Compaction.objects.exists()
+
+
+def test_a_session_that_vanished_is_not_looked_for_for_ever(agent: AskingAgent) -> None:
+    handshake = approved(agent.planned())
+    agent.path.unlink()
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "approved", "the agent may still say something"
+    look_after_handshakes(timezone.now() + timedelta(minutes=3))
+    handshake.refresh_from_db()
+    assert handshake.state == "failed"
+    assert Backup.objects.get().path in handshake.message
+    assert Run.objects.get().committing_since is None
+
+
+# ---- a plan that Redline writes --------------------------------------------------------------------------
+
+
+def test_a_write_killed_before_any_step_is_made_once_and_is_said_to_be(pi_root: Path) -> None:
+    for step in range(1, MOST):
+        agent, handshake = to_be_written(pi_root, f"session-{step}")
+        before = agent.path.read_bytes()
+        was_killed = killed_before(step, partial(look_after_handshakes, timezone.now()))
+        if step % 2:
+            settle_interrupted()  # as a new start does; else the next look does it
+        look_after_handshakes(timezone.now())
+        handshake.refresh_from_db()
+        assert handshake.state == "applied", step
+        assert agent.path.read_bytes().startswith(before)
+        assert agent.path.read_bytes() != before
+        assert Compaction.objects.count() == step
+        if not was_killed:
+            return
+
+
+def test_an_approval_is_not_taken_back_while_it_is_written(
+    pi_root: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0.1})
+    _, handshake = to_be_written(pi_root)
+    refused: list[str] = []
+
+    def take_back_then_require(*given: Any) -> None:
+        refused.append(refusal(lambda: cancel_approved(read_before(handshake), timezone.now())))
+        require_confirmations(*given)
+
+    monkeypatch.setattr("compaction_app.commit.service.require_confirmations", take_back_then_require)
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert refused == ["4 session_locked"]
+    assert handshake.state == "applied"
+
+
+def test_a_session_that_is_locked_is_written_when_it_is_not(pi_root: Path, settings: Any) -> None:
+    settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0.1})
+    agent, handshake = to_be_written(pi_root)
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock_session(agent.path):
+            is_held.set()
+            is_over.wait(20)
+        connection.close()
+
+    other = threading.Thread(target=hold)
+    other.start()
+    is_held.wait(20)
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    is_over.set()
+    other.join()
+    assert handshake.state == "approved"
+    look_after_handshakes(timezone.now())
+    handshake.refresh_from_db()
+    assert handshake.state == "applied"
+
+
+def test_a_question_that_waits_is_not_taken_back_but_declined(agent: AskingAgent, browser: Client) -> None:
+    handshake = agent.planned()
+    assert browser.post(f"/handshakes/{handshake.pk}/take-back").status_code == 409
+    assert agent.poll(handshake.pk)["state"] == "waiting"
+
+
+# ---- what a bridge sends ---------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_session_outside_all_roots_is_read(agent: AskingAgent, tmp_path: Path) -> None:
+    path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))
+    link = agent.path.with_name("link.jsonl")
+    link.symlink_to(path)
+    for named in (path, link):
+        assert agent.ask(session=str(named), leaf="")["error"]["code"] == "unlisted_session"
+    assert not Session.objects.filter(root__configured=False).exists()
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_number_that_json_does_not_have_is_refused(agent: AskingAgent, number: str) -> None:
+    fields = {"agent": "pi", "session": str(agent.path), "preparation": {"x": 0}}
+    body = json.dumps(fields).replace("0}", f"{number}}}").encode()
+    headers = {"Authorization": f"Bearer {agent.token}"}
+    assert agent.send("POST", "/api/handshakes", body, headers)[0] == 400
