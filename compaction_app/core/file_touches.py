@@ -91,6 +91,11 @@ def file_calls(transcript: Transcript) -> Iterator[FileCall]:
                 yield FileCall(call.order, call.objects[-1].position, touch, shown, lines)
 
 
+def touch_of_call(transcript: Transcript, found: Object) -> Touch | None:
+    """What the call in a block does to a file, also if it failed."""
+    return touch_of(*_call_parts(transcript, found))
+
+
 def text_shown(transcript: Transcript, shown: Object) -> str:
     """What an object has of a file: the text of a result, or the new text among the arguments of a call."""
     if shown.slot == WHOLE:

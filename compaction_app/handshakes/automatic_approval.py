@@ -6,27 +6,38 @@
 | a repeated output        | the entry that its reason names stays, and has the same text        |
 | an empty output          | its results have no text                                            |
 
-The texts decide, not what the planner says about them. A rule is off unless somebody switched it on for the root. What
-it approves is judged, backed up, certified and undoable like everything else, and marked as automatic in the audit log.
+The texts decide, not what the planner says about them. What cannot be compared as text, such as an image, does not
+pass; nor does a call that puts a text into a file, which goes with its output; nor a plan that deletes anything beside
+these calls and their results, such as the reasoning that an agent joins with them.
+
+A rule is off unless somebody switched it on for the root. What it approves is judged, backed up, certified and undoable
+like everything else, and marked as automatic in the audit log.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
 from compaction_app.commit.preflight import Confirmations
+from compaction_app.commit.service import approval, preflight_of
+from compaction_app.core.file_touches import lines_of, text_shown, touch_of_call
 from compaction_app.core.handshake_states import HandshakeState
+from compaction_app.core.pairing import ToolPair
 from compaction_app.core.reasons import repeat_in
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
+from compaction_app.core.standing_lines import FileHistory
 from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import WHOLE, Object
-from compaction_app.evidence.line_checks import LineChecks, call_of, stays
+from compaction_app.core.transcript_entries import Object
+from compaction_app.evidence.line_checks import call_of, file_history, stays
 from compaction_app.models import Handshake, PassRule, Run
 from compaction_app.planning.snapshots import read_snapshot_texts, snapshot_of
 from compaction_app.runs.reviews import Reviewed, approve_proposals, reviewed
+from sessions_app.sessionlog.entries import BlockType
 from sessions_app.sessionlog.errors import RedlineError
 
 from .approval import ReviewedPlan, approve
@@ -34,6 +45,11 @@ from .approval import ReviewedPlan, approve
 GIVEN: Final = Confirmations(below_target=True)
 """A plan of a rule deletes what the rule names, whatever the target is."""
 
+REFUSED: Final = 64
+"""Plans that are remembered as refused: an agent that waits asks twice a second, and reading all texts takes long."""
+
+_refused: OrderedDict[tuple[int, str, str], None] = OrderedDict()
+"""The run, the mark of its preparation, and the words of the rule."""
 _log = logging.getLogger("redline")
 
 
@@ -43,15 +59,37 @@ def approve_by_rule(handshake: Handshake, now: datetime) -> None:
     if handshake.state != HandshakeState.WAITING or run is None:
         return
     rule = PassRule.objects.filter(root=handshake.session.root_id).first()
-    if rule is None or not _is_on(rule) or run.decisions.filter(seq__gt=0).exists():
+    if rule is None or not _is_on(rule) or _decisions(run):
         return
     try:
-        if passes(run, rule):
-            approve_proposals(run, now)
-            approve(handshake, ReviewedPlan(GIVEN, now, rule=words_of(rule)))
+        if _refuses(run, rule):
+            return
+        approve_proposals(run, now)
+        plan = ReviewedPlan(GIVEN, now, rule=words_of(rule))
+        shown = preflight_of(approval(run), now).digest()
+        if _decisions(run) == 1:  # else a human decided since the rule judged
+            approve(handshake, replace(plan, shown=shown))
     except RedlineError as fault:
         # It waits for a human then, who sees the same error.
         _log.warning("The plan of run %d was not approved automatically (%s)", run.pk, fault.code)
+
+
+def _decisions(run: Run) -> int:
+    return run.decisions.filter(seq__gt=0).count()
+
+
+def _refuses(run: Run, rule: PassRule) -> bool:
+    """Whether a rule does not let a plan pass, or has not before. Raises what `passes` raises."""
+    key = run.pk, reviewed(run).mark, words_of(rule)
+    if key in _refused:
+        return True
+    _refused[key] = None  # also if it fails
+    if passes(run, rule):
+        _refused.pop(key, None)
+        return False
+    while len(_refused) > REFUSED:
+        _refused.popitem(last=False)
+    return True
 
 
 def _is_on(rule: PassRule) -> bool:
@@ -79,42 +117,58 @@ def passes(run: Run, rule: PassRule) -> bool:
         return False
     prepared = snapshot_of(run, found.mark).prepared
     transcript = prepared.transcript(read_snapshot_texts(run.session.real_path(), prepared))
-    checks = LineChecks(run, found) if rule.superseded else None
-    return all(
-        (checks is not None and _is_standing(checks, item))
-        or (rule.repeated and _is_repeated(transcript, found, item))
-        or (rule.empty and _is_empty(transcript, item))
-        for item in leads
-    )
+    history = file_history(run, found.mark) if rule.superseded else None
+    for item in leads:
+        call = call_of(transcript, item.target)
+        if call is None or not _is_text(transcript, call.results):
+            return False
+        if not (
+            (history is not None and _is_standing(history, transcript, found, call))
+            or (rule.repeated and _is_repeated(transcript, found, item, call))
+            or (rule.empty and _is_empty(transcript, call))
+        ):
+            return False
+    return True
 
 
-def _is_standing(checks: LineChecks, item: ReviewItem) -> bool:
-    standing = checks.of(item.target)
-    return standing is not None and standing.lines == standing.total
+def _is_text(transcript: Transcript, results: Sequence[Object]) -> bool:
+    """Whether results have nothing but text, so that they can be compared."""
+    entries = [transcript.entries[one.position] for one in results]
+    return bool(entries) and all(block.type == BlockType.TEXT for entry in entries for block in entry.blocks)
 
 
-def _is_repeated(transcript: Transcript, found: Reviewed, item: ReviewItem) -> bool:
+def _is_standing(history: FileHistory, transcript: Transcript, found: Reviewed, call: ToolPair) -> bool:
+    """Whether a call is a read, every line of which, however short, stands in later calls on the file that stay."""
+    own = history.calls.get(call.order)
+    if own is None or not own.touch.reads or not own.lines:
+        return False
+    standing: set[str] = set()
+    for later in history.later(call.order):
+        if stays(found.reviewer, found.review, later.shown):
+            standing.update(lines_of(text_shown(transcript, later.shown)))
+    return all(not line or line in standing for text in _texts(transcript, call) for line in lines_of(text))
+
+
+def _is_repeated(transcript: Transcript, found: Reviewed, item: ReviewItem, call: ToolPair) -> bool:
     named = repeat_in(item.origin.reason) if item.origin is not None else None
     other = transcript.entry(named) if named is not None else None
     if other is None or not stays(found.reviewer, found.review, Object(other.position)):
         return False
-    texts = list(_result_texts(transcript, item))
-    return bool(texts) and all(text == _text(transcript, Object(other.position)) for text in texts)
+    if _writes(transcript, call) or not _is_text(transcript, [Object(other.position)]):
+        return False
+    return all(text == transcript.text(other) for text in _texts(transcript, call))
 
 
-def _is_empty(transcript: Transcript, item: ReviewItem) -> bool:
-    texts = list(_result_texts(transcript, item))
-    return bool(texts) and not any(text.strip() for text in texts)
+def _is_empty(transcript: Transcript, call: ToolPair) -> bool:
+    return not _writes(transcript, call) and not any(text.strip() for text in _texts(transcript, call))
 
 
-def _result_texts(transcript: Transcript, item: ReviewItem) -> Iterator[str]:
-    """The texts of the results of the call that a proposal deletes."""
-    call = call_of(transcript, item.target)
-    return (_text(transcript, one) for one in (call.results if call is not None else ()))
+def _writes(transcript: Transcript, call: ToolPair) -> bool:
+    """Whether a call puts a text into a file: the text is in the call, and goes with it."""
+    touches = [touch_of_call(transcript, block) for block in (*call.repeats, *call.blocks)]
+    return any(touch is not None and not touch.reads for touch in touches)
 
 
-def _text(transcript: Transcript, found: Object) -> str:
-    entry = transcript.entries[found.position]
-    if found.slot == WHOLE:
-        return transcript.text(entry)
-    return transcript.block_text(entry, entry.blocks[found.slot])
+def _texts(transcript: Transcript, call: ToolPair) -> list[str]:
+    """The texts of the results of a call."""
+    return [transcript.text(transcript.entries[one.position]) for one in call.results]
