@@ -79,7 +79,8 @@ class SummaryWalk:
         self.page.get_by_role("button", name=words).first.click()
 
     def confirm(self, words: str) -> None:
-        """Press a button that writes; what it asks is agreed to."""
+        """Press a button that writes, on the page that the last step leads to; what it asks is agreed to."""
+        expect(self.page.get_by_role("button", name=words)).to_be_visible()
         # A commit a moment ago makes the session look as if it were in use.
         backdate(self.path)
         self.page.reload()

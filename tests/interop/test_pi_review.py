@@ -32,7 +32,7 @@ from sessions_app.connections.connection_files import (
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.browser.scenarios import approve_everything, decide, undecided_keys
+from tests.browser.scenarios import approve_everything, decide, run_number, undecided_keys
 from tests.files import backdate, place
 from tests.interop.install_atomic import OLD
 from tests.interop.pi_rpc import AtomicHome, Pi, PiHome, atomic_command
@@ -137,10 +137,11 @@ def review(server: Server, run: str, *, rejects: bool) -> None:
     approve_everything(server, run)
 
 
-def approved_targets(server: Server) -> list[Target]:
-    """What Redline has recorded as approved for the agent that waits."""
+def approved_targets(server: Server, run: str) -> list[Target]:
+    """What Redline has recorded as approved for the agent that waited for this run."""
+    query = "SELECT note FROM compaction_app_handshake WHERE run_id = ?"
     with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
-        ((note,),) = database.execute("SELECT note FROM compaction_app_handshake").fetchall()
+        ((note,),) = database.execute(query, (run_number(run),)).fetchall()
     return [Target(origin["entryId"], origin.get("blockIndex")) for origin in json.loads(note)["origins"]]
 
 
@@ -183,8 +184,9 @@ def test_the_agent_sends_exactly_what_was_approved(
         (request, *_) = provider.wait_for(lambda: provider.requests[known:])
         figures.requests[measured] = time.monotonic() - approved
         sent = said_in(json.loads(request.raw)["messages"])
-        assert APPLIED in server.text(result)
-        left = ActiveContext(before.reader, tuple(approved_messages(before, approved_targets(server))), None)
+        server.wait_for(lambda: APPLIED in server.text(result))
+        targets = approved_targets(server, run)
+        left = ActiveContext(before.reader, tuple(approved_messages(before, targets)), None)
         wanted = expected(fields_of(loaded, left.messages))
     assert difference(sent, wanted) == ""
     assert difference(sent, whole) != ""
