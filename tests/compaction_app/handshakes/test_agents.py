@@ -160,7 +160,7 @@ def test_claude_code_is_given_a_fork_at_once(claude: AskingAgent) -> None:
 
 def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: AskingAgent) -> None:
     before = claude.path.read_bytes()
-    with subprocess.Popen(["sleep", "1000"]) as client:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as client:
         register_as_open(claude.path, client.pid)
         handshake = approved(claude.planned(leaf=""), "boundary")
         answer = claude.poll(handshake.pk)
@@ -168,7 +168,6 @@ def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: Askin
         assert f"claude --resume {SESSION_ID}" in answer["message"]
         look_after_handshakes(timezone.now())
         assert claude.path.read_bytes() == before
-        client.terminate()
     look_after_handshakes(timezone.now())
     handshake.refresh_from_db()
     assert handshake.state == "applied"
