@@ -6,6 +6,7 @@ Redline is a server that answers as a test says. What a review leads to is in `t
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 import threading
@@ -18,7 +19,9 @@ from typing import Any, Final, Protocol
 import pytest
 
 from tests.standin_redline import Asked, Said, StandInRedline, decided, waiting
+from tests.wait import WAIT_SECONDS
 
+from . import claude_runs, codex_runs, codex_server
 from .claude_runs import ClaudeClient
 from .codex_runs import ALL_TOOLS, CodexRuns
 from .codex_server import CodexServer
@@ -30,8 +33,8 @@ WORDS: Final = "Approved as a new session. To continue in it: agent resume 7"
 SUMMARY: Final = "All that was said, in short."
 REDLINE: Final = Path(sys.executable).with_name("redline")
 HOOK_SECONDS: Final = 3_660
-LONG_SECONDS: Final = 65
-"""Longer than the minute after which clients end hooks without a time of their own."""
+LONG_SECONDS: Final = float(os.environ.get("REDLINE_WAIT_SECONDS", "65"))
+"""By default longer than the minute after which clients end hooks without a time of their own."""
 MANUAL, AUTOMATIC = "manual", "threshold"
 CLAUDE_VERSIONS: Final = [("claude-code", one) for one in (*VERSIONS["claude-code"], NEWEST)]
 CODEX_VERSIONS: Final = [("codex", one) for one in ("0.169.0", NEWEST)]
@@ -313,15 +316,27 @@ def test_two_clients_ask_at_once(agent: str, version: str, tmp_path: Path, serve
 @pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
 @reasons
 def test_a_client_waits_longer_than_a_minute(
-    client: HookedAgent, server: StandInRedline, agent: str, reason: str
+    client: HookedAgent, server: StandInRedline, agent: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = time.monotonic()
+    """Or as long as REDLINE_WAIT_SECONDS says."""
+    for module, name in (
+        (claude_runs, "RUN_SECONDS"),
+        (codex_runs, "RUN_SECONDS"),
+        (codex_server, "WAIT_SECONDS"),
+    ):
+        monkeypatch.setattr(module, name, LONG_SECONDS + WAIT_SECONDS)
+    asked_at: list[float] = []
 
     def decide(asked: Asked) -> Said:
-        is_over = time.monotonic() - began > LONG_SECONDS
-        return decided("continue", WORDS) if is_over else waiting(poll=0.5)
+        now = time.monotonic()
+        asked_at.append(now)
+        is_over = now - asked_at[0] > LONG_SECONDS
+        return decided("continue", WORDS) if is_over else waiting(poll=0.5, seconds=LONG_SECONDS)
 
     server.decide = decide
     client.compact(reason)
-    assert time.monotonic() - began > LONG_SECONDS
+    waited = asked_at[-1] - asked_at[0]
+    assert waited > LONG_SECONDS
+    assert len(server.questions) == 1
     require_blocked(client, reason, agent)
+    print(f"\n{agent}, {reason}: waited {waited:.1f} s, {len(asked_at) - 1} polls")
