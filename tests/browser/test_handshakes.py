@@ -18,6 +18,15 @@ from tests.files import place
 from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
+MARK_LISTENING = """
+window.WebSocket = class extends WebSocket {
+  constructor(...given) {
+    super(...given);
+    this.addEventListener("open", () => document.documentElement.setAttribute("data-listening", ""));
+  }
+};
+"""
+"""Marks a page whose socket is open: what happens from then on reaches it."""
 
 
 @pytest.fixture
@@ -34,6 +43,14 @@ def bridge(server: Server) -> AskingBridge:
     return AskingBridge(server.data, server.plain, server.root / "work.jsonl")
 
 
+def listening(watched: Watched, path: str = "/") -> Page:
+    """A page in a new tab, whose socket is open."""
+    watched.context.add_init_script(MARK_LISTENING)
+    page = watched.open(path)
+    expect(page.locator("html[data-listening]")).to_be_attached()
+    return page
+
+
 def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
     expect(page).to_have_title(re.compile(r"^pi waits until \d\d:\d\d · "))
@@ -45,9 +62,7 @@ def banner(page: Page) -> None:
 
 def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, bridge: AskingBridge) -> None:
     watched = browse(server)
-    pages = [watched.open(path) for path in ("/", "/settings", "/runs/")]
-    for page in pages:
-        page.wait_for_load_state("networkidle")
+    pages = [listening(watched, path) for path in ("/", "/settings", "/runs/")]
     bridge.ask()
     for page in pages:
         banner(page)
@@ -58,16 +73,18 @@ def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, 
 
 
 def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, bridge: AskingBridge) -> None:
-    page = browse(server).open("/")
+    page = listening(browse(server))
     bridge.ask()
     banner(page)
     page.get_by_role("link", name="Review", exact=True).click()
     expect(page).to_have_url(re.compile("/review$"))
     page.goto(page.url.replace("/review", "/commit?undecided=1"))
-    page.get_by_role("button", name="Approve").click()
+    page.get_by_role("button", name="Approve all").click()
+    approve = page.get_by_role("button", name="Approve and let pi continue")
+    expect(approve).to_be_visible()
     for box in page.get_by_role("checkbox").all():
         box.check()
-    page.get_by_role("button", name="Approve and let pi continue").click()
+    approve.click()
     expect(page.get_by_role("heading", name="pi applies what you approved")).to_be_visible()
     answer = bridge.answered()
     assert answer["do"] == "apply"
@@ -78,7 +95,7 @@ def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, b
 
 
 def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, bridge: AskingBridge) -> None:
-    page = browse(server).open("/")
+    page = listening(browse(server))
     bridge.ask(reason="threshold")
     banner(page)
     page.get_by_role("link", name="Decline…").click()
@@ -91,8 +108,9 @@ def test_the_pages_of_a_question_fit_and_are_accessible(
     server: Server, browse: Opener, bridge: AskingBridge
 ) -> None:
     watched = browse(server, viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme="light")
+    page = listening(watched)
     bridge.ask()
-    banner(watched.open("/"))
+    banner(page)
     faults: list[str] = []
     run = bridge.poll()["review"].rsplit("/runs/", 1)[1]
     for name, path in {
