@@ -10,17 +10,23 @@ import hmac
 import os
 import re
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
+import filelock
 import msgspec
+
+from sessions_app.sessionlog.errors import Conflict
 
 DIRECTORY: Final = "connections"
 PATH: Final = "/api/handshakes"
 """The path of the API below which the token of a connection counts, and no other token."""
 NAME: Final = re.compile(r"[a-z0-9-]{1,80}")
 SIZE_LIMIT: Final = 100_000
+LOCK_SECONDS: Final = 10
 
 
 class ConnectedAgent(msgspec.Struct, frozen=True):
@@ -99,9 +105,26 @@ def forget_connection(directory: Path, name: str) -> None:
 
 
 def announce_server(directory: Path, port: int) -> None:
-    """Write into all connections where the server is. Raises OSError."""
-    for one in connections(directory):
-        keep_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
+    """Write into all connections where the server is. Raises OSError, and what `only_one_change` raises."""
+    with only_one_change(directory):
+        for one in connections(directory):
+            keep_connection(directory, msgspec.structs.replace(one, url=f"http://127.0.0.1:{port}"))
+
+
+@contextmanager
+def only_one_change(directory: Path) -> Iterator[None]:
+    """Two processes do not change connections at the same time: one that is removed would come back with its token.
+
+    Raises OSError, and Conflict `busy` if another one takes longer than LOCK_SECONDS.
+    """
+    lock = filelock.FileLock(directory / f"{DIRECTORY}.lock", thread_local=False)
+    try:
+        with lock.acquire(timeout=LOCK_SECONDS):
+            yield
+    except filelock.Timeout as busy:
+        raise Conflict(
+            "busy", "Another command connects an agent at the moment. Nothing was changed. Try again."
+        ) from busy
 
 
 def connection_with(directory: Path, token: str) -> ConnectedAgent | None:

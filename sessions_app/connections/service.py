@@ -13,13 +13,12 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-import filelock
+import msgspec
 from django.conf import settings
 
 from sessions_app.agents.base import Agent
@@ -47,9 +46,9 @@ from .connection_files import (
     forget_connection,
     keep_connection,
     new_secret,
+    only_one_change,
 )
 
-LOCK_SECONDS: Final = 10
 DATA_VARIABLES: Final = ("REDLINE_DATA_DIR", "XDG_DATA_HOME")
 """The variables that name the data directory, or where it is by default."""
 _NOT_IN_NAME: Final = re.compile(r"[^a-z0-9]+")
@@ -192,11 +191,12 @@ def redline_command(directory: Path | None = None) -> str:
 
 
 def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
-    """Connect an agent. Raises Conflict `file_changed`, SystemFailure; then nothing is changed."""
+    """Connect an agent. Raises what `disconnect` raises; then nothing is changed."""
     directory: Path = settings.REDLINE_DATA_DIR
     assert change.after is not None  # noqa: S101  # only a removal deletes a file
     server = running_server(directory)
-    with _only_one(), reported(directory, NOTHING):
+    with reported(directory, NOTHING), only_one_change(directory):
+        _require_same_connection(change)
         backup = _keep_backup(change)
         made = change.known.made_directories if change.known is not None else ()
         missing = missing_directories(change.file)
@@ -224,9 +224,10 @@ def connect(change: ConfigurationChange, now: datetime) -> ConnectedAgent:
 
 
 def disconnect(change: ConfigurationChange) -> None:
-    """Remove a connection. Raises Conflict `file_changed`, SystemFailure."""
+    """Remove a connection. Raises Conflict `file_changed`, `connection_changed`, SystemFailure."""
     directory: Path = settings.REDLINE_DATA_DIR
-    with _only_one(), reported(directory, NOTHING):
+    with reported(directory, NOTHING), only_one_change(directory):
+        _require_same_connection(change)
         if change.changes_file:
             replace_configuration_file(change.file, change.after)
         if change.known is not None:
@@ -235,6 +236,20 @@ def disconnect(change: ConfigurationChange) -> None:
             forget_connection(directory, change.name)
             if change.known.backup:
                 Path(change.known.backup).unlink(missing_ok=True)
+
+
+def _require_same_connection(change: ConfigurationChange) -> None:
+    """Raise Conflict `connection_changed` if it was made, made again or removed since the change was shown. Where the
+    server is does not matter."""
+    present, shown = _known(change.name), change.known
+    if present is not None and shown is not None:
+        present = msgspec.structs.replace(present, url=shown.url)
+    if present != shown:
+        raise Conflict(
+            "connection_changed",
+            f"The connection of {change.agent.label} was changed by another command meanwhile. {NOTHING} Look at it "
+            "again.",
+        )
 
 
 def _keep_backup(change: ConfigurationChange) -> str:
@@ -264,19 +279,6 @@ def _keep_as_it_was(change: ConfigurationChange) -> None:
         return
     forget_connection(settings.REDLINE_DATA_DIR, change.name)
     (settings.REDLINE_DATA_DIR / DIRECTORY / f"{change.name}.before").unlink(missing_ok=True)
-
-
-@contextmanager
-def _only_one() -> Iterator[None]:
-    """Two commands do not connect agents at the same time."""
-    lock = filelock.FileLock(settings.REDLINE_DATA_DIR / f"{DIRECTORY}.lock")
-    try:
-        with lock.acquire(timeout=LOCK_SECONDS):
-            yield
-    except filelock.Timeout as busy:
-        raise Conflict(
-            "busy", f"Another command connects an agent at the moment. {NOTHING} Try again."
-        ) from busy
 
 
 # Reading ----------------------------------------------------------------------------------------------------
