@@ -14,6 +14,7 @@ from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.agents.base import Agent
+from sessions_app.agents.installed_version import program_on_path
 from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
@@ -123,7 +124,8 @@ def _show(
         change = plan(agent.key, form.directory)
     except RedlineError as refused:
         fault = fault or refused
-    context = {"agent": agent, "form": form, "change": change, "fault": fault, **HERE}
+    program = program_on_path(agent.program)
+    context = {"agent": agent, "program": program, "form": form, "change": change, "fault": fault, **HERE}
     is_read = request.method != "POST" and isinstance(fault, BadInput)
     return render(request, template, context, status=200 if is_read else status_of(fault))
 

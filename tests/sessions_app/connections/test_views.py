@@ -53,6 +53,14 @@ def test_an_agent_that_is_not_installed_is_still_listed(
     assert "The program codex was not found." in text_of(browser.get("/agents"))
 
 
+def test_without_its_program_no_test_is_promised(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "in an empty home" in text_of(browser.get(CONNECT))
+    monkeypatch.setenv("PATH", "/nowhere")
+    page = text_of(browser.get(CONNECT))
+    assert "the program claude was not found" in page
+    assert "in an empty home" not in page
+
+
 def test_the_change_is_shown_and_nothing_is_written(
     browser: Client, redline: Installation, settings_file: Path
 ) -> None:
@@ -120,6 +128,7 @@ def test_a_file_that_cannot_be_changed_is_reported(browser: Client, settings_fil
     assert browser.post(CONNECT, {"project": ""}).status_code == 409
     assert "Give the whole path" in text_of(browser.get(f"{CONNECT}?project=here"))
     assert "is not a directory" in text_of(browser.get(f"{CONNECT}?project=/nowhere"))
+    assert "File name too long" in text_of(browser.get(f"{CONNECT}?project=/{'x' * 300}"))
     assert "cannot be read" in text_of(browser.get(REMOVE))
     settings_file.write_text("{}")
     assert "is not connected" in text_of(browser.get(REMOVE))
