@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Final
 
 from django import forms
+from django.db.models import Q
 
 from compaction_app.core.handshake_states import OUTCOMES, NextStep
 from compaction_app.models import PassRule, Run, WaitRule
@@ -19,11 +20,12 @@ from .waits import LONGEST_SECONDS, wait_for
 
 STEPS: Final = [(one.value, one.sentence) for one in OUTCOMES]
 REASONS: Final = {
-    Run.Reason.MANUAL: "asked for in the agent",
+    Run.Reason.MANUAL: "when you ask for it",
     Run.Reason.THRESHOLD: "at its threshold",
     Run.Reason.OVERFLOW: "after an overflow",
 }
 MINUTE: Final = 60
+LONGEST_MINUTES: Final = LONGEST_SECONDS // MINUTE
 MOST_TOKENS: Final = 1_000_000
 
 
@@ -36,7 +38,14 @@ class DeclineForm(forms.Form):
 class WaitForm(forms.Form):
     """How long one agent waits for one reason, what it does then, and who plans."""
 
-    minutes = forms.IntegerField(label="Minutes", min_value=1, max_value=LONGEST_SECONDS // MINUTE)
+    minutes = forms.IntegerField(
+        label="Minutes",
+        min_value=1,
+        max_value=LONGEST_MINUTES,
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 1 to {LONGEST_MINUTES} minutes."
+        ),
+    )
     then = forms.ChoiceField(label="Then it", choices=STEPS)
     planner = forms.ChoiceField(label="Planner")
 
@@ -88,6 +97,16 @@ def wait_forms(agents: Iterable[str], data: Any = None) -> list[WaitForm]:
 class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no parameters when it runs
     """Which plans of one root pass without a review."""
 
+    most_tokens = forms.IntegerField(
+        label="Limit in tokens",
+        min_value=0,
+        max_value=MOST_TOKENS,
+        widget=forms.NumberInput(attrs={"class": "input input--number"}),
+        error_messages=dict.fromkeys(
+            ("required", "invalid", "min_value", "max_value"), f"From 0 to {MOST_TOKENS:,} tokens."
+        ),
+    )
+
     class Meta:
         model = PassRule
         fields = ("superseded", "repeated", "empty", "most_tokens")
@@ -95,24 +114,23 @@ class PassForm(forms.ModelForm):  # type: ignore[type-arg]  # it has no paramete
             "superseded": "superseded reads whose lines all still stand",
             "repeated": "repeated outputs",
             "empty": "empty outputs",
-            "most_tokens": "Up to so many tokens",
         }
 
     def __init__(self, data: Any = None, *, root: Root) -> None:
         self.root = root
         rule = PassRule.objects.filter(root=root).first() or PassRule(root=root)
         super().__init__(data, instance=rule, prefix=f"root-{root.pk}")
-        tokens = self.fields["most_tokens"]
-        tokens.widget.attrs.update({"class": "input input--number", "min": 0, "max": MOST_TOKENS})
 
-    def clean_most_tokens(self) -> int:
-        tokens: int = self.cleaned_data["most_tokens"]
-        if tokens > MOST_TOKENS:
-            raise forms.ValidationError(f"At most {MOST_TOKENS:,}.")
-        return tokens
+    def clean(self) -> dict[str, Any]:
+        chosen: dict[str, Any] = super().clean() or self.cleaned_data
+        is_ticked = chosen["superseded"] or chosen["repeated"] or chosen["empty"]
+        if is_ticked and chosen.get("most_tokens") == 0:
+            self.add_error("most_tokens", "With a limit of 0, nothing passes. Raise it, or untick the boxes.")
+        return chosen
 
 
-def pass_forms(data: Any = None) -> list[PassForm]:
-    """A form for each configured root."""
-    roots = Root.objects.filter(configured=True).order_by("path")
+def pass_forms(agents: Iterable[str], data: Any = None) -> list[PassForm]:
+    """A form for each configured root with sessions of these agents, and for each whose rule is on."""
+    is_theirs = Q(agent__in=["", *agents]) if agents else Q()
+    roots = Root.objects.filter(is_theirs | Q(pass_rule__most_tokens__gt=0), configured=True).order_by("path")
     return [PassForm(data, root=root) for root in roots]

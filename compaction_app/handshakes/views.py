@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from http import HTTPStatus
+
 from django.contrib import messages
+from django.forms import BaseForm
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -11,7 +15,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from compaction_app.core.handshake_states import NextStep
 from compaction_app.models import Handshake
-from sessions_app.sessionlog.errors import RedlineError
+from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import FormInvalid, require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
@@ -33,8 +37,12 @@ def _page(handshake: int) -> str:
 
 @require_safe
 def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
-    """What became of a question, and what can be done about it."""
-    return _show(request, _known(handshake))
+    """What became of a question, and what can be done about it; nothing for a page that shows its state already."""
+    found = _known(handshake)
+    shown = request.GET.get("shown")
+    if shown is not None and shown == shown_now(found, timezone.now()).state:
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
+    return _show(request, found)
 
 
 def _show(request: HttpRequest, found: Handshake, fault: RedlineError | None = None) -> HttpResponse:
@@ -72,12 +80,20 @@ def waiting(request: HttpRequest) -> HttpResponse:
     return render(request, "handshakes/waiting.html", {"waiting_agents": waiting_agents()})
 
 
+def _misfilled(wrong: Sequence[BaseForm]) -> BadInput:
+    count = sum(len(one.errors) for one in wrong)
+    if count == 1:
+        return FormInvalid(wrong[0])
+    return BadInput("misfilled", f"Nothing was changed. Correct the {count} errors below.")
+
+
 @require_http_methods(["GET", "HEAD", "POST"])
 def handshakes(request: HttpRequest) -> HttpResponse:
     """What agents have asked, how long they may wait, and which plans pass without a review."""
     is_of_waits = "waits" in request.POST
-    waits = wait_forms(asking_agents(), request.POST if is_of_waits else None)
-    passes = pass_forms(request.POST if "passes" in request.POST else None)
+    agents = asking_agents()
+    waits = wait_forms(agents, request.POST if is_of_waits else None)
+    passes = pass_forms(agents, request.POST if "passes" in request.POST else None)
     fault = None
     if request.method == "POST":
         sent = waits if is_of_waits else passes
@@ -86,8 +102,8 @@ def handshakes(request: HttpRequest) -> HttpResponse:
             for one in sent:
                 one.save()
             messages.success(request, "Saved. It counts from the next question on.")
-            return redirect(reverse("compaction:handshakes", fragment="waits" if is_of_waits else "passes"))
-        fault = FormInvalid(wrong[0])
+            return redirect("compaction:handshakes")
+        fault = _misfilled(wrong)
     context = {
         "asked": asked_lately(),
         "waits": waits,

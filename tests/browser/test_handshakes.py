@@ -55,9 +55,9 @@ def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
     expect(page).to_have_title(re.compile(r"^pi waits until \d\d:\d\d · "))
     expect(page.locator("#agents-waiting [data-waiting-since]")).to_have_text(
-        re.compile(r"^waiting for \d+:\d\d$")
+        re.compile(r"^asked \d+:\d\d ago$")
     )
-    expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^\d+:\d\d left$"))
+    expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^, \d+:\d\d left$"))
 
 
 def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, bridge: AskingBridge) -> None:

@@ -31,22 +31,17 @@
     });
   };
 
+  /* What happened before a socket was open, or while it was lost, did not arrive. */
+  const lookAgain = () => window.htmx.trigger("#agents-waiting", "asked");
+
   /* Whether a message was for this script. */
   const receive = (message) => {
     if (!message.startsWith("{")) return false;
     const news = JSON.parse(message);
     if ("waiting" in news) showCount(news.waiting);
-    if ("asked" in news) window.htmx.trigger("#agents-waiting", "asked");
+    if ("asked" in news) lookAgain();
     if ("tell" in news) notify(news.tell);
     return true;
-  };
-
-  /* Who waits, in the title of the page: also after htmx has drawn one of them again. */
-  const WAITS = /^.* waits until \d+:\d+ · /;
-  const showWaiting = () => {
-    const first = document.querySelector("[data-waits]");
-    const title = document.title.replace(WAITS, "");
-    document.title = first ? `${first.dataset.waits.trim()} · ${title}` : title;
   };
 
   const minutes = (milliseconds) => {
@@ -56,13 +51,24 @@
   const countTime = () => {
     const now = Date.now();
     document.querySelectorAll("[data-waiting-since]").forEach((place) => {
-      place.textContent = `waiting for ${minutes(now - new Date(place.dataset.waitingSince))}`;
+      place.textContent = `asked ${minutes(now - new Date(place.dataset.waitingSince))} ago`;
     });
     document.querySelectorAll("[data-ends]").forEach((place) => {
-      place.textContent = `${minutes(new Date(place.dataset.ends) - now)} left`;
+      place.textContent = `, ${minutes(new Date(place.dataset.ends) - now)} left`;
     });
   };
 
+  /* Who waits, in the title of the page: also after htmx has drawn one of them again. */
+  const WAITS = /^.* waits until \d+:\d+ · /;
+  const showWaiting = () => {
+    const first = document.querySelector("[data-waits]");
+    const bare = document.title.replace(WAITS, "");
+    const title = first ? `${first.dataset.waits.trim()} · ${bare}` : bare;
+    if (title !== document.title) document.title = title;
+    countTime();
+  };
+
+  document.addEventListener("htmx:wsOpen", lookAgain);
   document.addEventListener("htmx:wsBeforeMessage", (event) => {
     if (receive(event.detail.message)) event.preventDefault();
   });
@@ -74,6 +80,7 @@
     listening = true;
     const scheme = window.location.protocol === "https:" ? "wss:" : "ws:";
     const socket = new WebSocket(`${scheme}//${window.location.host}${SOCKET}`);
+    socket.addEventListener("open", lookAgain);
     socket.addEventListener("message", (event) => receive(event.data));
     socket.addEventListener("close", () => {
       listening = false;
@@ -110,8 +117,9 @@
     if (button) button.addEventListener("click", choose);
     draw();
     listen();
-    countTime();
+    showWaiting();
     window.setInterval(countTime, 1000);
+    new MutationObserver(showWaiting).observe(document.querySelector("#agents-waiting"), { childList: true });
   });
   ["htmx:afterSettle", "htmx:wsAfterMessage"].forEach((name) => document.addEventListener(name, showWaiting));
 })();

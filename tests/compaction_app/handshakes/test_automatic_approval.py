@@ -135,7 +135,7 @@ def test_rules_are_chosen_on_the_page(agent: AskingAgent, browser: Client) -> No
     root = index_file(agent.path).root
     fields = {"passes": "save", f"root-{root.pk}-repeated": "on", f"root-{root.pk}-most_tokens": "20000"}
     page = browser.get("/handshakes/")
-    assert "Which plans pass without a review" in page.content.decode()
+    assert "Plans that pass without a review" in page.content.decode()
     every = {
         f"root-{form.root.pk}-most_tokens": "0" for form in page.context["passes"] if form.root.pk != root.pk
     }

@@ -8,7 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.models import Handshake, WaitRule
+from compaction_app.models import Handshake, PassRule, WaitRule
 from tests.compaction_app.handshakes.conftest import AskingAgent
 from tests.factories import session_bytes, working_session
 from tests.files import place
@@ -68,12 +68,21 @@ def test_the_page_of_a_question_says_what_became_of_it(
     Handshake.objects.update(state=state)
     page = text_of(browser.get(f"/handshakes/{handshake.pk}"))
     assert heading in page
-    assert ("Decline it" in page) is (state in ("planning", "waiting"))
+    assert ("Choose what happens instead" in page) is (state in ("planning", "waiting"))
     assert ("Take the approval back" in page) is (state == "approved")
 
 
 def test_an_unknown_question_is_not_found(agent: AskingAgent, browser: Client) -> None:
     assert browser.get("/handshakes/99").status_code == 404
+
+
+def test_a_page_that_shows_the_state_is_not_drawn_again(agent: AskingAgent, browser: Client) -> None:
+    address = f"/handshakes/{agent.planned().pk}"
+    assert browser.get(address, {"shown": "waiting"}).status_code == 204
+    Handshake.objects.update(state="declined")
+    page = browser.get(address, {"shown": "waiting"}).content.decode()
+    news = page.split('id="handshake-news" role="status">')[1].split("</p>")[0]
+    assert news.strip() == "Declined"
 
 
 def fields(browser: Client, **changed: str) -> dict[str, str]:
@@ -108,6 +117,25 @@ def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(
 ) -> None:
     assert browser.post("/handshakes/", fields(browser, **wrong)).status_code == 422
     assert not WaitRule.objects.exists()
+
+
+def test_all_errors_are_counted_and_explained(agent: AskingAgent, browser: Client) -> None:
+    wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
+    page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
+    assert "Correct the 2 errors below." in page
+    assert page.count("From 1 to 60 minutes.") == 2
+
+
+def test_a_rule_that_lets_nothing_pass_is_refused(agent: AskingAgent, browser: Client) -> None:
+    forms = browser.get("/handshakes/").context["passes"]
+    sent = {form.add_prefix("most_tokens"): "0" for form in forms}
+    page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
+    assert (page.status_code, "With a limit of 0, nothing passes." in text_of(page)) == (422, True)
+    page = browser.post(
+        "/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30}
+    )
+    assert "From 0 to 1,000,000 tokens." in text_of(page)
+    assert not PassRule.objects.exists()
 
 
 def test_without_a_connected_agent_there_is_nothing_to_choose(pi_root: Path, browser: Client) -> None:
