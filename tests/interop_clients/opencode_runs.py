@@ -22,6 +22,7 @@ from typing import Any, Final
 from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import new_scratch
 from sessions_app.agents.opencode import client
+from sessions_app.agents.opencode.bridge import OFFLINE
 
 from .scripted_model import ModelReply, ScriptedModel
 
@@ -59,6 +60,7 @@ class OpencodeRuns:
         self.database = self.data / "opencode.db"
         self._program = client.OpenCodeProgram(str(program))
         self._model = model
+        self._environment = {**self._program.environment(self.scratch), **OFFLINE}
         client.configure(self.scratch, "scripted", "model", window)
         file = self.scratch.project / "opencode.json"
         allowed = {"permission": {"edit": "allow", "bash": "allow"}}
@@ -79,7 +81,7 @@ class OpencodeRuns:
         ended = run_client(
             command,
             cwd=self.scratch.project,
-            environment=self._program.environment(self.scratch),
+            environment=self._environment,
             seconds=RUN_SECONDS,
         )
         return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
@@ -89,7 +91,7 @@ class OpencodeRuns:
         ended = subprocess.run(
             [self._program.program, *arguments],
             cwd=self.scratch.project,
-            env=self._program.environment(self.scratch),
+            env=self._environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -135,7 +137,7 @@ class OpencodeRuns:
                 self._program.command(PROBE, session),
                 cwd=self.scratch.project,
                 environment={
-                    **self._program.environment(self.scratch),
+                    **self._environment,
                     "XDG_DATA_HOME": str(data.parent),
                 },
                 seconds=RUN_SECONDS,
@@ -155,7 +157,7 @@ class OpencodeRuns:
         child = subprocess.Popen(
             [self._program.program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
             cwd=self.scratch.project,
-            env={**self._program.environment(self.scratch), **environment},
+            env={**self._environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -31,6 +31,8 @@ class ModelReply:
     calls: Sequence[Call] = ()
     tokens: int = 100
     status: int = 200
+    error: str = "scripted"
+    """The message of an HTTP error."""
     items: Sequence[Mapping[str, Any]] = ()
     """Items of a Responses answer, instead of text, reasoning and calls."""
 
@@ -68,7 +70,7 @@ class ScriptedModel:
                 self.conversation.append(request.body)
                 reply = self.replies.popleft() if self.replies else reply
         if reply.status != 200:
-            return Answer.error(reply.status, "scripted")
+            return Answer.error(reply.status, reply.error)
         if request.path.endswith(RESPONSES):
             return Answer.stream(_responses_events(reply, number))
         if request.path.endswith(COMPLETIONS):

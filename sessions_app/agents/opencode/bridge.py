@@ -18,11 +18,12 @@ from .settings import user_directory
 SOURCE: Final = Path(__file__).with_name("redline.js")
 SECONDS: Final = 60
 """How long a start may take; it usually takes one or two seconds."""
-_OFFLINE: Final = {
+OFFLINE: Final = {
     "OPENCODE_DISABLE_MODELS_FETCH": "1",
-    # It installs a package for plugins that are written in TypeScript, and would wait for the network.
+    # It installs a package beside plugins, and would wait for the network.
     "npm_config_fetch_retries": "0",
 }
+"""Variables by which it starts at once without a network."""
 
 
 class PluginBridge(FileBridge):
@@ -47,7 +48,7 @@ class PluginBridge(FileBridge):
             scratch = scratch._replace(model_url=server.url)
             client = OpenCodeProgram(program)
             configure(scratch, "redline", "model")
-            environment = {**client.environment(scratch), **_OFFLINE, TEST_VARIABLE: "1"}
+            environment = {**client.environment(scratch), **OFFLINE, TEST_VARIABLE: "1"}
             ended = run_client(
                 client.command("Hello"), cwd=scratch.project, environment=environment, seconds=SECONDS
             )
