@@ -1,25 +1,63 @@
-"""What the server does each second for the agents that wait: it plans, expires, approves by rules, and verifies."""
+"""What the server does each second for the agents that wait: it plans, expires, approves by rules, and verifies.
+
+It also ends the question of an agent that asks for the answer no more: nobody is to review for an agent that is gone.
+"""
 
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterable
 from datetime import datetime
+from typing import Final
 
+from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake
 from sessions_app.sessionlog.errors import RedlineError
 
 from .automatic_approval import approve_by_rule
-from .lifecycle import advance
+from .lifecycle import advance, end_handshake
 from .outcomes import settle_approved
 
+SILENT_SECONDS: Final = 120
+"""After so long without a poll an agent is gone: bridges give up after half a minute without an answer."""
+
+_polls: dict[int, tuple[datetime, float]] = {}
+"""The last poll of each agent that waits, and when it was first seen here, by the clock of this process: that stands
+still while the computer sleeps, and does not jump."""
 _log = logging.getLogger("redline")
 
 
-def look_after_handshakes(now: datetime) -> None:
-    """Bring all unfinished handshakes up to date. Raises DatabaseError; another failure concerns one handshake only."""
-    for handshake in Handshake.objects.unfinished().with_session():
+def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
+    """Bring all unfinished handshakes up to date. Raises DatabaseError; another failure concerns one handshake only.
+
+    `clock` is the time of this process in seconds, by default `time.monotonic`.
+    """
+    found = list(Handshake.objects.unfinished().with_session())
+    silent = _silent(found, time.monotonic() if clock is None else clock)
+    for handshake in found:
         try:
+            if handshake.pk in silent:
+                _end(handshake, now)
             approve_by_rule(advance(handshake, now), now)
             settle_approved(handshake, now)
         except RedlineError as fault:
             _log.warning("%s could not be looked after (%s)", handshake, fault.code)
+
+
+def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
+    """The open handshakes whose agents have not polled since this process has seen their last poll, for too long."""
+    present = {one.pk: one.polled_at for one in found if one.is_open}
+    for pk in _polls.keys() - present.keys():
+        del _polls[pk]
+    for pk, polled_at in present.items():
+        if pk not in _polls or _polls[pk][0] != polled_at:
+            _polls[pk] = polled_at, clock
+    return {pk for pk, (_, since) in _polls.items() if clock - since > SILENT_SECONDS}
+
+
+def _end(handshake: Handshake, now: datetime) -> None:
+    """End the question of an agent that is gone; should it come back, it does what it does without an answer."""
+    step = NextStep.CONTINUE if handshake.is_manual else NextStep.COMPACT
+    words = f"{handshake.agent_label} does not ask for the answer any more."
+    end_handshake(handshake, HandshakeState.FAILED, step, words, now)

@@ -250,3 +250,39 @@ def test_a_number_that_json_does_not_have_is_refused(agent: AskingAgent, number:
     body = json.dumps(fields).replace("0}", f"{number}}}").encode()
     headers = {"Authorization": f"Bearer {agent.token}"}
     assert agent.send("POST", "/api/handshakes", body, headers)[0] == 400
+
+
+# ---- an agent that is gone -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("reason", "step"), [("manual", "continue"), ("threshold", "compact")])
+def test_the_question_of_an_agent_that_was_killed_ends(agent: AskingAgent, reason: str, step: str) -> None:
+    handshake = agent.planned(reason=reason)
+    for clock in (1_000.0, 1_100.0):
+        look_after_handshakes(timezone.now(), clock)
+        assert read_before(handshake).state == "waiting"
+    look_after_handshakes(timezone.now(), 1_121.0)
+    ended = read_before(handshake)
+    assert (ended.state, ended.step) == ("failed", step)
+    assert "does not ask for the answer any more" in ended.message
+
+
+def test_an_agent_that_polls_is_not_gone_nor_one_whose_computer_slept(agent: AskingAgent) -> None:
+    handshake = agent.planned()
+    for clock in (1_000.0, 1_100.0, 1_200.0):
+        look_after_handshakes(timezone.now(), clock)
+        Handshake.objects.update(polled_at=timezone.now())
+    Handshake.objects.update(polled_at=timezone.now() - timedelta(minutes=10))
+    look_after_handshakes(timezone.now(), 1_300.0)
+    look_after_handshakes(timezone.now(), 1_301.0)
+    assert read_before(handshake).state == "waiting"
+
+
+def test_a_new_start_of_the_server_gives_agents_their_time(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handshake = agent.planned()
+    look_after_handshakes(timezone.now(), 1_000.0)
+    monkeypatch.setattr("compaction_app.handshakes.sweep._polls", {})
+    look_after_handshakes(timezone.now(), 5_000.0)
+    assert read_before(handshake).state == "waiting"
