@@ -30,7 +30,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.storage.files import real_path
 
-from .lifecycle import change_handshake, end_handshake, publish_change
+from .lifecycle import end_handshake, publish_change
 from .outcomes import report_failed
 from .waits import wait_for
 
@@ -115,7 +115,7 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
         end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, AGAIN, now)
         report_failed(earlier, AGAIN, now)
     wait = wait_for(question.agent, question.reason)
-    handshake = Handshake.objects.create(
+    handshake = Handshake(
         connection=connection.name,
         agent=question.agent,
         version=question.version,
@@ -129,13 +129,15 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
         ends_at=now + timedelta(seconds=wait.seconds),
         then=wait.then,
     )
+    # It is recorded with its run: the server looks after handshakes each second, and would take one without for lost.
     try:
-        run = _run_for(handshake, session, wait.planner)
+        handshake.run = _run_for(handshake, session, wait.planner)
     except RedlineError as fault:
-        words = f"{fault.message} {COMPACTS}"
-        end_handshake(handshake, HandshakeState.FAILED, NextStep.COMPACT, words, now)
+        handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
+        handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
     else:
-        change_handshake(handshake, HandshakeState.PLANNING, run=run)
+        handshake.state = HandshakeState.PLANNING
+    handshake.save()
     publish_change(handshake)
     return handshake
 

@@ -22,7 +22,7 @@ from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.questions import branch_of
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
-from compaction_app.runs.commands import plan_again, stop_run
+from compaction_app.runs.commands import plan_again, start_run, stop_run
 from compaction_app.runs.reviews import approve_proposals, decide, review_of
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
@@ -370,6 +370,19 @@ def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) 
     assert first.state == "declined"
     assert second["id"] != first.pk
     assert second["do"] == "wait"
+
+
+def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server looks after handshakes each second, also while an agent asks."""
+
+    def look_and_start(*given: Any, **named: Any) -> Run:
+        look_after_handshakes(timezone.now())
+        return start_run(*given, **named)
+
+    monkeypatch.setattr("compaction_app.handshakes.questions.start_run", look_and_start)
+    assert agent.ask()["state"] == "planning"
 
 
 def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
