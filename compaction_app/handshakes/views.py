@@ -101,7 +101,7 @@ def handshakes(request: HttpRequest) -> HttpResponse:
         if not wrong:
             for one in sent:
                 one.save()
-            messages.success(request, "Saved. It counts from the next question on.")
+            messages.success(request, "Saved. It applies from the next question.")
             return redirect("compaction:handshakes")
         fault = _misfilled(wrong)
     context = {
