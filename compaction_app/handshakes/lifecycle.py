@@ -112,7 +112,7 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
             change_handshake(
                 handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
             )
-    elif now >= handshake.ends_at:
+    elif now >= handshake.ends_at and run.committing_since is None:  # else it is approved, and being written
         then = NextStep(handshake.then)
         words = f"Nobody decided in time: {handshake.agent_label} {then.sentence}."
         end_handshake(handshake, HandshakeState.EXPIRED, then, words, now)

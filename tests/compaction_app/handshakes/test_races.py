@@ -164,6 +164,27 @@ def test_a_session_that_vanished_is_not_looked_for_for_ever(agent: AskingAgent) 
     assert Run.objects.get().committing_since is None
 
 
+def test_an_approval_that_takes_until_the_time_is_over_counts(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large session takes seconds to be copied: the human decided in time."""
+    handshake = agent.planned()
+    answers = []
+
+    def wait_then_require(*given: Any) -> None:
+        Handshake.objects.update(ends_at=timezone.now())
+        look_after_handshakes(timezone.now())
+        answers.append(agent.poll(handshake.pk)["do"])
+        require_confirmations(*given)
+
+    monkeypatch.setattr("compaction_app.commit.service.require_confirmations", wait_then_require)
+    approved(handshake, "fork")
+    assert answers == ["wait"]
+    answer = agent.poll(handshake.pk)
+    assert (answer["state"], answer["do"]) == ("applied", "continue")
+    assert Compaction.objects.get().created in answer["message"]
+
+
 # ---- a plan that Redline writes --------------------------------------------------------------------------
 
 
