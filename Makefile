@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INTEROP := .venv-interop
+# Named before the tests start: they have a home of their own, in which no client is installed.
+CLIENTS := $(or $(REDLINE_CLIENTS),$(HOME)/.cache/redline/interop-clients)
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
 # Each worker starts its own servers and browsers, and waits for them half of the time: 4 workers fill 2 cores.
@@ -70,9 +72,13 @@ $(INTEROP)/atomic/.installed: tests/interop/install_atomic.py | $(VENV)/.install
 	$(BIN)/python -m tests.interop.install_atomic $(INTEROP)/atomic
 	touch $@
 
-interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCode, and compare with what they send
-	$(BIN)/python -m tests.interop_clients.install_clients
-	$(BIN)/python -m pytest tests/interop_clients
+interop-clients: $(VENV)/.installed-dev $(INTEROP)/pi/.installed $(INTEROP)/atomic/.installed ## install Claude Code, Codex and OpenCode, and compare with what they send
+	@if command -v tmux >/dev/null; then :; \
+	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends tmux >/dev/null; \
+	else echo "The tests in terminals need tmux: install it." >&2; fi
+	REDLINE_CLIENTS='$(CLIENTS)' $(BIN)/python -m tests.interop_clients.install_clients
+	REDLINE_CLIENTS='$(CLIENTS)' $(BIN)/python -m pytest tests/interop_clients
 
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py
