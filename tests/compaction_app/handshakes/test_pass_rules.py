@@ -148,3 +148,12 @@ def test_a_plan_that_a_rule_refuses_is_judged_once(
     assert len(judged) == 1
     PassRule.objects.update(repeated=True)
     assert agent.poll(handshake.pk)["state"] == "approved"
+
+
+@pytest.mark.parametrize(("fewer", "state"), [(0, "approved"), (1, "waiting")])
+def test_a_rule_lets_as_many_tokens_pass_as_it_says(agent: AskingAgent, fewer: int, state: str) -> None:
+    handshake = asked(agent, EMPTY)
+    assert handshake.run is not None
+    handshake.run.refresh_from_db()
+    rule(agent, empty=True, most_tokens=handshake.run.struck - fewer)
+    assert agent.poll(handshake.pk)["state"] == state

@@ -98,3 +98,10 @@ def test_a_browser_is_not_admitted_where_agents_ask(browser: Client) -> None:
     answer = browser.get("/api/handshakes/1")
     assert answer.status_code == 401
     assert "redline connect" in answer.json()["error"]["message"]
+
+
+def test_a_connection_without_a_token_admits_nobody(tmp_path: Path) -> None:
+    keep_connection(
+        tmp_path, ConnectedAgent("pi", "pi", "", "", bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
+    )
+    assert connection_with(tmp_path, "") is None
