@@ -190,3 +190,14 @@ def test_a_damaged_connection_is_no_answer(tmp_path: Path, content: bytes) -> No
 def test_a_name_that_no_connection_can_have_is_no_answer(tmp_path: Path, name: str) -> None:
     with pytest.raises(NoAnswer):
         ServerRequests(tmp_path, name).get("/12", 10)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", "localhost.example", "127.0.0.1@127.0.0.2"])
+def test_a_token_is_sent_to_this_machine_only(
+    server: StandInRedline, requests: ServerRequests, tmp_path: Path, host: str
+) -> None:
+    port = server.url.rsplit(":", 1)[1]
+    requests = redirect(tmp_path, f"http://{host}:{port}")
+    with pytest.raises(NoAnswer, match="is not an address on this machine"):
+        requests.get("/12", 1)
+    assert server.asked == []

@@ -111,3 +111,12 @@ def test_a_command_that_takes_too_long_is_not_waited_for(
     monkeypatch.setattr(connection_files, "LOCK_SECONDS", 0.1)
     with only_one_change(settings.REDLINE_DATA_DIR):
         assert refusal(lambda: announce_server(settings.REDLINE_DATA_DIR, 8_123)) == "4 busy"
+
+
+def test_a_connection_whose_file_another_program_changes_meanwhile_stays_as_it_was(file: Path) -> None:
+    one = connect(planned_connection(KEY, None), NOW)
+    file.write_text(file.read_text().replace("3660", "60"))
+    shown = planned_connection(KEY, None)
+    file.write_text(file.read_text().replace("opus", "sonnet"))
+    assert refusal(lambda: connect(shown, NOW)) == "4 file_changed"
+    assert all_connections() == [one]
