@@ -24,6 +24,7 @@ from compaction_app.commit.service import commit_run
 from compaction_app.core.handshake_states import HandshakeState, NextStep
 from compaction_app.models import Handshake, Run
 from compaction_app.planning.hook_runner import after_compact
+from compaction_app.planning.snapshots import known_fingerprint
 from compaction_app.runs.reviews import approved_of
 from compaction_app.session_activity import activity_of
 from sessions_app.agents.registry import agent_at
@@ -122,11 +123,13 @@ def confirm(handshake: Handshake, now: datetime) -> None:
 
 
 def _look(handshake: Handshake) -> Found:
-    """What the session shows of a handed plan. Raises what reading it raises."""
+    """What the session shows of a handed plan. Raises what reading it raises, and Conflict `session_rewritten`."""
     note, approved = _note_of(handshake), msgspec.convert(handshake.approved_context, ContextDigest)
     session = index_file(handshake.session.real_path())
     path, agent = session.path, session.agent
     with agent.open(path) as reader:
+        # An agent that changes rows one by one may have changed another one since.
+        known_fingerprint(session, reader)
         entries = list(read_entries(session, reader, session.version))
         tree, size = agent.tree(entries), reader.state().size
         reading = reading_of_session(session, path, entries, session.parser_state)

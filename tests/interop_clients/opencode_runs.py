@@ -122,15 +122,20 @@ class OpencodeRuns:
             database.commit()
             return found
 
-    def sent_beside(self, session: str) -> list[Mapping[str, Any]]:
-        """The same, of a copy of the database: for a session whose server is running."""
-        data = self.data.with_name("copied") / self.data.name
-        data.mkdir(parents=True)
+    def copied(self) -> Path:
+        """A copy of the database beside the client's data."""
+        copy = self.data.with_name("copied") / self.data.name / self.database.name
+        copy.parent.mkdir(parents=True, exist_ok=True)
         with (
             closing(sqlite3.connect(self.database)) as source,
-            closing(sqlite3.connect(data / self.database.name)) as copy,
+            closing(sqlite3.connect(copy)) as target,
         ):
-            source.backup(copy)
+            source.backup(target)
+        return copy
+
+    def sent_beside(self, session: str) -> list[Mapping[str, Any]]:
+        """The same, of a copy of the database: for a session whose server is running."""
+        data = self.copied().parent
         known = self._expect(())
         try:
             ended = run_client(
