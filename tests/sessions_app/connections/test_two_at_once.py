@@ -115,8 +115,8 @@ def test_a_command_that_takes_too_long_is_not_waited_for(
 
 def test_a_connection_whose_file_another_program_changes_meanwhile_stays_as_it_was(file: Path) -> None:
     one = connect(planned_connection(KEY, None), NOW)
-    file.write_text(file.read_text().replace("3660", "60"))
+    file.write_text(file.read_text().replace("3660", "60").replace("opus", "haiku"))
     shown = planned_connection(KEY, None)
-    file.write_text(file.read_text().replace("opus", "sonnet"))
+    file.write_text(file.read_text().replace("haiku", "sonnet"))
     assert refusal(lambda: connect(shown, NOW)) == "4 file_changed"
     assert all_connections() == [one]
