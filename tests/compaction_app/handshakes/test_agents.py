@@ -11,6 +11,7 @@ import pytest
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
+from compaction_app.handshakes import outcomes
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Compaction, Handshake
@@ -19,7 +20,9 @@ from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from redline.configuration import Configuration, RootSetting
 from sessions_app.agents.registry import agent_at
+from sessions_app.index import indexer
 from sessions_app.index.roots import configured_roots
+from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.browser.agent_sessions import register_as_open
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
@@ -119,6 +122,26 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeS
     )
     back = store.run("SELECT id FROM part")
     assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in back}
+
+
+def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(
+    store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asking = AskingAgent(long_session(store), agent="opencode", honours="parts")
+    handshake = approved(asking.planned(leaf=""))
+    first, *rest = asking.poll(handshake.pk)["parts"]
+
+    def index_file(path: Path) -> Session:
+        session = indexer.index_file(path)
+        delete_parts(store, [first])
+        return session
+
+    with monkeypatch.context() as patch:
+        patch.setattr(outcomes, "index_file", index_file)
+        assert refusal(lambda: outcomes.settle_approved(handshake, timezone.now())) == "4 session_rewritten"
+    delete_parts(store, rest)
+    look_after_handshakes(timezone.now())
+    assert asking.poll(handshake.pk)["state"] == "applied"
 
 
 def test_parts_that_were_not_deleted_are_no_compaction(store: OpenCodeStore) -> None:
