@@ -150,9 +150,10 @@ class SummaryWalk:
         text.press("Control+Home")
         text.press_sequentially(f"{EDITED}\n\n")
         inserted = page.locator("button[name=insert]").first.get_attribute("value") or ""
-        page.locator("button[name=insert]").first.click()
+        insert = page.locator(f'button[name=insert][value="{inserted}"]')
+        insert.first.click()
         expect(page.locator("#missing")).not_to_have_text(before)
-        expect(page.locator(f'button[name=insert][value="{inserted}"]')).to_have_count(0)
+        expect(insert).to_have_count(0)
         expect(page.locator("#changed")).to_contain_text("+")
         self.press("Append this summary…")
         expect(page.locator(".generated")).to_contain_text(EDITED)
