@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +25,7 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
 from tests.browser.scenarios import approve_everything
 from tests.factories import working_session
-from tests.interop.install_atomic import OLD
+from tests.interop.install_atomic import NEW, OLD
 from tests.interop.pi_rpc import AtomicHome, PiHome
 from tests.interop.pi_runs import PINNED, PROBE, difference, expected, said_in
 from tests.interop.test_pi import context_of, fields_of
@@ -46,11 +46,15 @@ from .test_hooks import trust_hooks
 EXPLICIT: Final = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 WAITING_RUN: Final = "SELECT run_id FROM compaction_app_handshake WHERE state = 'waiting'"
 LAST_STATE: Final = "SELECT state FROM compaction_app_handshake ORDER BY id DESC LIMIT 1"
-APPLYING: Final = ("pi", "atomic")
+APPLYING: Final = ("pi", f"atomic {OLD}")
 """The agents that apply a plan themselves."""
-STOPPING: Final = ("claude-code", "codex")
+HOOKED: Final = ("claude-code", "codex")
+"""Those that call a command before they compact."""
+STOPPING: Final = (f"atomic {NEW}", *HOOKED)
 """Those that stop the compaction, and show how to resume."""
 AGENTS: Final = APPLYING + STOPPING
+LONG: Final = 60
+"""Steps of a session: the newer Atomic compacts nothing shorter."""
 
 
 class TerminalAgent(ABC):
@@ -110,46 +114,57 @@ class TerminalAgent(ABC):
         return any(mark in self.session.read_text(encoding="utf-8") for mark in self.marks)
 
 
-class HookAgent(TerminalAgent):
-    """An agent that calls a command before it compacts."""
+class StoppingAgent(TerminalAgent):
+    """An agent that stops its compaction, and shows how to resume."""
 
     resume: str
     """The command with which a session is resumed, without its id."""
-
-    @abstractmethod
-    def close(self, terminal: Terminal, server: Server) -> None:
-        """Leave, so that the session is open nowhere."""
 
     @abstractmethod
     def id_of(self, session: Path) -> str:
         """The id by which a session is resumed."""
 
 
-class TerminalPi(TerminalAgent):
-    """pi, or Atomic while it deletes."""
+class HookAgent(StoppingAgent):
+    """One that calls a command before it compacts."""
 
+    appends: str
+    """The writer that adds to the session itself."""
+
+    @abstractmethod
+    def close(self, terminal: Terminal, server: Server) -> None:
+        """Leave, so that the session is open nowhere."""
+
+
+class TerminalPi(TerminalAgent):
+    key, label, reader = "pi", "pi", "pi"
+    continues = "pi continues with the approved context"
+    """What the terminal shows after the approval."""
     first_words = "Mend the parser."
     stopped = "Compaction cancelled"
     marks = ('"type":"compaction"', '"type":"context_compaction"')
 
-    def __init__(self, key: str, base: Path, ends: ExitStack) -> None:
-        if key == "pi" and not PINNED.is_dir():
-            pytest.skip("not checked: pi is not installed; `make interop` does that")
+    def __init__(self, base: Path, ends: ExitStack) -> None:
+        if self.key == "pi" and not PINNED.is_dir():
+            pytest.skip("not checked: pi is not installed; `make interop-clients` does that")
         self._provider = ends.enter_context(ScriptedProvider(script="stops-early"))
-        options: dict[str, Any] = {
-            "base_url": self._provider.base_url("openai"),
-            "api": "openai-completions",
-            "window": 200_000,
-        }
-        self._home = PiHome(base, **options) if key == "pi" else AtomicHome(base, OLD, **options)
+        self._home = self._new_home(base)
         self._home.bridge.unlink()  # `redline connect` makes it
-        self.key, self.home, self.root = key, base, self._home.sessions
-        self.label, self.reader = {"pi": ("pi", "pi"), "atomic": ("Atomic", "atomic-0.8")}[key]
-        recorded = (one["message"] for one in working_session()[1:])
+        self.home, self.root = base, self._home.sessions
+        recorded = (one["message"] for one in working_session(steps=LONG)[1:])
         known = answered("", 1_000)["message"]
         self.session = self._home.session(
             [message({**known, **one} if one["role"] == "assistant" else one) for one in recorded]
         )
+
+    def _new_home(self, base: Path) -> PiHome:
+        return PiHome(base, **self._options)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        """A model with a window that is large enough."""
+        url = self._provider.base_url("openai")
+        return {"base_url": url, "api": "openai-completions", "window": 200_000}
 
     @property
     def command(self) -> Sequence[str]:
@@ -163,18 +178,11 @@ class TerminalPi(TerminalAgent):
     def environment(self) -> Mapping[str, str]:
         return {"HOME": str(self.home), "PATH": os.environ["PATH"], "PI_TELEMETRY": "0"}
 
-    @property
-    def continues(self) -> str:
-        """What the terminal shows after the approval."""
-        return "[compaction] Compacted" if self.key == "atomic" else "pi continues with the approved context"
-
     def begin(self, terminal: Terminal) -> None:
         terminal.wait_for("Now the tests.")
         terminal.wait_for("/200k")
 
     def waits(self, server: Server, run: str) -> str:
-        if self.key == "atomic":
-            return "Compacting context"
         return f"Redline waits for your review: {server.base}{run}/review ("
 
     @property
@@ -182,9 +190,36 @@ class TerminalPi(TerminalAgent):
         return [one.raw.decode() for one in self._provider.requests]
 
 
+class TerminalOldAtomic(TerminalPi):
+    """Atomic while it deletes. Its terminal shows neither the status nor, after a compaction, notices of extensions."""
+
+    key, label, reader = "atomic", "Atomic", "atomic-0.8"
+    continues = "[compaction] Compacted"
+
+    def _new_home(self, base: Path) -> PiHome:
+        return AtomicHome(base, OLD, **self._options)
+
+    def waits(self, server: Server, run: str) -> str:
+        del server, run
+        return "Compacting context"
+
+
+class TerminalNewAtomic(TerminalPi, StoppingAgent):
+    """Atomic since it compacts to text."""
+
+    key, label, reader = "atomic", "Atomic", "atomic-0.9"
+    resume = "atomic --session"
+
+    def _new_home(self, base: Path) -> PiHome:
+        return AtomicHome(base, NEW, **self._options)
+
+    def id_of(self, session: Path) -> str:
+        return str(session)
+
+
 class TerminalClaudeCode(HookAgent):
     key, label = "claude-code", "Claude Code"
-    resume = "claude --resume"
+    resume, appends = "claude --resume", "boundary"
     first_words = "I look at both."
     stopped = "/compact <optional custom summarization instructions>"
     marks = ('"compact_boundary"',)
@@ -241,7 +276,7 @@ class TerminalClaudeCode(HookAgent):
 
 class TerminalCodex(HookAgent):
     key, label = "codex", "Codex"
-    resume = "codex resume"
+    resume, appends = "codex resume", "compacted"
     first_words = "prompt 0"
     stopped = "Conversation interrupted"
     marks = ('"type":"compacted"',)
@@ -307,17 +342,20 @@ class TerminalCodex(HookAgent):
                 os.kill(json.loads(file.read_text(encoding="utf-8"))["pid"], signal.SIGTERM)
 
 
-def made_agent(key: str, base: Path, ends: ExitStack) -> TerminalAgent:
-    if key == "claude-code":
-        return TerminalClaudeCode(base, ends)
-    return TerminalCodex(base, ends) if key == "codex" else TerminalPi(key, base, ends)
+KINDS: Final[Mapping[str, Callable[[Path, ExitStack], TerminalAgent]]] = {
+    "pi": TerminalPi,
+    f"atomic {OLD}": TerminalOldAtomic,
+    f"atomic {NEW}": TerminalNewAtomic,
+    "claude-code": TerminalClaudeCode,
+    "codex": TerminalCodex,
+}
 
 
 @pytest.fixture
 def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TerminalAgent]:
     tmux_program()
     with ExitStack() as ends:
-        yield made_agent(request.param, tmp_path / "client", ends)
+        yield KINDS[request.param](tmp_path / "client", ends)
 
 
 @pytest.fixture
@@ -368,7 +406,7 @@ def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent: Termina
 
 
 @pytest.mark.parametrize("agent", STOPPING, indirect=True)
-def test_the_terminal_shows_how_to_resume_the_approved_session(agent: HookAgent, server: Server) -> None:
+def test_the_terminal_shows_how_to_resume_the_approved_session(agent: StoppingAgent, server: Server) -> None:
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         known = len(agent.requests)
@@ -380,11 +418,11 @@ def test_the_terminal_shows_how_to_resume_the_approved_session(agent: HookAgent,
     assert not agent.is_compacted
 
 
-@pytest.mark.parametrize("agent", STOPPING, indirect=True)
+@pytest.mark.parametrize("agent", HOOKED, indirect=True)
 def test_what_is_appended_is_written_when_the_terminal_is_closed(agent: HookAgent, server: Server) -> None:
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
-        approve(server, run)
+        approve(server, run, agent.appends)
         terminal.wait_for(f"continue with: {agent.resume} {agent.id_of(agent.session)}")
         assert rows(server, LAST_STATE) == [("approved",)]
         agent.close(terminal, server)
