@@ -56,6 +56,8 @@ def _review(handshake: Handshake, page: Callable[[str], str]) -> str:
 def _message(handshake: Handshake, page: Callable[[str], str]) -> str:
     if handshake.state == HandshakeState.WAITING:
         return f"Redline waits for your review: {_review(handshake, page)}"
+    if handshake.is_open and handshake.run is None:
+        return "Redline stops an earlier plan for this session first."
     if handshake.is_open:
         return f"Redline plans the compaction: {_review(handshake, page)}"
     if handshake.state == HandshakeState.APPROVED and handshake.handed is not None:

@@ -22,7 +22,7 @@ from .answers import TESTED, answer
 from .automatic_approval import approve_by_rule
 from .lifecycle import advance
 from .outcomes import confirm, report_applied, report_failed, report_withdrawn
-from .questions import ask, question_in
+from .questions import ask, question_in, start_asked
 
 POLL_RECORDED: Final = timedelta(seconds=5)
 """A poll is recorded only if the last one that was is older: agents poll twice a second."""
@@ -63,6 +63,7 @@ def handshake(request: HttpRequest, handshake: int) -> HttpResponse:
     if request.method == "POST":
         _report(found, request.body)
     elif found.is_open:
+        start_asked(found, now)
         approve_by_rule(advance(found, now), now)
     elif found.state == HandshakeState.APPROVED and found.note is not None:
         confirm(found, now)

@@ -102,9 +102,13 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
     if not handshake.is_open:
         return handshake
     run = _follow(handshake)
-    if run is None:
+    if handshake.state == HandshakeState.ASKED:
+        # Its run starts once an earlier one has been stopped: see `questions.start_asked`.
+        if now >= handshake.ends_at:
+            _expire(handshake, now)
+    elif run is None:
         return _fail(handshake, "The run that planned it was deleted.", now)
-    if run.is_written:
+    elif run.is_written:
         words = written_words(run)
         with transaction.atomic():  # nobody sees it approved, as if it were still to be written
             change_handshake(handshake, HandshakeState.WAITING)
@@ -113,9 +117,7 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
                 handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
             )
     elif now >= handshake.ends_at and run.committing_since is None:  # else it is approved, and being written
-        then = NextStep(handshake.then)
-        words = f"Nobody decided in time: {handshake.agent_label} {then.sentence}."
-        end_handshake(handshake, HandshakeState.EXPIRED, then, words, now)
+        _expire(handshake, now)
     elif run.is_active:
         change_handshake(handshake, HandshakeState.PLANNING)
     elif run.is_reviewable and run.plan_stats.objects_deleted:
@@ -154,6 +156,12 @@ def _follow(handshake: Handshake) -> Run | None:
         Handshake.objects.filter(pk=handshake.pk).update(run=run)
         handshake.run = run
     return run
+
+
+def _expire(handshake: Handshake, now: datetime) -> None:
+    then = NextStep(handshake.then)
+    words = f"Nobody decided in time: {handshake.agent_label} {then.sentence}."
+    end_handshake(handshake, HandshakeState.EXPIRED, then, words, now)
 
 
 def _fail(handshake: Handshake, why: str, now: datetime) -> Handshake:

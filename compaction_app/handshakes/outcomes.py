@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,8 +43,6 @@ from sessions_app.storage.row_steps import backed_up_steps
 from .applied import ContextDigest, is_same_context
 from .lifecycle import change_handshake, end_handshake, withdraw, wrong_state
 
-PATIENCE: Final = timedelta(seconds=60)
-"""How long an approved plan is looked for if the agent has not said what became of it, after it last asked."""
 LATER: Final = frozenset({"open_in_agent", "session_locked", "being_indexed"})
 """The failures of a write that the next look may not have."""
 NOT_READ: Final = "Whether the plan was applied is not known."
@@ -89,26 +87,26 @@ def report_withdrawn(handshake: Handshake, now: datetime) -> None:
     withdraw(handshake, now)
 
 
-def settle_approved(handshake: Handshake, now: datetime) -> None:
-    """Look what became of an approved plan; write it, if that is Redline's part and the session is closed."""
+def settle_approved(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
+    """Look what became of an approved plan; write it, if that is Redline's part and the session is closed. `is_gone`:
+    the agent asks no more."""
     if handshake.state != HandshakeState.APPROVED:
         return
     if handshake.note is not None:
-        confirm(handshake, now)
+        confirm(handshake, now, is_gone=is_gone)
     else:
         _write_if_closed(handshake, now)
 
 
-def confirm(handshake: Handshake, now: datetime) -> None:
+def confirm(handshake: Handshake, now: datetime, *, is_gone: bool = False) -> None:
     """Record an approved plan as applied if the session shows it; if it should by now and does not, it has failed.
 
     Raises what reading the session raises, as long as the agent may still apply it.
     """
-    is_given_up = now - handshake.polled_at > PATIENCE and now - (handshake.ended_at or now) > PATIENCE
     try:
         found = _look(handshake)
     except RedlineError as fault:
-        if not is_given_up:
+        if not is_gone:
             raise
         _give_up(handshake, fault, now)
         return
@@ -117,7 +115,7 @@ def confirm(handshake: Handshake, now: datetime) -> None:
     elif handshake.reported_at is not None:
         why = f"{handshake.agent_label} reported the plan as applied, and the session does not show it."
         _take_back(handshake, found, why, now)
-    elif is_given_up:
+    elif is_gone:
         why = f"{handshake.agent_label} has not applied the plan, and does not answer any more."
         _take_back(handshake, found, why, now)
 

@@ -30,7 +30,7 @@ from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
 from sessions_app.sessionlog.jsjson import well_formed
 from sessions_app.storage.files import real_path
 
-from .lifecycle import end_handshake, publish_change
+from .lifecycle import change_handshake, end_handshake, publish_change
 from .outcomes import report_failed
 from .waits import wait_for
 
@@ -39,6 +39,8 @@ NAME_CHARACTERS: Final = 300
 PATH_CHARACTERS: Final = 4_096
 PREPARATION_CHARACTERS: Final = 4_000
 COMPACTS: Final = "The agent compacts as usual."
+IN_FLIGHT: Final = "run_in_flight"
+"""The code of `start_run` if a run of the session is under way."""
 AGAIN: Final = "The agent asked again."
 
 
@@ -78,8 +80,9 @@ class Question(BaseModel):
     @classmethod
     def _is_small(cls, value: dict[str, Any]) -> dict[str, Any]:
         # A number that JSON does not have is a ValueError here, and could not be stored.
-        if len(json.dumps(value, allow_nan=False)) > PREPARATION_CHARACTERS:
-            raise ValueError(f"more than {PREPARATION_CHARACTERS} characters")
+        written = json.dumps(value, allow_nan=False)
+        if len(written) > PREPARATION_CHARACTERS or "\\u0000" in written:
+            raise ValueError(f"more than {PREPARATION_CHARACTERS} characters, or NUL")
         return value
 
 
@@ -136,17 +139,34 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
         handshake.state, handshake.step = HandshakeState.FAILED, NextStep.COMPACT
         handshake.message, handshake.ended_at = f"{fault.message} {COMPACTS}", now
     else:
-        handshake.state = HandshakeState.PLANNING
+        handshake.state = HandshakeState.ASKED if handshake.run is None else HandshakeState.PLANNING
     handshake.save()
     publish_change(handshake)
     return handshake
 
 
-def _run_for(handshake: Handshake, session: Session, planner: str) -> Run:
-    """A new run for a question, or the one that is under way. Raises what `start_run` raises."""
+def start_asked(handshake: Handshake, now: datetime) -> None:
+    """Start planning for a question that was asked while an earlier run of its session was being stopped."""
+    if handshake.state != HandshakeState.ASKED:
+        return
+    planner = wait_for(handshake.agent, handshake.reason).planner
+    try:
+        run = _run_for(handshake, handshake.session, planner)
+    except RedlineError as fault:
+        if fault.code != IN_FLIGHT:  # another process has just started it
+            words = f"{fault.message} {COMPACTS}"
+            end_handshake(handshake, HandshakeState.FAILED, NextStep.COMPACT, words, now)
+        return
+    if run is not None:
+        change_handshake(handshake, HandshakeState.PLANNING, run=run)
+
+
+def _run_for(handshake: Handshake, session: Session, planner: str) -> Run | None:
+    """A new run for a question, or the one that is under way; None while that is being stopped. Raises what `start_run`
+    raises."""
     under_way = session.runs.active().first()
     if under_way is not None:
-        return under_way
+        return None if under_way.stop_requested else under_way
     chosen = configured_planner(session, planner)
     run = start_run(
         session,

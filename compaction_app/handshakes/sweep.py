@@ -18,6 +18,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from .automatic_approval import approve_by_rule
 from .lifecycle import advance, end_handshake
 from .outcomes import settle_approved
+from .questions import start_asked
 
 SILENT_SECONDS: Final = 120
 """After so long without a poll an agent is gone: bridges give up after half a minute without an answer."""
@@ -37,17 +38,20 @@ def look_after_handshakes(now: datetime, clock: float | None = None) -> None:
     silent = _silent(found, time.monotonic() if clock is None else clock)
     for handshake in found:
         try:
-            if handshake.pk in silent:
+            is_gone = handshake.pk in silent
+            if is_gone:
                 _end(handshake, now)
+            start_asked(handshake, now)
             approve_by_rule(advance(handshake, now), now)
-            settle_approved(handshake, now)
+            settle_approved(handshake, now, is_gone=is_gone)
         except RedlineError as fault:
             _log.warning("%s could not be looked after (%s)", handshake, fault.code)
 
 
 def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
-    """The open handshakes whose agents have not polled since this process has seen their last poll, for too long."""
-    present = {one.pk: one.polled_at for one in found if one.is_open}
+    """The handshakes whose agents have not polled since this process has seen their last poll, for too long. An agent
+    that closes its session before Redline writes polls no more, and is not missed."""
+    present = {one.pk: one.polled_at for one in found if one.is_open or one.note is not None}
     for pk in _polls.keys() - present.keys():
         del _polls[pk]
     for pk, polled_at in present.items():
@@ -57,7 +61,7 @@ def _silent(found: Iterable[Handshake], clock: float) -> set[int]:
 
 
 def _end(handshake: Handshake, now: datetime) -> None:
-    """End the question of an agent that is gone; should it come back, it does what it does without an answer."""
+    """End the open question of an agent that is gone; should it come back, it does what it does without an answer."""
     step = NextStep.CONTINUE if handshake.is_manual else NextStep.COMPACT
     words = f"{handshake.agent_label} does not ask for the answer any more."
     end_handshake(handshake, HandshakeState.FAILED, step, words, now)

@@ -25,7 +25,7 @@ from sessions_app.agents.compaction_hook import MANUAL, HookStep
 from .answers import WAIT, ServerAnswer
 from .server_requests import NoAnswer, RequestRefused
 
-FIRST_SECONDS: Final = 30
+FIRST_SECONDS: Final = 60
 """How long the first answer may take: the server reads what is new of the session."""
 POLL_SECONDS: Final = 10
 LAST_SECONDS: Final = 3

@@ -28,6 +28,8 @@ const OLDEST = [1, 18, 33];
 /** Commands that end with the run that they started: none could be started again in them. */
 const ONE_RUN = ["run", "acp", "github"];
 const REQUEST_MS = 10_000;
+/** Before it answers a question, Redline reads what is new of the session. */
+const QUESTION_MS = 60_000;
 const WITHDRAWAL_MS = 2_000;
 const NOTICE_MS = 10_000;
 /** How long a status stays if nothing replaces it. */
@@ -313,7 +315,7 @@ class Question {
   /** Ask, and wait for an answer other than `wait`. undefined: the question was withdrawn. */
   async decision() {
     this.status("Redline: preparing the review");
-    const asking = exchange("POST", "/api/handshakes", await this.fields());
+    const asking = exchange("POST", "/api/handshakes", await this.fields(), QUESTION_MS);
     let answer = await Promise.race([asking, this.stopped]);
     if (!answer) {
       // Redline may have the question already: it is withdrawn as soon as its id is known.
@@ -333,7 +335,7 @@ class Question {
       const grace = milliseconds(answer.grace, 30, 600);
       if (failingSince === undefined) {
         const rest = milliseconds(answer.seconds, 0, 7 * 86_400);
-        if (rest > 0 || end === Infinity) end = now + rest + grace;
+        end = Math.min(end, now + rest + grace);
         this.status(`${plain(answer.message)} (${left(rest)})`);
       } else {
         if (now - failingSince >= grace) throw new Lost("Redline does not answer any more.");

@@ -21,6 +21,8 @@ const BRIDGE = 1;
 const CONNECTION = "@CONNECTION@";
 
 const REQUEST_MS = 10_000;
+/** Before it answers a question, Redline reads what is new of the session. */
+const QUESTION_MS = 60_000;
 const WITHDRAWAL_MS = 2_000;
 /** Atomic applies deletions within milliseconds, or refuses them without a word to extensions. */
 const APPLYING_MS = 2_000;
@@ -344,7 +346,7 @@ class Question {
   /** Ask, and wait for an answer other than `wait`. undefined: the question was withdrawn. */
   async decision(): Promise<Answer | undefined> {
     this.status("Redline: preparing the review");
-    const asking: Promise<Answer> = exchange("POST", "/api/handshakes", question(this.event, this.ctx));
+    const asking: Promise<Answer> = exchange("POST", "/api/handshakes", question(this.event, this.ctx), QUESTION_MS);
     let answer = await Promise.race([asking, this.stopped]);
     if (!answer) {
       // Redline may have the question already: it is withdrawn as soon as its id is known.
@@ -364,7 +366,7 @@ class Question {
       const grace = milliseconds(answer.grace, 30, 600);
       if (failingSince === undefined) {
         const rest = milliseconds(answer.seconds, 0, 7 * 86_400);
-        if (rest > 0 || end === Infinity) end = now + rest + grace;
+        end = Math.min(end, now + rest + grace);
         this.status(`${plain(answer.message)} (${left(rest)})`);
       } else {
         if (now - failingSince >= grace) throw new Lost("Redline does not answer any more.");

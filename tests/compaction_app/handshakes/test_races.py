@@ -18,11 +18,13 @@ from django.utils import timezone
 from compaction_app.commit.preflight import require_confirmations
 from compaction_app.commit.service import commit_run
 from compaction_app.core.handshake_states import NextStep
+from compaction_app.core.states import RunState
 from compaction_app.handshakes.lifecycle import decline, withdraw
 from compaction_app.handshakes.outcomes import cancel_approved, report_failed
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import Backup, Compaction, Handshake, Run
 from compaction_app.runs.commands import start_run
+from compaction_app.runs.lease import change_state
 from compaction_app.runs.reviews import approve_proposals
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
@@ -50,6 +52,36 @@ def to_be_written(root: Path, name: str = "session") -> tuple[AskingAgent, Hands
     agent = AskingAgent(path, honours="nothing")
     with held_open(agent):
         return agent, approved(agent.planned(), "context-edit")
+
+
+# ---- a question after another one ------------------------------------------------------------------------
+
+
+def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_of_its_own(
+    agent: AskingAgent,
+) -> None:
+    first = Run.objects.get(handshakes=agent.ask()["id"])
+    assert change_state(first.pk, RunState.RUNNING)
+    agent.report("withdrawn")
+    answer = agent.ask()
+    assert (answer["state"], answer["do"]) == ("asked", "wait")
+    look_after_handshakes(timezone.now())
+    assert agent.poll()["state"] == "asked"
+    assert change_state(first.pk, RunState.CANCELLED)
+    assert agent.poll()["state"] == "planning"
+    second = Run.objects.get(handshakes=answer["id"])
+    assert second != first
+    finish_run(second)
+    assert agent.poll()["state"] == "waiting"
+
+
+def test_a_question_whose_run_never_starts_ends_with_its_time(agent: AskingAgent) -> None:
+    first = Run.objects.get(handshakes=agent.ask()["id"])
+    assert change_state(first.pk, RunState.RUNNING)
+    agent.report("withdrawn")
+    asked = agent.ask()
+    look_after_handshakes(timezone.now() + timedelta(hours=1))
+    assert agent.poll(asked["id"])["state"] == "expired"
 
 
 # ---- a plan that an agent was handed ---------------------------------------------------------------------
@@ -154,10 +186,10 @@ def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root
 def test_a_session_that_vanished_is_not_looked_for_for_ever(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
     agent.path.unlink()
-    look_after_handshakes(timezone.now())
+    look_after_handshakes(timezone.now(), 1_000.0)
     handshake.refresh_from_db()
     assert handshake.state == "approved", "the agent may still say something"
-    look_after_handshakes(timezone.now() + timedelta(minutes=3))
+    look_after_handshakes(timezone.now(), 1_121.0)
     handshake.refresh_from_db()
     assert handshake.state == "failed"
     assert Backup.objects.get().path in handshake.message
