@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +10,9 @@ from typing import NamedTuple
 from sessions_app.agents.base import Agent
 from sessions_app.agents.installed_version import program_on_path
 from sessions_app.agents.registry import version_installed
+from sessions_app.sessionlog.errors import RedlineError
 
+from .configuration_file import read_configuration_file
 from .connection_files import ConnectedAgent
 from .service import AGENTS_WITH_BRIDGES, all_connections
 from .states import ConnectionState, ConnectionStatus, status_of_connection
@@ -35,8 +38,8 @@ class ShownAgent:
     """The path of its program; empty if it was not found."""
     version: str
     connections: list[ShownConnection]
-    file: str
-    """Where the bridge for all projects would be."""
+    unconnected_bridge: str
+    """The file for all projects, if it has a bridge without a connection; otherwise empty."""
 
     @property
     def is_everywhere(self) -> bool:
@@ -52,11 +55,21 @@ def shown_agents() -> list[ShownAgent]:
 
 def _shown(agent: Agent, connected: list[ConnectedAgent]) -> ShownAgent:
     version = version_installed(agent.key)
-    assert agent.bridge is not None  # noqa: S101  # as all AGENTS_WITH_BRIDGES
+    own = [one for one in connected if one.agent == agent.key]
     return ShownAgent(
         agent,
         program_on_path(agent.program) or "",
         ".".join(map(str, version)) if version is not None else "",
-        [ShownConnection(one, status_of_connection(one)) for one in connected if one.agent == agent.key],
-        str(agent.bridge.path(Path.home(), None)),
+        [ShownConnection(one, status_of_connection(one)) for one in own],
+        _unconnected_bridge(agent) if all(one.project for one in own) else "",
     )
+
+
+def _unconnected_bridge(agent: Agent) -> str:
+    assert agent.bridge is not None  # noqa: S101  # as all AGENTS_WITH_BRIDGES
+    path = agent.bridge.path(Path.home(), None)
+    with suppress(RedlineError):  # what cannot be read is reported when the agent is connected
+        content = read_configuration_file(path).content
+        if content is not None and agent.bridge.installed_version(content, path) is not None:
+            return str(path)
+    return ""

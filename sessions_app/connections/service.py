@@ -95,13 +95,14 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
 def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     """What removing a connection would change. Raises BadInput `not_connected` and others, SystemFailure."""
     agent, bridge, directory, name = _target(key, project)
-    known = _known(name)
+    known = _known(name) or _recorded(key, project)
+    if known is not None and known.project:
+        name, directory = known.name, Path(known.project)
     path = Path(known.changed) if known is not None and known.changed else bridge.path(Path.home(), directory)
     file = read_configuration_file(path, directory)
     has_bridge = file.content is not None and bridge.installed_version(file.content, path) is not None
     if known is None and not has_bridge:
-        where = f"for {directory}" if directory is not None else "for all projects"
-        raise BadInput("not_connected", f"{agent.label} is not connected {where}. {NOTHING}")
+        raise _not_connected(agent, directory)
     baseline = _baseline(bridge, file, known) if has_bridge else file.content
     if (
         has_bridge
@@ -117,6 +118,31 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     return ConfigurationChange(
         agent, bridge, name, directory, file, baseline, baseline, known, _link_remarks(file)
     )
+
+
+def connection_of(key: str, project: Path | None) -> ConnectedAgent:
+    """The connection of an agent, for all projects or for one. Raises BadInput `not_connected`, SystemFailure."""
+    agent, _, directory, name = _target(key, project)
+    one = _known(name) or _recorded(key, project)
+    if one is None:
+        raise _not_connected(agent, directory)
+    return one
+
+
+def _recorded(key: str, project: Path | None) -> ConnectedAgent | None:
+    """The connection that was made under this path, which may have become a link to another directory since."""
+    recorded = str(project or "")
+    return next((one for one in all_connections() if (one.agent, one.project) == (key, recorded)), None)
+
+
+def _not_connected(agent: Agent, directory: Path | None) -> BadInput:
+    scopes = [one.project or "all projects" for one in all_connections() if one.agent == agent.key]
+    if scopes:
+        missing = f"{directory} alone" if directory is not None else "all projects"
+        fault = f"connected for {', '.join(scopes)}, not for {missing}"
+    else:
+        fault = f"not connected for {directory}" if directory is not None else "not connected"
+    return BadInput("not_connected", f"{agent.label} is {fault}. {NOTHING}")
 
 
 def _target(key: str, project: Path | None) -> tuple[Agent, Bridge, Path | None, str]:
@@ -245,6 +271,23 @@ def disconnect(change: ConfigurationChange) -> None:
             forget_connection(directory, change.name)
             if change.known.backup:
                 Path(change.known.backup).unlink(missing_ok=True)
+
+
+def revoke(one: ConnectedAgent) -> None:
+    """Void the token of a connection and leave the agent's file as it is. Raises Conflict `busy`, SystemFailure."""
+    directory: Path = settings.REDLINE_DATA_DIR
+    with reported(directory, NOTHING), only_one_change(directory):
+        forget_connection(directory, one.name)
+
+
+def revocation_note(one: ConnectedAgent) -> str:
+    """What `revoke` leaves behind, and what to do with it, in sentences."""
+    label = AGENTS[one.agent].label
+    note = (
+        f"{one.changed} stays as it is: without a connection, the bridge in it lets {label} compact as usual; take it "
+        f"out yourself, or connect {label} again once the file can be changed, and remove that connection."
+    )
+    return f"{note} The file as it was before the connection is kept in {one.backup}." if one.backup else note
 
 
 def _require_same_connection(change: ConfigurationChange) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from sessions_app.agents.base import Agent
 from sessions_app.agents.installed_version import program_on_path
-from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError
+from sessions_app.sessionlog.errors import BadInput, Conflict, RedlineError, SystemFailure
 from sessions_app.web.error_handlers import status_of
 from sessions_app.web.forms import require_valid
 from sessions_app.web.redirects import acts_on_post, redirect
@@ -28,10 +29,13 @@ from .service import (
     AGENTS_WITH_BRIDGES,
     all_connections,
     connect,
+    connection_of,
     disconnect,
     planned_connection,
     planned_removal,
     redline_command,
+    revocation_note,
+    revoke,
 )
 from .trial import ConnectionTest, try_connection
 
@@ -69,15 +73,23 @@ def connect_agent(request: HttpRequest, key: str) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def remove_agent(request: HttpRequest, key: str) -> HttpResponse:
-    """What removing a connection would change; a POST does it."""
+    """What removing a connection would change; a POST does it, or only revokes the token."""
     agent = _known(key)
     if request.method != "POST":
         return _show(request, "connections/remove.html", agent, planned_removal)
+    message = f"{agent.label} is no longer connected, and its token is void."
     try:
-        disconnect(_confirmed(request, agent, planned_removal))
+        if "revoke" in request.POST:
+            form = ConnectionForm(request.POST)
+            require_valid(form)
+            one = connection_of(key, form.directory)
+            revoke(one)
+            message = f"{message} {revocation_note(one)}"
+        else:
+            disconnect(_confirmed(request, agent, planned_removal))
     except RedlineError as fault:
         return _show(request, "connections/remove.html", agent, planned_removal, fault)
-    messages.success(request, f"{agent.label} is no longer connected, and its token is void.")
+    messages.success(request, message)
     return redirect("sessions:agents")
 
 
@@ -118,14 +130,25 @@ def _show(
     request: HttpRequest, template: str, agent: Agent, plan: Plan, fault: RedlineError | None = None
 ) -> HttpResponse:
     form = ConnectionForm(request.POST if request.method == "POST" else request.GET)
-    change = None
+    change, note = None, ""
     try:
         require_valid(form)
         change = plan(agent.key, form.directory)
     except RedlineError as refused:
         fault = fault or refused
+    if plan is planned_removal and form.is_valid() and (change is None or isinstance(fault, SystemFailure)):
+        with suppress(RedlineError):  # not connected, or the connection is damaged
+            note = revocation_note(connection_of(agent.key, form.directory))
     program = program_on_path(agent.program)
-    context = {"agent": agent, "program": program, "form": form, "change": change, "fault": fault, **HERE}
+    context = {
+        "agent": agent,
+        "program": program,
+        "form": form,
+        "change": change,
+        "fault": fault,
+        "revocation_note": note,
+        **HERE,
+    }
     is_read = request.method != "POST" and isinstance(fault, BadInput)
     return render(request, template, context, status=200 if is_read else status_of(fault))
 

@@ -47,6 +47,33 @@ def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opene
     assert list(path.parent.iterdir()) == [path]
 
 
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(server: Server, browse: Opener) -> None:
+    page = browse(server).open("/agents/claude-code/connect")
+    page.get_by_role("button", name="Connect Claude Code").click()
+    expect(page.get_by_text("Claude Code is connected in all projects.")).to_be_visible()
+    path = Path(server.environment["HOME"]) / ".claude" / "settings.json"
+    content = path.read_bytes()
+    path.write_bytes(content[:-3])
+    section = page.get_by_role("region", name="Claude Code")
+    section.get_by_role("link", name="Remove…").click()
+    expect(page.get_by_role("button", name="Revoke the token only")).to_be_visible()
+    faults = []
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": HEIGHT})
+        faults += [f"{width} px: {fault}" for fault in faults_at_this_width(page, "agents")]
+    assert not faults, "\n".join(faults)
+    page.get_by_role("button", name="Revoke the token only").click()
+    expect(page.get_by_text("its token is void")).to_be_visible()
+    assert path.read_bytes() == content[:-3]
+    path.write_bytes(content)
+    page.reload()
+    expect(section.get_by_text("belongs to no connection of this Redline")).to_be_visible()
+    section.get_by_role("link", name="Remove the bridge…").click()
+    page.get_by_role("button", name="Remove the connection").click()
+    expect(section.get_by_role("link", name="Connect Claude Code")).to_be_visible()
+    assert not path.exists()
+
+
 def test_its_pages_fit_and_are_accessible(server: Server, browse: Opener) -> None:
     base = Path(server.environment["HOME"])
     project = base / "work" / "a-project-with-a-rather-long-name-for-a-directory"

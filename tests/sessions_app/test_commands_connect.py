@@ -86,6 +86,37 @@ def test_in_a_project(redline: Installation, tmp_path: Path) -> None:
     assert list(project.iterdir()) == []
 
 
+@pytest.mark.parametrize("in_project", [False, True])
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(
+    redline: Installation, tmp_path: Path, in_project: bool
+) -> None:
+    arguments = ["claude-code", *(["--project", str(tmp_path)] if in_project else [])]
+    connected = redline.call("connect", *arguments, "--yes", "--no-test", "--json").json
+    path = Path(connected["path"])
+    path.write_text("{")
+    flag = f"`redline connect {' '.join(arguments)} --revoke"
+    ended = redline.call("connect", *arguments, "--remove", "--yes")
+    assert (ended.code, f"{flag}`" in ended.err) == (2, True)
+    ended = redline.call("connect", *arguments, "--revoke")
+    assert (ended.code, f"{flag} --yes`" in ended.err) == (5, True)
+    assert f"{path} stays as it is" in ended.out
+    assert len(redline.call("connect", "--json").json["connections"]) == 1
+    assert redline.call("connect", *arguments, "--revoke", "--yes", "--json").json == {
+        "revoked": connected["name"],
+        "path": str(path),
+        "changed": False,
+    }
+    assert path.read_text() == "{"
+    assert redline.call("connect", "--json").json["connections"] == []
+    assert "--revoke" not in redline.call("connect", *arguments, "--remove", "--yes").err
+
+
+def test_a_revocation_says_what_was_done(redline: Installation) -> None:
+    redline.call("connect", "codex", "--yes", "--no-test")
+    ended = redline.call("connect", "codex", "--revoke", "--yes")
+    assert (ended.code, "no longer connected in all projects; its token is void" in ended.out) == (0, True)
+
+
 def test_hostile_content_is_shown_escaped(redline: Installation, settings_file: Path) -> None:
     settings_file.write_text('{"a": "\u202e \x9b", // \x1b]0;title\x07\n"b": 1}')
     ended = redline.call("connect", "claude-code")
@@ -99,7 +130,10 @@ def test_hostile_content_is_shown_escaped(redline: Installation, settings_file: 
         (["nobody"], "unknown_agent"),
         (["amp"], "no_bridge"),
         (["--remove"], "no_agent"),
+        (["--revoke"], "no_agent"),
         (["codex", "--remove"], "not_connected"),
+        (["codex", "--revoke"], "not_connected"),
+        (["codex", "--remove", "--revoke"], "bad_arguments"),
         (["codex", "--project", "/nowhere/at/all"], "no_such_project"),
     ],
 )

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,16 +14,20 @@ from sessions_app.connections.configuration_change import ConfigurationChange
 from sessions_app.connections.connection_files import ConnectedAgent
 from sessions_app.connections.service import (
     AGENTS_WITH_BRIDGES,
+    agent_named,
     all_connections,
     connect,
+    connection_of,
     disconnect,
     planned_connection,
     planned_removal,
     redline_command,
+    revocation_note,
+    revoke,
 )
 from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.connections.trial import ConnectionTest, try_connection
-from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded
+from sessions_app.sessionlog.errors import BadInput, ConfirmationNeeded, RedlineError, SystemFailure
 from sessions_app.storage.files import reported
 from sessions_app.web.running_server import running_server
 
@@ -39,21 +44,23 @@ class Command(RedlineCommand):
         parser.add_argument(
             "--project", type=Path, metavar="DIR", help="connect it in this project only (default: in all)"
         )
-        parser.add_argument(
-            "--remove", action="store_true", help="take the change back, and end the connection"
+        end = parser.add_mutually_exclusive_group()
+        end.add_argument("--remove", action="store_true", help="take the change back, and end the connection")
+        end.add_argument(
+            "--revoke", action="store_true", help="end the connection, and leave the agent's file as it is"
         )
-        parser.add_argument(
-            "--yes", action="store_true", help="change the agent's configuration without asking"
-        )
+        parser.add_argument("--yes", action="store_true", help="do it without asking")
         parser.add_argument("--no-test", action="store_true", help="do not test the connection afterwards")
 
     def run(self, options: dict[str, Any]) -> int | None:
         if not options["agent"]:
-            if options["remove"] or options["project"] is not None:
+            if options["remove"] or options["revoke"] or options["project"] is not None:
                 raise BadInput("no_agent", "Name the agent. Nothing was changed.")
             self._list()
         elif options["remove"]:
             self._remove(options)
+        elif options["revoke"]:
+            self._revoke(options)
         else:
             return self._connect(options)
         return None
@@ -65,13 +72,14 @@ class Command(RedlineCommand):
         self._show(change)
         for remark in change.remarks:
             self.say(printable(remark), "yellow")
-        self._confirm(change, is_removal=False, yes=options["yes"])
+        arguments = _arguments(change.agent.key, change.project)
+        self._confirm(f"Connect {change.agent.label}", arguments, yes=options["yes"])
         one = connect(change, datetime.now(UTC))
         self.say(f"{change.agent.label} is connected{printable(_where(one.project))}.", "green")
         trial = None if options["no_test"] else self._test(change, one)
         for step in change.next_steps:
             self.say(printable(step))
-        self.say(f"To take this back: `redline connect {_arguments(change)} --remove`")
+        self.say(f"To take this back: `redline connect {arguments} --remove`")
         self.show_json(
             {
                 **_document(one),
@@ -86,12 +94,23 @@ class Command(RedlineCommand):
         return CHECK_FAILED if has_failed else None
 
     def _remove(self, options: dict[str, Any]) -> None:
-        change = planned_removal(options["agent"], options["project"])
-        self._show(change)
-        for remark in change.remarks:
-            self.say(printable(remark), "yellow")
-        self._confirm(change, is_removal=True, yes=options["yes"])
-        disconnect(change)
+        key, project = options["agent"], options["project"]
+        try:
+            change = planned_removal(key, project)
+            self._show(change)
+            for remark in change.remarks:
+                self.say(printable(remark), "yellow")
+            arguments = f"{_arguments(key, change.project)} --remove"
+            self._confirm(f"Remove the connection of {change.agent.label}", arguments, yes=options["yes"])
+            disconnect(change)
+        except (BadInput, SystemFailure) as fault:
+            with suppress(RedlineError):  # not connected, or the connection is damaged
+                connection_of(key, project)
+                fault.message += (
+                    f" `redline connect {_arguments(key, project)} --revoke` makes only the token void, and leaves "
+                    "the file as it is."
+                )
+            raise
         where = _where(str(change.project) if change.project is not None else "")
         self.say(
             f"{change.agent.label} is no longer connected{printable(where)}; its token is void.", "green"
@@ -99,6 +118,20 @@ class Command(RedlineCommand):
         self.show_json(
             {"removed": change.name, "path": str(change.file.real), "changed": change.changes_file}
         )
+
+    def _revoke(self, options: dict[str, Any]) -> None:
+        key, project = options["agent"], options["project"]
+        one = connection_of(key, project)
+        label = agent_named(key).label
+        self.say(printable(revocation_note(one)))
+        self._confirm(
+            f"Revoke the token of {label}", f"{_arguments(key, project)} --revoke", yes=options["yes"]
+        )
+        revoke(one)
+        self.say(
+            f"{label} is no longer connected{printable(_where(one.project))}; its token is void.", "green"
+        )
+        self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
     def _show(self, change: ConfigurationChange) -> None:
         if not change.changes_file:
@@ -112,15 +145,12 @@ class Command(RedlineCommand):
         )
         self.say_all(lines, paged=self.can_ask)
 
-    def _confirm(self, change: ConfigurationChange, *, is_removal: bool, yes: bool) -> None:
+    def _confirm(self, question: str, arguments: str, *, yes: bool) -> None:
         """Raises ConfirmationNeeded."""
-        label = change.agent.label
-        question = f"Remove the connection of {label}" if is_removal else f"Connect {label}"
         if not (yes or (self.can_ask and self.ask(f"{question}?"))):
-            flag = "--remove --yes" if is_removal else "--yes"
             raise ConfirmationNeeded(
                 "not_confirmed",
-                f"Nothing was changed. To do it: `redline connect {_arguments(change)} {flag}`",
+                f"Nothing was changed. To do it: `redline connect {arguments} --yes`",
                 "--yes",
             )
 
@@ -162,10 +192,10 @@ def _where(project: str) -> str:
     return f" in {project}" if project else " in all projects"
 
 
-def _arguments(change: ConfigurationChange) -> str:
-    words = [change.agent.key]
-    if change.project is not None:
-        words += ["--project", shell_quoted(shell_path(change.project))]
+def _arguments(key: str, project: Path | None) -> str:
+    words = [key]
+    if project is not None:
+        words += ["--project", shell_quoted(shell_path(project))]
     return " ".join(words)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,18 +18,21 @@ from sessions_app.agents.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.agents.pi.bridge import ExtensionBridge
 from sessions_app.connections import service
-from sessions_app.connections.connection_files import ConnectedAgent, connection_path
+from sessions_app.connections.connection_files import ConnectedAgent, connection_path, connection_with
 from sessions_app.connections.service import (
     all_connections,
     connect,
+    connection_of,
     disconnect,
     planned_connection,
     planned_removal,
+    revocation_note,
+    revoke,
 )
 from sessions_app.connections.states import ConnectionState, status_of_connection
 from sessions_app.sessionlog.errors import BadInput, Conflict, SystemFailure
 from tests.files import snapshot
-from tests.installation import Installation
+from tests.installation import Installation, refusal
 from tests.sessions_app.agents.test_hook_entry import documents
 
 NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -265,6 +269,115 @@ def test_a_project_that_is_gone_can_be_removed(redline: Installation, tmp_path: 
     project.rmdir()
     removed("codex", project)
     assert all_connections() == []
+
+
+def spoiled(path: Path, how: str) -> None:
+    """Make an agent's file one that no removal can be planned for."""
+    if how == "edited_bridge":
+        path.write_text(path.read_text() + "// mine\n")
+        return
+    path.unlink()
+    if how == "not_json":
+        path.write_text('{"a": ')
+    elif how == "not_a_file":
+        path.mkdir()
+    else:
+        path.symlink_to("/nowhere/at/all")
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+@pytest.mark.parametrize(
+    ("key", "how"),
+    [
+        *((key, "edited_bridge") for key in WITH_FILES),
+        *((key, "not_json") for key in WITH_HOOKS),
+        *((key, "not_a_file") for key in FILES),
+        ("codex", "dangling_link"),
+    ],
+)
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(
+    redline: Installation, tmp_path: Path, key: str, how: str, in_project: bool
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    directory = project if in_project else None
+    one = made(key, directory)
+    spoiled(Path(one.changed), how)
+    before = snapshot(project if in_project else redline.home)
+    assert refusal(lambda: planned_removal(key, directory)) in (f"2 {how}", "2 outside")
+    revoke(connection_of(key, directory))
+    assert connection_with(django_settings.REDLINE_DATA_DIR, one.token) is None
+    assert snapshot(project if in_project else redline.home) == before
+    assert refusal(lambda: connection_of(key, directory)) == "2 not_connected"
+
+
+def test_of_two_connections_only_one_is_revoked(redline: Installation, tmp_path: Path) -> None:
+    first, second = (tmp_path / name for name in ("first", "second"))
+    first.mkdir()
+    second.mkdir()
+    made("pi", first)
+    kept = made("pi", second)
+    everywhere = made("codex")
+    revoke(connection_of("pi", first))
+    assert all_connections() == [everywhere, kept]
+    revoke(connection_of("codex", None))
+    assert all_connections() == [kept]
+
+
+@pytest.mark.parametrize(
+    "ended", [removed, lambda *of: revoke(connection_of(*of))], ids=["removed", "revoked"]
+)
+@pytest.mark.parametrize("is_moved", [True, False])
+def test_the_connection_of_a_project_that_became_a_link_is_ended(
+    redline: Installation, tmp_path: Path, ended: Callable[[str, Path], None], is_moved: bool
+) -> None:
+    project, target = tmp_path / "project", tmp_path / "target"
+    project.mkdir()
+    one = made("pi", project)
+    project.rename(target if is_moved else tmp_path / "aside")
+    target.mkdir(exist_ok=True)
+    project.symlink_to(target)
+    assert planned_removal("pi", project).project == project  # not what it leads to
+    ended("pi", project)
+    assert connection_with(django_settings.REDLINE_DATA_DIR, one.token) is None
+
+
+@pytest.mark.parametrize("key", FILES)
+def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(
+    redline: Installation, key: str
+) -> None:
+    one = made(key)
+    revoke(one)
+    assert made(key).token != one.token
+    removed(key)
+    assert not (redline.home / FILES[key]).exists()
+
+
+def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline: Installation) -> None:
+    path = redline.home / FILES["claude-code"]
+    path.parent.mkdir()
+    path.write_text('{"theirs": 1}')
+    one = made("claude-code")
+    revoke(one)
+    assert Path(one.backup).read_text() == '{"theirs": 1}'
+    assert one.backup in revocation_note(one)
+    assert "is kept in" not in revocation_note(made("pi"))
+
+
+def test_what_is_connected_instead_is_said(redline: Installation, tmp_path: Path) -> None:
+    for project, sentence in (
+        (None, "pi is not connected."),
+        (tmp_path, f"pi is not connected for {tmp_path}."),
+    ):
+        with pytest.raises(BadInput) as refused:
+            planned_removal("pi", project)
+        assert refused.value.message.startswith(sentence)
+    made("pi", tmp_path)
+    with pytest.raises(BadInput, match=f"pi is connected for {tmp_path}, not for all projects"):
+        planned_removal("pi", None)
+    made("codex")
+    with pytest.raises(BadInput, match=f"connected for all projects, not for {tmp_path} alone"):
+        planned_removal("codex", tmp_path)
 
 
 def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline: Installation) -> None:

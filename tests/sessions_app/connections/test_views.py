@@ -9,7 +9,9 @@ from urllib.parse import quote
 import pytest
 from django.test import Client
 
+from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
+from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import snapshot
 from tests.html import element, text_of
 from tests.installation import Installation
@@ -132,6 +134,68 @@ def test_a_file_that_cannot_be_changed_is_reported(browser: Client, settings_fil
     assert "cannot be read" in text_of(browser.get(REMOVE))
     settings_file.write_text("{}")
     assert "is not connected" in text_of(browser.get(REMOVE))
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(
+    browser: Client, redline: Installation, tmp_path: Path, in_project: bool
+) -> None:
+    project = str(tmp_path) if in_project else ""
+    address = f"{REMOVE}?project={quote(project)}"
+    connected(browser, project)
+    assert "Revoke the token only" not in text_of(browser.get(address))
+    (one,) = connections(redline.data)
+    Path(one.changed).write_text("{")
+    answer = browser.get(address)
+    assert (answer.status_code, "cannot be read" in text_of(answer)) == (200, True)
+    assert "Revoke the token only" in text_of(answer)
+    assert "lets Claude Code compact as usual" in text_of(answer)
+    answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
+    assert (answer.status_code, answer["Location"]) == (303, "/agents")
+    page = text_of(browser.get("/agents"))
+    assert "its token is void" in page
+    assert f"{one.changed} stays as it is" in page
+    assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
+    again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
+    assert (again.status_code, "is not connected" in text_of(again)) == (409, True)
+    assert "Revoke the token only" not in text_of(again)
+
+
+def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(
+    browser: Client, redline: Installation, settings_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise SystemFailure("disk_full", "The disk is full.")
+
+    connected(browser)
+    shown = digest(browser, REMOVE)
+    monkeypatch.setattr(service, "replace_configuration_file", full)
+    answer = browser.post(REMOVE, {"project": "", "digest": shown})
+    assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (503, True)
+    assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
+    assert connections(redline.data) == []
+
+
+def test_a_project_that_cannot_be_meant_revokes_nothing(browser: Client, redline: Installation) -> None:
+    connected(browser)
+    answer = browser.post(REMOVE, {"project": "here", "revoke": "yes"})
+    assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (422, False)
+    assert len(connections(redline.data)) == 1
+
+
+def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(
+    browser: Client, redline: Installation, settings_file: Path
+) -> None:
+    before = settings_file.read_bytes()
+    connected(browser)
+    assert "belongs to no connection" not in text_of(browser.get("/agents"))
+    assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
+    page = text_of(browser.get("/agents"))
+    assert "settings.json still has a bridge" in page
+    assert "Remove the bridge…" in page
+    browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
+    assert settings_file.read_bytes() == before
+    assert "belongs to no connection" not in text_of(browser.get("/agents"))
 
 
 def test_a_connection_is_tested_again(browser: Client, redline: Installation) -> None:
