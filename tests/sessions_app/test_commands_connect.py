@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sessions_app.connections import service
+from sessions_app.connections.connection_files import connections
+from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import snapshot
 from tests.installation import UNSAFE_CHARACTERS, Installation
 
@@ -109,6 +112,21 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(
     assert path.read_text() == "{"
     assert redline.call("connect", "--json").json["connections"] == []
     assert "--revoke" not in redline.call("connect", *arguments, "--remove", "--yes").err
+
+
+@pytest.mark.parametrize("step", ["read_configuration_file", "replace_configuration_file"])
+def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(
+    redline: Installation, settings_file: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    def closed(*_: object) -> None:
+        raise SystemFailure("permission_denied", "It cannot be used by this user.")
+
+    redline.call("connect", "claude-code", "--yes", "--no-test")
+    monkeypatch.setattr(service, step, closed)
+    ended = redline.call("connect", "claude-code", "--remove", "--yes")
+    assert (ended.code, "`redline connect claude-code --revoke`" in ended.err) == (6, True)
+    assert redline.call("connect", "claude-code", "--revoke", "--yes").code == 0
+    assert connections(redline.data) == []
 
 
 def test_a_revocation_says_what_was_done(redline: Installation) -> None:
