@@ -23,7 +23,6 @@ from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import RUNS, LeaseWatch, worker_name
 from compaction_app.runs.worker import work
 from compaction_app.summaries.draft_lease import DRAFTS
-from compaction_app.summaries.drafting import write_draft
 from sessions_app.children import end_with_parent
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.web.server_log import defects_logged
@@ -127,7 +126,16 @@ def _run(run_id: int) -> _Job:
 
 
 def _draft(draft_id: int) -> _Job:
-    return _Job(f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(write_draft, draft_id))
+    return _Job(
+        f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(_write_draft, draft_id)
+    )
+
+
+def _write_draft(draft_id: int, worker: str, ending: threading.Event) -> None:
+    # The client of a provider is slow to import: an agent that asks waits until this process has started.
+    from compaction_app.summaries.drafting import write_draft
+
+    write_draft(draft_id, worker, ending)
 
 
 def _experiment(experiment_id: int) -> _Job:
