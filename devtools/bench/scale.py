@@ -117,7 +117,7 @@ def large() -> Iterator[Figure]:
         yield Figure("index_large_seconds", first.document["seconds"], "s", 2.5)
         yield Figure("index_large_peak", first.peak_mb, "MB", 200)
         yield Figure("index_large_database", round(database / size * 100, 2), "% of the file", 15)
-        added = _append(path)
+        added = append_entries(path, LARGE_ENTRIES)
         again = run_command(data, "index", str(path))
         yield Figure("index_appended_milliseconds", round(again.document["seconds"] * 1000), "ms", 200)
         yield Figure("index_appended_bytes_read", again.document["bytes_read"], "bytes", added + 16 * 1024)
@@ -125,10 +125,10 @@ def large() -> Iterator[Figure]:
         yield Figure("compact_dry_run_peak", planned.peak_mb, "MB", 500)
 
 
-def _append(path: Path) -> int:
-    """Append ten lines to a generated session; returns their size in bytes."""
+def append_entries(path: Path, entries: int) -> int:
+    """Append APPENDED lines to a generated session with that many entries; returns their size in bytes."""
     lines = b""
-    for number in range(LARGE_ENTRIES, LARGE_ENTRIES + APPENDED):
+    for number in range(entries, entries + APPENDED):
         message = {"role": "user", "content": f"and now entry {number}"}
         entry = {
             "type": "message",

@@ -11,6 +11,7 @@ from devtools.bench import (
     codex,
     core,
     damage,
+    handshakes,
     models,
     pages,
     replays,
@@ -47,6 +48,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[], Iterator[Figure]]]] = {
     "codex": codex.codex,
     "claude-code": written_plans.claude_code_plans,
     "review-keys": review_keys.review_keys,
+    "handshake": handshakes.handshake,
 }
 
 COLUMNS: Final = (
