@@ -141,7 +141,7 @@ def _write_later(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None
             writer=preflight.writer.name,
             confirmations=[name for name, is_given in asdict(approval.confirmations).items() if is_given],
             step=NextStep.CONTINUE,
-            message=f"Approved. Redline writes it once the session is closed here; then continue with: {command}",
+            message=f"Approved, and written once the session is closed here. Then continue with: {command}",
         )
 
 

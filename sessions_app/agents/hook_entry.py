@@ -1,8 +1,11 @@
 """PURE: Redline's own entry among the hooks of Claude Code and Codex, in a file that has other settings of the user.
 
-    {"hooks": {"PreCompact": [{"hooks": [{"type": "command", "command": "redline ask …", "timeout": 3660}]}]}}
+    {"hooks": {"PreCompact": [{"hooks": [
+      {"type": "command", "command": "redline ask …", "timeout": 3660, "statusMessage": "Redline waits for your review"}
+    ]}]}}
 
-Without a `matcher` the client calls it for manual and automatic compactions. Nothing else of the file is changed.
+The client shows `statusMessage` as long as the command runs. Without a `matcher` the client calls it for manual and
+automatic compactions. Nothing else of the file is changed.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ EVENT: Final = "PreCompact"
 HOOKS: Final = "hooks"
 TIMEOUT: Final = 3_660
 """Seconds after which the client gives up on the command: a minute more than any wait."""
+STATUS: Final = "Redline waits for your review"
 _OWN: Final = re.compile(r"redline(?:\.exe)?['\"]?\s+ask\s")
 
 
@@ -37,7 +41,7 @@ def with_entry(content: bytes, command: str, name: str) -> bytes:
     `name` is that of the file, for errors. Raises BadInput `not_json`, `other_shape`.
     """
     document = JsonDocument(content, name)
-    value = {"type": "command", "command": command, "timeout": TIMEOUT}
+    value = {"type": "command", "command": command, "timeout": TIMEOUT, "statusMessage": STATUS}
     found = list(_own_entries(document, name))
     if not found:
         return _added(document, value, name)

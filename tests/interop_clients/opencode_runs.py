@@ -60,7 +60,7 @@ class OpencodeRuns:
         self.database = self.data / "opencode.db"
         self._program = client.OpenCodeProgram(str(program))
         self._model = model
-        self._environment = {**self._program.environment(self.scratch), **OFFLINE}
+        self.environment = {**self._program.environment(self.scratch), **OFFLINE}
         client.configure(self.scratch, "scripted", "model", window)
         file = self.scratch.project / "opencode.json"
         allowed = {"permission": {"edit": "allow", "bash": "allow"}}
@@ -81,7 +81,7 @@ class OpencodeRuns:
         ended = run_client(
             command,
             cwd=self.scratch.project,
-            environment=self._environment,
+            environment=self.environment,
             seconds=RUN_SECONDS,
         )
         return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
@@ -91,7 +91,7 @@ class OpencodeRuns:
         ended = subprocess.run(
             [self._program.program, *arguments],
             cwd=self.scratch.project,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -142,7 +142,7 @@ class OpencodeRuns:
                 self._program.command(PROBE, session),
                 cwd=self.scratch.project,
                 environment={
-                    **self._environment,
+                    **self.environment,
                     "XDG_DATA_HOME": str(data.parent),
                 },
                 seconds=RUN_SECONDS,
@@ -162,7 +162,7 @@ class OpencodeRuns:
         child = subprocess.Popen(
             [self._program.program, "serve", "--port", str(port), "--hostname", "127.0.0.1"],
             cwd=self.scratch.project,
-            env={**self._environment, **environment},
+            env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

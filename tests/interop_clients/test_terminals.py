@@ -21,6 +21,7 @@ import pytest
 from compaction_app.commit.proof import approved_messages
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.agents.codex.writer_lock import thread_id_of
+from sessions_app.agents.hook_entry import STATUS
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
 from tests.browser.scenarios import approve_everything
@@ -30,6 +31,7 @@ from tests.interop.pi_rpc import AtomicHome, PiHome
 from tests.interop.pi_runs import PINNED, PROBE, difference, expected, said_in
 from tests.interop.test_pi import context_of, fields_of
 from tests.interop.test_pi_handshake import answered, message
+from tests.opencode_plans import WRITERS, approved_by
 from tests.server import Server, start_server
 
 from . import test_claude_code as claude
@@ -38,10 +40,12 @@ from .claude_runs import QUIET, ClaudeClient
 from .codex_runs import CodexRuns
 from .installed import client_program
 from .messages_server import MessagesServer
-from .scripted_model import ScriptedModel
+from .opencode_runs import OpencodeRuns
+from .scripted_model import ModelReply, ScriptedModel
 from .terminal import Terminal, tmux_program
 from .test_hook_reviews import CONFIRMED, LATEST, applied_targets, connect, rows
 from .test_hooks import trust_hooks
+from .test_opencode_handshake import called
 
 EXPLICIT: Final = {"TERM": "xterm-256color", "LANG": "C.UTF-8"}
 WAITING_RUN: Final = "SELECT run_id FROM compaction_app_handshake WHERE state = 'waiting'"
@@ -52,7 +56,7 @@ HOOKED: Final = ("claude-code", "codex")
 """Those that call a command before they compact."""
 STOPPING: Final = (f"atomic {NEW}", *HOOKED)
 """Those that stop the compaction, and show how to resume."""
-AGENTS: Final = APPLYING + STOPPING
+AGENTS: Final = (*APPLYING, "opencode", *STOPPING)
 LONG: Final = 60
 """Steps of a session: the newer Atomic compacts nothing shorter."""
 
@@ -103,6 +107,10 @@ class TerminalAgent(ABC):
     @abstractmethod
     def waits(self, server: Server, run: str) -> str:
         """What the terminal shows while the agent waits for this run."""
+
+    def stop(self, terminal: Terminal) -> None:
+        """Stop the compaction."""
+        terminal.press("Escape")
 
     @property
     @abstractmethod
@@ -191,17 +199,13 @@ class TerminalPi(TerminalAgent):
 
 
 class TerminalOldAtomic(TerminalPi):
-    """Atomic while it deletes. Its terminal shows neither the status nor, after a compaction, notices of extensions."""
+    """Atomic while it deletes. After a compaction its terminal shows no notices of extensions."""
 
     key, label, reader = "atomic", "Atomic", "atomic-0.8"
     continues = "[compaction] Compacted"
 
     def _new_home(self, base: Path) -> PiHome:
         return AtomicHome(base, OLD, **self._options)
-
-    def waits(self, server: Server, run: str) -> str:
-        del server, run
-        return "Compacting context"
 
 
 class TerminalNewAtomic(TerminalPi, StoppingAgent):
@@ -267,7 +271,7 @@ class TerminalClaudeCode(HookAgent):
 
     def waits(self, server: Server, run: str) -> str:
         del server, run
-        return "running PreCompact hook"
+        return STATUS
 
     @property
     def requests(self) -> Sequence[str]:
@@ -324,7 +328,7 @@ class TerminalCodex(HookAgent):
 
     def waits(self, server: Server, run: str) -> str:
         del server, run
-        return "Running hook"
+        return STATUS
 
     @property
     def requests(self) -> Sequence[str]:
@@ -342,12 +346,64 @@ class TerminalCodex(HookAgent):
                 os.kill(json.loads(file.read_text(encoding="utf-8"))["pid"], signal.SIGTERM)
 
 
+class TerminalOpenCode(TerminalAgent):
+    key, label = "opencode", "OpenCode"
+    first_words = "prompt 1"
+    stopped = "The compaction was stopped. Nothing was compacted."
+    turns = 3
+
+    def __init__(self, base: Path, ends: ExitStack) -> None:
+        self._model = ends.enter_context(ScriptedModel())
+        self._program = client_program(self.key, "1.18.33")
+        self.runs = OpencodeRuns(self._program, base, self._model)
+        self.home, self.root = self.runs.scratch.home, self.runs.data
+        self._id = ""
+        for number in range(1, self.turns + 1):
+            replies = [called(f"c{number}"), ModelReply(f"Turn {number} is done.")]
+            ended = self.runs.run(f"prompt {number}", replies, session=self._id)
+            self._id = self._id or ended.session_id
+        self.session = self.runs.database / self._id
+
+    @property
+    def command(self) -> Sequence[str]:
+        return [str(self._program), "--session", self._id]
+
+    @property
+    def project(self) -> Path:
+        return self.runs.scratch.project
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.runs.environment
+
+    def begin(self, terminal: Terminal) -> None:
+        terminal.wait_for(f"Turn {self.turns} is done.")
+        terminal.wait_for("ctrl+p commands")
+
+    def waits(self, server: Server, run: str) -> str:
+        return f"Redline waits for your review: {server.base}{run}/review ("
+
+    @property
+    def requests(self) -> Sequence[str]:
+        return [json.dumps(one["messages"]) for one in self._model.conversation[2 * self.turns :]]
+
+    def stop(self, terminal: Terminal) -> None:
+        super().stop(terminal)
+        terminal.wait_for("esc again to interrupt")
+        super().stop(terminal)
+
+    @property
+    def is_compacted(self) -> bool:
+        return bool(self.runs.rows("SELECT id FROM part WHERE data ->> 'type' = 'compaction'"))
+
+
 KINDS: Final[Mapping[str, Callable[[Path, ExitStack], TerminalAgent]]] = {
     "pi": TerminalPi,
     f"atomic {OLD}": TerminalOldAtomic,
     f"atomic {NEW}": TerminalNewAtomic,
     "claude-code": TerminalClaudeCode,
     "codex": TerminalCodex,
+    "opencode": TerminalOpenCode,
 }
 
 
@@ -405,6 +461,24 @@ def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent: Termina
     assert difference(sent, expected(fields_of(loaded, before.messages))) != ""
 
 
+@pytest.mark.parametrize("agent", ["opencode"], indirect=True)
+def test_the_next_prompt_in_opencode_has_the_approved_context(
+    agent: TerminalOpenCode, server: Server
+) -> None:
+    with agent.opened() as terminal:
+        run = start_compaction(agent, terminal, server)
+        source = load_session(agent.runs.copied() / agent.session.name)
+        approve(server, run)
+        targets = applied_targets(server)
+        terminal.wait_for("OpenCode continues with the approved context")
+        assert agent.requests == []
+        terminal.enter(PROBE)
+        server.wait_for(lambda: agent.requests)
+    wanted = approved_by(source, WRITERS["delete"], targets)
+    assert json.loads(agent.requests[0])[1:-1] == wanted
+    assert wanted != approved_by(source, WRITERS["delete"], ())
+
+
 @pytest.mark.parametrize("agent", STOPPING, indirect=True)
 def test_the_terminal_shows_how_to_resume_the_approved_session(agent: StoppingAgent, server: Server) -> None:
     with agent.opened() as terminal:
@@ -434,7 +508,7 @@ def test_escape_in_the_terminal_ends_the_question(agent: TerminalAgent, server: 
     with agent.opened() as terminal:
         start_compaction(agent, terminal, server)
         known = len(agent.requests)
-        terminal.press("Escape")
+        agent.stop(terminal)
         server.wait_for(lambda: "waits for your review" not in server.text("/"))
         assert rows(server, LAST_STATE) == [("declined",)]
         terminal.wait_for(agent.stopped)

@@ -357,7 +357,10 @@ class Question {
   /** Do what was decided. Returns what OpenCode does then: `compact`; `continue`, or `apply`, which continues too; or
    * `stop`, also if the person has stopped it. */
   async act(answer) {
-    if (!answer) return "stop";
+    if (!answer) {
+      await this.notify("The compaction was stopped. Nothing was compacted.");
+      return "stop";
+    }
     if (answer.do === "apply") {
       if (this.honours !== "parts") throw new Unfit("this version of OpenCode cannot apply it");
       const last = (await this.session.messages()).at(-1);

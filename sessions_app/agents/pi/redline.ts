@@ -310,6 +310,8 @@ class Question {
     this.shown = text;
     try {
       this.ui.setStatus?.("redline", text);
+      // Atomic that applies deletions has no line for the status.
+      if (this.honours === "deletions") this.ui.setWidget?.("redline", text === undefined ? undefined : [text]);
     } catch {
       // As above.
     }

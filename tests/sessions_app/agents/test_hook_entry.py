@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions_app.agents.hook_entry import TIMEOUT, entry_command, with_entry, without_entry
+from sessions_app.agents.hook_entry import STATUS, TIMEOUT, entry_command, with_entry, without_entry
 from sessions_app.agents.json_document import BYTE_ORDER_MARK, JsonDocument
 from sessions_app.sessionlog.errors import BadInput
 
 COMMAND: Final = "'/home/me/redline' ask claude-code --connection claude-code"
-ENTRY: Final = {"type": "command", "command": COMMAND, "timeout": TIMEOUT}
+ENTRY: Final = {"type": "command", "command": COMMAND, "timeout": TIMEOUT, "statusMessage": STATUS}
 GROUP: Final = {"hooks": [ENTRY]}
 OLD_ENTRY: Final = {"type": "command", "command": "/old/redline ask claude-code --connection x", "timeout": 5}
 NAME: Final = "settings.json"
@@ -168,7 +168,8 @@ def test_what_is_written_into_a_usual_document() -> None:
     assert written(before) == (
         '{\n  "model": "opus", // the best\n  "hooks": {\n    "PreCompact": [\n      {\n        "hooks": [\n'
         '          {\n            "type": "command",\n'
-        f'            "command": {json.dumps(COMMAND)},\n            "timeout": 3660\n'
+        f'            "command": {json.dumps(COMMAND)},\n            "timeout": 3660,\n'
+        f'            "statusMessage": {json.dumps(STATUS)}\n'
         "          }\n        ]\n      }\n    ]\n  }\n}\n"
     )
 
