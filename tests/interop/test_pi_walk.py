@@ -47,6 +47,7 @@ def test_pi_follows_each_step_and_resumes_what_was_summarised(
         summarised = walk.path.read_bytes()
         walk.move_back(leaf)
         require_same(walk.path)
+        watched.context.close()  # its page would miss the server
     conversations = Conversations(tmp_path / "home", provider)
     for path, content in (
         (made, made.read_bytes()),
