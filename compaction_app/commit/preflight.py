@@ -346,7 +346,8 @@ def _validate_again(
             f"{present.path} has changed so that the approved plan is no longer valid. {reason} Nothing was "
             "written. Plan again.",
         )
-    more = [str(target) for target in judged.targets if target not in set(approved.targets)]
+    reviewed = set(approved.targets)
+    more = [str(target) for target in judged.targets if target not in reviewed]
     if more:
         raise Conflict(
             "plan_changed",
@@ -360,7 +361,7 @@ def _validate_again(
     others = [
         target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]
     ]
-    if others or set(judged.targets) != set(approved.targets):
+    if others or set(judged.targets) != reviewed:
         named = ", ".join(others[:MOST_NAMED]) or "something else"
         raise Conflict(
             "plan_changed",
