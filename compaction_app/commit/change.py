@@ -206,14 +206,14 @@ def prove_change(preflight: Preflight, before: Rebuilt, after: Rebuilt, now: dat
     """The certificate of a context after a change. Raises SystemFailure `not_proven` and BadInput `breaks_context`."""
     branch = preflight.present.tree.branch(preflight.parent_id)
     targets = preflight.validated.targets
-    ignored = preflight.writer.unapplied(branch, targets)
+    ignored = set(preflight.writer.unapplied(branch, targets))
     path = str(preflight.present.path)
     require_approved(
         path,
         preflight.writer,
         preflight.reading.agent,
         before,
-        [target for target in targets if target not in set(ignored)],
+        [target for target in targets if target not in ignored],
         after,
         [note_text(words) for words in preflight.notes.values()],
     )
