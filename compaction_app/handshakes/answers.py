@@ -13,6 +13,8 @@ from compaction_app.models import Handshake
 from sessions_app.cli import one_line
 
 POLL_SECONDS: Final = 0.5
+PLANNING_POLL_SECONDS: Final = 0.2
+"""Planning takes about a second, which somebody waits for."""
 GRACE_SECONDS: Final = 30
 """How long polls may fail before Redline counts as lost: it may be restarting."""
 MESSAGE_CHARACTERS: Final = 1_000
@@ -29,7 +31,7 @@ def answer(handshake: Handshake, now: datetime, page: Callable[[str], str]) -> d
         "do": step,
         "message": one_line(_message(handshake, page), MESSAGE_CHARACTERS),
         "seconds": round(handshake.seconds_left(now), 1) if step == NextStep.WAIT else 0,
-        "poll": POLL_SECONDS,
+        "poll": POLL_SECONDS if handshake.state == HandshakeState.WAITING else PLANNING_POLL_SECONDS,
         "grace": GRACE_SECONDS,
         "review": _review(handshake, page),
         **((handshake.handed or {}) if step == NextStep.APPLY else {}),
