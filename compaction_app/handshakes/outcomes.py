@@ -224,17 +224,8 @@ def _take_back(handshake: Handshake, found: Found, why: str, now: datetime) -> N
         return
     note = _note_of(handshake)
     rest = "Nothing was changed." if found.is_untouched else f"{note.backup.path} has what was there before."
-    words = f"{why} {rest}"
-    if not change_handshake(
-        handshake,
-        HandshakeState.FAILED,
-        step=NextStep.CONTINUE,
-        message=words,
-        handed=None,
-        ended_at=now,
-    ):
+    if not _end_unapplied(handshake, f"{why} {rest}", now):
         return
-    _allow_decisions(handshake)
     if found.is_untouched and file_state(Path(note.backup.path)) is not None:
         delete_backup(Path(note.backup.path))
     elif not found.is_untouched:
@@ -245,16 +236,17 @@ def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
     """End an approved plan of a session that cannot be read any more; its backup stays."""
     note = _note_of(handshake)
     words = f"{fault.message} {NOT_READ} {note.backup.path} has what was there before."
-    if change_handshake(
-        handshake,
-        HandshakeState.FAILED,
-        step=NextStep.CONTINUE,
-        message=words,
-        handed=None,
-        ended_at=now,
-    ):
-        _allow_decisions(handshake)
+    if _end_unapplied(handshake, words, now):
         record_backup(handshake.session.path, note.backup)
+
+
+def _end_unapplied(handshake: Handshake, words: str, now: datetime) -> bool:
+    """End an approved plan as failed, so that it can be reviewed again; returns whether it was ended by this."""
+    fields = {"step": NextStep.CONTINUE, "message": words, "handed": None, "ended_at": now}
+    is_ended = change_handshake(handshake, HandshakeState.FAILED, **fields)
+    if is_ended:
+        _allow_decisions(handshake)
+    return is_ended
 
 
 def _allow_decisions(handshake: Handshake) -> None:
