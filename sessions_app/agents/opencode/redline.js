@@ -421,7 +421,7 @@ export const Redline = async ({ client }) => {
   let configuration = {};
   /** Open questions, by session. */
   const waiting = new Map();
-  /** Sessions whose run is being ended here. */
+  /** Sessions whose run is ended here: the event of its end is still to come. */
   const ending = new Set();
   /** Sessions that are not asked about again, until their turn ends, or their context was short enough meanwhile. */
   const decided = new Set();
@@ -449,10 +449,24 @@ export const Redline = async ({ client }) => {
     ending.add(session.id);
     try {
       await session.call("POST", "/abort");
-    } finally {
+    } catch (error) {
       ending.delete(session.id);
+      throw error;
     }
     await session.call("DELETE", `/message/${mark.messageID}`);
+  }
+
+  /** The question about the compaction that a session is about to make; undefined if it is not asked about. */
+  async function questionAbout(session) {
+    // Without a connection file, Redline is disconnected.
+    if (!existsSync(CONNECTION)) return undefined;
+    const messages = await session.messages();
+    const mark = messages.findLast(({ info }) => info.role === "user")?.parts.find(isMark);
+    if (!mark || known.has(mark.id)) return undefined;
+    // A subagent's run is part of another one, and that of these commands is all they do.
+    if ((await session.call("GET", "")).parentID || (mark.auto && ONE_RUN.includes(process.argv[2]))) return undefined;
+    known.add(mark.id);
+    return new Question(session, mark);
   }
 
   async function settled(question) {
@@ -482,16 +496,9 @@ export const Redline = async ({ client }) => {
     },
 
     "experimental.session.compacting": async ({ sessionID }) => {
-      // Without a connection file, Redline is disconnected.
-      if (!existsSync(CONNECTION)) return;
-      const session = new Session(client, sessionID);
-      const messages = await session.messages();
-      const mark = messages.findLast(({ info }) => info.role === "user")?.parts.find(isMark);
-      if (!mark || known.has(mark.id)) return;
-      // A subagent's run is part of another one, and that of these commands is all they do.
-      if ((await session.call("GET", "")).parentID || (mark.auto && ONE_RUN.includes(process.argv[2]))) return;
-      known.add(mark.id);
-      await handle(new Question(session, mark));
+      // If OpenCode does not show the session, it compacts as usual.
+      const question = await questionAbout(new Session(client, sessionID)).catch(() => undefined);
+      if (question) await handle(question);
     },
 
     "chat.message": async ({ sessionID }) => {
@@ -506,7 +513,7 @@ export const Redline = async ({ client }) => {
 
     event: async ({ event }) => {
       const id = event.properties?.sessionID;
-      if (event.type !== "session.idle" || ending.has(id)) return;
+      if (event.type !== "session.idle" || ending.delete(id)) return;
       // The turn has ended; while a question is open, because the person stopped it.
       decided.delete(id);
       checkAgain(id);
