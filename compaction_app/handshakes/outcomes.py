@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from django.db import DatabaseError, transaction
@@ -242,7 +242,7 @@ def _give_up(handshake: Handshake, fault: RedlineError, now: datetime) -> None:
 
 def _end_unapplied(handshake: Handshake, words: str, now: datetime) -> bool:
     """End an approved plan as failed, so that it can be reviewed again; returns whether it was ended by this."""
-    fields = {"step": NextStep.CONTINUE, "message": words, "handed": None, "ended_at": now}
+    fields: dict[str, Any] = {"step": NextStep.CONTINUE, "message": words, "handed": None, "ended_at": now}
     is_ended = change_handshake(handshake, HandshakeState.FAILED, **fields)
     if is_ended:
         _allow_decisions(handshake)
