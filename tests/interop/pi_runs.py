@@ -21,6 +21,8 @@ PROBE: Final = "REDLINE-PROBE"
 RUN_SECONDS: Final = 300
 TOOL_IMAGES: Final = "Attached image(s) from tool result:"
 """pi sends the images of tool results in a message of their own, which begins like this."""
+NO_TEXT: Final = ("(see attached image)", "(no tool output)")
+"""A result without text is sent as one of these: by pi according to its images, by Atomic 0.8 always as the first."""
 NO_RESULT: Final = "No result provided"
 """The result that pi makes up for a call without one."""
 SWITCHES: Final = (
@@ -86,7 +88,7 @@ def _said_on_wire(messages: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
     for message in messages:
         content = message.get("content")
         if message["role"] == "tool":
-            yield "tool", message["tool_call_id"], content
+            yield "tool", message["tool_call_id"], "" if content in NO_TEXT else content
         elif message["role"] == "assistant":
             calls = [(call["id"], call["function"]) for call in message.get("tool_calls", ())]
             made = tuple((key, made["name"], json.loads(made["arguments"])) for key, made in calls)
@@ -95,7 +97,8 @@ def _said_on_wire(messages: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
             parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
             texts = tuple(part["text"] for part in parts if part["type"] == "text")
             images = tuple(part["image_url"]["url"] for part in parts if part["type"] == "image_url")
-            yield ("images", images) if texts[:1] == (TOOL_IMAGES,) else ("user", texts, images)
+            # Without a text, pi sends an empty one, and Atomic 0.8 none.
+            yield ("images", images) if texts[:1] == (TOOL_IMAGES,) else ("user", texts or ("",), images)
 
 
 def expected(context: Iterable[Mapping[str, Any]]) -> list[Said]:
@@ -116,8 +119,7 @@ def _said(context: Iterable[Mapping[str, Any]]) -> Iterator[Said]:
         if role == "toolResult":
             texts, images = _content(message["content"])
             pending += images
-            missing = "(see attached image)" if images else "(no tool output)"
-            yield "tool", message["toolCallId"], "\n".join(texts) or missing
+            yield "tool", message["toolCallId"], "\n".join(texts)
         elif role == "assistant":
             yield from _said_by_assistant(message)
         elif role in ("user", "custom"):
