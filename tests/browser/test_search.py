@@ -48,6 +48,8 @@ def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page
     page.keyboard.type("needle")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
+    # The text stands before the scripts of the new page have run: until then no key is heard.
+    page.wait_for_load_state()
     page.keyboard.press("/")
     expect(page.locator("#search-query")).to_be_focused()
     page.keyboard.press("/")
