@@ -57,6 +57,7 @@ def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) 
     assert "e6" in [entry.id for entry in load_session(path).tree.branch(load_session(path).leaf_id)]
 
     page.locator(".knot__text", has_text=f"{name} 1.").click()
+    expect(page.locator(".chosen__text")).to_have_text(f"{name} 1.")
     page.get_by_role("link", name="Fork from here…").click()
     page.get_by_role("button", name="Make the fork").click()
     expect(page.get_by_text("A new session was made:")).to_be_visible()
