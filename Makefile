@@ -11,7 +11,7 @@ WORKERS ?= 4
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
-.PHONY: help setup run check test test-deps lint format interop interop-clients bench shots soak clean
+.PHONY: help setup run check test test-times test-deps lint format interop interop-clients bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -37,6 +37,9 @@ check: lint ## check the code and run the tests of the pure core: less than a mi
 
 test: test-deps lint ## check the code and run all tests, including those in a browser
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-times: test-deps $(VENV)/.installed-dev ## run all tests, and print what each file costs: processor time, waiting, what was started
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.times
 
 test-deps: ## install the browser for tests, if it is missing and this user may install it
 	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \

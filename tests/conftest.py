@@ -24,6 +24,7 @@ from sessions_app.index import progress
 from tests.clients import authorized_client, new_client
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
+from tests.server import Server, start_shared_server
 
 # A shell's background job ignores interrupts, and would pass this on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -120,6 +121,13 @@ def idle_root(known_root: Path, settings: Any) -> Path:
     """A configured root whose sessions never count as live, whenever they were written."""
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-small": 1_000}, "live_minutes": 0})
     return known_root
+
+
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The server of this worker, for all tests that neither configure nor end it: they take a `place_in` it."""
+    with start_shared_server(tmp_path_factory.mktemp("shared")) as running:
+        yield running
 
 
 @pytest.fixture

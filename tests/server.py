@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import http.client
 import json
 import os
+import re
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -18,13 +21,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from http.cookiejar import CookieJar
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final
 
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
+from sessions_app.models import UNQUOTED
+from tests.factories import session_bytes
+from tests.files import place
 from tests.heartbeats import start_heartbeats
-from tests.html import csrf_field, elements, hidden_fields, links, parse, text_of
+from tests.html import csrf_field, elements, hidden_fields, parse, text_of
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS, wait_until
 
@@ -51,9 +57,18 @@ def opener(cookies: CookieJar | None = None) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(LoopbackHandler(), urllib.request.HTTPCookieProcessor(jar))
 
 
+ADDRESS: Final = """
+    SELECT root_id, relative_path FROM sessions_app_session AS session
+    JOIN sessions_app_root AS root ON root.id = root_id
+    WHERE root.path || '/' || relative_path LIKE ? ESCAPE '!' AND NOT missing
+    AND (instr(relative_path, ?) OR instr(title, ?)) ORDER BY session.id
+"""
+"""The sessions below a directory with a text in their name or title."""
+
+
 @dataclass
 class Server:
-    """A running server, and a client that is logged in."""
+    """A running server, and a client that is logged in; or a place in one that others use too (`place_in`)."""
 
     child: subprocess.Popen[bytes]
     address: str
@@ -62,6 +77,8 @@ class Server:
     environment: dict[str, str]
     ends: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     """Closed with the server. No thread may outlive it: later tests fork, and SQLite's locks do not survive that."""
+    project: str = ""
+    """The working directory of the sessions in this place; empty if the whole server belongs to one test."""
 
     def __post_init__(self) -> None:
         self.base = self.address.split("/launch")[0]
@@ -121,17 +138,27 @@ class Server:
 
         return wait_until(look)
 
+    @property
+    def list_path(self) -> str:
+        """The path of the list of the sessions here."""
+        return f"/?{urllib.parse.urlencode({'project': self.project})}" if self.project else "/"
+
+    def put(self, name: str, recorded: Sequence[dict[str, Any] | bytes]) -> Path:
+        """A quiet session in this place: its header says that it belongs to the project of the place."""
+        if self.project:
+            recorded = [{**recorded[0], "cwd": self.project}, *recorded[1:]]  # type: ignore[dict-item]
+        return place(self.root / name, session_bytes(recorded))
+
     def session(self, text: str) -> str:
-        """The URL of the listed session with this text in its row or its URL; waits for one."""
+        """The URL of the indexed session in this place with this text in its title or its name; waits for one."""
+        below = re.sub("([!%_])", r"!\1", f"{self.root}/") + "%"
 
         def look() -> str | None:
-            # The list is sorted by what the sessions record, often long ago: it may be on a later page.
-            for number in (1, 2, 3):
-                for row in elements(self.get(f"/?page={number}"), "tbody tr"):
-                    address = links(row)[0][1]
-                    if text in text_of(row) or text in address:
-                        return address
-            return None
+            with contextlib.closing(
+                sqlite3.connect(self.data / "redline.sqlite3", timeout=WAIT_SECONDS)
+            ) as index:
+                row = index.execute(ADDRESS, (below, text, text)).fetchone()
+            return f"/sessions/{row[0]}/{urllib.parse.quote(row[1], safe=UNQUOTED)}" if row else None
 
         return str(self.wait_for(look))
 
@@ -185,6 +212,39 @@ def start_server(
             child.wait()
         if child.stdout is not None:
             child.stdout.close()
+
+
+@contextlib.contextmanager
+def place_in(server: Server, name: str, *, agent: str = "atomic") -> Iterator[Server]:
+    """A place in the server that tests share: a directory and a project of its own, for sessions of this agent.
+
+    Only its sessions are in its list, at `list_path`. Afterwards they are gone.
+    """
+    mine = copy.copy(server)
+    mine.root, mine.project, mine.ends = (
+        server.root.parent / agent / name,
+        f"/work/{name}",
+        contextlib.ExitStack(),
+    )
+    mine.root.mkdir()
+    try:
+        with mine.ends:
+            yield mine
+    finally:
+        shutil.rmtree(mine.root)
+
+
+@contextlib.contextmanager
+def start_shared_server(base: Path) -> Iterator[Server]:
+    """A server for many tests, each of which takes its `place_in` it: its roots have sessions of Atomic and of pi."""
+    place(base / "data" / "demo_made", b"").parent.chmod(0o700)
+    roots = [
+        {"path": str(base / "atomic"), "agent": "atomic"},
+        {"path": str(base / "pi"), "agent": "pi", "reader": "pi"},
+    ]
+    (base / "pi").mkdir()
+    with start_server(base, roots=base / "atomic", REDLINE_ROOTS=json.dumps(roots)) as server:
+        yield server
 
 
 def put_session(server: Server, source: Path, name: str = "") -> Path:

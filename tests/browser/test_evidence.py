@@ -10,9 +10,8 @@ from playwright.sync_api import Page, expect
 from tests.browser.chromium import hold
 from tests.browser.scenarios import finished_run
 from tests.browser.test_review import Opener
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
-from tests.server import Server, start_server
+from tests.factories import assistant, call, chain, result, text, user
+from tests.server import Server, place_in
 from tests.wait import wait_until
 
 OLD = [f"def function_{number}() -> None:" for number in range(40)]
@@ -20,8 +19,7 @@ NEW = [*OLD[:30], *(f"def renamed_{number}() -> None:" for number in range(40))]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("evidence")
+def server(shared_server: Server) -> Iterator[Server]:
     work = [
         user("Mend the parser in src/a.py."),
         assistant(call("c1", path="src/a.py")),
@@ -32,9 +30,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         result("c2", "\n".join(NEW)),
         assistant(text("It is.")),
     ]
-    place(base / "sessions" / "short.jsonl", session_bytes(chain(*work)))
-    with start_server(base) as running:
-        yield running
+    with place_in(shared_server, "evidence") as mine:
+        mine.put("short.jsonl", chain(*work))
+        yield mine
 
 
 @pytest.fixture(scope="module")
