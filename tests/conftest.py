@@ -21,6 +21,7 @@ from hypothesis import settings as hypothesis_settings
 from redline.configuration import Configuration, RootSetting
 from sessions_app.database import open_database
 from sessions_app.index import progress
+from tests.budget import FACTOR, USUAL
 from tests.clients import authorized_client, new_client
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
@@ -29,8 +30,15 @@ from tests.server import Server, start_shared_server
 # A shell's background job ignores interrupts, and would pass this on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes depends on the machine, not on Redline.
-hypothesis_settings.register_profile("redline", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How long an example takes depends on the machine, not on Redline. `make test` tries the same examples each time, so that
+# it fails for a change only; `make test-all` tries more, and others each time.
+hypothesis_settings.register_profile(
+    "redline",
+    deadline=None,
+    max_examples=USUAL * FACTOR,
+    derandomize=FACTOR == 1,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 hypothesis_settings.load_profile("redline")
 
 

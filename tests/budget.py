@@ -1,0 +1,17 @@
+"""How many examples a property test tries: few in `make test`, more in `make test-all`."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from hypothesis import settings
+
+FACTOR: Final = int(os.environ.get("REDLINE_TEST_EXAMPLES", "1"))
+"""`make test-all` multiplies every budget by this."""
+USUAL: Final = 50
+
+
+def examples(count: int = USUAL) -> settings:
+    """A decorator for a test that tries this many examples, or a multiple of them."""
+    return settings(max_examples=count * FACTOR)
