@@ -30,8 +30,8 @@ from tests.server import Server, start_shared_server
 # A shell's background job ignores interrupts, and would pass this on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# How long an example takes depends on the machine, not on Redline. `make test` tries the same examples each time, so that
-# it fails for a change only; `make test-all` tries more, and others each time.
+# How long an example takes depends on the machine, not on Redline. `make test` tries the same examples each time, so
+# that it fails for a change only; `make test-all` tries more, and others each time.
 hypothesis_settings.register_profile(
     "redline",
     deadline=None,
