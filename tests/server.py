@@ -149,15 +149,16 @@ class Server:
             recorded = [{**recorded[0], "cwd": self.project}, *recorded[1:]]  # type: ignore[dict-item]
         return place(self.root / name, session_bytes(recorded))
 
-    def session(self, text: str) -> str:
-        """The URL of the indexed session in this place with this text in its title or its name; waits for one."""
-        below = re.sub("([!%_])", r"!\1", f"{self.root}/") + "%"
+    def session(self, text: str, below: Path | None = None) -> str:
+        """The URL of the indexed session with this text in its title or its name, in this place or `below` another
+        directory; waits for one."""
+        pattern = re.sub("([!%_])", r"!\1", f"{below or self.root}/") + "%"
 
         def look() -> str | None:
             with contextlib.closing(
                 sqlite3.connect(self.data / "redline.sqlite3", timeout=WAIT_SECONDS)
             ) as index:
-                row = index.execute(ADDRESS, (below, text, text)).fetchone()
+                row = index.execute(ADDRESS, (pattern, text, text)).fetchone()
             return f"/sessions/{row[0]}/{urllib.parse.quote(row[1], safe=UNQUOTED)}" if row else None
 
         return str(self.wait_for(look))

@@ -12,10 +12,17 @@ WAIT_SECONDS: Final = 120
 Found = TypeVar("Found")
 
 
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.3
+"""Seconds between two looks. They grow: a look may load a page, and what is waited for needs the processor."""
+
+
 def wait_until(look: Callable[[], Found], what: str = "it did not happen") -> Found:
     """The first true result of `look`. Raises AssertionError with `what` after WAIT_SECONDS."""
     deadline = time.monotonic() + WAIT_SECONDS
+    pause = FIRST_PAUSE
     while not (found := look()):
         assert time.monotonic() < deadline, what
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.2, LONGEST_PAUSE)
     return found

@@ -40,6 +40,7 @@ class Watched:
     context: BrowserContext
     complaints: list[str] = field(default_factory=list)
     _expected: list[str] = field(default_factory=list)
+    _allowed: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.context.on("console", self._said)
@@ -59,15 +60,18 @@ class Watched:
         """Expect errors that match these patterns; each has to occur."""
         self._expected.extend(patterns)
 
+    def allow(self, *patterns: str) -> None:
+        """Allow errors that match these patterns, for pages of which some are refused."""
+        self._allowed.extend(patterns)
+
     def missing(self) -> list[str]:
         """The expected errors that have not occurred yet."""
         return [one for one in self._expected if not any(re.search(one, each) for each in self.complaints)]
 
     def judge(self) -> None:
         """Fail if there was an unexpected error, or if an expected one is missing."""
-        unexpected = [
-            one for one in self.complaints if not any(re.search(each, one) for each in self._expected)
-        ]
+        known = [*self._expected, *self._allowed]
+        unexpected = [one for one in self.complaints if not any(re.search(each, one) for each in known)]
         assert not unexpected, "\n".join(unexpected)
         assert not self.missing()
 

@@ -1,4 +1,4 @@
-"""One Chromium for all browser tests; its windows are checked for errors at the end of each test.
+"""One Chromium for all browser tests of a worker; its windows are checked for errors at the end of each test.
 
 The browser ends with this package: while Playwright runs, its thread has an event loop, and Django refuses to use the
 database in the tests that follow.
@@ -6,18 +6,22 @@ database in the tests that follow.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from devtools.chromium import ARGUMENTS, MISSING, find_chromium
+from tests.browser.agent_sessions import AgentHome
 from tests.browser.chromium import Watched, window
-from tests.server import Server
+from tests.files import place
+from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
+A_KEY: Final = "sk-0123456789abcdefghijkl"
 
 expect.set_options(timeout=WAIT_SECONDS * 1_000)
 
@@ -31,6 +35,24 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="package")
+def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that leaves runs to workers, so that they stay as a test makes them; it knows all agents' sessions.
+
+    Tests take a `place_in` it.
+    """
+    base = tmp_path_factory.mktemp("idle")
+    place(base / "data" / "demo_made", b"").parent.chmod(0o700)
+    roots = [{"path": str(base / "atomic"), "agent": "atomic"}, *AgentHome(base / "home").roots]
+    environment = {
+        "REDLINE_WORK_IN": "worker",
+        "ANTHROPIC_API_KEY": A_KEY,
+        "REDLINE_ROOTS": json.dumps(roots),
+    }
+    with start_server(base, roots=base / "atomic", **environment) as running:
+        yield running
 
 
 @pytest.fixture

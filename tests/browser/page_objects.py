@@ -18,27 +18,31 @@ from typing import Any, Final
 
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.acts import confirm_all, number_of, texts_of
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import forked_session, long_session, place_titled, title
 from tests.files import backdate, place
 from tests.plans import context_ids, context_without
 from tests.server import Server, start_server
 
-PAGES_OF_LIST: Final = 70
+JOURNEYS: Final = ("scripted", "plain")
+OTHERS: Final = 70
 """Other sessions on the server: more than one page of the list."""
+SESSIONS: Final = len(JOURNEYS) + 1 + OTHERS
 INVALID: Final = r"the server responded with a status of 422"
 
 
 @contextmanager
 def journey_server(base: Path) -> Iterator[Server]:
-    """A server with the session of the journey, one with two branches, and enough others for a second page."""
+    """A server with a session for each journey, one with two branches, and enough others for a second page."""
     root = base / "sessions"
-    place(root / "journey.jsonl", long_session())
+    for name in JOURNEYS:
+        place(root / f"{name}.jsonl", long_session())
     place(root / "forked.jsonl", forked_session())
-    for number in range(PAGES_OF_LIST):
+    for number in range(OTHERS):
         backdate(place_titled(root, f"other-{number}", steps=1, words=number), hours=2)
     with start_server(base) as server:
-        server.wait_for(lambda: f"{PAGES_OF_LIST + 2} sessions in" in server.get("/"))
+        server.wait_for(lambda: f"{SESSIONS} sessions in" in server.get("/"))
         yield server
 
 
@@ -55,8 +59,12 @@ class Journey:
         return self.watched.server
 
     @property
+    def name(self) -> str:
+        return f"{JOURNEYS[0] if self.scripted else JOURNEYS[1]}.jsonl"
+
+    @property
     def path(self) -> Path:
-        return self.server.root / "journey.jsonl"
+        return self.server.root / self.name
 
     def click(self, name: str | re.Pattern[str], role: Any = "link", within: Locator | None = None) -> None:
         (within or self.page.locator("body")).get_by_role(role, name=name).first.click()
@@ -82,12 +90,10 @@ class Journey:
         self.click("Entries")
         expect(page.locator("th[aria-sort=descending]")).to_contain_text("Entries")
         expect(rows).to_have_count(60)
-        counts = [
-            int(re.sub(r"\D", "", text)) for text in rows.locator("td:nth-child(4)").all_text_contents()
-        ]
+        counts = [int(re.sub(r"\D", "", text)) for text in texts_of(rows.locator("td:nth-child(4)"))]
         assert counts == sorted(counts, reverse=True)
         self.click("Next")
-        expect(rows).to_have_count(PAGES_OF_LIST + 2 - 60)
+        expect(rows).to_have_count(SESSIONS - 60)
         expect(page).to_have_url(re.compile("[?&]page=2"))
 
     # ---- 3: a session -----------------------------------------------------------------------------------
@@ -116,20 +122,18 @@ class Journey:
 
     # ---- 4: a run ---------------------------------------------------------------------------------------
 
-    def plan(self, name: str = "journey.jsonl") -> None:
+    def plan(self, address: str = "") -> None:
         """The form, then the run's page until the run has ended, without a manual reload."""
         page = self.page
-        page.goto(self.server.base + self.server.session(name))
+        page.goto(self.server.base + (address or self.server.session(self.name)))
         self.click("Compact…")
         page.get_by_label("Keep", exact=True).fill("60")
         page.get_by_label("What matters").fill("the parser")
         self.press("Start planning")
         page.wait_for_url(re.compile(r"/runs/\d+$"))
         expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
-        numbers = page.locator("#log .event__number").all_inner_texts()
-        calls = [int(number) for number in numbers if number]
+        calls = [int(number) for number in texts_of(page.locator("#log .event__number")) if number]
         assert calls == list(range(1, len(calls) + 1))
-        assert calls
 
     # ---- 5: the review ----------------------------------------------------------------------------------
 
@@ -176,8 +180,7 @@ class Journey:
 
     def _open(self, row: str) -> None:
         """Fold a proposal open, if it is not."""
-        self.page.wait_for_load_state()
-        if not self.page.locator(f"{row} .proposal__open").count():
+        if not number_of(self.page.locator(f"{row} .proposal__open")):
             # By its key: what is still being loaded above could move the line away from under a click.
             self.page.locator(f"{row} .proposal__what").press("Enter")
         expect(self.page.locator(f"{row} .proposal__open")).to_be_visible()
@@ -188,22 +191,22 @@ class Journey:
         if not self.scripted:
             # The last decision left open only its own group.
             page.goto(page.url.partition("?")[0])
-        for number in range(page.locator("li.proposal").count()):
+        for number in range(number_of(page.locator("li.proposal"))):
             row = self._row(number)
             self._open(row)
             folds = page.locator(f"{row} p.fold a.plain")
-            for fold in range(folds.count()):
+            for fold in range(number_of(folds)):
                 if self.scripted:
                     # An expanded fold is replaced by its entries.
                     stays = page.locator(f"{row} details.staying")
-                    shown = stays.count()
+                    shown = number_of(stays)
                     folds.first.click()
-                    expect(stays).to_have_count(shown + 1)
+                    expect(stays).not_to_have_count(shown)
                 else:
                     folds.nth(fold).click()
                     page.wait_for_url("**/stays?*")
                 found = page.locator("details.staying").get_by_role("button", name=words, exact=True)
-                if found.count():
+                if number_of(found):
                     key = found.first.get_attribute("value")
                     found.first.click()
                     mine = page.locator(f'li[data-key="{key}"]')
@@ -227,18 +230,13 @@ class Journey:
         self.press("Back up and append")
         expect(page.get_by_role("alert")).to_be_visible()
         assert self.path.read_bytes() == before
-        self.confirm_all()
+        confirm_all(self.page)
         self.press("Back up and append")
         page.wait_for_url(re.compile("/result$"))
         expect(page.get_by_role("heading", level=1)).to_contain_text("recorded by context-compaction")
         entry = self._appended(before)
         expect(page.get_by_text(entry["id"]).first).to_be_visible()
         return before
-
-    def confirm_all(self) -> None:
-        self.page.wait_for_load_state()
-        for box in self.page.locator("input[name=yes]").all():
-            box.check()
 
     def _appended(self, before: bytes) -> dict[str, Any]:
         """The one line that was added to the file: a compaction that deletes exactly its targets."""
@@ -271,7 +269,7 @@ class Journey:
         page = self.page
         self.click(link)
         expect(page.get_by_role("heading", level=1)).to_contain_text("Restore the backup of")
-        self.confirm_all()
+        confirm_all(self.page)
         self.press("Restore this backup")
         page.wait_for_url("**/backups")
         expect(

@@ -9,9 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -96,12 +96,23 @@ def start_run(server: Server, address: str, **given: str) -> str:
 
 
 def finished_run(server: Server, address: str, **given: str) -> str:
-    """The path of a run that has ended. A worker is started if the server leaves runs to workers."""
+    """The path of a run that has ended. A server that leaves runs to workers needs one: see `working`."""
     page = start_run(server, address, **given)
-    if server.environment.get("REDLINE_WORK_IN") == "worker":
-        start_worker(server, page).wait()
     server.wait_for(lambda: is_over(server, page))
     return page
+
+
+@contextmanager
+def working(server: Server) -> Iterator[None]:
+    """A worker for a server that leaves runs to workers, as long as this lasts."""
+    command = [sys.executable, "-m", "redline", "worker", "--until-idle"]
+    with subprocess.Popen(
+        command, env=server.environment, cwd=server.root, stdout=subprocess.DEVNULL
+    ) as worker:
+        try:
+            yield
+        finally:
+            worker.terminate()
 
 
 def is_over(server: Server, page: str) -> bool:

@@ -11,18 +11,19 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
-from tests.browser.scenarios import place_titled
-from tests.server import Server, start_server
+from tests.browser.page_checks import have_no_faults_here
+from tests.browser.scenarios import titled_session
+from tests.server import Server, place_in, start_server
 
 Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start_server(tmp_path_factory.mktemp("address")) as running:
-        place_titled(running.root, "addressed", steps=2)
-        running.session("Mend the addressed parser.")
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "address") as mine:
+        mine.put("addressed.jsonl", titled_session("addressed", steps=2))
+        mine.session("Mend the addressed parser.")
+        yield mine
 
 
 def launch_path(server: Server) -> str:
@@ -50,6 +51,7 @@ def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Op
     watched.expect("status of 403")
     page.goto(server.base)
     expect(page.get_by_role("heading", level=1)).to_have_text("This browser has no access to Redline")
+    have_no_faults_here(page, "launch", 3)
     listing.reload()
     expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
 
@@ -68,8 +70,6 @@ def test_the_plain_address_explains_where_to_go_without_the_secret_name(
 
 def test_a_plain_server_works_in_a_browser(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
     with start_server(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
-        place_titled(plain.root, "plain", steps=2)
-        plain.session("Mend the plain parser.")
         page = browse(plain).open("/")
         page.locator("#listing[data-asked]").wait_for()
         page.get_by_role("link", name="Settings").click()

@@ -1,4 +1,4 @@
-"""An agent is connected and disconnected on its page; what is shown is what is written."""
+"""An installation without sessions: its pages, and agents that are connected and disconnected."""
 
 from __future__ import annotations
 
@@ -9,18 +9,31 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.chromium import Watched
-from tests.browser.test_shots import HEIGHT, WIDTHS, faults_at_this_width
+from tests.browser.page_checks import have_no_faults, have_no_faults_here
+from tests.files import place
 from tests.server import Server, start_server
 
 Opener = Callable[..., Watched]
 BEFORE = b'{\n  "model": "opus" // mine\n}\n'
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    (tmp_path / "sessions").mkdir()
-    with start_server(tmp_path) as running:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with a home of its own: connections change the files of agents there. Each test removes its own."""
+    base = tmp_path_factory.mktemp("agents")
+    place(base / "data" / "demo_made", b"").parent.chmod(0o700)
+    with start_server(base) as running:
         yield running
+
+
+def test_the_pages_of_an_empty_installation_fit_and_are_accessible(server: Server, browse: Opener) -> None:
+    pages = {
+        "list-empty": "/",
+        "models-empty": "/models",
+        "audit-empty": "/audit",
+        "backups-of-all-empty": "/backups",
+    }
+    have_no_faults(browse(server), pages)
 
 
 def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opener) -> None:
@@ -57,11 +70,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(server: Server, 
     section = page.get_by_role("region", name="Claude Code")
     section.get_by_role("link", name="Remove…").click()
     expect(page.get_by_role("button", name="Revoke the token only")).to_be_visible()
-    faults = []
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": HEIGHT})
-        faults += [f"{width} px: {fault}" for fault in faults_at_this_width(page, "agents")]
-    assert not faults, "\n".join(faults)
+    have_no_faults_here(page, "agents-token")
     page.get_by_role("button", name="Revoke the token only").click()
     expect(page.get_by_text("its token is void")).to_be_visible()
     assert path.read_bytes() == content[:-3]
@@ -78,15 +87,15 @@ def test_its_pages_fit_and_are_accessible(server: Server, browse: Opener) -> Non
     base = Path(server.environment["HOME"])
     project = base / "work" / "a-project-with-a-rather-long-name-for-a-directory"
     project.mkdir(parents=True)
+    watched = browse(server)
     for address in (f"/agents/codex/connect?project={project}", "/agents/claude-code/connect"):
-        page = browse(server).open(address)
+        page = watched.open(address)
         page.get_by_role("button", name="Connect C").click()
         expect(page.get_by_role("heading", name="Agents")).to_be_visible()
     (base / ".claude" / "settings.json").write_text("{}")
-    faults: list[str] = []
-    for address in ("/agents", "/agents/pi/connect", f"/agents/codex/remove?project={project}"):
-        page = browse(server).open(address)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": HEIGHT})
-            faults += [f"{address}, {width} px: {fault}" for fault in faults_at_this_width(page, "agents")]
-    assert not faults, "\n".join(faults)
+    pages = {
+        "agents-connected": "/agents",
+        "connect-pi": "/agents/pi/connect",
+        "remove-codex": f"/agents/codex/remove?project={project}",
+    }
+    have_no_faults(watched, pages)

@@ -10,11 +10,11 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.browser.acts import number_of
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import finished_run, run_number
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import backdate, place
-from tests.server import Server, start_server
+from tests.factories import assistant, call, chain, result, text, user
+from tests.server import Server, place_in
 
 PROPOSALS = 370
 REJECTIONS = 12
@@ -26,8 +26,7 @@ BOX = "document.activeElement.matches('input[name=yes]:not(:checked)')"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("desk")
+def server(shared_server: Server) -> Iterator[Server]:
     tools = ("read", "bash", "search", "fetch")
     steps = [
         said
@@ -38,13 +37,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             result(f"c{step}", "\n".join(f"line {n} of {step}" for n in range(30)), name=tools[step % 4]),
         )
     ]
-    path = place(
-        base / "sessions" / "wide.jsonl",
-        session_bytes(chain(*steps, assistant(text("Mended.")), user("Good."))),
-    )
-    backdate(path)
-    with start_server(base) as running:
-        yield running
+    with place_in(shared_server, "desk") as mine:
+        mine.put("wide.jsonl", chain(*steps, assistant(text("Mended.")), user("Good.")))
+        yield mine
 
 
 class Keyboard:
@@ -67,7 +62,7 @@ def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(
     page = browse(server).open(f"{run}/review?by=tool")
     bar = page.locator("#bar")
     assert int(bar.get_attribute("data-undecided") or "") >= PROPOSALS
-    groups = page.locator("section.group").count()
+    groups = number_of(page.locator("section.group"))
     keyboard = Keyboard(page)
     for group in range(groups):
         # The first group is open; after a group was approved, the cursor is on the line of the next one.

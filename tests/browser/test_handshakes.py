@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,11 +10,11 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.asking_bridge import AskingBridge
+from tests.browser.acts import confirm_all
 from tests.browser.chromium import Watched
-from tests.browser.test_shots import HEIGHT, WIDTHS, faults_at_this_width
-from tests.factories import session_bytes, working_session
-from tests.files import place
-from tests.server import Server, start_server
+from tests.browser.page_checks import have_no_faults
+from tests.factories import working_session
+from tests.server import Server, place_in
 
 Opener = Callable[..., Watched]
 MARK_LISTENING = """
@@ -30,17 +29,19 @@ window.WebSocket = class extends WebSocket {
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
-    roots = [{"path": str(tmp_path / "sessions"), "agent": "pi", "reader": "pi"}]
-    with start_server(tmp_path, REDLINE_ROOTS=json.dumps(roots)) as running:
-        running.session("work.jsonl")
-        yield running
+def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
+    with place_in(shared_server, tmp_path.name, agent="pi") as mine:
+        mine.put("work.jsonl", working_session())
+        mine.session("work.jsonl")
+        yield mine
 
 
 @pytest.fixture
-def bridge(server: Server) -> AskingBridge:
-    return AskingBridge(server.data, server.plain, server.root / "work.jsonl")
+def bridge(server: Server) -> Iterator[AskingBridge]:
+    """The bridge of an agent that has this session; what it asks ends with the test."""
+    asking = AskingBridge(server.data, server.plain, server.root / "work.jsonl")
+    yield asking
+    asking.report("withdrawn")
 
 
 def listening(watched: Watched, path: str = "/") -> Page:
@@ -82,8 +83,7 @@ def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, b
     page.get_by_role("button", name="Approve all").click()
     approve = page.get_by_role("button", name="Approve and let pi continue")
     expect(approve).to_be_visible()
-    for box in page.get_by_role("checkbox").all():
-        box.check()
+    confirm_all(page)
     approve.click()
     expect(page.get_by_role("heading", name="pi applies what you approved")).to_be_visible()
     answer = bridge.answered()
@@ -107,21 +107,15 @@ def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, b
 def test_the_pages_of_a_question_fit_and_are_accessible(
     server: Server, browse: Opener, bridge: AskingBridge
 ) -> None:
-    watched = browse(server, viewport={"width": WIDTHS[0], "height": HEIGHT}, color_scheme="light")
+    watched = browse(server)
     page = listening(watched)
     bridge.ask()
     banner(page)
-    faults: list[str] = []
     run = bridge.poll()["review"].rsplit("/runs/", 1)[1]
-    for name, path in {
+    pages = {
         "asked": f"/handshakes/{bridge.number}",
         "questions": "/handshakes/",
         "asked-review": f"/runs/{run}",
         "asked-list": "/",
-    }.items():
-        page = watched.open(path)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": HEIGHT})
-            faults += [f"{name}, {width} px: {fault}" for fault in faults_at_this_width(page, name)]
-        page.close()
-    assert not faults, "\n".join(faults)
+    }
+    have_no_faults(watched, pages)

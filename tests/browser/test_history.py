@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
-from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
-from tests.server import Server, start_server
+from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
+from tests.server import Server, place_in
 
 Opener = Callable[..., Watched]
 STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
@@ -18,12 +18,11 @@ FETCH = "([address, headers]) => fetch(address, { headers }).then((answer) => an
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("history")
-    for name in ("first", "second"):
-        place_titled(base / "sessions", name)
-    with start_server(base) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "history") as mine:
+        for name in ("first", "second"):
+            mine.put(f"{name}.jsonl", titled_session(name))
+        yield mine
 
 
 def is_whole_list(page: Page, text: str, rows: int) -> None:
@@ -37,15 +36,15 @@ def is_whole_list(page: Page, text: str, rows: int) -> None:
 def test_back_shows_the_list_that_matches_its_filter_box(server: Server, browse: Opener) -> None:
     server.session(title("first"))
     server.session(title("second"))
-    page = browse(server).open("/")
+    page = browse(server).open(server.list_path)
     is_whole_list(page, "", 2)
     page.get_by_label("Filter by name or project").fill("second")
     page.wait_for_url("**/?q=second*")
     is_whole_list(page, "second", 1)
     page.go_back()
-    page.wait_for_url(f"{server.base}/")
+    page.wait_for_url(server.base + server.list_path)
     is_whole_list(page, "", 2)
-    page.goto(f"{server.base}/?q=second")
+    page.goto(f"{server.base}{server.list_path}&q=second")
     page.get_by_role("link", name=title("second")).click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(title("second"))
     page.go_back()
@@ -81,7 +80,7 @@ def test_back_to_a_refused_form_shows_its_page(server: Server, browse: Opener) -
     decide(server, run, approve=undecided_keys(server, run)[0])
     page = watched.open(f"{run}/commit")
     page.get_by_role("button", name="Back up and append").wait_for()
-    place_titled(server.root, "second", steps=4)
+    server.put("second.jsonl", titled_session("second", steps=4))
     page.get_by_role("button", name="Back up and append").click()
     expect(page.get_by_role("alert")).to_be_visible()
     page.goto(server.base + "/")

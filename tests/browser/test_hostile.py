@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests import html
+from tests.browser.acts import confirm_all, number_of
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import approve_everything, finished_run, title, titled_session
 from tests.factories import (
@@ -29,7 +29,7 @@ from tests.factories import (
     user,
 )
 from tests.files import place
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 
 Opener = Callable[..., Watched]
 MARKUP: Final = (
@@ -97,17 +97,15 @@ def hostile_session() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("hostile")
-    place(base / "sessions" / NAME, hostile_session())
-    with start_server(base) as running:
-        running.wait_for(lambda: html.elements(running.get("/"), "a.name"))
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "hostile") as mine:
+        place(mine.root / NAME, hostile_session())
+        yield mine
 
 
 @pytest.fixture(scope="module")
 def address(server: Server) -> str:
-    return str(html.element(server.get("/"), "a.name").attributes["href"])
+    return server.session(NAME)
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +131,7 @@ def is_shown(page: Page) -> None:
 
 def unfold(page: Page, links: str, most: int) -> None:
     """Follow links that load more of a text into the page."""
-    for _ in range(min(most, page.locator(links).count())):
+    for _ in range(min(most, number_of(page.locator(links)))):
         link = page.locator(links).first.element_handle()
         link.click()
         link.wait_for_element_state("hidden")
@@ -291,8 +289,7 @@ def test_a_commit_its_result_and_its_backups_are_inert(
     approve_everything(server, run)
     watched = browse(server)
     page = watched.open(f"{run}/commit")
-    for box in page.locator("input[name=yes]").all():
-        box.check()
+    confirm_all(page)
     page.get_by_role("button", name="Back up and append").click()
     page.wait_for_url(re.compile("/result$"))
     is_inert(page)

@@ -1,4 +1,5 @@
-"""The whole journey in a browser: from the launch address to a commit, back again, and with an imported session."""
+"""The whole journey in a browser: from the launch address to a commit, back again, without a script, and with an
+imported session."""
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.acts import confirm_all
 from tests.browser.chromium import Watched
 from tests.browser.page_objects import Journey, journey_server, whole_journey
 from tests.browser.scenarios import titled_session
@@ -50,6 +52,10 @@ def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
     whole_journey(browse(server), scripted=True)
 
 
+def test_links_and_forms_alone_lead_the_same_way(server: Server, browse: Callable[..., Watched]) -> None:
+    whole_journey(browse(server, java_script_enabled=False), scripted=False)
+
+
 def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
     server: Server, browse: Callable[..., Watched], tmp_path: Path
 ) -> None:
@@ -61,7 +67,7 @@ def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
     page.get_by_role("button", name="Import").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("Mend the imported parser.")
     journey = Journey(watched, page)
-    journey.plan("from-elsewhere.jsonl")
+    journey.plan(server.session("from-elsewhere.jsonl", below=server.data / "sessions"))
     page.get_by_role("link", name="Review the proposals").click()
     journey.approve_groups()
     page.get_by_role("link", name=re.compile("^Last look")).click()
@@ -69,8 +75,7 @@ def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
     # Its agent is a guess, so that a new session is offered first.
     page.get_by_role("link", name="context-edit").click()
     page.wait_for_url("**/commit?writer=context-edit")
-    for box in page.locator("input[name=yes]").all():
-        box.check()
+    confirm_all(page)
     page.get_by_role("button", name="Back up and append").click()
     page.wait_for_url(re.compile("/result$"))
     expect(page.get_by_role("link", name="Download it")).to_be_visible()

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.acts import ids_of, number_of, press
 from tests.browser.chromium import Watched, hold, poll
+from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import finished_run, undo_all
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
-from tests.server import Server, start_server
+from tests.factories import assistant, call, chain, result, text, user
+from tests.server import Server, place_in
 from tests.wait import wait_until
 
 TURNS = 4
@@ -30,8 +31,7 @@ NOTHING_UNSAVED = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("keys")
+def server(shared_server: Server) -> Iterator[Server]:
     turns = [
         said
         for turn in range(1, TURNS + 1)
@@ -48,9 +48,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             assistant(text("Mended.")),
         )
     ]
-    place(base / "sessions" / "keyed.jsonl", session_bytes(chain(*turns)))
-    with start_server(base) as running:
-        yield running
+    with place_in(shared_server, "keys") as mine:
+        mine.put("keyed.jsonl", chain(*turns))
+        yield mine
 
 
 @pytest.fixture(scope="module")
@@ -74,11 +74,11 @@ def rows(page: Page) -> Locator:
 
 def names_of(page: Page) -> list[str]:
     """The ids of all lines, of groups and of proposals, in order."""
-    return [one.get_attribute("id") or "" for one in page.locator(".group__row, li.proposal").all()]
+    return ids_of(page.locator(".group__row, li.proposal"))
 
 
 def first_rows(page: Page) -> list[str]:
-    return [one.get_attribute("id") or "" for one in rows(page).all()]
+    return ids_of(rows(page))
 
 
 def is_current(page: Page, name: str) -> Locator:
@@ -89,11 +89,6 @@ def is_current(page: Page, name: str) -> Locator:
     link = one.locator(".disclose, .proposal__what").first
     expect(link).to_be_focused()
     return link
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
 
 
 def says(page: Page, words: str) -> None:
@@ -372,6 +367,8 @@ def test_slash_searches_and_escape_shows_everything_again(page: Page) -> None:
 def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page: Page) -> None:
     press(page, "j", "f")
     expect(page.get_by_label("Tool", exact=True)).to_be_focused()
+    have_no_faults_here(page, "review-filter", 2)
+    page.get_by_label("Tool", exact=True).focus()
     press(page, "Escape")
     expect(page.locator("#filter-menu")).to_be_hidden()
     press(page, "f")
@@ -448,4 +445,4 @@ def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> 
 
 def is_undecided(page: Page) -> None:
     page.reload()
-    expect(page.locator("li.proposal[data-undecided]")).to_have_count(rows(page).count())
+    expect(page.locator("li.proposal[data-undecided]")).to_have_count(number_of(rows(page)))

@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import expect
 
+from tests.browser.acts import confirm_all, number_of
 from tests.browser.chromium import Watched
-from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
-from tests.server import Server, start_server
+from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
+from tests.server import Server, place_in
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("look")
-    for name in ("scripted", "plain"):
-        place_titled(base / "sessions", name)
-    with start_server(base) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "look") as mine:
+        for name in ("scripted", "plain"):
+            mine.put(f"{name}.jsonl", titled_session(name))
+        yield mine
 
 
 @pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
@@ -34,7 +34,7 @@ def test_the_rest_is_looked_at_approved_and_committed(
     page.get_by_role("link", name=re.compile(r"^Look at \d")).first.click()
     samples = page.locator("article.sample")
     expect(samples.first.locator("pre")).to_contain_text("line")
-    looked_at = samples.count()
+    looked_at = number_of(samples)
     page.get_by_role("button", name=re.compile("^Approve")).click()
     page.wait_for_url("**/commit")
     expect(page.get_by_role("heading", level=1)).to_contain_text("Strike about")
@@ -42,8 +42,7 @@ def test_the_rest_is_looked_at_approved_and_committed(
     expect(page.get_by_text("opened", exact=True).first).to_be_visible()
     page.get_by_role("link", name=re.compile("^fork")).click()
     page.wait_for_url("**/commit?writer=fork")
-    for box in page.locator("input[name=yes]").all():
-        box.check()
+    confirm_all(page)
     page.get_by_role("button", name="Back up and make the fork").click()
     page.wait_for_url("**/result")
     expect(page.get_by_role("heading", name="Who proposed it, who approved it")).to_be_visible()

@@ -11,20 +11,20 @@ import pytest
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.browser.chromium import LOST, Watched, poll
-from tests.factories import chain, session_bytes, user
-from tests.files import place
-from tests.server import Server, start_server
+from tests.browser.scenarios import finished_run, title, titled_session
+from tests.factories import assistant, chain, message, session_bytes, text, user
+from tests.files import append_as_agent, place
+from tests.server import Server, place_in, start_server
 
 Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("list")
-    with start_server(base) as running:
-        add_session(running, "count the pears")
-        running.session("count the pears")
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "list") as mine:
+        add_session(mine, "count the pears")
+        mine.session("count the pears")
+        yield mine
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def page(server: Server, browse: Opener) -> Page:
 
 def open_list(watched: Watched) -> Page:
     """The list, once it has received its first update."""
-    page = watched.open()
+    page = watched.open(watched.server.list_path)
     page.wait_for_selector("#listing[data-asked]")
     return page
 
 
-def add_session(server: Server, title: str) -> None:
-    place(server.root / f"{title.replace(' ', '-')}.jsonl", session_bytes(chain(user(title))))
+def add_session(server: Server, title: str) -> Path:
+    return server.put(f"{title.replace(' ', '-')}.jsonl", chain(user(title)))
 
 
 def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page: Page) -> None:
@@ -57,8 +57,12 @@ def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page:
     expect(page.locator("#q")).to_have_attribute("data-mark", "same element")
     page.wait_for_selector("#listing[data-asked='3']")
     expect(page.locator("#listing")).not_to_contain_text("a pea that is new")
-    add_session(server, "more pears")
+    path = add_session(server, "more pears")
     page.wait_for_selector("text=more pears")
+    append_as_agent(path, session_bytes([message("e2", "e1", assistant(text("One more.")))]))
+    first = page.locator("table.sessions tbody tr").first
+    expect(first).to_contain_text("more pears")
+    expect(first).to_contain_text("live, just written to")
 
 
 def test_a_session_that_appears_is_announced(server: Server, page: Page) -> None:
@@ -82,7 +86,7 @@ def test_an_update_does_not_swallow_a_click(server: Server, browse: Opener) -> N
     page = browse(server).context.new_page()
     received: list[str | bytes] = []
     page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.extend([data])))
-    page.goto(server.base)
+    page.goto(server.base + server.list_path)
     page.wait_for_selector("#listing[data-asked]")
     page.get_by_role("link", name="count the pears").hover()
     page.mouse.down()
@@ -100,27 +104,23 @@ def test_an_update_does_not_swallow_a_click(server: Server, browse: Opener) -> N
     expect(page.get_by_role("heading", level=1)).to_contain_text("count the pears")
 
 
-def test_a_lost_server_is_announced(tmp_path: Path, browse: Opener) -> None:
-    with start_server(tmp_path) as server:
-        watched = browse(server)
-        watched.expect(*LOST)
-        page = open_list(watched)
-        expect(page.locator("#lost")).to_be_hidden()
-        server.child.terminate()
-        expect(page.locator("#lost")).to_be_visible()
-        expect(page.locator("#lost")).to_contain_text("is lost since")
-        poll(page, lambda: not watched.missing())
-
-
-def test_a_form_that_is_sent_to_a_lost_server_says_that_nothing_was_done(
+def test_a_lost_server_is_announced_and_a_form_sent_to_it_says_that_nothing_was_done(
     tmp_path: Path, browse: Opener
 ) -> None:
+    """It ends its server. An open review says the same."""
+    place(tmp_path / "sessions" / "one.jsonl", session_bytes(titled_session("lost")))
     with start_server(tmp_path) as server:
         watched = browse(server)
         watched.expect(*LOST)
+        review = watched.open(f"{finished_run(server, server.session(title('lost')))}/review")
+        review.wait_for_load_state("networkidle")
         page = open_list(watched)
+        for one in (page, review):
+            expect(one.locator("#lost")).to_be_hidden()
         server.child.terminate()
-        expect(page.locator("#lost")).to_be_visible()
+        for one in (page, review):
+            expect(one.locator("#lost")).to_be_visible()
+            expect(one.locator("#lost")).to_contain_text("The connection to the server is lost since")
         page.get_by_role("button", name="Theme").click()
         page.get_by_role("button", name="Dark").click()
         expect(page.locator("#unanswered")).to_contain_text("nothing was done")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -11,12 +13,20 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched, poll
-from tests.browser.scenarios import place_titled, start_run, title
+from tests.browser.scenarios import (
+    event_count,
+    newest_run,
+    proposal_count,
+    start_run,
+    title,
+    titled_session,
+    worker_pid,
+)
 from tests.run_factories import (
     HOST,
     PREPARED,
@@ -27,10 +37,12 @@ from tests.run_factories import (
     pieces_of,
     streamed_event,
 )
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
+ABNORMAL = 1006
+"""The close code of a broken connection."""
 PACE = 0.15
 """Seconds between two pieces from the scripted provider: slow enough to be observed."""
 BESIDE = (
@@ -53,13 +65,12 @@ IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 
 
 @pytest.fixture(scope="module")
-def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def idle(idle_server: Server) -> Iterator[Server]:
     """A server whose runs only the test works on."""
-    base = tmp_path_factory.mktemp("idle")
-    for name in ("piecewise", "kept", "placed", "aloud", "beside", "long", "left"):
-        place_titled(base / "sessions", name)
-    with start_server(base, REDLINE_WORK_IN="worker") as running:
-        yield running
+    with place_in(idle_server, "live") as mine:
+        for name in ("piecewise", "kept", "placed", "aloud", "beside", "cut", "stopped", "long", "left"):
+            mine.put(f"{name}.jsonl", titled_session(name))
+        yield mine
 
 
 def new_run(server: Server, name: str) -> tuple[RunFactory, str]:
@@ -81,11 +92,9 @@ def up_to(page: Page, seq: int) -> None:
     page.locator(f"#seen[data-upto='{seq}']").wait_for(state="attached")
 
 
-def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(
-    idle_server: Server, browse: Opener
-) -> None:
-    factory, path = new_run(idle_server, "piecewise")
-    watched = browse(idle_server)
+def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "piecewise")
+    watched = browse(idle)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     call = [["call", 0, "context_search_transcript"], ["arguments", 0, '{"pattern": "<b> &amp; \u202e']]
@@ -136,9 +145,9 @@ def is_same(page: Page, later: Page, seq: int) -> None:
         assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
 
 
-def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle_server: Server, browse: Opener) -> None:
-    factory, path = new_run(idle_server, "kept")
-    page = browse(idle_server).open(path)
+def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "kept")
+    page = browse(idle).open(path)
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["thought", "T" * THOUGHT_SHOWN])])
     up_to(page, factory.seq)
     page.locator(".thought summary").click()
@@ -149,12 +158,12 @@ def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle_server: Serve
     expect(page.locator(".thought__text")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
-def test_the_scroll_position_is_kept_while_more_arrives(idle_server: Server, browse: Opener) -> None:
-    factory, path = new_run(idle_server, "placed")
+def test_the_scroll_position_is_kept_while_more_arrives(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "placed")
     factory.add_all([PREPARED])
     for turn in range(1, 6):
         add_turn(factory, turn)
-    page = browse(idle_server).open(path)
+    page = browse(idle).open(path)
     up_to(page, factory.seq)
     place = page.locator("#log .turn").nth(2)
     place.scroll_into_view_if_needed()
@@ -173,32 +182,78 @@ def test_the_scroll_position_is_kept_while_more_arrives(idle_server: Server, bro
     poll(page, lambda: place.bounding_box() == before)
 
 
-def test_the_panel_beside_the_log_is_always_up_to_date(idle_server: Server, browse: Opener) -> None:
-    path = start_run(idle_server, idle_server.session(title("beside")))
+def test_the_panel_beside_the_log_is_always_up_to_date(idle: Server, browse: Opener) -> None:
+    path = start_run(idle, idle.session(title("beside")))
     number = int(path.rsplit("/", 1)[1])
-    watched = browse(idle_server)
+    watched = browse(idle)
     page, later = watched.open(path), watched.open(path)
     page.evaluate("window.stayed = true")
     expect(page.locator("#asked")).not_to_contain_text("transcript.jsonl")
-    factory = run_factory_of(idle_server, path)
+    factory = run_factory_of(idle, path)
     factory.add_all([PREPARED])
     is_same(page, later, factory.seq)
     for said in ("50% of the tokens", "Recent entries kept", "Now the tests.", "transcript.jsonl"):
         expect(page.locator("#asked")).to_contain_text(said)
     expect(page.get_by_role("heading", level=1)).to_have_text("Planning what to strike")
+    expect(page).to_have_title(re.compile(r"^Run [0-9]+, running [0-9.]+%: .* · Redline$"))
     add_turn(factory, 1)
     is_same(page, later, factory.seq)
     factory.end("target_met")
+    expect(page).to_have_title(re.compile(r"^Run [0-9]+, planned, the target is met: .* · Redline$"))
     expect(page.get_by_role("heading", level=1)).to_have_text(f"What run {number} planned to strike")
     expect(page.get_by_text("You can leave this page")).to_have_count(0)
     is_same(page, later, factory.seq)
     assert page.evaluate("window.stayed")
 
 
-def test_a_run_stopped_before_its_first_event_says_so(idle_server: Server, browse: Opener) -> None:
-    page = browse(idle_server).open(start_run(idle_server, idle_server.session(title("left"))))
+def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "cut")
+    factory.add_all([PREPARED])
+    watched = browse(idle)
+    sockets: list[WebSocketRoute] = []
+    is_down = False
+
+    def connect(socket: WebSocketRoute) -> None:
+        if is_down:
+            socket.close(code=ABNORMAL)
+            return
+        sockets.append(socket)
+        socket.connect_to_server()
+
+    watched.context.route_web_socket(re.compile("/ws/runs/"), connect)
+    page = watched.open(path)
+    page.evaluate("window.stayed = true")
+    up_to(page, factory.seq)
+    poll(page, lambda: sockets)
+    is_down = True
+    sockets[-1].close(code=ABNORMAL)
+    expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
+    add_turn(factory, 1)
+    expect(page.locator("#log .turn")).to_have_count(0)
+    is_down = False
+    expect(page.locator("#lost")).to_be_hidden()
+    factory.end("target_met")
+    expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
+    is_same(page, watched.open(path), factory.seq)
+    assert len(sockets) == 2
+    assert page.evaluate("window.stayed")
+
+
+def test_a_run_is_stopped_from_its_page(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "stopped")
+    factory.add_all([PREPARED])
+    page = browse(idle).open(path)
+    page.get_by_role("button", name="Stop the run").click()
+    expect(page.locator("#facts")).to_contain_text("stopping")
+    factory.end("cancelled")
+    expect(page.locator("#facts")).to_contain_text("stopped")
+    expect(page.locator("#note")).to_contain_text("It was stopped.")
+
+
+def test_a_run_stopped_before_its_first_event_says_so(idle: Server, browse: Opener) -> None:
+    page = browse(idle).open(start_run(idle, idle.session(title("left"))))
     expect(page.get_by_text("The first call appears here")).to_be_visible()
-    idle_server.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
+    idle.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
     expect(page.get_by_text("Nothing happened in this run.")).to_be_visible()
 
 
@@ -214,8 +269,8 @@ def wait_until_in_view(page: Page, selector: str) -> None:
     poll(page, lambda: page.evaluate(IN_VIEW, selector))
 
 
-def test_the_stop_button_stays_visible_however_long_the_log_is(idle_server: Server, browse: Opener) -> None:
-    factory, path = new_run(idle_server, "long")
+def test_the_stop_button_stays_visible_however_long_the_log_is(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "long")
     factory.add_all([PREPARED])
     for turn in range(1, 9):
         add_turn(factory, turn)
@@ -223,7 +278,7 @@ def test_the_stop_button_stays_visible_however_long_the_log_is(idle_server: Serv
     sizes = ((1_440, 900), (1_000, 700), (390, 844), (360, 640))
     for (width, height), script in product(sizes, (True, False)):
         options = {"viewport": {"width": width, "height": height}, "java_script_enabled": script}
-        page = browse(idle_server, **options).open(path)
+        page = browse(idle, **options).open(path)
         for place in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):
             page.evaluate(f"scrollTo(0, {place})")
             wait_until_in_view(page, stop)
@@ -237,11 +292,9 @@ def test_the_stop_button_stays_visible_however_long_the_log_is(idle_server: Serv
         expect(page.locator(stop)).to_be_focused()
 
 
-def test_screen_readers_announce_results_of_calls_but_not_streamed_text(
-    idle_server: Server, browse: Opener
-) -> None:
-    factory, path = new_run(idle_server, "aloud")
-    page = browse(idle_server).open(path)
+def test_screen_readers_announce_results_of_calls_but_not_streamed_text(idle: Server, browse: Opener) -> None:
+    factory, path = new_run(idle, "aloud")
+    page = browse(idle).open(path)
     factory.add_all([PREPARED])
     add_turn(factory, 1)
     factory.add_all(
@@ -274,14 +327,15 @@ def provider() -> Iterator[ScriptedProvider]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, provider: ScriptedProvider) -> Iterator[Server]:
+def server(shared_server: Server, provider: ScriptedProvider) -> Iterator[Server]:
     """A server with the scripted provider's models."""
-    base = tmp_path_factory.mktemp("model")
-    for name in ("watched", "asked"):
-        place_titled(base / "sessions", name, steps=40, words=200)
-    with start_server(base) as running:
-        add_model(running.data / "redline.sqlite3", provider, "thinking-signed")
-        yield running
+    with place_in(shared_server, "model") as mine:
+        for name in ("watched", "killed", "asked"):
+            mine.put(f"{name}.jsonl", titled_session(name, steps=40, words=200))
+        database = mine.data / "redline.sqlite3"
+        add_model(database, provider, "thinking-signed")
+        yield mine
+        remove_model(database)
 
 
 def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
@@ -296,6 +350,12 @@ def add_model(database: Path, provider: ScriptedProvider, name: str) -> None:
             "'budget', 3, 15)",
             (name,),
         )
+
+
+def remove_model(database: Path) -> None:
+    with closing(sqlite3.connect(database, timeout=WAIT_SECONDS)) as opened, opened:
+        opened.execute("DELETE FROM compaction_app_plannermodel")
+        opened.execute("DELETE FROM compaction_app_provider")
 
 
 def test_the_form_discloses_the_host_of_a_model_before_a_run(server: Server, browse: Opener) -> None:
@@ -353,3 +413,26 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(
         assert all(later.startswith(sooner) for sooner, later in pairwise(texts))
     page.get_by_role("link", name="Review the proposals").click()
     expect(page.locator("li.proposal[data-undecided]")).not_to_have_count(0)
+
+
+def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server: Server, browse: Opener) -> None:
+    """It kills the worker in the middle of an answer of its model, which takes its time."""
+    page = browse(server).open(server.session(title("killed")) + "/compact")
+    page.get_by_label("Keep", exact=True).fill("60")
+    page.get_by_label("Planner").select_option("scripted/thinking-signed")
+    expect(page.locator("#size")).to_contain_text("characters, about")
+    page.get_by_role("button", name="Start planning").click()
+    page.wait_for_url(re.compile(r"/runs/\d+$"))
+    run = newest_run(server)
+    server.wait_for(lambda: proposal_count(server, run) > 0)
+    worker = worker_pid(server, run)
+    assert worker is not None
+    os.kill(worker, signal.SIGKILL)
+    # The server waits for the length of a lease before it gives the run up.
+    expect(page.locator("#facts")).to_contain_text("interrupted: its worker is gone")
+    expect(page.locator("#note")).to_contain_text("Nothing was written.")
+    page.get_by_role("link", name="Resume…").click()
+    page.get_by_role("button", name="Resume").click()
+    expect(page.locator("#facts")).to_contain_text("planned, the target is met")
+    expect(page.get_by_role("link", name="Review the proposals")).to_be_visible()
+    expect(page.locator(f"#seen[data-upto='{event_count(server, run)}']")).to_be_attached()

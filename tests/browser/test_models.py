@@ -10,15 +10,16 @@ from playwright.sync_api import Page, expect
 
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched
-from tests.server import Server, start_server
+from tests.browser.page_checks import have_no_faults_here
+from tests.server import Server, place_in
 
 INVALID = "status of 422"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start_server(tmp_path_factory.mktemp("models")) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "models") as mine:
+        yield mine
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +61,8 @@ def test_a_local_server_is_added_tested_and_removed(
     name = "local" if scripted else "plain"
     add_provider(page, name, provider.base_url("openai"))
     add_model(page, name, "wrong-key")
+    if scripted:
+        have_no_faults_here(page, "models-message", 1)
     earlier = len(provider.requests)
     before = page.url
     page.get_by_role("button", name="Test wrong-key").click()

@@ -12,23 +12,17 @@ from playwright.sync_api import Page, expect
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
 from tests.browser.chromium import Watched
-from tests.factories import assistant, chain, session_bytes, text, user
-from tests.files import backdate, place
-from tests.server import Server, start_server
+from tests.factories import assistant, chain, text, user
+from tests.server import Server, place_in
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("navigation")
-
-
-@pytest.fixture(scope="module")
-def server(base: Path) -> Iterator[Server]:
-    for name in ("keys", "plain"):
-        talk = chain(*(said for at in range(3) for said in (user(f"{name} {at}."), assistant(text("Done.")))))
-        backdate(place(base / "sessions" / f"{name}.jsonl", session_bytes(talk)))
-    with start_server(base) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "navigation") as mine:
+        for name in ("keys", "plain"):
+            said = (one for at in range(3) for one in (user(f"{name} {at}."), assistant(text("Done."))))
+            mine.put(f"{name}.jsonl", chain(*said))
+        yield mine
 
 
 def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) -> None:
@@ -71,11 +65,11 @@ def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) 
     assert path.read_bytes().startswith(before)
 
 
-def test_a_walk_with_keys(server: Server, base: Path, browse: Callable[..., Watched]) -> None:
+def test_a_walk_with_keys(server: Server, browse: Callable[..., Watched]) -> None:
     page = browse(server).open(f"{server.session('keys 0.')}/tree?at=e3")
-    walk(page, base / "sessions" / "keys.jsonl", "keys", lambda: page.keyboard.press("e"))
+    walk(page, server.root / "keys.jsonl", "keys", lambda: page.keyboard.press("e"))
 
 
-def test_a_walk_without_a_script(server: Server, base: Path, browse: Callable[..., Watched]) -> None:
+def test_a_walk_without_a_script(server: Server, browse: Callable[..., Watched]) -> None:
     page = browse(server, java_script_enabled=False).open(f"{server.session('plain 0.')}/tree?at=e3")
-    walk(page, base / "sessions" / "plain.jsonl", "plain", page.get_by_role("link", name="Label…").click)
+    walk(page, server.root / "plain.jsonl", "plain", page.get_by_role("link", name="Label…").click)

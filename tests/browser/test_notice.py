@@ -16,9 +16,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched, poll
+from tests.browser.scenarios import newest_run
 from tests.factories import assistant, message, session_bytes, text, working_session
-from tests.files import place
-from tests.server import Server, start_server
+from tests.files import append_as_agent
+from tests.server import Server, place_in, start_server
 
 Opener = Callable[..., Watched]
 WINDOW = 50_000
@@ -48,23 +49,32 @@ STAND_IN = """
 """
 
 
+@pytest.fixture(scope="module")
+def planning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that plans sessions itself as soon as the windows of their models are full."""
+    around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
+    base = tmp_path_factory.mktemp("notice")
+    with start_server(base, roots=base / "atomic", **around) as running:
+        yield running
+
+
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(planning_server: Server, tmp_path: Path) -> Iterator[Server]:
+    """A place with a session; afterwards no proposal waits that nobody has seen."""
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
-    place(tmp_path / "sessions" / "work.jsonl", session_bytes(recorded))
-    around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
-    with start_server(tmp_path, **around) as running:
-        running.session("the parser.")
-        yield running
+    with place_in(planning_server, tmp_path.name) as mine:
+        mine.put("work.jsonl", recorded)
+        mine.session("the parser.")
+        yield mine
+        mine.get(f"/runs/{newest_run(mine)}/review")
 
 
 def fill(server: Server) -> None:
     """Let an agent fill the window of its model."""
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
-    with (server.root / "work.jsonl").open("ab") as file:
-        file.write(session_bytes([message("last", "e27", last)]))
+    append_as_agent(server.root / "work.jsonl", session_bytes([message("last", "e27", last)]))
 
 
 def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:

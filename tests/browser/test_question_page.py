@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,10 +10,9 @@ from playwright.sync_api import expect
 
 from tests.asking_bridge import AskingBridge
 from tests.browser.chromium import Watched
-from tests.browser.test_shots import HEIGHT, WIDTHS, faults_at_this_width
-from tests.factories import session_bytes, working_session
-from tests.files import place
-from tests.server import Server, start_server
+from tests.browser.page_checks import have_no_faults
+from tests.factories import working_session
+from tests.server import Server, place_in
 from tests.wait import wait_until
 
 Opener = Callable[..., Watched]
@@ -30,33 +28,28 @@ new MutationObserver((changes) => {
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
+def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
     recorded = working_session()
     recorded[1]["message"]["content"] = LONG_TITLE
-    place(tmp_path / "sessions" / "work.jsonl", session_bytes(recorded))
-    roots = [{"path": str(tmp_path / "sessions"), "agent": "pi", "reader": "pi"}]
-    with start_server(tmp_path, REDLINE_ROOTS=json.dumps(roots)) as running:
-        running.session("work.jsonl")
-        yield running
+    with place_in(shared_server, tmp_path.name, agent="pi") as mine:
+        mine.put("work.jsonl", recorded)
+        mine.session("work.jsonl")
+        yield mine
 
 
 @pytest.fixture
-def bridge(server: Server) -> AskingBridge:
-    """The bridge of an agent that waits for a review."""
+def bridge(server: Server) -> Iterator[AskingBridge]:
+    """The bridge of an agent that waits for a review, at most until the test ends."""
     asking = AskingBridge(server.data, server.plain, server.root / "work.jsonl")
     asking.ask()
     wait_until(lambda: asking.poll()["state"] == "waiting")
-    return asking
+    yield asking
+    asking.report("withdrawn")
 
 
 def test_a_long_title_fits(server: Server, browse: Opener, bridge: AskingBridge) -> None:
-    faults: list[str] = []
-    for path in ("/", f"/handshakes/{bridge.number}", "/handshakes/"):
-        page = browse(server).open(path)
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": HEIGHT})
-            faults += [f"{path}, {width} px: {fault}" for fault in faults_at_this_width(page, path)]
-    assert not faults, "\n".join(faults)
+    pages = {"list": "/", "question": f"/handshakes/{bridge.number}", "questions": "/handshakes/"}
+    have_no_faults(browse(server), {f"{name}-of-a-long-title": path for name, path in pages.items()})
 
 
 def test_nothing_moves_until_something_is_decided(

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.acts import ids_of, press
 from tests.browser.conftest import Opener
 from tests.factories import assistant, call, chain, message, result, session_bytes, text, user
-from tests.files import append_as_agent, place
-from tests.server import Server, start_server
+from tests.files import append_as_agent
+from tests.server import Server, place_in
 
 TURNS = 12
 
 
-def talk(turns: int = TURNS) -> bytes:
+def talk(turns: int = TURNS) -> list[dict[str, Any]]:
     messages = []
     for turn in range(1, turns + 1):
         messages += [
@@ -33,15 +34,14 @@ def talk(turns: int = TURNS) -> bytes:
             ),
             assistant(text(f"Part {turn} is mended.")),
         ]
-    return session_bytes(chain(*messages))
+    return chain(*messages)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("reading")
-    place(base / "sessions" / "mapped.jsonl", talk())
-    with start_server(base) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "reading") as mine:
+        mine.put("mapped.jsonl", talk())
+        yield mine
 
 
 @pytest.fixture
@@ -98,11 +98,6 @@ def test_without_script_the_slider_has_a_button(server: Server, browse: Opener) 
 
 def focused(page: Page) -> str:
     return str(page.evaluate("document.activeElement.id"))
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
 
 
 def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page: Page) -> None:
@@ -171,7 +166,7 @@ def test_an_exported_page_fetches_nothing_and_runs_nothing(
     recorded = chain(
         user(hostile), assistant(text(f"{hostile}\n\n![x](https://evil.example/y)")), result("c", hostile)
     )
-    place(server.root / "hostile.jsonl", session_bytes(recorded))
+    server.put("hostile.jsonl", recorded)
     page = browse(server).open(server.session("document.title"))
     page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
@@ -203,7 +198,7 @@ def grow(path: Path, *messages: dict[str, Any]) -> None:
 
 
 def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server, browse: Opener) -> None:
-    path = place(server.root / "growing.jsonl", session_bytes(chain(user("Watch it grow."))))
+    path = server.put("growing.jsonl", chain(user("Watch it grow.")))
     page = browse(server).open(server.session("Watch it grow"))
     grow(path, assistant(text("It grows.")))
     expect(page.locator("#e2")).to_contain_text("It grows.")
@@ -213,17 +208,15 @@ def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server,
     assert page.evaluate("scrollY") == 0
     grow(path, assistant(text("One more.")), user("And another."))
     expect(page.locator("#newer")).to_contain_text("2 new entries")
-    assert page.locator("#e11").count() == 0
+    expect(page.locator("#e11")).to_have_count(0)
     page.locator("#newer a").click()
     expect(page.locator("#e12")).to_be_in_viewport()
     expect(page.locator("#newer a")).to_have_count(0)
-    assert [one.get_attribute("id") for one in page.locator("article[id]").all()] == [
-        f"e{n}" for n in range(1, 13)
-    ]
+    assert ids_of(page.locator("article[id]")) == [f"e{n}" for n in range(1, 13)]
 
 
 def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, browse: Opener) -> None:
-    path = place(server.root / "followed.jsonl", session_bytes(chain(user("Follow me."))))
+    path = server.put("followed.jsonl", chain(user("Follow me.")))
     page = browse(server).open(server.session("Follow me"))
     slider = page.locator("#map-wide [type=range]")
     slider.focus()
@@ -245,8 +238,7 @@ def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, bro
 def test_an_open_page_says_that_the_session_continues_on_another_branch(
     server: Server, browse: Opener
 ) -> None:
-    recorded = chain(user("Turn round."), assistant(text("One way.")))
-    path = place(server.root / "forked.jsonl", session_bytes(recorded))
+    path = server.put("forked.jsonl", chain(user("Turn round."), assistant(text("One way."))))
     page = browse(server).open(server.session("Turn round"))
     append_as_agent(path, session_bytes([message("x2", "e1", assistant(text("The other way.")))]))
     expect(page.locator("#newer")).to_contain_text("continues on another branch")
@@ -257,8 +249,7 @@ def test_an_open_page_says_that_the_session_continues_on_another_branch(
 
 
 def test_a_request_that_is_refused_says_why(server: Server, browse: Opener) -> None:
-    recorded = chain(*[user(f"Part {n}.") for n in range(90)])
-    path = place(server.root / "goes.jsonl", session_bytes(recorded))
+    path = server.put("goes.jsonl", chain(*[user(f"Part {n}.") for n in range(90)]))
     watched = browse(server)
     watched.expect(r"the server responded with a status of (409|404)", r"Response Status Error")
     page = watched.open(f"{server.session('Part 0.')}?view=all")

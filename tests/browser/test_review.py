@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.chromium import LOST, Watched, hold, poll
+from tests.browser.acts import each, press
+from tests.browser.chromium import Watched, hold, poll
+from tests.browser.page_checks import GENERIC_FONTS, have_no_faults_here, keep
 from tests.browser.scenarios import decide, finished_run, undo_all
-from tests.browser.test_shots import GENERIC_FONTS, keep
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
+from tests.factories import assistant, call, chain, result, text, user
 from tests.html import elements
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 
 PROPOSALS = 240
 """More than fit on two pages of a review."""
@@ -23,8 +23,7 @@ Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("review")
+def server(shared_server: Server) -> Iterator[Server]:
     steps = [
         said
         for step in range(PROPOSALS + 10)
@@ -34,9 +33,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             result(f"c{step}", "\n".join(f"line {n} of {step}" for n in range(40))),
         )
     ]
-    place(base / "sessions" / "long.jsonl", session_bytes(chain(*steps, assistant(text("Mended.")))))
-    with start_server(base) as running:
-        yield running
+    with place_in(shared_server, "review") as mine:
+        mine.put("long.jsonl", chain(*steps, assistant(text("Mended."))))
+        yield mine
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +68,6 @@ def wait_for_undecided(page: Page, count: int) -> None:
     bar = page.locator("#bar")
     while (shown := bar.get_attribute("data-undecided")) != str(count):
         expect(bar).not_to_have_attribute("data-undecided", shown or "")
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
 
 
 def current(page: Page) -> str:
@@ -196,8 +190,8 @@ def test_on_a_phone_four_buttons_decide_with_a_thumb(server: Server, review: str
     page = browse(server, viewport={"width": 390, "height": 800}).open(review)
     bar = page.locator(".review-keys")
     buttons = bar.get_by_role("button")
-    assert buttons.all_inner_texts() == ["Approve", "Reject", "Next", "Undo"]
-    for button in buttons.all():
+    expect(buttons).to_have_text(["Approve", "Reject", "Next", "Undo"])
+    for button in each(buttons):
         box = button.bounding_box()
         assert box is not None
         assert box["height"] >= 44
@@ -292,22 +286,6 @@ def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
     expect(page.locator("li.proposal.is-approved")).to_have_count(3)
 
 
-def test_a_lost_server_is_noticed(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
-    base = tmp_path_factory.mktemp("gone")
-    steps = [assistant(call("c1", path="a.py")), result("c1", "line\n" * 400)]
-    turns = [user("Mend the lost parser."), *steps, user("Go on."), user("And on.")]
-    place(base / "sessions" / "lost.jsonl", session_bytes(chain(*turns)))
-    with start_server(base) as lost:
-        watched = browse(lost)
-        watched.expect(*LOST)
-        page = watched.open(f"{finished_run(lost, lost.session('lost parser'))}/review")
-        page.wait_for_load_state("networkidle")
-        expect(page.locator("#lost")).to_be_hidden()
-    expect(page.locator("#lost")).to_be_visible()
-    expect(page.locator("#lost")).to_contain_text("connection to the server is lost")
-    poll(page, lambda: not watched.missing())
-
-
 # ---- two windows -----------------------------------------------------------------------------------------
 
 
@@ -357,7 +335,7 @@ def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_
     expect(other.locator(f"#{pinned}.is-kept .proposal__what")).to_be_focused()
     fault = other.get_by_role("alert")
     expect(fault).to_contain_text("was rejected and pinned")
-    keep(other, "review-decided-elsewhere")
+    have_no_faults_here(other, "review-decided-elsewhere", 1)
     fault.get_by_role("button", name="Approve anyway").click()
     expect(other.locator(f"#{pinned}.is-approved")).to_be_visible()
     expect(fault).to_be_empty()

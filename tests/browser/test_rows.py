@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.acts import press
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
 from tests.factories import chain, session_bytes, user
@@ -44,11 +45,6 @@ def is_current(page: Page, number: int) -> None:
     expect(page.locator(".is-current")).to_have_count(1)
     expect(rows(page).nth(number)).to_have_class(re.compile("is-current"))
     expect(rows(page).nth(number).locator("a, button").first).to_be_focused()
-
-
-def press(page: Page, *keys: str) -> None:
-    for key in keys:
-        page.keyboard.press(key)
 
 
 def says(page: Page, words: str) -> None:

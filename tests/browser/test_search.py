@@ -8,17 +8,15 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
-from tests.factories import assistant, call, chain, result, session_bytes, text, user
-from tests.files import place
+from tests.factories import assistant, call, chain, result, text, user
 from tests.html import text_of
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 
 TURNS = 60
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("search")
+def server(shared_server: Server) -> Iterator[Server]:
     turns = [
         said
         for turn in range(1, TURNS + 1)
@@ -28,11 +26,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             result(f"c{turn}", "a needle" if turn in (2, 40) else f"line {turn}"),
         )
     ]
-    place(base / "sessions" / "hay.jsonl", session_bytes(chain(*turns)))
-    place(base / "sessions" / "other.jsonl", session_bytes(chain(user("Where is the needle?"))))
-    with start_server(base) as running:
-        running.wait_for(lambda: "searched 2 sessions" in text_of(running.get("/search?q=needle")))
-        yield running
+    with place_in(shared_server, "search") as mine:
+        mine.put("hay.jsonl", chain(*turns))
+        mine.put("other.jsonl", chain(user("Where is the needle?")))
+        mine.wait_for(lambda: "3 places in 2 sessions" in text_of(mine.get("/search?q=needle")))
+        yield mine
 
 
 @pytest.fixture
@@ -48,8 +46,6 @@ def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page
     page.keyboard.type("needle")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
-    # The text stands before the scripts of the new page have run: until then no key is heard.
-    page.wait_for_load_state()
     page.keyboard.press("/")
     expect(page.locator("#search-query")).to_be_focused()
     page.keyboard.press("/")
@@ -102,8 +98,6 @@ def test_places_in_a_session_are_reached_by_keys_and_marked(
     page.keyboard.press("Escape")
     page.keyboard.press("n")
     expect(page.locator(".hit-steps [role=status]")).to_have_text("2 of 2")
-    # The text stands before the scripts of the new page have run: until then no key is heard.
-    page.wait_for_load_state()
     page.keyboard.press("N")
     expect(page.locator(".hit-steps [role=status]")).to_have_text("1 of 2")
     assert page.url == first

@@ -8,20 +8,18 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.chromium import Watched
-from tests.factories import assistant, chain, message, session_bytes, text, user
-from tests.files import place
-from tests.server import Server, start_server
+from tests.factories import assistant, chain, message, text, user
+from tests.server import Server, place_in
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(shared_server: Server) -> Iterator[Server]:
     """A session of eight turns, with a branch that leaves after the last but one."""
-    base = tmp_path_factory.mktemp("tree")
     talk = chain(*(said for at in range(8) for said in (user(f"Part {at}."), assistant(text("Done.")))))
     talk.insert(-2, message("side", "e14", user("Aside.")))
-    place(base / "sessions" / "tree.jsonl", session_bytes(talk))
-    with start_server(base) as running:
-        yield running
+    with place_in(shared_server, "tree") as mine:
+        mine.put("tree.jsonl", talk)
+        yield mine
 
 
 @pytest.fixture
