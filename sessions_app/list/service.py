@@ -181,6 +181,7 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
     held = open_sessions(roots)
     filters = _filters(now, held)
     totals = _totals(shown)
+    projects, models = _projects_and_models(shown)
     matching = _matching(shown, choice, now)
     counts = matching.aggregate(**{name: Count("pk", filter=found) for name, found in filters.items()})
     chosen = matching.filter(filters[choice.show]).for_display().order_by(*SORTS[choice.sort])
@@ -209,9 +210,9 @@ def browse(choice: ListFilters, now: datetime) -> Listing:
             for name in SHOW
             if name != "subagents" or totals.subagents
         ],
-        projects=_values(shown, "cwd"),
+        projects=projects,
         agents=totals.agents,
-        models=_values(shown, "model"),
+        models=models,
         known=totals.sessions,
         bytes=totals.bytes,
         roots=_places(roots),
@@ -307,7 +308,12 @@ def _totals(shown: SessionQuerySet) -> ListTotals:
     )
 
 
-def _values(shown: SessionQuerySet, field: str) -> list[str]:
-    """The values to choose from. Values with unprintable characters are omitted: they come from files."""
-    values = shown.order_by(field).values_list(field, flat=True).distinct()[:CHOICES]
-    return [value for value in values if value and value.isprintable()]
+def _projects_and_models(shown: SessionQuerySet) -> tuple[list[str], list[str]]:
+    """The projects and the models to choose from, by one query. Unprintable ones are omitted: they come from files."""
+    pairs = shown.order_by().values_list("cwd", "model").distinct()
+    projects, models = (sorted(set(values)) for values in zip(*pairs, strict=True)) if pairs else ([], [])
+    return _choices(projects), _choices(models)
+
+
+def _choices(values: Iterable[str]) -> list[str]:
+    return [value for value in values if value and value.isprintable()][:CHOICES]

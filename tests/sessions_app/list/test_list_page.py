@@ -152,8 +152,8 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         browser.get(address)
         with CaptureQueriesContext(connection) as queries:
             answer = browser.get(address)
-        # Eight for the list, and one for the agents that wait, which every page names.
-        assert len(queries) <= 9
+        # Seven for the list, and one for the agents that wait, which every page names.
+        assert len(queries) <= 8
         assert len(answer.content) < 150_000
 
 
