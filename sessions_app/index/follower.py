@@ -15,20 +15,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from sessions_app.agents.registry import keeps_database
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import discover, fault_of_root
-from sessions_app.storage.documents import DOCUMENT_SUFFIX
-from sessions_app.storage.nofollow import stat_file
 from sessions_app.storage.watcher import PathChanges, Watcher, databases_in
 from sessions_app.web.broadcast import SESSIONS, publish
 
 from .context_window_lookup import refresh_windows
 from .demo import offer_demo
 from .index_store import lost_below, mark_missing
-from .indexed_files import IndexedFile, known_files, present_files
+from .indexed_files import IndexedFile, SeenFile, known_files, present_files, seen_file, seen_session
 from .indexer import IndexTotals, batches, index_batch
 from .progress import ReadSoFar
 from .roots import configured_roots, discover_in, managed_root
@@ -42,14 +40,6 @@ LISTING_SECONDS: Final = 1
 PUBLISH_SECONDS: Final = 0.25
 SESSIONS_PER_FACT: Final = 10_000
 """The maximum number of sessions in one fact, which is one line."""
-
-
-class SeenFile(NamedTuple):
-    """The state of a file, without opening it."""
-
-    size: int
-    mtime_ns: int
-    ctime_ns: int
 
 
 class Announcer:
@@ -226,12 +216,12 @@ class Follower:
         there = set()
         for path in found.paths:
             row = known.get(path)
-            seen = _seen_listed(path, row, found.changed_ns.get(path))
+            seen = seen_session(path, row, found.changed_ns.get(path))
             if row is not None:
                 there.add(row.key)
             if seen is None or self._refused.get(path) == seen:
                 continue
-            if row is None or not row.settled or (row.size, row.mtime_ns) != (seen.size, seen.mtime_ns):
+            if row is None or not row.is_still(seen):
                 waiting[path] = seen
         lost = lost_below(root, present_files(known), there, [refused.path for refused in found.refused])
         mark_missing(lost)
@@ -255,7 +245,7 @@ class Follower:
             self._demo_offered = True
             demo = offer_demo()
             if demo is not None:
-                seen = _seen(demo)
+                seen = seen_file(demo)
                 if seen is not None:
                     self._wait_for({demo: seen})
                     return
@@ -278,7 +268,7 @@ class Follower:
         self._total = IndexTotals()
         gone, files = set(), {}
         for path in {*changes.files, *_found_in(changes.directories)}:
-            seen = _seen(path)
+            seen = seen_file(path)
             if seen is not None:
                 files[path] = seen
             elif path.is_file():
@@ -338,27 +328,6 @@ def _identities(roots: Iterable[Path]) -> dict[Path, tuple[int, int]]:
         if stat.S_ISDIR(state.st_mode) and not fault_of_root(root):
             found[root] = (state.st_dev, state.st_ino)
     return found
-
-
-def _seen(path: Path) -> SeenFile | None:
-    """The state of a file; None if there is no regular file at this real path."""
-    try:
-        found = stat_file(path)
-    except OSError:
-        return None
-    if not stat.S_ISREG(found.st_mode):
-        return None
-    return SeenFile(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _seen_listed(path: Path, row: IndexedFile | None, changed_ns: int | None) -> SeenFile | None:
-    """The state of a session for the comparison with the index, which has the size of rendered lines if there are any:
-    then only the time counts."""
-    size = row.size if row is not None else 0
-    if changed_ns is not None:
-        return SeenFile(size, changed_ns, 0)
-    seen = _seen(path)
-    return seen._replace(size=size) if seen is not None and path.suffix == DOCUMENT_SUFFIX else seen
 
 
 def _found_in(directories: Iterable[Path]) -> set[Path]:

@@ -7,7 +7,6 @@ short, so that other writers do not wait long, and a killed process loses one ba
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -16,9 +15,8 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.discovery import RefusedPath
 from sessions_app.storage.files import real_path, reported
-from sessions_app.storage.nofollow import stat_file
 
-from .context_window_lookup import ContextWindowLookup
+from .context_window_lookup import ContextWindowLookup, refresh_windows
 from .index_store import (
     find_rows,
     keep_fault,
@@ -29,6 +27,7 @@ from .index_store import (
     require_name,
     write_read,
 )
+from .indexed_files import IndexedFile, known_files, seen_session
 from .progress import Report
 from .roots import configured_roots, discover_in, root_for
 from .scan import Scan
@@ -54,6 +53,13 @@ class IndexTotals:
     """Directories that could not be listed: their sessions are unknown."""
     lookup: ContextWindowLookup = field(default_factory=ContextWindowLookup)
 
+    def count(self, entries: int, size: int, damaged: int) -> None:
+        """Count one session."""
+        self.files += 1
+        self.entries += entries
+        self.bytes += size
+        self.damaged += damaged
+
 
 class IndexResult(NamedTuple):
     """The result for one file in a root. `key` is None if it cannot have a row."""
@@ -64,13 +70,15 @@ class IndexResult(NamedTuple):
 
 
 def index_roots(*, rebuild: bool = False, report: Report = str) -> IndexTotals:
-    """Index every configured root that exists."""
+    """Index every configured root that exists. Files with the size and the time of the index are not opened."""
     total = IndexTotals()
+    refresh_windows(total.lookup)
+    known = {} if rebuild else known_files()
     for root in configured_roots():
         path = Path(root.path)
         try:
             if _is_directory(path):
-                _index_directory(path, total, rebuild, report)
+                _index_directory(path, total, rebuild, report, known)
             else:
                 mark_missing(lost_below(path, known_paths(), set()))
         except RedlineError as fault:
@@ -80,7 +88,7 @@ def index_roots(*, rebuild: bool = False, report: Report = str) -> IndexTotals:
 
 
 def index_paths(paths: Iterable[Path], *, rebuild: bool = False, report: Report = str) -> IndexTotals:
-    """Index the given files and directories. Raises BadInput for a path that is neither."""
+    """Index the given files and directories, whatever their sizes and times. Raises BadInput if a path is neither."""
     configured_roots()
     total = IndexTotals()
     for path in map(real_path, paths):
@@ -121,24 +129,33 @@ def index_file(
     return session
 
 
-def _index_directory(directory: Path, total: IndexTotals, rebuild: bool, report: Report) -> None:
+def _index_directory(
+    directory: Path,
+    total: IndexTotals,
+    rebuild: bool,
+    report: Report,
+    indexed: Mapping[Path, IndexedFile] | None = None,
+) -> None:
+    """Index the sessions below a directory, except those that are as `indexed`."""
+    indexed = indexed or {}
     known = known_paths()
     found = discover_in(directory, root_for(directory)[0].agent)
     total.faults.extend(found.refused)
     total.unlisted.extend(found.unlisted)
-    sizes = {path: _size_of(path) for path in found.paths}
-    listed = [
-        one for batch in batches(sizes) for one in index_batch(batch, total, rebuild=rebuild, report=report)
-    ]
-    seen = {one.key for one in listed if one.key is not None}
-    mark_missing(lost_below(directory, known, seen, [refused.path for refused in found.refused]))
-
-
-def _size_of(path: Path) -> int:
-    """In bytes; 0 for a file that cannot be inspected, which reading will report."""
-    with suppress(OSError):
-        return stat_file(path).st_size
-    return 0
+    sizes, there = {}, set()
+    for path in found.paths:
+        row = indexed.get(path)
+        seen = seen_session(path, row, found.changed_ns.get(path))
+        if row is not None and seen is not None and row.is_still(seen):
+            there.add(row.key)
+            total.count(row.entries, row.size, row.damaged)
+        else:
+            # Reading will report a file that cannot be inspected.
+            sizes[path] = seen.size if seen is not None else 0
+    for batch in batches(sizes):
+        listed = index_batch(batch, total, rebuild=rebuild, report=report)
+        there |= {one.key for one in listed if one.key is not None}
+    mark_missing(lost_below(directory, known, there, [refused.path for refused in found.refused]))
 
 
 # ---- batches -----------------------------------------------------------------------------------------------
@@ -215,10 +232,7 @@ def _read(
             scan.run(report)
         finally:
             total.bytes_read += reader.bytes_read
-    total.files += 1
-    total.entries += session.entry_count
-    total.bytes += session.size
-    total.damaged += session.damage_count
+    total.count(session.entry_count, session.size, session.damage_count)
     return scan
 
 

@@ -48,12 +48,16 @@ def configured_roots() -> list[Root]:
     """The configured and added roots and, if it exists, the managed one, as rows; other rows are marked as not
     configured."""
     kept = []
+    rows = known_roots()
     for path, (agent, reader) in wanted_roots().items():
-        root, _ = Root.objects.update_or_create(
-            path=path, defaults={"agent": agent, "reader": reader, "configured": True}
-        )
+        wanted = {"agent": agent, "reader": reader, "configured": True}
+        root = rows.pop(path, None)
+        if root is None or any(getattr(root, name) != value for name, value in wanted.items()):
+            root, _ = Root.objects.update_or_create(path=path, defaults=wanted)
         kept.append(root)
-    Root.objects.filter(configured=True).exclude(pk__in=[root.pk for root in kept]).update(configured=False)
+    unwanted = [root.pk for root in rows.values() if root.configured]
+    if unwanted:
+        Root.objects.filter(pk__in=unwanted).update(configured=False)
     return kept
 
 

@@ -1,0 +1,230 @@
+"""What acts cost, in work that does not depend on the machine: statements, rows, bytes of sessions, processes.
+
+Times belong to `redline bench`, which prints them. A test here fails if an act begins to do more than it needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.db import connection
+from django.test import Client
+
+from compaction_app.models import Decision
+from compaction_app.runs.commands import start_run
+from compaction_app.workers.worker_processes import WorkerProcesses
+from sessions_app.index.follower import Follower
+from sessions_app.index.indexer import index_roots
+from sessions_app.models import Session
+from sessions_app.search.text_index import update_texts
+from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.compaction_app.handshakes.conftest import agent as agent
+from tests.compaction_app.handshakes.conftest import pi_root as pi_root
+from tests.compaction_app.review.review_page import page, planned, post
+from tests.factories import assistant, chain, session_bytes, text, turns_of_work, user, working_session
+from tests.files import append_as_agent, place
+from tests.sessions import add_session
+
+ENTRIES = 3_000
+"""Entries of a session that no page shows as a whole."""
+WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
+
+
+@dataclass
+class Work:
+    """What was done."""
+
+    statements: list[str] = field(default_factory=list)
+    rows: int = 0
+    """Rows that were written by INSERT, or statements that changed or deleted some."""
+    bytes_read: int = 0
+    """Bytes read from sessions."""
+
+    @property
+    def written(self) -> list[str]:
+        return [sql for sql in self.statements if sql.lstrip().upper().startswith(WRITES)]
+
+
+@contextmanager
+def counted() -> Iterator[Work]:
+    """Count the work of this process."""
+    work, pread = Work(), os.pread
+
+    def read(fd: int, length: int, offset: int) -> bytes:
+        data = pread(fd, length, offset)
+        work.bytes_read += len(data)
+        return data
+
+    def execute(run: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        work.statements.append(sql)
+        if work.written and work.written[-1] is sql:
+            work.rows += len(params) if many else max(1, sql.count("(%s"))
+        return run(sql, params, many, context)
+
+    with patch.object(os, "pread", read), connection.execute_wrapper(execute):
+        yield work
+
+
+@pytest.fixture
+def long_session(idle_root: Path) -> str:
+    """The address of a session with many entries."""
+    said = (
+        one for number in range(ENTRIES // 2) for one in (user(f"Part {number}."), assistant(text("x" * 400)))
+    )
+    return add_session(idle_root, "long.jsonl", chain(*said))
+
+
+def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_row(idle_root: Path) -> None:
+    for number in range(20):
+        place(idle_root / f"{number}.jsonl", session_bytes(working_session(steps=2)))
+    index_roots()
+    with counted() as work:
+        index_roots()
+    assert work.bytes_read == 0
+    assert work.written == []
+
+
+def test_an_appended_entry_is_indexed_without_reading_what_was_known(idle_root: Path) -> None:
+    path = place(idle_root / "s.jsonl", session_bytes(turns_of_work(40)))
+    index_roots()
+    size, line = (
+        path.stat().st_size,
+        session_bytes([{**chain(user("More."))[1], "id": "n1", "parentId": "e160"}]),
+    )
+    append_as_agent(path, line)
+    with counted() as work:
+        index_roots()
+    assert Session.objects.get().leaf_id == "n1"
+    assert work.bytes_read < 100_000 < size
+    assert work.rows < 30
+
+
+@pytest.mark.parametrize("query", ["", "?view=all", "?view=all&at=e1500"])
+def test_a_page_of_a_session_reads_only_what_it_shows(browser: Client, long_session: str, query: str) -> None:
+    size = Session.objects.get().size
+    browser.get(long_session + query)
+    with counted() as work:
+        assert browser.get(long_session + query).status_code == 200
+    assert work.bytes_read < size / 8
+    assert work.written == []
+    assert len(work.statements) <= 12
+
+
+def test_a_review_reads_no_session_whatever_its_number_of_proposals(
+    browser: Client, known_root: Path
+) -> None:
+    run = planned(known_root, working_session(steps=60))
+    page(browser, run)
+    with counted() as work:
+        page(browser, run)
+    assert run.proposals.count() > 40
+    assert work.written == []
+    assert len(work.statements) <= 10
+
+
+def test_a_decision_touches_a_bounded_number_of_rows(browser: Client, known_root: Path) -> None:
+    run = planned(known_root, working_session(steps=60))
+    first, second = run.proposals.order_by("order")[:2]
+    post(browser, run, approve=f"{first.entry_id}")
+    before = Decision.objects.count()
+    with counted() as work:
+        post(browser, run, approve=f"{second.entry_id}")
+    assert Decision.objects.count() == before + 1
+    assert work.rows <= 6
+    assert len(work.statements) <= 25
+
+
+def test_a_search_needs_the_same_statements_for_many_sessions(browser: Client, idle_root: Path) -> None:
+    def searched() -> Work:
+        index_roots()
+        for _ in update_texts():
+            pass
+        browser.get("/search?q=needle")
+        with counted() as work:
+            assert browser.get("/search?q=needle").status_code == 200
+        return work
+
+    place(idle_root / "first.jsonl", session_bytes(chain(user("a needle"))))
+    few = searched()
+    for number in range(30):
+        place(idle_root / f"{number}.jsonl", session_bytes(chain(user(f"needle {number}"), user("needle"))))
+    many = searched()
+    assert len(many.statements) == len(few.statements)
+    # The lines of the places that it shows.
+    assert many.bytes_read < 5_000
+
+
+def test_texts_that_are_indexed_are_not_read_again(idle_root: Path) -> None:
+    place(idle_root / "s.jsonl", session_bytes(working_session()))
+    index_roots()
+    assert list(update_texts())
+    with counted() as work:
+        for _ in update_texts():
+            pass
+    assert work.bytes_read == 0
+
+
+def test_a_follower_that_finds_nothing_new_reads_and_writes_nothing(idle_root: Path) -> None:
+    place(idle_root / "s.jsonl", session_bytes(working_session()))
+    follower = Follower()
+    try:
+        while not Session.objects.exists():
+            follower.step()
+        follower._next_scan = 0.0
+        follower._scan_roots()
+        with counted() as work:
+            follower._scan_roots()
+    finally:
+        follower.stop()
+    assert work.bytes_read == 0
+    assert work.written == []
+    assert len(work.statements) <= 8
+
+
+def test_an_agent_that_polls_while_a_person_reviews_costs_few_statements_and_reads_no_session(
+    agent: AskingAgent,
+) -> None:
+    agent.planned()
+    agent.poll()
+    with counted() as work:
+        assert agent.poll()["do"] == "wait"
+    assert work.bytes_read == 0
+    assert len(work.statements) <= 8
+
+
+class Busy:
+    """Children of a server that do not end."""
+
+    stopping = False
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    async def run(self, *_arguments: str) -> int:
+        self.started += 1
+        await asyncio.Event().wait()
+        return 0
+
+
+def test_a_run_starts_no_process_that_is_there_already(idle_root: Path) -> None:
+    add_session(idle_root, "s.jsonl", working_session())
+    start_run(Session.objects.get(), planner="embedded", requested_parameters={})
+    children = Busy()
+
+    async def look() -> None:
+        processes = WorkerProcesses(children)  # type: ignore[arg-type]
+        for _ in range(5):
+            await processes.start_needed()
+            await asyncio.sleep(0)
+        await processes.stop()
+
+    asyncio.run(look())
+    assert children.started == 1
