@@ -6,12 +6,14 @@ INTEROP := .venv-interop
 CLIENTS := $(or $(REDLINE_CLIENTS),$(HOME)/.cache/redline/interop-clients)
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
-# Each worker starts its own servers and browsers, and waits for them half of the time: 4 workers fill 2 cores.
-WORKERS ?= 4
+# Each worker has its own server and browser, and waits for them part of the time: 3 workers fill 2 cores.
+WORKERS ?= 3
+# The tests of one file share what they set up, so that one worker takes them, unless they name a group of their own.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
-.PHONY: help setup run check test test-times test-deps lint format interop interop-clients bench shots soak clean
+.PHONY: help setup run check test test-times test-all test-long stress test-deps lint format interop interop-clients bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -32,14 +34,26 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 run: $(VENV)/.installed ## start the server; PORT=N selects the port
 	$(BIN)/redline serve $(if $(PORT),--port $(PORT))
 
-check: lint ## check the code and run the tests of the pure core: less than a minute
-	$(BIN)/python -m pytest -n $(WORKERS) $(PURE_TESTS)
+check: lint ## check the code and run the tests of the pure core: at most a minute
+	$(PYTEST) $(PURE_TESTS)
 
-test: test-deps lint ## check the code and run all tests, including those in a browser
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+test: test-deps lint ## check the code and run the tests, including those in a browser: at most 8 minutes
+	$(PYTEST) --durations 20
 
-test-times: test-deps $(VENV)/.installed-dev ## run all tests, and print what each file costs: processor time, waiting, what was started
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -p tests.times
+test-times: test-deps $(VENV)/.installed-dev ## the tests, with what each file costs: processor time, waiting, what it starts
+	$(PYTEST) -p tests.times
+
+test-all: test-long ## everything there is: more examples, all views of all pages, all agents; in parts of an hour at most
+	$(MAKE) interop
+	$(MAKE) interop-clients
+	$(MAKE) soak
+	$(MAKE) stress
+
+test-long: test-deps lint ## the tests that take longer, ten times as many examples, and each page in every view
+	REDLINE_TEST_EXAMPLES=10 REDLINE_EVERY_VIEW=1 $(PYTEST) -m 'long or not long' --durations 20
+
+stress: test-deps $(VENV)/.installed-dev ## run the tests in a browser, and those of processes, while four others keep both cores busy
+	$(BIN)/python -m tests.stress -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-deps: ## install the browser for tests, if it is missing and this user may install it
 	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \
@@ -53,6 +67,7 @@ lint: $(VENV)/.installed-dev ## check style, types and import directions
 	$(BIN)/djlint --lint --quiet templates
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.lint
 	@for file in $(STYLES); do $(CSS_BEAUTIFY) $$file | diff --unified $$file - || exit 1; done
 
 format: $(VENV)/.installed-dev ## format code and styles

@@ -10,7 +10,7 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from django.db import connection
@@ -42,9 +42,22 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("redline")
 
 
+LONGEST_FIRST: Final = ("browser", "compaction_app", "sessions_app")
+"""Directories in the order in which workers take their files; a worker that gets a long one last ends late."""
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files of tests of the whole come first: they take longest, and a worker that gets one last ends late."""
-    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
+    """One worker takes the tests of a file, which share what they set up; the longest files come first."""
+
+    def place(item: pytest.Item) -> int:
+        directory = Path(item.location[0]).parts[1]
+        return LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+
+    items.sort(key=place)
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 def pytest_unconfigure() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -16,8 +17,9 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from devtools.chromium import ARGUMENTS, MISSING, find_chromium
 from tests.browser.agent_sessions import AgentHome
 from tests.browser.chromium import Watched, window
+from tests.browser.scenarios import leave_nothing_queued
 from tests.files import place
-from tests.server import Server, start_server
+from tests.server import Server, place_in, start_server
 from tests.wait import WAIT_SECONDS
 
 Opener = Callable[..., Watched]
@@ -41,7 +43,7 @@ def chromium() -> Iterator[Browser]:
 def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server that leaves runs to workers, so that they stay as a test makes them; it knows all agents' sessions.
 
-    Tests take a `place_in` it.
+    Tests take an `idle_place` in it.
     """
     base = tmp_path_factory.mktemp("idle")
     place(base / "data" / "demo_made", b"").parent.chmod(0o700)
@@ -53,6 +55,16 @@ def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     }
     with start_server(base, roots=base / "atomic", **environment) as running:
         yield running
+
+
+@contextmanager
+def idle_place(server: Server, name: str) -> Iterator[Server]:
+    """A place in the idle server."""
+    with place_in(server, name) as mine:
+        try:
+            yield mine
+        finally:
+            leave_nothing_queued(server)
 
 
 @pytest.fixture

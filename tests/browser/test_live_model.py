@@ -18,6 +18,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from compaction_app.runs.turn_log import TEXT_SHOWN, THOUGHT_SHOWN
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.chromium import Watched, poll
+from tests.browser.conftest import idle_place
 from tests.browser.scenarios import (
     event_count,
     newest_run,
@@ -67,7 +68,7 @@ IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 @pytest.fixture(scope="module")
 def idle(idle_server: Server) -> Iterator[Server]:
     """A server whose runs only the test works on."""
-    with place_in(idle_server, "live") as mine:
+    with idle_place(idle_server, "live") as mine:
         for name in ("piecewise", "kept", "placed", "aloud", "beside", "cut", "stopped", "long", "left"):
             mine.put(f"{name}.jsonl", titled_session(name))
         yield mine

@@ -60,21 +60,21 @@ def planning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
 
 @pytest.fixture
 def server(planning_server: Server, tmp_path: Path) -> Iterator[Server]:
-    """A place with a session; afterwards no proposal waits that nobody has seen."""
+    """A place with a session."""
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
     with place_in(planning_server, tmp_path.name) as mine:
         mine.put("work.jsonl", recorded)
         mine.session("the parser.")
         yield mine
-        mine.get(f"/runs/{newest_run(mine)}/review")
 
 
 def fill(server: Server) -> None:
-    """Let an agent fill the window of its model."""
+    """Let an agent fill the window of its model; when the test ends, somebody looks at the proposal that results."""
     usage = {"totalTokens": WINDOW}
     last = assistant(text("Done."), provider="p", model="small-model", usage=usage)
     append_as_agent(server.root / "work.jsonl", session_bytes([message("last", "e27", last)]))
+    server.ends.callback(lambda: server.get(f"/runs/{newest_run(server)}/review"))
 
 
 def window(browse: Opener, server: Server, permission: str = "granted") -> Watched:

@@ -32,7 +32,7 @@ from tests.browser.agent_sessions import (
     summarised_claude_session,
 )
 from tests.browser.chromium import Watched
-from tests.browser.conftest import A_KEY
+from tests.browser.conftest import A_KEY, idle_place
 from tests.browser.page_checks import have_no_faults
 from tests.browser.rendered_session import rendered_session
 from tests.browser.scenarios import (
@@ -61,7 +61,7 @@ from tests.run_factories import (
     asked_event,
     streamed_event,
 )
-from tests.server import Server, place_in
+from tests.server import Server
 from tests.wait import WAIT_SECONDS
 
 ACME: Final = "https://gateway.example:8443/api"
@@ -438,6 +438,8 @@ def drafts(stage: Stage) -> Pages:
         recorded = turns_of_work(turns=8)
         recorded[1]["message"]["content"] = title(f"summary-{name}")
         stage.agents.pi(name, recorded)
+    stage.put_bytes("real", long_session())
+    stage.server.session("real.jsonl")
     stage.add_model()
     server = stage.server
     asked, ended, written = (stage.at(f"summary-{name}") for name in ("asked", "ended", "written"))
@@ -504,7 +506,7 @@ PARTS: Final[tuple[Callable[[Stage], Pages], ...]] = (sessions, runs, reviews, a
 def test_every_page_fits_and_is_accessible(
     idle_server: Server, browse: Callable[..., Watched], part: Callable[[Stage], Pages]
 ) -> None:
-    with place_in(idle_server, part.__name__) as server:
+    with idle_place(idle_server, part.__name__) as server:
         pages = part(Stage(server))
         watched = browse(server)
         watched.allow(REFUSED)
