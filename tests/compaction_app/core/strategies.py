@@ -61,10 +61,7 @@ MESSAGES = st.one_of(
         st.lists(BLOCKS, max_size=4),
         st.sampled_from(["stop", "stop", "toolUse", "aborted", "error"]),
     ),
-    st.builds(
-        lambda blocks: assistant(*blocks),
-        st.lists(BLOCKS, min_size=1, max_size=3),
-    ),
+    st.builds(lambda blocks: assistant(*blocks), st.lists(BLOCKS, min_size=1, max_size=3)),
     st.builds(
         lambda call_id, blocks, error: {**result(call_id, error=error), "content": blocks},
         st.one_of(CALL_IDS, st.just("nowhere")),

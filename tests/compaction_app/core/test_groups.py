@@ -61,10 +61,7 @@ def item(
             "an old call of edit; every name in it occurs elsewhere too",
             "Old calls of edit, names found elsewhere",
         ),
-        (
-            pruned_words("bash", 40_000, 61_020),
-            "Older than the newest 40,000 tokens of tool results",
-        ),
+        (pruned_words("bash", 40_000, 61_020), "Older than the newest 40,000 tokens of tool results"),
         (pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
         ("  ", NO_REASON),
         ("", NO_REASON),

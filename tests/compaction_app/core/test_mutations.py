@@ -112,11 +112,7 @@ def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) ->
 
 
 def grep(
-    messages: list[Recorded],
-    *pins: Target,
-    guard: str = "latest",
-    rules: PlanRules = RULES,
-    **arguments: Any,
+    messages: list[Recorded], *pins: Target, guard: str = "latest", rules: PlanRules = RULES, **arguments: Any
 ) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(pins), guard)

@@ -41,10 +41,7 @@ TWO_CALLS = [
         # What is chosen keeps its place; repair appends.
         ([whole("e3"), block("e2", 1)], [whole("e3"), block("e2", 1), whole("e4"), block("e2", 2)]),
         # The last block takes the others out, and the entry is appended.
-        (
-            [block("e2", 0), whole("e3"), whole("e4")],
-            [whole("e3"), whole("e4"), whole("e2")],
-        ),
+        ([block("e2", 0), whole("e3"), whole("e4")], [whole("e3"), whole("e4"), whole("e2")]),
         ([block("e2", 0), block("e2", 1), block("e2", 2)], [whole("e4"), whole("e3"), whole("e2")]),
     ],
 )

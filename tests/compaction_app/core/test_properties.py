@@ -286,11 +286,7 @@ def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: AcceptedD
     ]
 
 
-SHIELDED = [
-    user("go"),
-    assistant(thinking("hm"), text("a note"), call("c1")),
-    result("c1"),
-]
+SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), result("c1")]
 
 
 @pytest.mark.parametrize(

@@ -336,9 +336,7 @@ def reviews(draw: st.DrawFn) -> Decided:
     steps = draw(
         st.lists(
             st.builds(
-                Step,
-                st.sampled_from(list(Kind)),
-                st.lists(anything, min_size=1, max_size=4).map(tuple),
+                Step, st.sampled_from(list(Kind)), st.lists(anything, min_size=1, max_size=4).map(tuple)
             ),
             max_size=6,
         )
@@ -354,9 +352,7 @@ def _overlap(one: Target, other: Target) -> bool:
 
 @often
 @given(reviews())
-def test_what_is_approved_is_always_what_the_airlock_accepts(
-    given_: Decided,
-) -> None:
+def test_what_is_approved_is_always_what_the_airlock_accepts(given_: Decided) -> None:
     found, reviewer, steps = given_.found, given_.reviewer, given_.steps
     review = reviewer.review(steps)
     restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
@@ -406,9 +402,7 @@ def test_the_last_step_left_out_is_the_review_before_it(given_: Decided) -> None
 
 @often
 @given(reviews())
-def test_reopening_everything_leads_back_to_the_beginning(
-    given_: Decided,
-) -> None:
+def test_reopening_everything_leads_back_to_the_beginning(given_: Decided) -> None:
     reviewer, steps = given_.reviewer, given_.steps
     review = reviewer.review(steps)
     reopened = [Step(Kind.REOPEN, tuple(review.items)), Step(Kind.WITHDRAW, tuple(review.items))]

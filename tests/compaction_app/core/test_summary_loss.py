@@ -136,10 +136,7 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Pat
         "Go on with the lexer.",
         3,
     )
-    assert second.files == (
-        ("edit", "/home/dev/project/src/a.py", 2),
-        ("read", "/home/dev/project/b", 1),
-    )
+    assert second.files == (("edit", "/home/dev/project/src/a.py", 2), ("read", "/home/dev/project/b", 1))
     assert first.tokens + second.tokens == loss.replacement.tokens_replaced
     assert loss.turn_numbers["e9"] == 2
 

@@ -8,30 +8,11 @@ import pytest
 from hypothesis import given
 
 from compaction_app.core.effects import removed_estimate
-from compaction_app.core.token_map import (
-    CELL,
-    CELLS,
-    GAP,
-    LINE,
-    LINES,
-    Piece,
-    draw,
-    kind_of_piece,
-    pieces_of,
-)
+from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece, pieces_of
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
-from tests.factories import (
-    assistant,
-    branch_and_texts,
-    chain,
-    prepare,
-    session_bytes,
-    text,
-    thinking,
-    user,
-)
+from tests.factories import assistant, branch_and_texts, chain, prepare, session_bytes, text, thinking, user
 
 STEP = LINE + GAP
 

@@ -29,7 +29,7 @@ WORDS = {
         "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
     ],
     "Anthropic, by bytes": [
-        '413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}',
+        '413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'
     ],
     "OpenAI": [
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
@@ -49,9 +49,7 @@ WORDS = {
         "The decoder prompt (length 5000) is longer than the maximum model length of 4096.",
         "The input (516368 tokens) is longer than the model's context length (262144 tokens).",
     ],
-    "Google": [
-        "The input token count (1196265) exceeds the maximum number of tokens allowed (1048575).",
-    ],
+    "Google": ["The input token count (1196265) exceeds the maximum number of tokens allowed (1048575)."],
     "xAI": ["This model's maximum prompt length is 131072 but the request contains 537812 tokens."],
     "Groq": ["Please reduce the length of the messages or completion."],
     "Bedrock": [

@@ -101,8 +101,7 @@ def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned()
 
 
 @pytest.mark.parametrize(
-    ("reader", "kinds"),
-    [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])],
+    ("reader", "kinds"), [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])]
 )
 def test_what_the_reader_ignores_is_no_point(reader: str, kinds: list[EntryKind]) -> None:
     found = timeline(reader, *TALK, compaction(whole("e3")), context_edit("e3", None))

@@ -14,14 +14,7 @@ from sessions_app.sessionlog.controls import BoundaryControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.sessionlog.tree_rows import (
-    UNFOLDED,
-    FoldedRows,
-    RowKind,
-    TreeRow,
-    TreeRows,
-    folded,
-)
+from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, folded
 
 USER = Role.USER
 ASSISTANT = Role.ASSISTANT
