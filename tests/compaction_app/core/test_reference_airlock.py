@@ -2,203 +2,87 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import json
-import os
-import re
-from collections.abc import Callable, Iterator
-from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-import re2
+
+from compaction_app.core.errors import Refusal
+from compaction_app.core.patterns import compile_pattern
+from compaction_app.core.transcript import Transcript, prepare
+from devtools.conformance import case_lines
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.tree import SessionTree
 
 from . import reference_airlock
+from .test_reference_airlock_agreement import entries_of
+from .test_vectors import CASES, Case
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 FACTS = ("matches", "skipped", "deletedTargets", "stats", "error")
-LONE_SURROGATE = re.compile("[\ud800-\udfff]")
-
-
-def vectors_directory() -> Path:
-    if "REDLINE_VECTORS" in os.environ:
-        return Path(os.environ["REDLINE_VECTORS"])
-    own = REPOSITORY / "tests" / "vectors"
-    return own if own.is_dir() else REPOSITORY.parent / "shared" / "vectors"
-
-
-def read_cases(directory: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every case under *directory* by name, from files of one case and from gzipped files of one a line."""
-    for path in sorted(directory.rglob("*.json")):
-        yield str(path.relative_to(directory)), json.loads(path.read_text("utf-8"))
-    for path in sorted(directory.rglob("*.jsonl.gz")):
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                yield f"{path.relative_to(directory)}:{number}", json.loads(line)
-
-
-VECTORS = vectors_directory()
-CASES = {name: case for name, case in read_cases(VECTORS) if case.get("prepare")}
-
-
-# --- the texts of a transcript, which the vectors only give as hashes ---------------------------------------
-
-
-def js_number(number: float) -> str:
-    """A number as JSON.stringify prints it."""
-    double = float(number)
-    if double == 0:
-        return "0"
-    sign = "-" if double < 0 else ""
-    _, figures, exponent = Decimal(repr(abs(double))).normalize().as_tuple()
-    digits = "".join(map(str, figures))
-    point = len(digits) + int(exponent)
-    if len(digits) <= point <= 21:
-        return sign + digits.ljust(point, "0")
-    if 0 < point <= 21:
-        return f"{sign}{digits[:point]}.{digits[point:]}"
-    if -6 < point <= 0:
-        return f"{sign}0.{'0' * -point}{digits}"
-    mantissa = f"{digits[0]}.{digits[1:]}" if len(digits) > 1 else digits
-    return f"{sign}{mantissa}e{point - 1:+d}"
-
-
-def js_json(value: Any) -> str:
-    """A JSON value as JSON.stringify prints it."""
-    if isinstance(value, dict):
-        indexes = [key for key in value if re.fullmatch("0|[1-9][0-9]*", key) and int(key) < 2**32 - 1]
-        keys = sorted(indexes, key=int) + [key for key in value if key not in indexes]
-        return "{" + ",".join(f"{js_json(key)}:{js_json(value[key])}" for key in keys) + "}"
-    if isinstance(value, list):
-        return "[" + ",".join(map(js_json, value)) + "]"
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return js_number(value)
-    printed = json.dumps(value, ensure_ascii=False)
-    return LONE_SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", printed)
-
-
-def text_of_block(block: dict[str, Any]) -> str:
-    if block["type"] in ("text", "thinking"):
-        return block[block["type"]]
-    if block["type"] == "toolCall":
-        return f"toolCall {block['id']} {block['name']} {js_json(block['arguments'])}".strip()
-    return "[image]" if block["type"] == "image" else js_json(block)
-
-
-def with_texts(entries: list[dict[str, Any]], records: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """The prepared *entries* with the texts that their session's *records* give them, by entry id."""
-    verdicts = []
-    for entry in entries:
-        record = records[entry["entryId"]]
-        source = record.get("message", record)
-        blocks = [
-            {**block, "text": text_of_block(source["content"][block["blockIndex"]])}
-            for block in entry["contentBlocks"]
-        ]
-        if entry["role"] == "branchSummary":
-            text = source["summary"]
-        elif entry["role"] == "bashExecution":
-            text = f"Ran {source['command']}\n{source['output']}"
-        elif isinstance(source["content"], str):
-            text = source["content"]
-        else:
-            text = "\n".join(block["text"] for block in blocks)
-        verdicts.append({**entry, "text": text, "contentBlocks": blocks})
-    return verdicts
-
-
-def session_records(case: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    if "entries" in case:
-        return {record["id"]: record for record in case["entries"]}
-    with (VECTORS.parent / case["session"]).open(encoding="utf-8") as lines:
-        return {record["id"]: record for record in map(json.loads, lines)}
-
-
-def sha_of(text: str) -> str:
-    return hashlib.sha256(LONE_SURROGATE.sub("\ufffd", text).encode()).hexdigest()[:16]
-
-
-def predicate(arguments: dict[str, Any]) -> Callable[[str], bool] | str:
-    """A grep's pattern as a predicate on text, or the code that refuses it."""
-    pattern = arguments["pattern"]
-    if len(pattern.encode("utf-16-le", "surrogatepass")) // 2 > 512:
-        return "pattern_too_long"
-    options = re2.Options()
-    options.log_errors = False
-    options.literal = not arguments.get("regex", False)
-    options.case_sensitive = arguments.get("caseSensitive", False)
-    try:
-        compiled = re2.compile(pattern, options)
-    except re2.error:
-        return "invalid_pattern"
-    return lambda text: compiled.search(LONE_SURROGATE.sub("\ufffd", text)) is not None
 
 
 # --- the vectors --------------------------------------------------------------------------------------------
 
 
-def test_the_vectors_are_there() -> None:
-    assert CASES, f"no vectors in {VECTORS}: set REDLINE_VECTORS"
+def transcript_of(case: Case) -> Transcript:
+    """The texts of the vectors' entries are not in the vectors; that these are the right ones is tested there."""
+    parser = ATOMIC.parser(ParserState(), [])
+    recorded = [found for line in case_lines(case) for found in parser.read(line)]
+    branch = SessionTree([found.entry for found in recorded]).branch(case["leafId"])
+    texts = {found.entry.id: found.texts for found in recorded}
+    transcript = prepare(branch, texts, case["settings"], ATOMIC.generations[-1].rules)
+    assert transcript is not None
+    return transcript
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_every_request_is_answered_as_the_agent_answers_it(name: str) -> None:
-    prepare = CASES[name]["prepare"]
-    preserve_recent = prepare["parameters"]["preserve_recent"]
-    for request in CASES[name].get("validate", []):
-        answer = reference_airlock.validate(request["request"], prepare["entries"], preserve_recent)
-        answer.pop("target", None)
-        assert answer == {key: value for key, value in request.items() if key != "request"}, request[
-            "request"
-        ]
+def test_every_request_is_answered_as_the_agent_answers_it() -> None:
+    wrong = []
+    for case in CASES:
+        prepared = case["prepare"]
+        for request in case.get("validate", []):
+            recent = prepared["parameters"]["preserve_recent"]
+            answer = reference_airlock.validate(request["request"], prepared["entries"], recent)
+            answer.pop("target", None)
+            if answer != {key: value for key, value in request.items() if key != "request"}:
+                wrong.append((case["seed"], request))
+    assert wrong == []
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "tools" in case])
-def test_every_deleting_step_comes_out_as_in_the_agent(name: str) -> None:
-    case = CASES[name]
-    preserve_recent = case["prepare"]["parameters"]["preserve_recent"]
-    entries = with_texts(case["prepare"]["entries"], session_records(case))
-    for entry in entries:
-        for object_ in (entry, *entry["contentBlocks"]):
-            assert sha_of(object_["text"]) == object_["textSha"], entry["entryId"]
-
-    chosen: list[dict[str, Any]] = []
-    for step in case["tools"]["steps"]:
-        arguments = step["call"]["arguments"]
-        if step["call"]["name"] == "context_delete":
-            outcome = reference_airlock.delete(chosen, arguments, entries, preserve_recent)
-        elif step["call"]["name"] == "context_grep_delete":
-            outcome = grep(chosen, arguments, entries, preserve_recent)
-        else:
+def test_every_deleting_step_comes_out_as_in_the_agent() -> None:
+    for case in CASES:
+        if "tools" not in case:
             continue
-        facts = {key: step["details"][key] for key in FACTS if key in step["details"]}
-        assert outcome == facts, step["call"]
-        chosen = outcome["deletedTargets"]
-    assert chosen == case["tools"]["finalTargets"]
+        recent = case["prepare"]["parameters"]["preserve_recent"]
+        entries = entries_of(transcript_of(case))
+        chosen: list[dict[str, Any]] = []
+        for step in case["tools"]["steps"]:
+            name, arguments = step["call"]["name"], step["call"]["arguments"]
+            if name == "context_delete":
+                outcome = reference_airlock.delete(chosen, arguments, entries, recent)
+            elif name == "context_grep_delete":
+                outcome = grep(chosen, arguments, entries, recent)
+            else:
+                continue
+            facts = {key: step["details"][key] for key in FACTS if key in step["details"]}
+            assert outcome == facts, (case["seed"], step["call"])
+            chosen = outcome["deletedTargets"]
+        assert chosen == case["tools"]["finalTargets"], case["seed"]
 
 
 def grep(
-    chosen: list[dict[str, Any]],
-    arguments: dict[str, Any],
-    entries: list[dict[str, Any]],
-    preserve_recent: int,
+    chosen: list[dict[str, Any]], arguments: dict[str, Any], entries: Any, recent: int
 ) -> dict[str, Any]:
-    """A `context_grep_delete` call over the plan *chosen*, from its pattern on."""
-    matches = predicate(arguments)
-    if isinstance(matches, str):
-        return {
-            "matches": [],
-            "skipped": [],
-            **reference_airlock.unchanged(chosen, entries),
-            "error": matches,
-        }
+    """A `context_grep_delete` call over the plan *chosen*."""
+    regex, case_sensitive = arguments.get("regex", False), arguments.get("caseSensitive", False)
+    pattern = compile_pattern(arguments["pattern"], regex=regex, case_sensitive=case_sensitive)
+    if isinstance(pattern, Refusal):
+        nothing = {"matches": [], "skipped": [], "error": pattern.code.value}
+        return nothing | reference_airlock.unchanged(chosen, entries)
     return reference_airlock.grep_delete(
         chosen,
-        matches,
+        pattern.found_in,
         entries,
-        preserve_recent,
+        recent,
         target=arguments.get("target", "entry"),
         max_matches=arguments.get("maxMatches", 50),
         expected_match_count=arguments.get("expectedMatchCount"),
