@@ -43,8 +43,7 @@ def lost(worth: Worth, units: tuple[int, ...]) -> float:
 
 def outputs(*sizes: tuple[int, int]) -> Session:
     """A wish, outputs with so many names and words each, and an ending."""
-    session = Session()
-    session.user("go on")
+    session = Session("go on")
     for number, (count, words) in enumerate(sizes):
         session.calls("bash", f"{names(f'out_{number}', count)} {prose(number, words)}", command="run")
     session.user("end")
