@@ -242,3 +242,10 @@ def targets(words: str) -> list[Target]:
 def deletions(words: str) -> dict[str, Any]:
     """A request to delete these `targets`."""
     return request_of(targets(words))
+
+
+def named(*chosen: Target) -> str:
+    """The names of targets, as `targets` reads them."""
+    return " ".join(
+        one.entry_id if one.block_index is None else f"{one.entry_id}[{one.block_index}]" for one in chosen
+    )

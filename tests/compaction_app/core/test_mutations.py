@@ -52,6 +52,7 @@ from tests.factories import (
     bash,
     call,
     deletions,
+    named,
     result,
     targets,
     text,
@@ -104,7 +105,7 @@ def judged(
     """The refusal's code, or the targets as they are written in a request."""
     transcript = transcript_of(*messages, rules=rules)
     answer = validate(deletions(request), transcript, Restraints(frozenset(targets(pins)), guard))
-    return answer.code.value if isinstance(answer, Refusal) else " ".join(map(named, answer.targets))
+    return answer.code.value if isinstance(answer, Refusal) else named(*answer.targets)
 
 
 def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) -> str | None:
@@ -129,8 +130,8 @@ def grep(
     bench = Workbench(DeletionStore(transcript_of(*messages, rules=rules), restraints))
     arguments = {"pattern": "needle", "target": "content_block", **arguments}
     details = bench.call(ToolCall("context_grep_delete", arguments)).details
-    found = [named(Target(match["entryId"], match.get("blockIndex"))) for match in details["matches"]]
-    return " ".join(found), [skip["reason"] for skip in details["skipped"]]
+    found = [Target(match["entryId"], match.get("blockIndex")) for match in details["matches"]]
+    return named(*found), [skip["reason"] for skip in details["skipped"]]
 
 
 def sought(words: str, **arguments: Any) -> Any:
@@ -146,17 +147,13 @@ def reviewed(proposed: str, *steps: tuple[Kind, Target]) -> Any:
     )
     found = reviewer.review([Step(kind, (target,)) for kind, target in steps])
     approved = found.approved.targets if found.approved is not None else ()
-    return " ".join(map(named, approved)), " ".join(map(named, found.pins))
+    return named(*approved), named(*found.pins)
 
 
 def left_unanswered(plan: str, messages: list[Recorded]) -> dict[str, list[str]]:
     """Under each target of a plan, the blocks that it leaves without an answer."""
     left = unanswered.unanswered(transcript_of(*messages), targets(plan))
     return {named(taker): [named(target) for target in staying] for taker, staying in left.items()}
-
-
-def named(target: Target) -> str:
-    return target.entry_id if target.block_index is None else f"{target.entry_id}[{target.block_index}]"
 
 
 def reached(deleted: int, ratio: float) -> bool:
