@@ -116,27 +116,26 @@ def test_every_provider_in_the_table_has_an_example() -> None:
     assert [who for who, _ in OVERFLOWS] == list(WORDS)
 
 
-@pytest.mark.parametrize(("who", "pattern"), OVERFLOWS, ids=[who for who, _ in OVERFLOWS])
-def test_each_pattern_matches_its_own_message(who: str, pattern: Any) -> None:
-    for words in WORDS[who]:
-        assert pattern.search(words.lower()), words
-        assert tells_overflow(words)
-        assert tells_overflow(f"Error:\n  {words.upper()}")
+def test_each_pattern_matches_its_own_message() -> None:
+    for who, pattern in OVERFLOWS:
+        for words in WORDS[who]:
+            assert pattern.search(words.lower()), words
+            assert tells_overflow(words)
+            assert tells_overflow(f"Error:\n  {words.upper()}")
 
 
-@pytest.mark.parametrize("words", OTHER)
-def test_temporary_and_other_faults_are_not_overflows(words: str) -> None:
-    assert not tells_overflow(words)
+def test_temporary_and_other_faults_are_not_overflows() -> None:
+    assert list(filter(tells_overflow, OTHER)) == []
 
 
 def test_a_number_of_tokens_is_not_taken_for_a_status() -> None:
     assert tells_overflow("prompt is too long: 429429 tokens > 200000 maximum")
 
 
-@pytest.mark.parametrize("words", ["input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000])
-def test_matching_a_very_long_message_ends(words: str) -> None:
-    # A backtracking pattern would take longer than a test may.
-    assert not tells_overflow(words)
+def test_matching_a_very_long_message_ends() -> None:
+    for words in ("input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000):
+        # A backtracking pattern would take longer than a test may.
+        assert not tells_overflow(words)
 
 
 def test_only_the_beginning_of_an_error_is_read() -> None:
