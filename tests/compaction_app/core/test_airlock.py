@@ -31,7 +31,6 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.registry import reading_by
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (
     assistant,
@@ -117,11 +116,7 @@ def asks(*requested: object) -> dict[str, Any]:
     return {"deletions": list(requested)}
 
 
-def protected_by(reason: Protection, message: Recorded) -> Case:
-    return Case(f"an entry protected as {reason}", "e9", "protected", then=[message])
-
-
-EDITS = reading_by("pi", "the test says so").rules("context-edit")
+EDITS, FORK = (reading_by("pi", "the test says so").rules(writer) for writer in ("context-edit", "fork"))
 PROMOTED = [
     user("go"),
     assistant(thinking("hm"), text("a")),
@@ -141,10 +136,7 @@ REFUSED = {
         Case("a kind that is a list", asks({"kind": ["entry"]}), "unsupported_kind", named="Deletion 1"),
         Case("text smuggled in", asks({**whole("e6"), "text": "x"}), "not_id_only", named="Deletion 1"),
         Case(
-            "a block index on an entry",
-            asks(whole("e3"), {**whole("e6"), "blockIndex": 0}),
-            "not_id_only",
-            named="Deletion 2",
+            "an index on an entry", asks({**whole("e6"), "blockIndex": 0}), "not_id_only", named="Deletion 1"
         ),
         Case("an empty id", asks(whole("")), "invalid_entry_id", named="Deletion 1"),
         Case("an id that is a number", asks(block(7, 0)), "invalid_entry_id", named="Deletion 1"),
@@ -153,12 +145,7 @@ REFUSED = {
         Case("half an index", asks(block("e6", 0.5)), "invalid_block_index", named="e6"),
         Case("true as an index", asks(block("e6", True)), "invalid_block_index", named="e6"),
         Case("text as an index", asks(block("e6", "0")), "invalid_block_index", named="e6"),
-        Case(
-            "a block without an index",
-            asks({"kind": "content_block", "entryId": "e6"}),
-            "invalid_block_index",
-            named="e6",
-        ),
+        Case("a block without an index", asks(block("e6", None)), "invalid_block_index", named="e6"),
     ],
     "writer": [
         Case(
@@ -178,16 +165,7 @@ REFUSED = {
         Case("a plain block beside thinking under the guard all", "e5[1]", "thinking", guard="all"),
     ],
     "protected": [
-        protected_by(Protection.USER, user("and now?")),
-        protected_by(Protection.CUSTOM, custom("note")),
-        protected_by(
-            Protection.CUSTOM,
-            {"type": "custom_message", "customType": "x", "content": "note", "display": True},
-        ),
-        protected_by(Protection.BRANCH_SUMMARY, branch_summary("we tried")),
-        protected_by(Protection.ASSISTANT_ERROR, assistant(text("oh"), stopReason="error")),
-        protected_by(Protection.TOOL_ERROR, result("c9", "no such file", error=True)),
-        protected_by(Protection.FAILED_COMMAND, bash("make", "failed", 2)),
+        Case("a protected entry", "e1", "protected"),
         Case(
             "a block of a protected entry",
             "e9[0]",
@@ -228,11 +206,7 @@ REFUSED = {
         ),
         Case("a call whose result a human keeps", "e3[1]", "protected_pair", named="e4", pins="e4"),
         Case(
-            "a call one block of whose result a human keeps",
-            "e3[1]",
-            "protected_pair",
-            named="e4",
-            pins="e4[0]",
+            "a call whose result a human keeps in part", "e3[1]", "protected_pair", named="e4", pins="e4[0]"
         ),
         Case("a result whose call a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3[1]"),
         Case("a result whose calling entry a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3"),
@@ -302,12 +276,7 @@ ACCEPTED = {
         Case("more of a request than is needed", {**asks(whole("e6")), "why": "x"}, accepted="e6"),
     ],
     "writer": [
-        Case(
-            "a command that a fork can leave out",
-            "e9",
-            messages=WITH_COMMAND,
-            rules=reading_by("pi", "the test says so").rules("fork"),
-        ),
+        Case("a command that a fork can leave out", "e9", messages=WITH_COMMAND, rules=FORK),
     ],
     "recent": [
         Case("the last entry before the recent ones", "e6", preserve_recent=2),

@@ -120,10 +120,6 @@ def test_a_number_that_is_not_exact_has_three_significant_digits(exact: int, rou
     assert str(ContextSize(exact, Basis.COUNTED)) == f"{exact:,} tokens, counted"
 
 
-def test_the_range_of_usable_ratios_is_the_one_that_was_agreed() -> None:
-    assert (LEAST, MOST) == (0.4, 2.5)
-
-
 ESTIMATES = st.lists(st.integers(0, 20_000), max_size=60)
 
 
