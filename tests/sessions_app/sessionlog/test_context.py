@@ -64,14 +64,8 @@ def test_without_a_report_everything_is_estimated() -> None:
 
 
 def test_the_last_report_counts_with_an_estimate_of_what_follows_it() -> None:
-    talk = (
-        user(FOUR),
-        said({"totalTokens": 100}),
-        user(FOUR),
-        said({"totalTokens": 500}),
-        user(FOUR),
-        bash("", FOUR),
-    )
+    talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 500}))
+    talk = (*talk, user(FOUR), bash("", FOUR))
     assert usage(*talk) == (508, 500, 8)
 
 
@@ -135,10 +129,8 @@ def test_a_compaction_takes_what_it_removes_from_the_last_report(
 
 
 def test_a_report_of_a_message_that_was_struck_still_gives_the_measure() -> None:
-    assert size(user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3"))) == (
-        16,
-        Basis.ABOUT,
-    )
+    talk = (user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3")))
+    assert size(*talk) == (16, Basis.ABOUT)
 
 
 def test_a_report_after_a_compaction_counts_again() -> None:
