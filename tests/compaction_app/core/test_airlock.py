@@ -22,8 +22,6 @@ from compaction_app.core.gates import (
     PLAN_GATES,
     Judgement,
     Restraints,
-    refuse_orphaned_result,
-    refuse_recent_in_plan,
 )
 from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
@@ -428,37 +426,28 @@ ONLY_UNREPAIRED = {
 }
 
 
-@pytest.mark.parametrize("chosen", [Object(2), Object(2, 1)], ids=["the entry", "the block"])
-def test_a_call_that_went_alone_would_orphan_its_result(chosen: Object) -> None:
-    transcript = transcript_of(*TALK)
-    refusal = unrepaired(transcript, chosen)
+@pytest.mark.parametrize(
+    ("chosen", "recent", "code", "named"),
+    [
+        ([Object(2)], 0, Code.ORPHANED_RESULT, "e4"),
+        ([Object(2, 1)], 0, Code.ORPHANED_RESULT, "e4"),
+        ([Object(3)], 0, Code.DANGLING_CALL, "e3"),
+        ([Object(5), Object(7)], 1, Code.RECENT_CONTEXT, "e8"),
+    ],
+    ids=["a call alone", "the block of a call alone", "a result alone", "a recent object"],
+)
+def test_a_plan_that_was_not_repaired_is_refused(
+    chosen: list[Object], recent: int, code: Code, named: str
+) -> None:
+    refusal = unrepaired(transcript_of(*TALK, preserve_recent=recent), *chosen)
     assert refusal is not None
-    assert refusal.code is Code.ORPHANED_RESULT
-    assert "e4" in refusal.message
-    assert unrepaired(transcript, chosen, Object(3)) is None
+    assert refusal.code is code
+    assert named in refusal.message
 
 
-def test_a_result_that_went_alone_would_leave_its_call_dangling() -> None:
-    refusal = unrepaired(transcript_of(*TALK), Object(3))
-    assert refusal is not None
-    assert refusal.code is Code.DANGLING_CALL
-
-
-def test_a_recent_object_is_refused_after_repair_as_well() -> None:
-    transcript = transcript_of(*TALK, preserve_recent=1)
-    refusal = unrepaired(transcript, Object(5), Object(7))
-    assert refusal is not None
-    assert refusal.code is Code.RECENT_CONTEXT
-    assert refusal.target == Target("e8")
-    assert unrepaired(transcript, Object(5)) is None
-
-
-def test_the_orphan_gate_checks_only_what_the_plan_touches() -> None:
-    transcript = transcript_of(*TALK)
-    judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
-    plan = Airlock(transcript).empty_plan()
-    assert refuse_orphaned_result(judge, plan) is None
-    assert refuse_recent_in_plan(judge, plan) is None
+@pytest.mark.parametrize("chosen", [[], [Object(5)], [Object(2), Object(3)], [Object(2, 1), Object(3)]])
+def test_a_plan_that_needs_no_repair_passes_its_gates(chosen: list[Object]) -> None:
+    assert unrepaired(transcript_of(*TALK, preserve_recent=1), *chosen) is None
 
 
 # ---- the table -------------------------------------------------------------------------------------------
