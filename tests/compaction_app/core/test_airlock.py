@@ -436,9 +436,7 @@ ONLY_UNREPAIRED = {
     ],
     ids=["a call alone", "the block of a call alone", "a result alone", "a recent object"],
 )
-def test_a_plan_that_was_not_repaired_is_refused(
-    chosen: list[Object], recent: int, code: Code, named: str
-) -> None:
+def test_an_unrepaired_plan_is_refused(chosen: list[Object], recent: int, code: Code, named: str) -> None:
     refusal = unrepaired(transcript_of(*TALK, preserve_recent=recent), *chosen)
     assert refusal is not None
     assert refusal.code is code
@@ -672,9 +670,7 @@ def test_deleting_empty_entries_is_not_a_reduction() -> None:
         (9_995, 10_000, 0.0001, True),
     ],
 )
-def test_the_target_is_met_to_one_decimal_and_by_something(
-    deleted: int, before: int, ratio: float, met: bool
-) -> None:
+def test_the_target_is_met_to_one_decimal(deleted: int, before: int, ratio: float, met: bool) -> None:
     stats = Stats(
         3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before)
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
@@ -27,6 +28,9 @@ TALK = [
     assistant(text("d")),
     user("on"),
 ]
+
+
+Joins = dict[str, tuple[str, ...]]
 
 
 class Joined:
@@ -81,9 +85,7 @@ def deleted(found: Transcript, requested: str) -> str:
         "the blocks of a companion are named with it",
     ],
 )
-def test_companions_go_with_an_entry(
-    companions: dict[str, tuple[str, ...]], requested: str, gone: str
-) -> None:
+def test_companions_go_with_an_entry(companions: Joins, requested: str, gone: str) -> None:
     assert deleted(transcript(companions), requested) == gone
 
 
@@ -96,9 +98,7 @@ def test_companions_go_with_an_entry(
         ({"e2": ("e3",), "e3": ("e1",)}, {}, "", Code.PROTECTED_PAIR),
     ],
 )
-def test_nothing_goes_if_a_companion_stays(
-    companions: dict[str, tuple[str, ...]], settings: dict[str, object], pins: str, code: Code
-) -> None:
+def test_nothing_goes_if_a_companion_stays(companions: Joins, settings: Any, pins: str, code: Code) -> None:
     found = transcript(companions, **settings)
     judged = validate(deletions("e2"), found, Restraints(frozenset(targets(pins))))
     assert isinstance(judged, Refusal)

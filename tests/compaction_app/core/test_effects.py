@@ -103,9 +103,7 @@ def test_calls_of_one_reply_count_for_their_own_results(reviewer: Reviewer, tran
     assert {(whole(4), part(2, 2)), (whole(4), part(4, 0))} <= by_leader
 
 
-def test_what_is_rejected_removes_nothing_and_could_remove_its_objects(
-    reviewer: Reviewer, transcript: Transcript
-) -> None:
+def test_what_is_rejected_removes_nothing_but_could(reviewer: Reviewer, transcript: Transcript) -> None:
     review = reviewer.review([reject(whole(6))])
     assert whole(6) not in unit_sizes(plan_parts(transcript, review))
     assert full_effect(transcript, reviewer, whole(6)) == sum(

@@ -189,9 +189,7 @@ def test_a_superseded_read_is_deleted_before_another_read(kept: int, reason: str
     ],
     ids=["none", "some"],
 )
-def test_that_a_file_was_edited_does_not_supersede_the_lines_that_were_read(
-    new_text: str, reason: str
-) -> None:
+def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text: str, reason: str) -> None:
     session = Session("go on")
     lines = names("a_name").replace(" ", "\n")
     old = session.calls("read", lines, path="src/a.py")

@@ -162,9 +162,7 @@ def test_a_planner_that_made_progress_gets_another_reminder() -> None:
         (tool("context_remove"), "unknown_tool"),
     ],
 )
-def test_a_run_of_calls_that_could_not_run_fails_with_their_refusal(
-    last: PlannedCall, code: str | None
-) -> None:
+def test_a_run_of_calls_that_cannot_run_fails_with_their_refusal(last: PlannedCall, code: str | None) -> None:
     end = ended(last)
     assert end.outcome is Outcome.FAILED
     assert (end.refusal.code if end.refusal is not None else None) == code
@@ -181,7 +179,7 @@ def test_a_run_of_calls_that_could_not_run_fails_with_their_refusal(
     ],
     ids=["nothing", "search", "read", "budget", "unknown"],
 )
-def test_a_failed_run_reports_the_last_refused_deletion_and_not_a_later_refused_look(
+def test_a_failed_run_reports_the_last_refused_deletion_not_a_later_look(
     looking: list[PlannedCall],
 ) -> None:
     end = ended(delete(whole("e99")), delete(whole("e1")), *looking)

@@ -285,7 +285,7 @@ SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), r
         ([*SHIELDED, assistant(text("done"))], "e2[2]", set()),
     ],
 )
-def test_what_the_agents_replay_safety_brings_back(
+def test_what_replay_safety_brings_back(
     messages: list[Recorded], asked_for: str, comes_back: set[str]
 ) -> None:
     """A limit of the format, recorded here: what is written is not all that goes."""
@@ -313,9 +313,7 @@ CALLING_RESULTS = st.builds(
     st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14),
     st.sampled_from([0.05, 0.3, 0.6]),
 )
-def test_the_embedded_planner_leaves_no_call_without_its_answer(
-    messages: list[Recorded], ratio: float
-) -> None:
+def test_the_embedded_planner_leaves_no_call_without_answer(messages: list[Recorded], ratio: float) -> None:
     """Any blocks with one call id, in one entry or in several; repair itself does not handle all of them."""
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})

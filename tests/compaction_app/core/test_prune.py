@@ -170,9 +170,7 @@ def test_two_results_of_one_call_go_together_or_stay_together() -> None:
     [((), {"e2", "e3"}), (("e6",), {"e2", "e3", "e6"}), (("e5",), set()), (("e4",), set()), (("e1",), set())],
     ids=["nothing", "a message", "a safe result", "the call of a safe result", "a protected entry"],
 )
-def test_what_an_agents_rules_join_never_takes_a_safe_result_along(
-    joined: tuple[str, ...], gone: set[str]
-) -> None:
+def test_what_rules_join_never_takes_a_safe_result_along(joined: tuple[str, ...], gone: set[str]) -> None:
     recorded = [*steps(LEAST, SAFE), assistant(text("really"))]
     assert Pruned(transcript_of(*recorded, rules=Joined({"e2": joined}))).gone == gone
 

@@ -67,9 +67,7 @@ def test_prose_without_names_is_worth_nothing() -> None:
     ("settings", "query"),
     [({}, AUTO_DETECTED), ({"query": "the parser"}, "the parser"), ({"query": " Mend it. "}, AUTO_DETECTED)],
 )
-def test_a_query_counts_if_the_user_gave_one_that_was_not_said_anyway(
-    settings: dict[str, str], query: str
-) -> None:
+def test_a_query_counts_if_it_was_given_and_not_said_anyway(settings: dict[str, str], query: str) -> None:
     session = Session("Mend it.")
     session.says("Done.")
     assert given_query(session.prepare(**settings)) == query

@@ -66,9 +66,7 @@ def units(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[
         (SelectionKind.REPEATED, "", "e7"),
     ],
 )
-def test_a_criterion_selects_units(
-    transcript: Transcript, kind: SelectionKind, value: str, found: str
-) -> None:
+def test_criteria_select_units(transcript: Transcript, kind: SelectionKind, value: str, found: str) -> None:
     selected = units(transcript, kind, value)
     assert named(*(next(iter(targets_of(unit, transcript))) for unit in selected)) == found
 
@@ -83,7 +81,7 @@ def test_a_criterion_selects_units(
         (SelectionKind.OLDER, "e99", Code.UNKNOWN_ENTRY),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused(
+def test_an_unusable_value_is_refused(
     transcript: Transcript, kind: SelectionKind, value: str, code: Code
 ) -> None:
     refused = select(Criterion(kind, value), transcript)

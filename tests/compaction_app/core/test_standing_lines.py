@@ -37,9 +37,7 @@ def history(drawn: Drawn) -> tuple[list[FileCall], set[Object]]:
 
 
 @given(CALLS, st.randoms())
-def test_a_line_stands_if_a_later_call_on_the_same_file_that_stays_has_it(
-    drawn: Drawn, source: object
-) -> None:
+def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn: Drawn, source: object) -> None:
     calls, staying = history(drawn)
     shuffled = sorted(calls, key=lambda call: hash((call.order, str(source))))
     found = FileHistory(shuffled).standing(staying.__contains__)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -29,7 +28,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import FACTOR, some
-from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, often
+from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, often
 from tests.factories import (
     HEADER,
     assistant,
@@ -128,8 +127,8 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
 
 @often
 @given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
-def test_replaced_prefix_and_kept_are_the_range_and_no_cut_is_at_a_result(
-    recorded: list[dict[str, Any]], keep: int
+def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(
+    recorded: list[Recorded], keep: int
 ) -> None:
     branch = branch_of(chain(*recorded))
     check_range(branch, keep, PiReader().rebuild(branch))
@@ -176,7 +175,7 @@ def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveConte
     assert files == recounted(list(map(json.loads, lines.values())), earlier)
 
 
-def recounted(lines: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> FileLists:
+def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
     calls = [
         (block["name"], block["arguments"].get("path"))
         for line in lines
@@ -197,7 +196,7 @@ def recounted(lines: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> Fil
 
 @often
 @given(st.lists(CALLS, max_size=10))
-def test_lists_of_files_are_those_of_a_plain_recount(calls: list[dict[str, Any]]) -> None:
+def test_lists_of_files_are_those_of_a_plain_recount(calls: list[Recorded]) -> None:
     lines = chain(*calls)[1:]
     assert PI.summary_format.files(calls) == recounted(lines, [])
 
@@ -238,7 +237,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
 
 @often
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
-def test_what_is_left_is_the_old_branch_after_the_last_entry_that_both_have(
+def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(
     parents: list[int], data: st.DataObject
 ) -> None:
     recorded = [
@@ -273,7 +272,7 @@ def test_real_branches_are_left_whole(sessions: list[LoadedSession]) -> None:
 
 @often
 @given(SESSIONS, st.integers(0, 120))
-def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[dict[str, Any]], budget: int) -> None:
+def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[Recorded], budget: int) -> None:
     branch = branch_of(chain(*recorded))
     everything = within_budget(branch, 10**9)
     assert not everything.left_out

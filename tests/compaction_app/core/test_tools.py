@@ -162,9 +162,7 @@ def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
 @pytest.mark.parametrize(
     ("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
 )
-def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
-    requested: int | None, around: int
-) -> None:
+def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested: int | None, around: int) -> None:
     words = "b" * 1_000 + "needle" + "a" * 1_000
     arguments = {} if requested is None else {"contextChars": requested}
     shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)

@@ -124,7 +124,7 @@ ESTIMATES = st.lists(st.integers(0, 20_000), max_size=60)
 
 
 @given(ESTIMATES, st.floats(LEAST, MOST), st.integers(-2, 2))
-def test_steady_shares_add_up_and_each_is_within_a_token_of_its_own(
+def test_steady_shares_add_up_within_a_token_of_their_own(
     estimates: list[int], ratio: float, off: int
 ) -> None:
     total = round(ratio * sum(estimates)) + off

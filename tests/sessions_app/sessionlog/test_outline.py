@@ -80,7 +80,7 @@ ids = st.integers(0, 9).map(str)
 
 @given(st.lists(st.tuples(ids, ids | st.none()), min_size=1, max_size=20))
 @example([("0", "0"), ("0", "1"), ("1", "0")])
-def test_each_id_and_the_leaf_are_drawn_once_however_damaged_the_tree_is(
+def test_each_id_and_the_leaf_are_drawn_once_in_any_damaged_tree(
     links: list[tuple[str, str | None]],
 ) -> None:
     tree = tree_of(*links)

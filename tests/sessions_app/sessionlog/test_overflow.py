@@ -193,7 +193,7 @@ def test_an_error_message_needs_no_window() -> None:
         (90, 100, 100, "overflow"),
     ],
 )
-def test_a_session_is_due_for_one_reason(
+def test_a_session_is_due_once(
     tokens: int | None, overflow: int | None, window: int | None, why: str
 ) -> None:
     assert why_due(tokens, overflow, window, reserve_tokens=15) == why
@@ -267,9 +267,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(sorted(READERS)))
-def test_the_incremental_overflow_equals_that_of_the_whole_branch(
-    messages: list[dict[str, Any]], reader: str
-) -> None:
+def test_the_incremental_overflow_is_that_of_the_branch(messages: list[dict[str, Any]], reader: str) -> None:
     entries = session_log(chain(*messages)).entries
     tally = Tally()
     for end, entry in enumerate(entries, 1):

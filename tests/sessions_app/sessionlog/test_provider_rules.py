@@ -223,9 +223,7 @@ LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
         "all gone",
     ],
 )
-def test_an_edit_keeps_the_thinking_of_the_latest_assistant_message(
-    content: list[Recorded], is_changed: bool
-) -> None:
+def test_an_edit_keeps_the_thinking_of_the_latest_message(content: list[Recorded], is_changed: bool) -> None:
     changed = found(user("x"), LATEST, result("a"), context_edit("e2", {"content": content}))
     assert changed == (["changed_thinking e2"] if is_changed else [])
 
