@@ -296,8 +296,8 @@ def test_entries_that_match_the_query_stay() -> None:
 
 
 def test_the_words_of_a_query_that_are_searched() -> None:
-    query = "please fix parse_header in lib/src/a.py, Parse_Header"
-    assert search_words(query) == ["lib/src/a.py", "Parse_Header", "please"]
+    query = "please fix parse_header, state and more in lib/src/a.py, Parse_Header"
+    assert search_words(query) == ["lib/src/a.py", "Parse_Header", "please", "state"]
     assert search_words(AUTO_DETECTED) == []
     assert len(search_words(" ".join(f"word{number}" for number in range(50)))) == SEARCHES
 
