@@ -18,6 +18,7 @@ from sessions_app.agents.pi.parser import SessionParser
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Header, SessionLog, read_session
+from sessions_app.sessionlog.targets import Target, request_of
 from sessions_app.sessionlog.tree import SessionTree
 
 HEADER: dict[str, Any] = {
@@ -227,3 +228,24 @@ def conversation(*words: str) -> list[dict[str, Any]]:
             result(f"c{number}", f"result of {word}"),
         ]
     return chain(*turns)
+
+
+def targets(words: str) -> list[Target]:
+    """Deletion targets by their names: `e6` is an entry, and `e6[1]` the block with index 1 of it."""
+    found = []
+    for word in words.split():
+        entry_id, bracket, index = word.partition("[")
+        found.append(Target(entry_id, int(index.rstrip("]")) if bracket else None))
+    return found
+
+
+def deletions(words: str) -> dict[str, Any]:
+    """A request to delete these `targets`."""
+    return request_of(targets(words))
+
+
+def named(*chosen: Target) -> str:
+    """The names of targets, as `targets` reads them."""
+    return " ".join(
+        one.entry_id if one.block_index is None else f"{one.entry_id}[{one.block_index}]" for one in chosen
+    )

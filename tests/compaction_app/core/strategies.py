@@ -15,6 +15,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.entries import Entry, Texts
 from sessions_app.sessionlog.targets import Target, request_of
+from tests.budget import examples
 from tests.factories import (
     assistant,
     bash,
@@ -37,14 +38,8 @@ from tests.factories import (
 
 Recorded = dict[str, Any]
 
-often = settings(
-    max_examples=120,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
-
+often = settings(examples(), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+"""Many requests of generated sessions are refused."""
 
 WORDS = st.sampled_from(["", "a look", "the parser fails at line 40", "naïve 🙂 text", "x" * 90])
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
@@ -61,10 +56,7 @@ MESSAGES = st.one_of(
         st.lists(BLOCKS, max_size=4),
         st.sampled_from(["stop", "stop", "toolUse", "aborted", "error"]),
     ),
-    st.builds(
-        lambda blocks: assistant(*blocks),
-        st.lists(BLOCKS, min_size=1, max_size=3),
-    ),
+    st.builds(lambda blocks: assistant(*blocks), st.lists(BLOCKS, min_size=1, max_size=3)),
     st.builds(
         lambda call_id, blocks, error: {**result(call_id, error=error), "content": blocks},
         st.one_of(CALL_IDS, st.just("nowhere")),

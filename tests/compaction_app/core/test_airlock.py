@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,8 +22,6 @@ from compaction_app.core.gates import (
     PLAN_GATES,
     Judgement,
     Restraints,
-    refuse_orphaned_result,
-    refuse_recent_in_plan,
 )
 from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
@@ -30,7 +29,6 @@ from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.registry import reading_by
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import (
     assistant,
@@ -39,8 +37,10 @@ from tests.factories import (
     branch_summary,
     call,
     custom,
+    deletions,
     image,
     result,
+    targets,
     text,
     thinking,
     transcript_of,
@@ -68,51 +68,53 @@ LATEST = TALK[:5]
 TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 
 
+RULES = reading_by("atomic-0.8", "the test says so").rules()
+
+
 @dataclass(frozen=True)
 class Case:
-    """One request on one transcript, and the answer: a refusal by a gate, or the targets."""
+    """One request on one transcript, and the answer: the code of a refusal, or the targets.
+
+    A request is written as `targets` are if it is well-formed, and so are pins.
+    """
 
     what: str
-    gate: str
     request: object
     code: str = ""
-    accepted: tuple[Recorded, ...] = ()
     named: str = ""
-    """What the refusal's message must name."""
+    """What the refusal's message must name, if not the first target."""
+    accepted: str = ""
+    """What goes, if it is not what is requested."""
     messages: list[Recorded] = field(default_factory=lambda: TALK)
+    then: list[Recorded] = field(default_factory=list)
     preserve_recent: int = 0
-    pins: tuple[Target, ...] = ()
-    thinking_guard: str = "latest"
-    rules: PlanRules = field(default=reading_by("atomic-0.8", "the test says so").rules())
+    pins: str = ""
+    guard: str = "latest"
+    rules: PlanRules = RULES
+
+    @property
+    def asked(self) -> Any:
+        return deletions(self.request) if isinstance(self.request, str) else self.request
 
     @property
     def transcript(self) -> Transcript:
-        return transcript_of(*self.messages, rules=self.rules, preserve_recent=self.preserve_recent)
+        return transcript_of(
+            *self.messages, *self.then, rules=self.rules, preserve_recent=self.preserve_recent
+        )
 
     @property
     def restraints(self) -> Restraints:
-        return Restraints(frozenset(self.pins), self.thinking_guard)
+        return Restraints(frozenset(targets(self.pins)), self.guard)
 
     def __str__(self) -> str:
         return self.what.replace(" ", "-")
 
 
-def asks(*targets: object) -> dict[str, Any]:
-    return {"deletions": list(targets)}
+def asks(*requested: object) -> dict[str, Any]:
+    return {"deletions": list(requested)}
 
 
-def protected_by(reason: Protection, message: Recorded) -> Case:
-    return Case(
-        f"an entry protected as {reason}",
-        "protected",
-        asks(whole("e9")),
-        "protected",
-        named="entry e9",
-        messages=[*TALK, message],
-    )
-
-
-EDITS = reading_by("pi", "the test says so").rules("context-edit")
+EDITS, FORK = (reading_by("pi", "the test says so").rules(writer) for writer in ("context-edit", "fork"))
 PROMOTED = [
     user("go"),
     assistant(thinking("hm"), text("a")),
@@ -121,525 +123,288 @@ PROMOTED = [
 ]
 WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 
-REFUSED = [
-    Case(
-        "thinking of the latest assistant that is sent, before one that is not",
-        "after repair",
-        asks(block("e2", 0)),
-        "latest_thinking",
-        named="block 0 of entry e2",
-        messages=PROMOTED,
-        rules=EDITS,
-    ),
-    Case(
-        "thinking of an assistant that becomes the latest",
-        "after repair",
-        asks(block("e2", 0), whole("e3")),
-        "latest_thinking",
-        named="block 0 of entry e2",
-        messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
-        rules=EDITS,
-    ),
-    Case(
-        "a command that an edit cannot leave out",
-        "writer",
-        asks(whole("e9")),
-        "not_editable",
-        named="entry e9",
-        messages=WITH_COMMAND,
-        rules=EDITS,
-    ),
-    Case("a request that is no object", "shape", [whole("e6")], "request_shape", named="deletions"),
-    Case("a request without a list", "shape", {"deletions": whole("e6")}, "request_shape", named="deletions"),
-    Case("no request at all", "shape", None, "request_shape", named="deletions"),
-    Case("a target that is text", "shape", asks(whole("e6"), "e3"), "request_shape", named="Deletion 2"),
-    Case("an unknown kind", "shape", asks({"kind": "file", "entryId": "e6"}), "unsupported_kind", named="1"),
-    Case("no kind", "shape", asks({"entryId": "e6"}), "unsupported_kind", named="Deletion 1"),
-    Case("a kind that is a list", "shape", asks({"kind": ["entry"]}), "unsupported_kind", named="Deletion 1"),
-    Case("text smuggled in", "shape", asks({**whole("e6"), "text": "x"}), "not_id_only", named="Deletion 1"),
-    Case(
-        "a block index on an entry",
-        "shape",
-        asks(whole("e3"), {**whole("e6"), "blockIndex": 0}),
-        "not_id_only",
-        named="Deletion 2",
-    ),
-    Case("an empty id", "shape", asks(whole("")), "invalid_entry_id", named="Deletion 1"),
-    Case("an id that is a number", "shape", asks(block(7, 0)), "invalid_entry_id", named="Deletion 1"),
-    Case("an id from nowhere", "shape", asks(whole("e99")), "unknown_entry", named="entry e99"),
-    Case("a negative index", "shape", asks(block("e6", -1)), "invalid_block_index", named="entry e6"),
-    Case("half an index", "shape", asks(block("e6", 0.5)), "invalid_block_index", named="entry e6"),
-    Case("true as an index", "shape", asks(block("e6", True)), "invalid_block_index", named="entry e6"),
-    Case("text as an index", "shape", asks(block("e6", "0")), "invalid_block_index", named="entry e6"),
-    Case(
-        "a block without an index",
-        "shape",
-        asks({"kind": "content_block", "entryId": "e6"}),
-        "invalid_block_index",
-        named="entry e6",
-    ),
-    Case(
-        "an entry among the last",
-        "recent",
-        asks(whole("e6")),
-        "recent_context",
-        named="entry e6",
-        preserve_recent=3,
-    ),
-    Case(
-        "a block among the last",
-        "recent",
-        asks(block("e6", 1)),
-        "recent_context",
-        named="block 1 of entry e6",
-        preserve_recent=3,
-    ),
-    Case(
-        "an assistant with thinking under the guard all",
-        "thinking",
-        asks(whole("e5")),
-        "thinking",
-        named="entry e5",
-        thinking_guard="all",
-    ),
-    Case(
-        "a plain block beside thinking under the guard all",
-        "thinking",
-        asks(block("e5", 1)),
-        "thinking",
-        named="block 1 of entry e5",
-        thinking_guard="all",
-    ),
-    protected_by(Protection.USER, user("and now?")),
-    protected_by(Protection.CUSTOM, custom("note")),
-    protected_by(
-        Protection.CUSTOM, {"type": "custom_message", "customType": "x", "content": "note", "display": True}
-    ),
-    protected_by(Protection.BRANCH_SUMMARY, branch_summary("we tried")),
-    protected_by(Protection.ASSISTANT_ERROR, assistant(text("oh"), stopReason="error")),
-    protected_by(Protection.TOOL_ERROR, result("c9", "no such file", error=True)),
-    protected_by(Protection.FAILED_COMMAND, bash("make", "failed", 2)),
-    Case(
-        "a block of a protected entry",
-        "protected",
-        asks(block("e9", 0)),
-        "protected",
-        named="block 0 of entry e9",
-        messages=[*TALK, {"role": "user", "content": [text("a"), text("b")]}],
-    ),
-    Case(
-        "a pinned entry",
-        "protected",
-        asks(whole("e6")),
-        "protected",
-        named="entry e6",
-        pins=(Target("e6"),),
-    ),
-    Case(
-        "a block of a pinned entry",
-        "protected",
-        asks(block("e6", 0)),
-        "protected",
-        named="block 0 of entry e6",
-        pins=(Target("e6"),),
-    ),
-    Case(
-        "a pinned block",
-        "protected",
-        asks(block("e6", 0)),
-        "protected",
-        named="block 0 of entry e6",
-        pins=(Target("e6", 0),),
-    ),
-    Case(
-        "the entry of a pinned block",
-        "protected",
-        asks(whole("e6")),
-        "protected",
-        named="entry e6",
-        pins=(Target("e6", 0),),
-    ),
-    Case("a block that is not there", "block", asks(block("e6", 2)), "unknown_block", named="block 2"),
-    Case(
-        "a block of an entry without blocks",
-        "block",
-        asks(block("e9", 0)),
-        "unknown_block",
-        named="block 0 of entry e9",
-        messages=[*TALK, bash("ls", "a b")],
-    ),
-    Case("the only block", "block", asks(block("e8", 0)), "only_block", named="block 0 of entry e8"),
-    Case(
-        "an entry named twice",
-        "duplicate",
-        asks(whole("e6"), whole("e3"), whole("e6")),
-        "duplicate_target",
-        named="entry e6",
-    ),
-    Case(
-        "a block named twice",
-        "duplicate",
-        asks(block("e6", 0), block("e6", 0.0)),
-        "duplicate_target",
-        named="block 0 of entry e6",
-    ),
-    Case(
-        "a call whose result is recent",
-        "pairs",
-        asks(whole("e7")),
-        "recent_context",
-        named="entry e8",
-        preserve_recent=1,
-    ),
-    Case(
-        "a call whose result is an error",
-        "pairs",
-        asks(whole("e2"), whole("e9")),
-        "protected_pair",
-        named="entry e10",
-        messages=[*TALK, assistant(call("c9")), result("c9", error=True)],
-    ),
-    Case(
-        "a result whose call stopped with an error",
-        "pairs",
-        asks(whole("e10")),
-        "protected_pair",
-        named="block 1 of entry e9",
-        messages=[*TALK, assistant(text("so"), call("c9"), stopReason="error"), result("c9")],
-    ),
-    Case(
-        "a call whose result a human keeps",
-        "pairs",
-        asks(block("e3", 1)),
-        "protected_pair",
-        named="entry e4",
-        pins=(Target("e4"),),
-    ),
-    Case(
-        "a call one block of whose result a human keeps",
-        "pairs",
-        asks(block("e3", 1)),
-        "protected_pair",
-        named="entry e4",
-        pins=(Target("e4", 0),),
-    ),
-    Case(
-        "a result whose call a human keeps",
-        "pairs",
-        asks(whole("e4")),
-        "protected_pair",
-        named="block 1 of entry e3",
-        pins=(Target("e3", 1),),
-    ),
-    Case(
-        "a result whose calling entry a human keeps",
-        "pairs",
-        asks(whole("e4")),
-        "protected_pair",
-        named="block 1 of entry e3",
-        pins=(Target("e3"),),
-    ),
-    Case(
-        "a result whose call stands beside thinking under the guard all",
-        "after repair",
-        asks(whole("e6")),
-        "thinking",
-        named="entry e5",
-        messages=GUARDED,
-        thinking_guard="all",
-    ),
-    Case(
-        "the last assistant with its thinking",
-        "after repair",
-        asks(whole("e5")),
-        "latest_thinking",
-        named="entry e5",
-        messages=LATEST,
-    ),
-    Case(
-        "a thinking block of the last assistant",
-        "after repair",
-        asks(block("e5", 0)),
-        "latest_thinking",
-        named="block 0 of entry e5",
-        messages=LATEST,
-    ),
-    Case(
-        "a redacted thinking block of the last assistant",
-        "after repair",
-        asks(block("e5", 1)),
-        "latest_thinking",
-        named="block 1 of entry e5",
-        messages=[*TALK[:4], assistant(text("so"), {"type": "redacted_thinking", "data": "…"})],
-    ),
-    Case(
-        "an entry and one of its blocks",
-        "after repair",
-        asks(whole("e6"), block("e6", 0)),
-        "overlapping_target",
-        named="entry e6",
-    ),
-    Case(
-        "every block of an entry",
-        "after repair",
-        asks(block("e6", 1), block("e6", 0)),
-        "every_block",
-        named="entry e6",
-    ),
-    Case(
-        "one of two blocks with the same call id, the other pinned",
-        "pairs",
-        asks(block("e3", 1)),
-        "protected_pair",
-        named="block 2 of entry e3",
-        messages=TWICE,
-        pins=(Target("e3", 2),),
-    ),
-    Case(
-        "every entry",
-        "survival",
-        asks(whole("e1"), whole("e2")),
-        "no_context_left",
-        messages=TASKLESS,
-    ),
-    Case(
-        "what leaves no task",
-        "survival",
-        asks(whole("e2")),
-        "no_task_left",
-        messages=TASKLESS,
-    ),
-    Case(
-        "a mere block if nothing bears the task",
-        "survival",
-        asks(block("e1", 0)),
-        "no_task_left",
-        messages=TASKLESS,
-    ),
-    Case("an empty list if nothing bears the task", "survival", asks(), "no_task_left", messages=TASKLESS),
-]
+REFUSED = {
+    "shape": [
+        Case("a request that is no object", [whole("e6")], "request_shape", named="deletions"),
+        Case("a request without a list", {"deletions": whole("e6")}, "request_shape", named="deletions"),
+        Case("no request at all", None, "request_shape", named="deletions"),
+        Case("a target that is text", asks(whole("e6"), "e3"), "request_shape", named="Deletion 2"),
+        Case("an unknown kind", asks({"kind": "file", "entryId": "e6"}), "unsupported_kind", named="1"),
+        Case("no kind", asks({"entryId": "e6"}), "unsupported_kind", named="Deletion 1"),
+        Case("a kind that is a list", asks({"kind": ["entry"]}), "unsupported_kind", named="Deletion 1"),
+        Case("text smuggled in", asks({**whole("e6"), "text": "x"}), "not_id_only", named="Deletion 1"),
+        Case(
+            "an index on an entry", asks({**whole("e6"), "blockIndex": 0}), "not_id_only", named="Deletion 1"
+        ),
+        Case("an empty id", asks(whole("")), "invalid_entry_id", named="Deletion 1"),
+        Case("an id that is a number", asks(block(7, 0)), "invalid_entry_id", named="Deletion 1"),
+        Case("an id from nowhere", "e99", "unknown_entry"),
+        Case("a negative index", asks(block("e6", -1)), "invalid_block_index", named="e6"),
+        Case("half an index", asks(block("e6", 0.5)), "invalid_block_index", named="e6"),
+        Case("true as an index", asks(block("e6", True)), "invalid_block_index", named="e6"),
+        Case("text as an index", asks(block("e6", "0")), "invalid_block_index", named="e6"),
+        Case("a block without an index", asks(block("e6", None)), "invalid_block_index", named="e6"),
+    ],
+    "writer": [
+        Case(
+            "a command that an edit cannot leave out",
+            "e9",
+            "not_editable",
+            messages=WITH_COMMAND,
+            rules=EDITS,
+        ),
+    ],
+    "recent": [
+        Case("an entry among the last", "e6", "recent_context", preserve_recent=3),
+        Case("a block among the last", "e6[1]", "recent_context", preserve_recent=3),
+    ],
+    "thinking": [
+        Case("an assistant with thinking under the guard all", "e5", "thinking", guard="all"),
+        Case("a plain block beside thinking under the guard all", "e5[1]", "thinking", guard="all"),
+    ],
+    "protected": [
+        Case("a protected entry", "e1", "protected"),
+        Case(
+            "a block of a protected entry",
+            "e9[0]",
+            "protected",
+            then=[{"role": "user", "content": [text("a"), text("b")]}],
+        ),
+        Case("a pinned entry", "e6", "protected", pins="e6"),
+        Case("a block of a pinned entry", "e6[0]", "protected", pins="e6"),
+        Case("a pinned block", "e6[0]", "protected", pins="e6[0]"),
+        Case("the entry of a pinned block", "e6", "protected", pins="e6[0]"),
+    ],
+    "block": [
+        Case("a block that is not there", "e6[2]", "unknown_block", named="block 2"),
+        Case("a block of an entry without blocks", "e9[0]", "unknown_block", then=[bash("ls", "a b")]),
+        Case("the only block", "e8[0]", "only_block"),
+    ],
+    "duplicate": [
+        Case("an entry named twice", "e6 e3 e6", "duplicate_target"),
+        Case(
+            "a block named twice", asks(block("e6", 0), block("e6", 0.0)), "duplicate_target", named="e6[0]"
+        ),
+    ],
+    "pairs": [
+        Case("a call whose result is recent", "e7", "recent_context", named="e8", preserve_recent=1),
+        Case(
+            "a call whose result is an error",
+            "e2 e9",
+            "protected_pair",
+            named="e10",
+            then=[assistant(call("c9")), result("c9", error=True)],
+        ),
+        Case(
+            "a result whose call stopped with an error",
+            "e10",
+            "protected_pair",
+            named="e9[1]",
+            then=[assistant(text("so"), call("c9"), stopReason="error"), result("c9")],
+        ),
+        Case("a call whose result a human keeps", "e3[1]", "protected_pair", named="e4", pins="e4"),
+        Case(
+            "a call whose result a human keeps in part", "e3[1]", "protected_pair", named="e4", pins="e4[0]"
+        ),
+        Case("a result whose call a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3[1]"),
+        Case("a result whose calling entry a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3"),
+        Case(
+            "one of two blocks with the same call id, the other pinned",
+            "e3[1]",
+            "protected_pair",
+            named="e3[2]",
+            messages=TWICE,
+            pins="e3[2]",
+        ),
+    ],
+    "after repair": [
+        Case(
+            "thinking of the latest assistant that is sent, before one that is not",
+            "e2[0]",
+            "latest_thinking",
+            messages=PROMOTED,
+            rules=EDITS,
+        ),
+        Case(
+            "thinking of an assistant that becomes the latest",
+            "e2[0] e3",
+            "latest_thinking",
+            messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
+            rules=EDITS,
+        ),
+        Case(
+            "a result whose call stands beside thinking under the guard all",
+            "e6",
+            "thinking",
+            named="e5",
+            messages=GUARDED,
+            guard="all",
+        ),
+        Case("the last assistant with its thinking", "e5", "latest_thinking", messages=LATEST),
+        Case("a thinking block of the last assistant", "e5[0]", "latest_thinking", messages=LATEST),
+        Case(
+            "a redacted thinking block of the last assistant",
+            "e5[1]",
+            "latest_thinking",
+            messages=[*TALK[:4], assistant(text("so"), {"type": "redacted_thinking", "data": "…"})],
+        ),
+        Case("an entry and one of its blocks", "e6 e6[0]", "overlapping_target"),
+        Case("every block of an entry", "e6[1] e6[0]", "every_block", named="e6"),
+    ],
+    "survival": [
+        Case("every entry", "e1 e2", "no_context_left", named="remain", messages=TASKLESS),
+        Case("what leaves no task", "e2", "no_task_left", named="remain", messages=TASKLESS),
+        Case(
+            "a mere block if nothing bears the task",
+            "e1[0]",
+            "no_task_left",
+            named="remain",
+            messages=TASKLESS,
+        ),
+        Case(
+            "an empty list if nothing bears the task", "", "no_task_left", named="remain", messages=TASKLESS
+        ),
+    ],
+}
 
-ACCEPTED = [
-    Case(
-        "earlier thinking, while the latest assistant stays",
-        "after repair",
-        asks(block("e2", 0)),
-        accepted=(block("e2", 0),),
-        messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
-        rules=EDITS,
-    ),
-    Case(
-        "thinking before an aborted message, where the agent itself keeps it",
-        "after repair",
-        asks(block("e2", 0)),
-        accepted=(block("e2", 0),),
-        messages=PROMOTED,
-    ),
-    Case("an empty list", "shape", asks()),
-    Case(
-        "a command that a fork can leave out",
-        "writer",
-        asks(whole("e9")),
-        accepted=(whole("e9"),),
-        messages=WITH_COMMAND,
-        rules=reading_by("pi", "the test says so").rules("fork"),
-    ),
-    Case(
-        "one of two blocks with the same call id",
-        "pairs",
-        asks(whole("e5"), block("e3", 1)),
-        accepted=(whole("e5"), block("e3", 1), whole("e4")),
-        messages=TWICE,
-    ),
-    Case(
-        "the result of a call with two blocks",
-        "pairs",
-        asks(whole("e4")),
-        accepted=(whole("e4"), block("e3", 1), block("e3", 2)),
-        messages=TWICE,
-    ),
-    Case(
-        "one of two blocks with the same call id that nobody answered",
-        "pairs",
-        asks(block("e3", 1)),
-        accepted=(block("e3", 1),),
-        messages=[*TWICE[:3], TWICE[4]],
-        pins=(Target("e3", 2),),
-    ),
-    Case("an index as JavaScript writes it", "shape", asks(block("e6", 1.0)), accepted=(block("e6", 1),)),
-    Case(
-        "more of a request than is needed",
-        "shape",
-        {**asks(whole("e6")), "why": "x"},
-        accepted=(whole("e6"),),
-    ),
-    Case(
-        "the last entry before the recent ones",
-        "recent",
-        asks(whole("e6")),
-        accepted=(whole("e6"),),
-        preserve_recent=2,
-    ),
-    Case("earlier thinking", "thinking", asks(block("e5", 0)), accepted=(block("e5", 0),)),
-    Case(
-        "an assistant without thinking under the guard all",
-        "thinking",
-        asks(whole("e6")),
-        accepted=(whole("e6"),),
-        thinking_guard="all",
-    ),
-    Case(
-        "a command that succeeded",
-        "protected",
-        asks(whole("e9")),
-        accepted=(whole("e9"),),
-        messages=[*TALK, bash("ls", "a b", 0)],
-    ),
-    Case(
-        "an assistant that was aborted",
-        "protected",
-        asks(whole("e9")),
-        accepted=(whole("e9"),),
-        messages=[*TALK, assistant(text("so"), stopReason="aborted")],
-    ),
-    Case(
-        "a block beside a pinned one",
-        "protected",
-        asks(block("e6", 1)),
-        accepted=(block("e6", 1),),
-        pins=(Target("e6", 0),),
-    ),
-    Case(
-        "anything beside a pin on what is not there",
-        "protected",
-        asks(whole("e6")),
-        accepted=(whole("e6"),),
-        pins=(Target("e99"), Target("e6", 9)),
-    ),
-    Case("one of two blocks", "block", asks(block("e6", 1)), accepted=(block("e6", 1),)),
-    Case(
-        "an image among texts",
-        "block",
-        asks(block("e10", 1)),
-        accepted=(block("e10", 1),),
-        messages=[*TALK, assistant(call("c9")), {**result("c9"), "content": [text("see"), image()]}],
-    ),
-    Case(
-        "two blocks of one entry",
-        "duplicate",
-        asks(block("e5", 2), block("e5", 1)),
-        accepted=(block("e5", 2), block("e5", 1)),
-    ),
-    Case("a call with its result", "pairs", asks(block("e3", 1)), accepted=(block("e3", 1), whole("e4"))),
-    Case("a result with its call", "pairs", asks(whole("e4")), accepted=(whole("e4"), block("e3", 1))),
-    Case(
-        "a result with the entry that is nothing but its call",
-        "pairs",
-        asks(whole("e8")),
-        accepted=(whole("e8"), whole("e7")),
-    ),
-    Case(
-        "text of the last assistant, beside its thinking",
-        "after repair",
-        asks(block("e5", 1)),
-        accepted=(block("e5", 1),),
-        messages=LATEST,
-    ),
-    Case(
-        "a result that was an orphan before",
-        "after repair",
-        asks(whole("e9")),
-        accepted=(whole("e9"),),
-        messages=[*TALK, result("nowhere")],
-    ),
-    Case(
-        "anything beside what was broken before",
-        "after repair",
-        asks(whole("e6")),
-        accepted=(whole("e6"),),
-        messages=[*TALK, result("nowhere"), assistant(call("unanswered"))],
-    ),
-    Case(
-        "a call that was never answered",
-        "after repair",
-        asks(block("e9", 0)),
-        accepted=(block("e9", 0),),
-        messages=[*TALK, assistant(call("unanswered"), text("so"))],
-    ),
-    Case(
-        "an entry with every block of the same call id",
-        "after repair",
-        asks(block("e3", 1), block("e3", 2)),
-        accepted=(block("e3", 1), block("e3", 2), whole("e4")),
-        messages=TWICE,
-    ),
-    Case(
-        "all but what bears the task",
-        "survival",
-        asks(*map(whole, ["e2", "e3", "e5", "e6", "e7"])),
-        accepted=tuple(map(whole, ["e2", "e3", "e5", "e6", "e7", "e4", "e8"])),
-    ),
-    Case(
-        "all but a custom message",
-        "survival",
-        asks(whole("e2")),
-        accepted=(whole("e2"),),
-        messages=[custom("do it"), assistant(text("done"))],
-    ),
-    Case(
-        "all but a branch summary",
-        "survival",
-        asks(whole("e2")),
-        accepted=(whole("e2"),),
-        messages=[branch_summary("it was done"), assistant(text("done"))],
-    ),
-]
+ACCEPTED = {
+    "shape": [
+        Case("an empty list", ""),
+        Case("an index as JavaScript writes it", asks(block("e6", 1.0)), accepted="e6[1]"),
+        Case("more of a request than is needed", {**asks(whole("e6")), "why": "x"}, accepted="e6"),
+    ],
+    "writer": [
+        Case("a command that a fork can leave out", "e9", messages=WITH_COMMAND, rules=FORK),
+    ],
+    "recent": [
+        Case("the last entry before the recent ones", "e6", preserve_recent=2),
+    ],
+    "thinking": [
+        Case("earlier thinking", "e5[0]"),
+        Case("an assistant without thinking under the guard all", "e6", guard="all"),
+    ],
+    "protected": [
+        Case("a command that succeeded", "e9", then=[bash("ls", "a b", 0)]),
+        Case("an assistant that was aborted", "e9", then=[assistant(text("so"), stopReason="aborted")]),
+        Case("a block beside a pinned one", "e6[1]", pins="e6[0]"),
+        Case("anything beside a pin on what is not there", "e6", pins="e99 e6[9]"),
+    ],
+    "block": [
+        Case("one of two blocks", "e6[1]"),
+        Case(
+            "an image among texts",
+            "e10[1]",
+            then=[assistant(call("c9")), {**result("c9"), "content": [text("see"), image()]}],
+        ),
+    ],
+    "duplicate": [
+        Case("two blocks of one entry", "e5[2] e5[1]"),
+    ],
+    "pairs": [
+        Case("one of two blocks with the same call id", "e5 e3[1]", accepted="e5 e3[1] e4", messages=TWICE),
+        Case("the result of a call with two blocks", "e4", accepted="e4 e3[1] e3[2]", messages=TWICE),
+        Case(
+            "one of two blocks with the same call id that nobody answered",
+            "e3[1]",
+            messages=[*TWICE[:3], TWICE[4]],
+            pins="e3[2]",
+        ),
+        Case("a call with its result", "e3[1]", accepted="e3[1] e4"),
+        Case("a result with its call", "e4", accepted="e4 e3[1]"),
+        Case("a result with the entry that is nothing but its call", "e8", accepted="e8 e7"),
+    ],
+    "after repair": [
+        Case(
+            "earlier thinking, while the latest assistant stays",
+            "e2[0]",
+            messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
+            rules=EDITS,
+        ),
+        Case(
+            "thinking before an aborted message, where the agent itself keeps it", "e2[0]", messages=PROMOTED
+        ),
+        Case("text of the last assistant, beside its thinking", "e5[1]", messages=LATEST),
+        Case("a result that was an orphan before", "e9", then=[result("nowhere")]),
+        Case(
+            "anything beside what was broken before",
+            "e6",
+            then=[result("nowhere"), assistant(call("unanswered"))],
+        ),
+        Case("a call that was never answered", "e9[0]", then=[assistant(call("unanswered"), text("so"))]),
+        Case(
+            "an entry with every block of the same call id",
+            "e3[1] e3[2]",
+            accepted="e3[1] e3[2] e4",
+            messages=TWICE,
+        ),
+    ],
+    "survival": [
+        Case(
+            "all but what bears the task",
+            asks(*map(whole, ["e2", "e3", "e5", "e6", "e7"])),
+            accepted="e2 e3 e5 e6 e7 e4 e8",
+        ),
+        Case("all but a custom message", "e2", messages=[custom("do it"), assistant(text("done"))]),
+        Case(
+            "all but a branch summary",
+            "e2",
+            messages=[branch_summary("it was done"), assistant(text("done"))],
+        ),
+    ],
+}
 
 # These two can only be met if nothing bears the task, and then a store must be empty.
 WITHOUT_TASK = {"no_context_left", "no_task_left"}
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_invalid_requests_are_refused(case: Case) -> None:
-    judged = validate(case.request, case.transcript, case.restraints)
+def judge(request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> Refusal:
+    judged = validate(request, transcript, restraints)
     assert isinstance(judged, Refusal)
-    assert judged.code == case.code
+    return judged
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=str)
-def test_a_refusal_names_the_object_and_what_to_do(case: Case) -> None:
-    judged = validate(case.request, case.transcript, case.restraints)
-    assert isinstance(judged, Refusal)
-    assert case.named in judged.message
-    assert judged.target is None or str(judged.target) in judged.message
-    assert judged.message.count(". ") >= 1, "an instruction follows what is wrong"
+@pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
+def test_an_invalid_request_is_refused_with_its_object_and_what_to_do(case: Case) -> None:
+    refusal = judge(case.asked, case.transcript, case.restraints)
+    assert refusal.code == case.code
+    named = case.named or str(case.request)
+    assert (str(targets(named)[0]) if named.startswith("e") else named) in refusal.message
+    assert refusal.target is None or str(refusal.target) in refusal.message
+    assert refusal.message.count(". ") >= 1, "an instruction follows what is wrong"
 
 
-@pytest.mark.parametrize("case", REFUSED, ids=str)
+@pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
 def test_a_refusal_changes_nothing(case: Case) -> None:
-    request = copy.deepcopy(case.request)
+    asked, before = case.asked, copy.deepcopy(case.asked)
     store = DeletionStore(case.transcript, case.restraints)
     if case.code not in WITHOUT_TASK:
-        assert store.delete(asks(whole("e2"))) is None
+        assert store.delete(deletions("e2")) is None
         assert store.targets == (Target("e2"),)
-    targets, stats = store.targets, store.stats
-    refusal = store.delete(case.request)
+    chosen, stats = store.targets, store.stats
+    refusal = store.delete(asked)
     assert refusal is not None
     assert refusal.code == case.code
-    assert (store.targets, store.stats) == (targets, stats)
-    assert case.request == request
-    assert case.code in WITHOUT_TASK or store.validated().targets == targets
+    assert (store.targets, store.stats) == (chosen, stats)
+    assert asked == before
+    assert case.code in WITHOUT_TASK or store.validated().targets == chosen
 
 
-@pytest.mark.parametrize("case", ACCEPTED, ids=str)
-def test_valid_requests_are_accepted(case: Case) -> None:
-    judged = validate(case.request, case.transcript, case.restraints)
+def accepted(
+    request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
+) -> ValidatedDeletion:
+    judged = validate(request, transcript, restraints)
     assert isinstance(judged, ValidatedDeletion), judged
-    assert [target.to_json() for target in judged.targets] == list(case.accepted)
+    return judged
+
+
+@pytest.mark.parametrize("case", list(itertools.chain(*ACCEPTED.values())), ids=str)
+def test_valid_requests_are_accepted(case: Case) -> None:
+    made = accepted(case.asked, case.transcript, case.restraints)
+    assert list(made.targets) == targets(case.accepted or str(case.request))
 
 
 def test_every_gate_lets_something_pass() -> None:
-    assert {case.gate for case in ACCEPTED} == {gate.name for gate in GATES if gate.kind != "measures"}
+    assert set(ACCEPTED) == {gate.name for gate in GATES if gate.kind != "measures"}
 
 
 # ---- gates that only an unrepaired plan can reach -------------------------------------------------------
@@ -661,37 +426,26 @@ ONLY_UNREPAIRED = {
 }
 
 
-@pytest.mark.parametrize("chosen", [Object(2), Object(2, 1)], ids=["the entry", "the block"])
-def test_a_call_that_went_alone_would_orphan_its_result(chosen: Object) -> None:
-    transcript = transcript_of(*TALK)
-    refusal = unrepaired(transcript, chosen)
+@pytest.mark.parametrize(
+    ("chosen", "recent", "code", "named"),
+    [
+        ([Object(2)], 0, Code.ORPHANED_RESULT, "e4"),
+        ([Object(2, 1)], 0, Code.ORPHANED_RESULT, "e4"),
+        ([Object(3)], 0, Code.DANGLING_CALL, "e3"),
+        ([Object(5), Object(7)], 1, Code.RECENT_CONTEXT, "e8"),
+    ],
+    ids=["a call alone", "the block of a call alone", "a result alone", "a recent object"],
+)
+def test_an_unrepaired_plan_is_refused(chosen: list[Object], recent: int, code: Code, named: str) -> None:
+    refusal = unrepaired(transcript_of(*TALK, preserve_recent=recent), *chosen)
     assert refusal is not None
-    assert refusal.code is Code.ORPHANED_RESULT
-    assert "e4" in refusal.message
-    assert unrepaired(transcript, chosen, Object(3)) is None
+    assert refusal.code is code
+    assert named in refusal.message
 
 
-def test_a_result_that_went_alone_would_leave_its_call_dangling() -> None:
-    refusal = unrepaired(transcript_of(*TALK), Object(3))
-    assert refusal is not None
-    assert refusal.code is Code.DANGLING_CALL
-
-
-def test_a_recent_object_is_refused_after_repair_as_well() -> None:
-    transcript = transcript_of(*TALK, preserve_recent=1)
-    refusal = unrepaired(transcript, Object(5), Object(7))
-    assert refusal is not None
-    assert refusal.code is Code.RECENT_CONTEXT
-    assert refusal.target == Target("e8")
-    assert unrepaired(transcript, Object(5)) is None
-
-
-def test_the_orphan_gate_checks_only_what_the_plan_touches() -> None:
-    transcript = transcript_of(*TALK)
-    judge = Judgement(transcript, NO_RESTRAINTS, frozenset())
-    plan = Airlock(transcript).empty_plan()
-    assert refuse_orphaned_result(judge, plan) is None
-    assert refuse_recent_in_plan(judge, plan) is None
+@pytest.mark.parametrize("chosen", [[], [Object(5)], [Object(2), Object(3)], [Object(2, 1), Object(3)]])
+def test_a_plan_that_needs_no_repair_passes_its_gates(chosen: list[Object]) -> None:
+    assert unrepaired(transcript_of(*TALK, preserve_recent=1), *chosen) is None
 
 
 # ---- the table -------------------------------------------------------------------------------------------
@@ -702,7 +456,8 @@ TOOL_CODES = {Code.PATTERN_TOO_LONG, Code.INVALID_PATTERN, Code.INVALID_ARGUMENT
 
 def test_the_table_lists_exactly_the_refusals_tested_here() -> None:
     shown = {(gate.name, code) for gate in GATES for code in gate.codes}
-    assert {(case.gate, Code(case.code)) for case in REFUSED} | ONLY_UNREPAIRED == shown
+    tested = {(gate, Code(case.code)) for gate, cases in REFUSED.items() for case in cases}
+    assert tested | ONLY_UNREPAIRED == shown
 
 
 def test_the_table_lists_every_code_that_is_not_a_tools() -> None:
@@ -727,97 +482,76 @@ TANGLED = [
 
 
 @pytest.mark.parametrize(
-    ("request_targets", "code"),
+    ("request_", "code"),
     [
-        ([{"kind": "file", "entryId": 5, "text": "x"}], "unsupported_kind"),
-        ([{"kind": "entry", "entryId": 5, "text": "x"}], "not_id_only"),
-        ([block("", -1)], "invalid_entry_id"),
-        ([block("e99", -1)], "unknown_entry"),
-        ([block("e10", -1)], "invalid_block_index"),
-        ([block("e10", 7)], "recent_context"),
-        ([whole("e10")], "recent_context"),
-        ([block("e2", 7)], "thinking"),
-        ([block("e1", 7)], "protected"),
-        ([block("e7", 0)], "protected"),
-        ([block("e6", 7)], "unknown_block"),
-        ([block("e6", 0), block("e6", 0)], "only_block"),
-        ([whole("e5"), whole("e5")], "duplicate_target"),
+        (asks({"kind": "file", "entryId": 5, "text": "x"}), "unsupported_kind"),
+        (asks({"kind": "entry", "entryId": 5, "text": "x"}), "not_id_only"),
+        (asks(block("", -1)), "invalid_entry_id"),
+        (asks(block("e99", -1)), "unknown_entry"),
+        (asks(block("e10", -1)), "invalid_block_index"),
+        (deletions("e10[7]"), "recent_context"),
+        (deletions("e10"), "recent_context"),
+        (deletions("e2[7]"), "thinking"),
+        (deletions("e1[7]"), "protected"),
+        (deletions("e7[0]"), "protected"),
+        (deletions("e6[7]"), "unknown_block"),
+        (deletions("e6[0] e6[0]"), "only_block"),
+        (deletions("e5 e5"), "duplicate_target"),
     ],
 )
-def test_the_first_fault_of_a_target_is_reported(request_targets: list[Recorded], code: str) -> None:
+def test_the_first_fault_of_a_target_is_reported(request_: object, code: str) -> None:
     transcript = transcript_of(*TANGLED, preserve_recent=1)
-    judged = validate(asks(*request_targets), transcript, Restraints(thinking_guard="all"))
-    assert isinstance(judged, Refusal)
-    assert judged.code == code
+    assert judge(request_, transcript, Restraints(thinking_guard="all")).code == code
 
 
-PLAN_FAULTS: list[tuple[str, list[Recorded]]] = [
-    ("protected_pair", [whole("e6")]),
-    ("latest_thinking", [block("e9", 0)]),
-    ("overlapping_target", [whole("e5"), block("e5", 0)]),
-    ("every_block", [block("e8", 0), block("e8", 1)]),
-]
+PLAN_FAULTS = {
+    "protected_pair": "e6",
+    "latest_thinking": "e9[0]",
+    "overlapping_target": "e5 e5[0]",
+    "every_block": "e8[0] e8[1]",
+}
+"""In the order in which they are judged."""
 
 
-@pytest.mark.parametrize("first", range(len(PLAN_FAULTS)), ids=[code for code, _ in PLAN_FAULTS])
-def test_the_first_fault_of_a_plan_is_reported(first: int) -> None:
+@pytest.mark.parametrize("first", PLAN_FAULTS)
+def test_the_first_fault_of_a_plan_is_reported(first: str) -> None:
     """Each fault with all those that are judged after it, the later ones named first."""
-    request = [target for _, targets in reversed(PLAN_FAULTS[first:]) for target in targets]
-    judged = validate(asks(*request), transcript_of(*TANGLED))
-    assert isinstance(judged, Refusal)
-    assert judged.code == PLAN_FAULTS[first][0]
+    from_it = list(itertools.dropwhile(lambda code: code != first, PLAN_FAULTS))
+    request = deletions(" ".join(PLAN_FAULTS[code] for code in reversed(from_it)))
+    assert judge(request, transcript_of(*TANGLED)).code == first
 
 
-def test_a_fault_of_a_target_comes_before_those_of_the_plan() -> None:
-    request = [target for _, targets in PLAN_FAULTS for target in targets]
-    judged = validate(asks(*request, whole("e99")), transcript_of(*TANGLED))
-    assert isinstance(judged, Refusal)
-    assert judged.code is Code.UNKNOWN_ENTRY
-
-
-def test_the_first_faulty_target_is_reported() -> None:
-    judged = validate(asks(whole("e5"), whole("e1"), "nothing"), transcript_of(*TANGLED))
-    assert isinstance(judged, Refusal)
-    assert (judged.code, judged.target) == (Code.PROTECTED, Target("e1"))
+def test_a_fault_of_a_target_comes_before_those_of_the_plan_and_the_first_one_counts() -> None:
+    faulty = deletions(" ".join(PLAN_FAULTS.values()) + " e99")
+    assert judge(faulty, transcript_of(*TANGLED)).code is Code.UNKNOWN_ENTRY
+    refusal = judge(asks(whole("e5"), whole("e1"), "nothing"), transcript_of(*TANGLED))
+    assert (refusal.code, refusal.target) == (Code.PROTECTED, Target("e1"))
 
 
 def test_the_first_of_two_refused_partners_is_reported() -> None:
-    messages = [
-        user("go"),
-        assistant(call("c1"), call("c2"), text("so")),
-        result("c2", error=True),
-        result("c1"),
-    ]
-    judged = validate(asks(whole("e2")), transcript_of(*messages, preserve_recent=1))
-    assert isinstance(judged, Refusal)
-    assert (judged.code, judged.target) == (Code.RECENT_CONTEXT, Target("e4"))
+    calls = assistant(call("c1"), call("c2"), text("so"))
+    messages = [user("go"), calls, result("c2", error=True), result("c1")]
+    refusal = judge(deletions("e2"), transcript_of(*messages, preserve_recent=1))
+    assert (refusal.code, refusal.target) == (Code.RECENT_CONTEXT, Target("e4"))
 
 
 @pytest.mark.parametrize(
-    ("request_targets", "code"),
+    ("requested", "code"),
     [
-        ([whole("e1"), block("e1", 0), whole("e2")], "overlapping_target"),
-        ([block("e1", 0), block("e1", 1), whole("e2")], "every_block"),
-        ([whole("e2"), whole("e1")], "no_context_left"),
+        ("e1 e1[0] e2", "overlapping_target"),
+        ("e1[0] e1[1] e2", "every_block"),
+        ("e2 e1", "no_context_left"),
     ],
 )
-def test_survival_is_judged_last(request_targets: list[Recorded], code: str) -> None:
-    judged = validate(asks(*request_targets), transcript_of(*TASKLESS))
-    assert isinstance(judged, Refusal)
-    assert judged.code == code
+def test_survival_is_judged_last(requested: str, code: str) -> None:
+    assert judge(deletions(requested), transcript_of(*TASKLESS)).code == code
 
 
 # ---- what comes out -------------------------------------------------------------------------------------
 
 
-def accepted(request: object, transcript: Transcript) -> ValidatedDeletion:
-    judged = validate(request, transcript)
-    assert isinstance(judged, ValidatedDeletion), judged
-    return judged
-
-
 def test_only_the_airlock_makes_a_validated_deletion() -> None:
-    made = accepted(asks(whole("e6")), transcript_of(*TALK))
+    made = accepted(deletions("e6"), transcript_of(*TALK))
     facts = (made.targets, made.stats, made.protected_entry_ids, made.parameters)
     for seal in (None, object(), True):
         with pytest.raises(TypeError):
@@ -825,7 +559,7 @@ def test_only_the_airlock_makes_a_validated_deletion() -> None:
 
 
 def test_a_validated_deletion_cannot_be_changed() -> None:
-    made = accepted(asks(whole("e6")), transcript_of(*TALK))
+    made = accepted(deletions("e6"), transcript_of(*TALK))
     with pytest.raises(AttributeError):
         made.targets = (Target("e1"),)  # type: ignore[misc]
     with pytest.raises((TypeError, ValueError)):
@@ -834,23 +568,22 @@ def test_a_validated_deletion_cannot_be_changed() -> None:
 
 
 def test_it_carries_what_is_written_with_it() -> None:
-    made = accepted(asks(whole("e3")), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
+    made = accepted(deletions("e3"), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
     assert made.protected_entry_ids == ("e1", "e7", "e8")
     assert made.parameters.compression_ratio == 0.9
     assert made.parameters.preserve_recent == 2
-    assert request_of(made.targets) == asks(whole("e3"), whole("e4"))
+    assert request_of(made.targets) == deletions("e3 e4")
 
 
 def test_pins_are_not_among_the_protected_ids_that_are_written() -> None:
-    judged = validate(asks(whole("e6")), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
-    assert isinstance(judged, ValidatedDeletion)
-    assert judged.protected_entry_ids == ("e1",)
+    made = accepted(deletions("e6"), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
+    assert made.protected_entry_ids == ("e1",)
 
 
 def test_the_worked_example_of_the_module() -> None:
     messages = [user("U"), assistant(text("look"), call("c1")), result("c1", "R"), assistant(text("B"))]
-    made = accepted(asks(whole("e3")), transcript_of(*messages, preserve_recent=1))
-    assert [target.to_json() for target in made.targets] == [whole("e3"), block("e2", 1)]
+    made = accepted(deletions("e3"), transcript_of(*messages, preserve_recent=1))
+    assert list(made.targets) == targets("e3 e2[1]")
     assert (made.stats.objects_before, made.stats.objects_deleted, made.stats.objects_after) == (8, 3, 5)
 
 
@@ -862,10 +595,10 @@ def test_stats_add_up_the_targets_own_estimates() -> None:
     ]
     transcript = transcript_of(*messages)
     # Entries: 100, 21 (81 characters) and 1,220 tokens; blocks of e2: 10, 11 and 1.
-    blocks = accepted(asks(block("e2", 0), block("e2", 2)), transcript).stats
+    blocks = accepted(deletions("e2[0] e2[2]"), transcript).stats
     assert (blocks.tokens_before, blocks.tokens_after) == (1341, 1330)
     assert (blocks.objects_before, blocks.objects_deleted) == (8, 2)
-    entry = accepted(asks(whole("e3"), block("e2", 1)), transcript).stats
+    entry = accepted(deletions("e3 e2[1]"), transcript).stats
     assert (entry.tokens_after, entry.objects_after) == (1341 - 1220 - 11, 8 - 3 - 1)
     assert entry.to_json() == {
         "objectsBefore": 8,
@@ -884,12 +617,10 @@ def test_what_earlier_compactions_left_of_an_entry_is_what_counts() -> None:
         assistant(text("done")),
         {"type": "context_compaction", "deletedTargets": [block("e2", 1)]},
     )
-    made = accepted(asks(whole("e2")), transcript)
+    made = accepted(deletions("e2"), transcript)
     assert (made.stats.objects_deleted, made.stats.tokens_before - made.stats.tokens_after) == (3, 12)
-    judged = validate(asks(block("e2", 1)), transcript)
-    assert isinstance(judged, Refusal)
-    assert judged.code is Code.UNKNOWN_BLOCK
-    assert accepted(asks(block("e2", 2)), transcript).stats.tokens_after == made.stats.tokens_before - 2
+    assert judge(deletions("e2[1]"), transcript).code is Code.UNKNOWN_BLOCK
+    assert accepted(deletions("e2[2]"), transcript).stats.tokens_after == made.stats.tokens_before - 2
 
 
 @pytest.mark.parametrize(
@@ -914,14 +645,14 @@ def test_percentages_have_one_decimal_and_round_halves_up(part: int, whole_: int
 
 def test_a_whole_percentage_is_recorded_as_an_integer() -> None:
     transcript = transcript_of(user("x" * 40), assistant(text("y" * 40)))
-    recorded = accepted(asks(whole("e2")), transcript).stats.to_json()["percentReduction"]
+    recorded = accepted(deletions("e2"), transcript).stats.to_json()["percentReduction"]
     assert recorded == 50
     assert isinstance(recorded, int)
 
 
 def test_deleting_empty_entries_is_not_a_reduction() -> None:
     transcript = transcript_of(user(""), assistant())
-    made = accepted(asks(whole("e2")), transcript)
+    made = accepted(deletions("e2"), transcript)
     assert made.stats.to_json()["percentReduction"] == 0
     assert not made.target_met
 
@@ -939,9 +670,7 @@ def test_deleting_empty_entries_is_not_a_reduction() -> None:
         (9_995, 10_000, 0.0001, True),
     ],
 )
-def test_the_target_is_met_to_one_decimal_and_by_something(
-    deleted: int, before: int, ratio: float, met: bool
-) -> None:
+def test_the_target_is_met_to_one_decimal(deleted: int, before: int, ratio: float, met: bool) -> None:
     stats = Stats(
         3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before)
     )

@@ -71,9 +71,7 @@ def linked_elsewhere(links: Links) -> Links:
         *("last removed", "all removed", "replaced at the end", "inserted at the start"),
     ],
 )  # fmt: skip
-def test_whatever_is_done_to_the_entries_is_found(
-    mutate: Callable[[Links], Links], found: ChainBreak
-) -> None:
+def test_whatever_is_done_to_entries_is_found(mutate: Callable[[Links], Links], found: ChainBreak) -> None:
     assert find_break(mutate(WHOLE), head_of(WHOLE)) == found
     assert found.kind.sentence
 

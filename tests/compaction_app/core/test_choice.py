@@ -11,6 +11,7 @@ from compaction_app.core import choice
 from compaction_app.core.choice import EFFORT, Choice, choose
 from compaction_app.core.scoring import Worth
 from compaction_app.core.transcript_entries import Object
+from tests.budget import FACTOR
 from tests.compaction_app.core.test_embedded import Session, names, prose, work
 
 
@@ -43,8 +44,7 @@ def lost(worth: Worth, units: tuple[int, ...]) -> float:
 
 def outputs(*sizes: tuple[int, int]) -> Session:
     """A wish, outputs with so many names and words each, and an ending."""
-    session = Session()
-    session.user("go on")
+    session = Session("go on")
     for number, (count, words) in enumerate(sizes):
         session.calls("bash", f"{names(f'out_{number}', count)} {prose(number, words)}", command="run")
     session.user("end")
@@ -68,7 +68,7 @@ def test_what_still_fits_is_put_back_the_most_worth_first() -> None:
     assert third not in found.units
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8 * FACTOR))
 def test_enough_goes_and_nothing_that_could_stay(seed: int) -> None:
     transcript = work(Session(), seed, 60).prepare(preserve_recent=1)
     worth = Worth(transcript, {})
@@ -86,7 +86,7 @@ def test_enough_goes_and_nothing_that_could_stay(seed: int) -> None:
     assert len(set(found.units)) == len(found.units)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8 * FACTOR))
 def test_swaps_lose_less(seed: int) -> None:
     worth = worth_of(work(Session(), seed, 60))
     to_go = gone(worth, tuple(free_units(worth))) // 2

@@ -90,10 +90,8 @@ def test_a_draft_is_compared_as_the_summary_that_it_becomes() -> None:
     assert replacement is not None
     wanted = loss_of(replacement, branch, after, PI.generations[0].rules)
     assert (drafted.replaced, drafted.kept) == (replacement.replaced, replacement.kept)
-    assert (drafted.tokens_before, drafted.tokens_after) == (
-        replacement.tokens_before,
-        replacement.tokens_after,
-    )
+    assert drafted.tokens_before == replacement.tokens_before
+    assert drafted.tokens_after == replacement.tokens_after
     assert drafted.entries == replacement.entries
     assert (loss.still, loss.in_context, loss.lost) == (wanted.still, wanted.in_context, wanted.lost)
     assert loss.plan == wanted.plan is not None

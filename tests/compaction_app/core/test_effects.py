@@ -57,7 +57,7 @@ def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
 @often
 @given(reviews())
 def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> None:
-    review = given_.reviewer.review(given_.steps)
+    review = given_.review
     found = given_.reviewer.transcript
     parts = plan_parts(found, review)
     for plan, some, count in zip(
@@ -71,7 +71,7 @@ def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> N
 @often
 @given(reviews())
 def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
-    review = given_.reviewer.review(given_.steps)
+    review = given_.review
     parts = plan_parts(given_.reviewer.transcript, review)
     leads = {item.target for item in review.leads()}
     assert {one.leader for one in parts} <= leads
@@ -81,7 +81,7 @@ def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
 @often
 @given(reviews())
 def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_: Decided) -> None:
-    found, review = given_.reviewer.transcript, given_.reviewer.review(given_.steps)
+    found, review = given_.reviewer.transcript, given_.review
     for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
         assert sum(one.struck for one in sums) == removed_estimate(found, review.goes)
         assert sum(one.before for one in sums) == found.tokens
@@ -96,18 +96,14 @@ def test_a_result_counts_with_its_call(reviewer: Reviewer, transcript: Transcrip
     assert [one.cell.target for one in parts if one.is_own] == [part(6, 0)]
 
 
-def test_the_calls_of_one_reply_count_for_their_own_results(
-    reviewer: Reviewer, transcript: Transcript
-) -> None:
+def test_calls_of_one_reply_count_for_their_own_results(reviewer: Reviewer, transcript: Transcript) -> None:
     parts = plan_parts(transcript, reviewer.review([approve(whole(3), whole(4))]))
     by_leader = {(one.leader, one.cell.target) for one in of_approved(parts)}
     assert {(whole(3), part(2, 1)), (whole(3), part(3, 0))} <= by_leader
     assert {(whole(4), part(2, 2)), (whole(4), part(4, 0))} <= by_leader
 
 
-def test_what_is_rejected_removes_nothing_and_could_remove_its_objects(
-    reviewer: Reviewer, transcript: Transcript
-) -> None:
+def test_what_is_rejected_removes_nothing_but_could(reviewer: Reviewer, transcript: Transcript) -> None:
     review = reviewer.review([reject(whole(6))])
     assert whole(6) not in unit_sizes(plan_parts(transcript, review))
     assert full_effect(transcript, reviewer, whole(6)) == sum(
@@ -143,7 +139,7 @@ def test_the_most_struck_kind_comes_first(transcript: Transcript) -> None:
 @often
 @given(reviews())
 def test_what_is_approved_counts_for_what_was_approved(given_: Decided) -> None:
-    review = given_.reviewer.review(given_.steps)
+    review = given_.review
     for one in plan_parts(given_.reviewer.transcript, review):
         standing = review.items[one.leader].standing
         assert (standing in ACCEPTED) == one.is_approved

@@ -47,9 +47,7 @@ def test_a_call_touches_the_file_that_it_names(tool: str, arguments: dict[str, o
     ids=["arrow", "cat", "tab", "bar", "bare-bar", "colon"],
 )
 @given(st.lists(WORDS, min_size=2), st.integers(0, 10_000))
-def test_numbers_that_a_tool_put_before_lines_are_left_out(
-    numbered: str, words: list[str], first: int
-) -> None:
+def test_numbers_that_a_tool_puts_before_lines_go(numbered: str, words: list[str], first: int) -> None:
     shown = "\n".join(numbered.format(first + at, line) for at, line in enumerate(words))
     assert lines_of(shown) == words
 

@@ -25,6 +25,9 @@ from compaction_app.core.reasons import pruned_words
 from compaction_app.core.review_fold import ReviewItem, ReviewStatus
 from sessions_app.sessionlog.targets import Target
 
+PARTLY, OLDER = "Partly superseded by a later read or edit", "Older than a later read or edit"
+FOUND = "names found elsewhere"
+
 
 def item(
     position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED
@@ -38,33 +41,18 @@ def item(
     [
         ("superseded by the edit of src/a b.ts in 0000", SUPERSEDED),
         ("superseded by the read of x in 1", SUPERSEDED),
-        (
-            "partly superseded by the edit of a.ts in 0001: 73 of 367 lines still stand later",
-            "Partly superseded by a later read or edit",
-        ),
-        (
-            "older than the write of a.ts in 0001: none of its lines stands later",
-            "Older than a later read or edit",
-        ),
+        ("partly superseded by the edit of a.ts in 0001: 73 of 367 lines still stand later", PARTLY),
+        ("older than the write of a.ts in 0001: none of its lines stands later", OLDER),
         ("a repeat of the output in 0002", REPEATED),
         ("an old output of read; 27 of the 51 names in it occur only there", ONLY_HERE),
         ("old reasoning; 1 of the 2 names in it occur only there", ONLY_HERE),
         ("old reasoning, deleted so that 0a1b can stay; 1 of the 2 names in it occur only there", SWAPPED),
         ("an old output of bash; nothing later mentions a name in it", "Nothing later mentions it"),
         ("old reasoning; it holds no names that later work could need", "Holds no names"),
-        (
-            "a long old output of bash; every name in it occurs elsewhere too",
-            "Old outputs of bash, names found elsewhere",
-        ),
-        ("an old output; every name in it occurs elsewhere too", "Old outputs, names found elsewhere"),
-        (
-            "an old call of edit; every name in it occurs elsewhere too",
-            "Old calls of edit, names found elsewhere",
-        ),
-        (
-            pruned_words("bash", 40_000, 61_020),
-            "Older than the newest 40,000 tokens of tool results",
-        ),
+        ("a long old output of bash; every name in it occurs elsewhere too", f"Old outputs of bash, {FOUND}"),
+        ("an old output; every name in it occurs elsewhere too", f"Old outputs, {FOUND}"),
+        ("an old call of edit; every name in it occurs elsewhere too", f"Old calls of edit, {FOUND}"),
+        (pruned_words("bash", 40_000, 61_020), "Older than the newest 40,000 tokens of tool results"),
         (pruned_words("", 40_000, 40_001), "Older than the newest 40,000 tokens of tool results"),
         ("  ", NO_REASON),
         ("", NO_REASON),

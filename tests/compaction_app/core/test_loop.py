@@ -54,6 +54,23 @@ def run(loop: Loop, *turns: PlannerTurn) -> list[Event]:
     return [event for turn in turns for event in loop.take(turn)]
 
 
+def ended(*calls: PlannedCall) -> Ended:
+    """The end of a run that makes these calls in one turn, and then stops."""
+    found = run(Loop(workbench()), PlannerTurn(list(calls)), STOP, STOP)[-1]
+    assert isinstance(found, Ended)
+    return found
+
+
+def originated(*turns: PlannerTurn) -> dict[Target, Origin]:
+    loop = Loop(workbench(ratio=0.01))
+    run(loop, *turns)
+    return loop.origins
+
+
+def by(number: int, reason: str = "", tool: str = "context_delete", *, by_repair: bool = False) -> Origin:
+    return Origin(number, tool, reason, by_repair=by_repair)
+
+
 class Script:
     """A planner that takes scripted turns, and keeps the reports that it receives."""
 
@@ -135,16 +152,6 @@ def test_a_planner_that_made_progress_gets_another_reminder() -> None:
     assert events[0].text != events[2].text
 
 
-def test_a_run_in_which_nothing_was_validated_fails_with_the_last_refusal() -> None:
-    loop = Loop(workbench())
-    turns = [PlannerTurn([delete(whole("e99")), delete(whole("e1"))]), STOP, STOP]
-    ended = run(loop, *turns)[-1]
-    assert isinstance(ended, Ended)
-    assert ended.outcome is Outcome.FAILED
-    assert ended.refusal is not None
-    assert (ended.refusal.code, ended.refusal.target) == ("protected", Target("e1"))
-
-
 @pytest.mark.parametrize(
     ("last", "code"),
     [
@@ -155,42 +162,35 @@ def test_a_run_in_which_nothing_was_validated_fails_with_the_last_refusal() -> N
         (tool("context_remove"), "unknown_tool"),
     ],
 )
-def test_a_run_of_calls_that_could_not_run_fails_with_their_refusal(
-    last: PlannedCall, code: str | None
-) -> None:
-    loop = Loop(workbench())
-    ended = run(loop, PlannerTurn([last]), STOP, STOP)[-1]
-    assert isinstance(ended, Ended)
-    assert ended.outcome is Outcome.FAILED
-    assert (ended.refusal.code if ended.refusal is not None else None) == code
+def test_a_run_of_calls_that_cannot_run_fails_with_their_refusal(last: PlannedCall, code: str | None) -> None:
+    end = ended(last)
+    assert end.outcome is Outcome.FAILED
+    assert (end.refusal.code if end.refusal is not None else None) == code
 
 
 @pytest.mark.parametrize(
     "looking",
     [
-        tool("context_search_transcript", pattern="(", regex=True),
-        tool("context_read_entry", entryId="e99"),
-        tool("context_compaction_budget", of="all"),
-        tool("context_remove"),
+        [],
+        [tool("context_search_transcript", pattern="(", regex=True)],
+        [tool("context_read_entry", entryId="e99")],
+        [tool("context_compaction_budget", of="all")],
+        [tool("context_remove")],
     ],
-    ids=lambda planned: planned.call.name,
+    ids=["nothing", "search", "read", "budget", "unknown"],
 )
-def test_a_failed_run_reports_the_last_refused_deletion_and_not_a_later_refused_look(
-    looking: PlannedCall,
+def test_a_failed_run_reports_the_last_refused_deletion_not_a_later_look(
+    looking: list[PlannedCall],
 ) -> None:
-    loop = Loop(workbench())
-    ended = run(loop, PlannerTurn([delete(whole("e99")), delete(whole("e1")), looking]), STOP, STOP)[-1]
-    assert isinstance(ended, Ended)
-    assert ended.refusal is not None
-    assert (ended.refusal.code, ended.refusal.target) == ("protected", Target("e1"))
+    end = ended(delete(whole("e99")), delete(whole("e1")), *looking)
+    assert end.outcome is Outcome.FAILED
+    assert end.refusal is not None
+    assert (end.refusal.code, end.refusal.target) == ("protected", Target("e1"))
 
 
 def test_a_run_that_only_looked_fails_without_a_refusal() -> None:
     looking = tool("context_search_transcript", pattern="(", regex=True)
-    ended = run(
-        Loop(workbench()), PlannerTurn([looking, tool("context_read_entry", entryId="e99")]), STOP, STOP
-    )[-1]
-    assert ended == Ended(Outcome.FAILED, None)
+    assert ended(looking, tool("context_read_entry", entryId="e99")) == Ended(Outcome.FAILED, None)
 
 
 def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
@@ -206,11 +206,8 @@ def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
 def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
     """10,000 tokens, half to go: 4,995 are 50.0% to one decimal, 4,994 are 49.9%."""
     for tokens, met in ((4_995, True), (4_994, False)):
-        messages = [
-            user("u" * 4 * 5_000),
-            assistant(text("g" * 4 * tokens)),
-            assistant(text("s" * 4 * (5_000 - tokens))),
-        ]
+        goes, stays = (assistant(text("x" * 4 * count)) for count in (tokens, 5_000 - tokens))
+        messages = [user("u" * 4 * 5_000), goes, stays]
         loop = Loop(workbench(*messages))
         events = run(loop, PlannerTurn([delete(whole("e2"))]))
         assert (loop.outcome is Outcome.TARGET_MET) is met
@@ -222,8 +219,8 @@ def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
 
 def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:
     bench = workbench()
-    ended = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
-    assert ended == Ended(Outcome.BELOW_TARGET, None)
+    end = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
+    assert end == Ended(Outcome.BELOW_TARGET, None)
     assert bench.store.validated().targets == (Target("e4"),)
 
 
@@ -279,46 +276,36 @@ def test_a_silent_planner_is_prompted_twice() -> None:
 
 
 def test_requested_targets_are_distinguished_from_repairs() -> None:
-    loop = Loop(workbench(ratio=0.01))
-    called = run(loop, PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))[-1]
-    assert isinstance(called, Called)
-    assert called.added == (Target("e3"), Target("e2", 1))
-    assert loop.origins == {
-        Target("e3"): Origin(2, "context_delete", "", by_repair=False),
-        Target("e2", 1): Origin(2, "context_delete", "", by_repair=True),
+    looking = tool("context_read_entry", entryId="e3")
+    assert originated(PlannerTurn([looking, delete(whole("e3"))])) == {
+        Target("e3"): by(2),
+        Target("e2", 1): by(2, by_repair=True),
     }
 
 
 def test_a_reason_belongs_to_the_target_it_was_given_for() -> None:
-    loop = Loop(workbench(ratio=0.01))
-    run(loop, PlannerTurn([delete(whole("e2"), e2="read again later"), delete(block("e5", 1.0))]))
-    assert loop.origins[Target("e2")] == Origin(1, "context_delete", "read again later", by_repair=False)
-    assert loop.origins[Target("e3")] == Origin(1, "context_delete", "", by_repair=True)
-    assert loop.origins[Target("e5", 1)] == Origin(2, "context_delete", "", by_repair=False)
+    origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
+    assert origins == {
+        Target("e2"): by(1, "read later"),
+        Target("e3"): by(1, by_repair=True),
+        Target("e5", 1): by(2),
+    }
 
 
 def test_matches_of_a_bulk_deletion_count_as_requested() -> None:
-    loop = Loop(workbench(ratio=0.01))
-    run(loop, PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
-    assert {target: origin.by_repair for target, origin in loop.origins.items()} == {
-        Target("e3"): False,
-        Target("e2", 1): True,
-    }
+    origins = originated(PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
+    repaired = {target: origin.by_repair for target, origin in origins.items()}
+    assert repaired == {Target("e3"): False, Target("e2", 1): True}
 
 
 def test_an_entry_that_took_its_blocks_place_has_its_own_origin() -> None:
-    loop = Loop(workbench(ratio=0.01))
-    run(loop, PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
-    assert loop.origins == {
-        Target("e3"): Origin(2, "context_delete", "", by_repair=False),
-        Target("e2"): Origin(2, "context_delete", "", by_repair=True),
-    }
+    origins = originated(PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
+    assert origins == {Target("e3"): by(2), Target("e2"): by(2, by_repair=True)}
 
 
 def test_a_target_belongs_to_its_first_proposal() -> None:
-    loop = Loop(workbench(ratio=0.01))
-    run(loop, PlannerTurn([delete(whole("e4"), e4="old")]), PlannerTurn([delete(whole("e4"), e4="new")]))
-    assert loop.origins == {Target("e4"): Origin(1, "context_delete", "old", by_repair=False)}
+    turns = [PlannerTurn([delete(whole("e4"), e4=reason)]) for reason in ("old", "new")]
+    assert originated(*turns) == {Target("e4"): by(1, "old")}
 
 
 def test_a_refused_call_adds_nothing() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,12 +93,8 @@ def test_the_file_that_a_call_names_is_a_path(argument: str) -> None:
 
 def test_the_files_of_a_patch_are_paths() -> None:
     patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n*** Add File: c.py\n*** Delete File: d.py\n"
-    assert words_of(touched(call("c1", "apply_patch", input=patch)), "paths") == [
-        "a.py",
-        "b.py",
-        "c.py",
-        "d.py",
-    ]
+    paths = words_of(touched(call("c1", "apply_patch", input=patch)), "paths")
+    assert paths == ["a.py", "b.py", "c.py", "d.py"]
 
 
 def test_one_file_is_one_path_however_it_is_written() -> None:
@@ -111,9 +105,8 @@ def test_one_file_is_one_path_however_it_is_written() -> None:
 
 @pytest.mark.parametrize("lines", ["", ":5", ":108-175", ":raw", ":1-20,40-60", ":5 "])
 def test_lines_of_a_file_are_not_a_path_of_their_own(lines: str) -> None:
-    assert words_of(touched(call("c1", path=f"/p/a.py{lines}"), call("c2", path="/p/a.py")), "paths") == [
-        "/p/a.py"
-    ]
+    found = touched(call("c1", path=f"/p/a.py{lines}"), call("c2", path="/p/a.py"))
+    assert words_of(found, "paths") == ["/p/a.py"]
 
 
 @pytest.mark.parametrize("path", ["/p/a:b", "/p/10:30.txt", "/p/a.py:5x"])
@@ -129,27 +122,21 @@ def test_what_names_no_file_is_no_path(path: object) -> None:
 @pytest.mark.parametrize(
     ("paths", "mention", "expected"),
     [
-        (["/p/src/main.ts"], "see main.ts", ["/p/src/main.ts"]),
-        (["/p/src/main.ts"], "see `src/main.ts:12`.", ["/p/src/main.ts"]),
-        (["/p/src/main.ts"], "it is in /p/src/main.ts.", ["/p/src/main.ts"]),
-        (["/p/src/main.ts"], "domain.ts", []),
-        (["/p/src/main.ts"], "main.tsx", []),
-        (["/p/a/index.ts", "/p/b/index.ts"], "index.ts", []),
-        (["/p/a/index.ts", "/p/b/index.ts"], "b/index.ts", ["/p/b/index.ts"]),
-        (
-            ["/p/a/index.ts", "/p/b/index.ts"],
-            "/p/a/index.ts and b/index.ts",
-            ["/p/a/index.ts", "/p/b/index.ts"],
-        ),
-        (["/p/a/index.ts", "/p/b/index.ts"], "/p/ab/index.ts", []),
-        (["/a.ts", "/p/a.ts"], "/a.ts", ["/a.ts"]),
+        ("/p/src/main.ts", "see main.ts", "/p/src/main.ts"),
+        ("/p/src/main.ts", "see `src/main.ts:12`.", "/p/src/main.ts"),
+        ("/p/src/main.ts", "it is in /p/src/main.ts.", "/p/src/main.ts"),
+        ("/p/src/main.ts", "domain.ts", ""),
+        ("/p/src/main.ts", "main.tsx", ""),
+        ("/p/a/index.ts /p/b/index.ts", "index.ts", ""),
+        ("/p/a/index.ts /p/b/index.ts", "b/index.ts", "/p/b/index.ts"),
+        ("/p/a/index.ts /p/b/index.ts", "/p/a/index.ts and b/index.ts", "/p/a/index.ts /p/b/index.ts"),
+        ("/p/a/index.ts /p/b/index.ts", "/p/ab/index.ts", ""),
+        ("/a.ts /p/a.ts", "/a.ts", "/a.ts"),
     ],
 )
-def test_a_path_is_mentioned_by_its_shortest_distinct_ending(
-    paths: Sequence[str], mention: str, expected: Sequence[str]
-) -> None:
-    found = touched(*(call(f"c{number}", path=path) for number, path in enumerate(paths)))
-    assert words_of(Mentions(said(mention)).of(found), "paths") == expected
+def test_a_path_is_mentioned_by_its_shortest_distinct_ending(paths: str, mention: str, expected: str) -> None:
+    found = touched(*(call(f"c{number}", path=path) for number, path in enumerate(paths.split())))
+    assert words_of(Mentions(said(mention)).of(found), "paths") == expected.split()
 
 
 def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it() -> None:
@@ -296,9 +283,8 @@ def test_more_statements_mention_no_less(statements: list[Statement], more: list
     found = subjects_of(statements)
     few, all_of_them = Mentions(more[:3]).of(found), Mentions(more).of(found)
     for measure in MEASURES:
-        assert (
-            set(getattr(few, measure)) <= set(getattr(all_of_them, measure)) <= set(getattr(found, measure))
-        )
+        less, more_of_it, most = (set(getattr(one, measure)) for one in (few, all_of_them, found))
+        assert less <= more_of_it <= most
 
 
 @given(STATEMENTS)

@@ -34,6 +34,14 @@ def exchange(conversation: Conversation, name: str, *texts: str) -> None:
     )
 
 
+def talked(names: str) -> Conversation:
+    """A conversation with a result of 1,000 characters for each of these."""
+    conversation = Conversation("prompt")
+    for name in names:
+        exchange(conversation, name, name * 1_000)
+    return conversation
+
+
 def texts(conversation: Conversation) -> list[str]:
     return [
         one.text
@@ -51,9 +59,7 @@ def test_a_conversation_that_fits_is_left_alone() -> None:
 
 
 def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
-    conversation = Conversation("prompt")
-    for name in "abcdef":
-        exchange(conversation, name, name * 1_000)
+    conversation = talked("abcdef")
     trimmed = conversation.fit(4_000)
     assert trimmed is not None
     assert conversation.characters <= 4_000
@@ -64,9 +70,7 @@ def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
 
 
 def test_it_trims_to_two_thirds_so_that_the_cache_stays_valid_for_a_while() -> None:
-    conversation = Conversation("prompt")
-    for name in "abcdefghij":
-        exchange(conversation, name, name * 1_000)
+    conversation = talked("abcdefghij")
     conversation.fit(9_000)
     assert conversation.characters <= 6_000
 
@@ -132,9 +136,7 @@ def test_every_call_keeps_its_result_however_much_is_dropped(turns: list[list[in
 
 
 def test_what_was_dropped_once_is_not_counted_again() -> None:
-    conversation = Conversation("prompt")
-    for name in "abcdef":
-        exchange(conversation, name, name * 1_000)
+    conversation = talked("abcdef")
     conversation.fit(4_000)
     assert conversation.fit(4_000) is None
 

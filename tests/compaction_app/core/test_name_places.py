@@ -45,9 +45,8 @@ def test_the_blocks_of_a_deleted_entry_are_no_places() -> None:
 
 
 def test_other_blocks_of_the_same_entry_are_places() -> None:
-    assert name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)["early_name"] == Object(
-        1, 1
-    )
+    places = name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)
+    assert places["early_name"] == Object(1, 1)
 
 
 def test_the_id_of_a_call_is_no_name() -> None:

@@ -16,7 +16,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target, request_of
-from tests.factories import assistant, call, result, text, transcript_of, user
+from tests.factories import assistant, call, deletions, result, text, transcript_of, user
 
 
 def prompt_of(transcript: Transcript, chosen: int = 0) -> str:
@@ -73,18 +73,14 @@ def test_the_prompt_of_any_transcript_is_under_100_kilobytes() -> None:
     assert len(prompt.encode()) + len(SYSTEM.encode()) < 100_000
 
 
-@pytest.mark.parametrize(
-    "sentence",
-    [
-        "Only tool calls do anything", "never taken for a plan", "summary", "strict gate", "already acted on",
-        "Dead ends", "Boilerplate", "later one replaced", "line numbers", "exact words", "Decisions", "last operations",
-        "What the user said", "Only if nothing else is left: old reasoning", "latest assistant message",
-        "not for you",
-    ],
-)  # fmt: skip
-def test_the_system_prompt_says(sentence: str) -> None:
+def test_the_system_prompt_has_every_rule() -> None:
+    rules = """
+        Only tool calls do anything, never taken for a plan, summary, strict gate, already acted on, Dead ends,
+        Boilerplate, later one replaced, line numbers, exact words, Decisions, last operations, What the user said,
+        Only if nothing else is left: old reasoning, latest assistant message, not for you
+    """
     assert PROMPT_VERSION == 1
-    assert sentence in SYSTEM
+    assert [words for words in re.split(r",\s+", rules.strip()) if words not in SYSTEM] == []
 
 
 # ---- the tools ---------------------------------------------------------------------------------------------
@@ -123,15 +119,7 @@ def test_every_object_of_a_schema_is_closed() -> None:
 
 
 def test_a_deletion_as_its_schema_describes_it_is_accepted() -> None:
-    transcript = transcript_of(
-        user("go"), assistant(text("a"), text("b")), assistant(text("c")), user("on"), user("!")
-    )
-    bench = Workbench(DeletionStore(transcript))
-    asked = {
-        "deletions": [
-            {"kind": "content_block", "entryId": "e2", "blockIndex": 1},
-            {"kind": "entry", "entryId": "e3"},
-        ]
-    }
-    assert bench.call(ToolCall("context_delete", asked)).refusal is None
+    said = user("go"), assistant(text("a"), text("b")), assistant(text("c")), user("on"), user("!")
+    bench = Workbench(DeletionStore(transcript_of(*said)))
+    assert bench.call(ToolCall("context_delete", deletions("e2[1] e3"))).refusal is None
     assert bench.store.targets == (Target("e2", 1), Target("e3"))

@@ -33,18 +33,18 @@ from tests.compaction_app.core.strategies import (
 )
 from tests.factories import (
     assistant,
-    block,
     branch_and_texts,
     call,
     chain,
     compaction,
+    deletions,
     prepare,
     result,
     session_bytes,
     text,
     thinking,
+    transcript_of,
     user,
-    whole,
 )
 
 # ---- what is kept, by its ids ---------------------------------------------------------------------------
@@ -62,20 +62,13 @@ class Kept:
 
 def kept_of(transcript: Transcript, gone: Iterable[Target] = ()) -> list[Kept]:
     out = set(gone)
-    return [
-        Kept(
-            entry.entry_id,
-            entry.role,
-            [
-                (found.index, found.call_id)
-                for found in entry.blocks
-                if Target(entry.entry_id, found.index) not in out
-            ],
-            entry.result_for,
-        )
-        for entry in transcript.entries
-        if Target(entry.entry_id) not in out
-    ]
+    kept = []
+    for entry in transcript.entries:
+        if Target(entry.entry_id) not in out:
+            blocks = [one for one in entry.blocks if Target(entry.entry_id, one.index) not in out]
+            calls = [(one.index, one.call_id) for one in blocks]
+            kept.append(Kept(entry.entry_id, entry.role, calls, entry.result_for))
+    return kept
 
 
 def makers(kept: list[Kept]) -> dict[str, str]:
@@ -113,9 +106,7 @@ def test_no_entry_is_left_empty_and_none_is_named_twice(given_: AcceptedDeletion
         assert one.blocks or not before[one.entry_id].blocks
     targets = given_.deletion.targets
     assert len(set(targets)) == len(targets)
-    assert not {
-        target for target in targets if target.block_index is not None and Target(target[0]) in targets
-    }
+    assert not any(Target(one.entry_id) in targets for one in targets if one.block_index is not None)
 
 
 @often
@@ -161,12 +152,8 @@ def test_guarded_thinking_stays(given_: AcceptedDeletion) -> None:
         and any(part["type"] == "thinking" for part in one["message"]["content"])
     ]
     if given_.restraints.thinking_guard == "all":
-        held = [
-            entry.entry_id
-            for entry in given_.transcript.entries
-            if entry.entry_id in bearing and entry.bears_thinking
-        ]
-        assert not set(held) & {target.entry_id for target in given_.gone}
+        held = {entry.entry_id for entry in given_.transcript.entries if entry.bears_thinking}
+        assert not held & set(bearing) & {target.entry_id for target in given_.gone}
         return
     last = next((one for one in reversed(given_.transcript.entries) if one.role == "assistant"), None)
     if last is not None and any(found.type == "thinking" for found in last.blocks):
@@ -265,9 +252,8 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: Accepted
     after = rebuilt(compacted(given_.recorded, given_.deletion))
     expected = without(before, given_.gone)
     exempt = returned(given_)
-    assert {key: after[key] for key in after if key not in exempt} == {
-        key: expected[key] for key in expected if key not in exempt
-    }
+    others = after.keys() - exempt
+    assert {key: after[key] for key in others} == {key: expected[key] for key in expected.keys() - exempt}
     for entry_id in expected.keys() & exempt:
         content = expected[entry_id]
         assert entry_id in after
@@ -281,38 +267,30 @@ def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: AcceptedD
     data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
     branch, texts = branch_and_texts(longer, leaf=given_.recorded[-1]["id"])
-    assert [(one.id, texts[one.id]) for one in branch] == [
-        (one.id, given_.texts[one.id]) for one in given_.branch
-    ]
+    before = [(one.id, given_.texts[one.id]) for one in given_.branch]
+    assert [(one.id, texts[one.id]) for one in branch] == before
 
 
-SHIELDED = [
-    user("go"),
-    assistant(thinking("hm"), text("a note"), call("c1")),
-    result("c1"),
-]
+SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), result("c1")]
 
 
 @pytest.mark.parametrize(
     ("messages", "asked_for", "comes_back"),
     [
         # The airlock accepts the deletion of other blocks, as the agent's own does; the agent then ignores it.
-        (SHIELDED, [block("e2", 1)], {"e2"}),
-        (SHIELDED, [whole("e3")], {"e2", "e3"}),
+        (SHIELDED, "e2[1]", {"e2"}),
+        (SHIELDED, "e3", {"e2", "e3"}),
         # The last assistant goes, and one that has lost a block becomes the last.
-        ([*SHIELDED, assistant(text("done"))], [block("e2", 2), whole("e4")], {"e2", "e3"}),
-        ([*SHIELDED, assistant(text("done"))], [block("e2", 2)], set()),
+        ([*SHIELDED, assistant(text("done"))], "e2[2] e4", {"e2", "e3"}),
+        ([*SHIELDED, assistant(text("done"))], "e2[2]", set()),
     ],
 )
-def test_what_the_agents_replay_safety_brings_back(
-    messages: list[Recorded], asked_for: list[Recorded], comes_back: set[str]
+def test_what_replay_safety_brings_back(
+    messages: list[Recorded], asked_for: str, comes_back: set[str]
 ) -> None:
     """A limit of the format, recorded here: what is written is not all that goes."""
     recorded = chain(*messages)
-    branch, texts = branch_and_texts(session_bytes(recorded))
-    transcript = prepare(branch, texts, {"preserve_recent": 0})
-    assert transcript is not None
-    deletion = validate({"deletions": asked_for}, transcript)
+    deletion = validate(deletions(asked_for), transcript_of(*messages))
     assert isinstance(deletion, ValidatedDeletion)
     expected = without(rebuilt(recorded), set(deletion.targets))
     after = rebuilt(compacted(recorded, deletion))
@@ -335,9 +313,7 @@ CALLING_RESULTS = st.builds(
     st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14),
     st.sampled_from([0.05, 0.3, 0.6]),
 )
-def test_the_embedded_planner_leaves_no_call_without_its_answer(
-    messages: list[Recorded], ratio: float
-) -> None:
+def test_the_embedded_planner_leaves_no_call_without_answer(messages: list[Recorded], ratio: float) -> None:
     """Any blocks with one call id, in one entry or in several; repair itself does not handle all of them."""
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
@@ -371,12 +347,8 @@ TOOL_NAMES = st.sampled_from(
 @often
 @given(TOOL_NAMES, ANYTHING)
 def test_no_arguments_make_a_tool_raise(name: str, arguments: Any) -> None:
-    branch, texts = branch_and_texts(
-        session_bytes(chain(user("go"), assistant(text("a"), text("b")), assistant(text("c"))))
-    )
-    transcript = prepare(branch, texts, {"preserve_recent": 0})
-    assert transcript is not None
-    workbench = Workbench(DeletionStore(transcript))
+    messages = user("go"), assistant(text("a"), text("b")), assistant(text("c"))
+    workbench = Workbench(DeletionStore(transcript_of(*messages)))
     result_ = workbench.call(ToolCall(name, arguments))
     assert workbench.call_count == result_.details["callCount"] == 1
     assert (result_.refusal is not None) == ("error" in result_.details)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compaction_app.core.gates import Restraints
+from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.groups import reason_title
 from compaction_app.core.loop import Called, Event, Exhausted, Loop
 from compaction_app.core.prune import DONE, PrunePlanner
@@ -41,7 +41,7 @@ SAFE, LEAST = 40_000, 20_000
 class Pruned:
     """A whole run of the planner, and what it did."""
 
-    def __init__(self, transcript: Transcript, restraints: Restraints = Restraints()) -> None:  # noqa: B008
+    def __init__(self, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> None:
         self.transcript = transcript
         self.store = DeletionStore(transcript, restraints)
         self.loop = Loop(Workbench(self.store))
@@ -170,9 +170,7 @@ def test_two_results_of_one_call_go_together_or_stay_together() -> None:
     [((), {"e2", "e3"}), (("e6",), {"e2", "e3", "e6"}), (("e5",), set()), (("e4",), set()), (("e1",), set())],
     ids=["nothing", "a message", "a safe result", "the call of a safe result", "a protected entry"],
 )
-def test_what_an_agents_rules_join_never_takes_a_safe_result_along(
-    joined: tuple[str, ...], gone: set[str]
-) -> None:
+def test_what_rules_join_never_takes_a_safe_result_along(joined: tuple[str, ...], gone: set[str]) -> None:
     recorded = [*steps(LEAST, SAFE), assistant(text("really"))]
     assert Pruned(transcript_of(*recorded, rules=Joined({"e2": joined}))).gone == gone
 
@@ -203,8 +201,8 @@ def sized_messages(draw: st.DrawFn) -> list[Recorded]:
 
 @st.composite
 def pruned_sessions(draw: st.DrawFn) -> Pruned:
-    branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *draw(sized_messages()))))
-    transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 2]))})
+    recorded = session_bytes(chain(user("fix it"), *draw(sized_messages())))
+    transcript = prepare(*branch_and_texts(recorded), {"preserve_recent": draw(st.sampled_from([0, 0, 2]))})
     assume(transcript is not None)
     assert transcript is not None
     pins = frozenset(draw(st.lists(st.sampled_from(objects(transcript)), max_size=2)))
@@ -231,20 +229,16 @@ def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned: Pruned) -> None:
     entries, gone = pruned.transcript.entries, pruned.gone
     answered = {entry.result_for for entry in entries if entry.entry_id in gone}
     left = {entry.result_for for entry in entries if entry.entry_id not in gone and entry.result_for}
-    calls = {
-        (entry.entry_id, block.index): block.call_id
-        for entry in entries
-        for block in entry.blocks
-        if (
-            Target(entry.entry_id, block.index) in pruned.store.targets
-            or (entry.entry_id in gone and entry.role != "toolResult")
-        )
-    }
-    assert all(call_id in answered and call_id not in left for call_id in calls.values())
-    kept = {
-        block.call_id
-        for entry in entries
-        for block in entry.blocks
-        if entry.entry_id not in gone and Target(entry.entry_id, block.index) not in pruned.store.targets
-    }
-    assert not kept & (answered - {None})
+    targets = set(pruned.store.targets)
+    gone_calls: list[str | None] = []
+    kept_calls: set[str | None] = set()
+    for entry in entries:
+        for block in entry.blocks:
+            if Target(entry.entry_id, block.index) in targets:
+                gone_calls.append(block.call_id)
+            elif entry.entry_id not in gone:
+                kept_calls.add(block.call_id)
+            elif entry.role != "toolResult":
+                gone_calls.append(block.call_id)
+    assert all(call_id in answered and call_id not in left for call_id in gone_calls)
+    assert not kept_calls & (answered - {None})

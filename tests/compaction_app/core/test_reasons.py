@@ -26,9 +26,7 @@ COUNTS = st.integers(0, 5_000).flatmap(lambda total: st.tuples(st.integers(0, to
 
 
 @given(VERBS, NAMES, IDS, COUNTS)
-def test_a_supersession_is_read_from_its_words(
-    verb: str, path: str, entry_id: str, counts: tuple[int, int]
-) -> None:
+def test_a_supersession_is_read_again(verb: str, path: str, entry_id: str, counts: tuple[int, int]) -> None:
     found = Supersession(verb, path, entry_id)
     words = found.words(Standing(*counts))
     assert supersession_in(words) == found

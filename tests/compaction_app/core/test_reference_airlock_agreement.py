@@ -1,15 +1,14 @@
-"""The airlock gives what the reference airlock gives, on thousands of requests over sessions made to be difficult.
+"""The airlock gives what the reference airlock gives, on many requests over sessions made to be difficult.
 
-The sessions are generated, written as lines and read like any file. They contain what is rare in real ones: call
-ids that several entries make, results that make calls themselves, entries that complete step by step,
-protected and recent partners, results and calls without an answer, and earlier compactions.
+The sessions contain what is rare in real ones: call ids that several entries make, results that make calls
+themselves, protected and recent partners, results and calls without an answer, and earlier compactions.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from compaction_app.core.airlock import validate
@@ -19,6 +18,8 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target
+from tests.budget import FACTOR
+from tests.compaction_app.core.strategies import Recorded, objects
 from tests.factories import (
     assistant,
     bash,
@@ -41,9 +42,7 @@ from tests.factories import (
 
 from . import reference_airlock
 
-Recorded = dict[str, Any]
-
-SESSIONS = 600
+SESSIONS = 250 * FACTOR
 REQUESTS, SEQUENCES, STEPS = 7, 2, 4
 WORDS = "alpha beta gamma delta epsilon zeta eta theta".split()
 JUNK: list[Any] = [
@@ -70,13 +69,14 @@ def by_assistant(rng: random.Random, calls: list[str]) -> Recorded:
     blocks = []
     for _ in range(rng.choice([0, 1, 1, 2, 2, 3, 4])):
         kind = rng.choices(["call", "text", "thinking", "redacted"], [6, 3, 1, 0.5])[0]
+        said = words(rng)
         blocks.append(
             {
-                "call": lambda: call(rng.choice(calls), words=words(rng)),
-                "text": lambda: text(words(rng)),
-                "thinking": lambda: thinking(words(rng)),
-                "redacted": lambda: {"type": "redacted_thinking", "data": words(rng)},
-            }[kind]()
+                "call": call(rng.choice(calls), words=said),
+                "text": text(said),
+                "thinking": thinking(said),
+                "redacted": {"type": "redacted_thinking", "data": said},
+            }[kind]
         )
     return assistant(*blocks, stopReason="error" if rng.random() < 0.06 else "stop")
 
@@ -95,22 +95,21 @@ def by_tool(rng: random.Random, calls: list[str]) -> Recorded:
 
 
 def other(rng: random.Random) -> Recorded:
+    said = words(rng)
     return rng.choice(
         [
-            lambda: user(words(rng)),
-            lambda: {"role": "user", "content": [text(words(rng)), image()]},
-            lambda: custom(words(rng)),
-            lambda: branch_summary(words(rng)),
-            lambda: bash("make", words(rng), rng.choice([0, 0, 1])),
-            lambda: bash("make", words(rng), excludeFromContext=True),
-            lambda: {"type": "model_change", "provider": "p", "modelId": "m"},
+            *(user(said), custom(said), branch_summary(said)),
+            {"role": "user", "content": [text(said), image()]},
+            bash("make", said, rng.choice([0, 0, 1])),
+            bash("make", said, excludeFromContext=True),
+            {"type": "model_change", "provider": "p", "modelId": "m"},
         ]
-    )()
+    )
 
 
 def session(rng: random.Random) -> list[Recorded]:
     calls = [f"c{number}" for number in range(1, rng.randint(2, 7))]
-    has_task = rng.random() < 0.85
+    has_task = rng.random() < 0.75
     recorded: list[Recorded] = [user(words(rng))] if has_task else []
     for place in range(rng.randint(3, 18)):
         kind = rng.choices(["assistant", "tool", "other", "compaction"], [9, 9, 3 * has_task, 0.6])[0]
@@ -172,28 +171,23 @@ class Situation:
         self.rng = rng = random.Random(seed)
         self.transcript = prepared(rng)
         self.entries = entries_of(self.transcript)
-        pins = rng.sample(self.objects(), k=min(rng.choice([0, 0, 0, 0, 1, 2]), len(self.entries)))
+        self.objects = objects(self.transcript)
+        pins = rng.sample(self.objects, k=min(rng.choice([0, 0, 0, 0, 1, 2]), len(self.entries)))
         guard = rng.choice(["latest", "latest", "all"])
         self.restraints = Restraints(frozenset(pins), guard)
         self.rules: Recorded = {
+            "entries": self.entries,
+            "preserve_recent": self.transcript.parameters.preserve_recent,
             "pinned": {reference_airlock.as_tuple(pin.to_json()) for pin in pins},
             "thinking_guard": guard,
         }
-        self.preserve_recent = self.transcript.parameters.preserve_recent
-
-    def objects(self) -> list[Target]:
-        return [
-            Target(entry.entry_id, index)
-            for entry in self.transcript.entries
-            for index in [None, *(found.index for found in entry.blocks)]
-        ]
 
     def request(self) -> Any:
         rng = self.rng
         if rng.random() < 0.01:
             return rng.choice([None, [], {}, {"deletions": {}}])
-        free = [target for target in self.objects() if self.is_free(target) or rng.random() < 0.02]
-        if rng.random() < 0.05:
+        free = [target for target in self.objects if self.is_free(target) or rng.random() < 0.02]
+        if rng.random() < 0.1:
             return {"deletions": [target.to_json() for target in free if target.block_index is None]}
         chosen: list[Any] = [
             rng.choice(free).to_json() for _ in range(rng.choice([0, 1, 1, 1, 1, 2, 2, 3, 4])) if free
@@ -230,9 +224,7 @@ def test_every_request_is_judged_alike() -> None:
         for _ in range(REQUESTS):
             request = situation.request()
             ours = validate(request, situation.transcript, situation.restraints)
-            theirs = reference_airlock.validate(
-                request, situation.entries, situation.preserve_recent, **situation.rules
-            )
+            theirs = reference_airlock.validate(request, **situation.rules)
             if isinstance(ours, Refusal):
                 assert ours.code == theirs.get("rejected"), request
                 seen[ours.code] += 1
@@ -241,9 +233,9 @@ def test_every_request_is_judged_alike() -> None:
             assert ours.stats.to_json() == theirs["accepted"]["stats"]
             seen["accepted"] += 1
             seen["repaired"] += len(ours.targets) > len(request["deletions"])
-    assert sum(seen.values()) - seen["repaired"] >= 3_000
-    assert seen["accepted"] >= 800
-    assert seen["repaired"] >= 300
+    assert sum(seen.values()) - seen["repaired"] >= 5 * SESSIONS
+    assert seen["accepted"] >= SESSIONS
+    assert seen["repaired"] >= SESSIONS // 2
     covered = {code for code in Code if seen[code]}
     assert covered == {code for gate in GATES for code in gate.codes} - {
         Code.ORPHANED_RESULT,
@@ -265,19 +257,13 @@ def test_every_deletion_and_bulk_deletion_comes_out_alike() -> None:
                 chosen = step(situation, workbench, chosen, seen)
                 assert [target.to_json() for target in store.targets] == chosen
             assert not chosen or store.validated().targets == store.targets
-    assert seen["context_delete"] >= 1_500
-    assert seen["context_grep_delete"] >= 800
-    assert seen["deleted by ids"] >= 500
-    assert seen["deleted in bulk"] >= 300
-    assert seen["refused"] >= 300
-    for reason in (
-        "protected_entry",
-        "protected_block",
-        "already_deleted",
-        "max_matches_exceeded",
-        "expected_match_count_mismatch",
-    ):
-        assert seen[reason] >= 30, reason
+    assert seen["context_delete"] >= 2 * SESSIONS
+    assert seen["context_grep_delete"] >= SESSIONS
+    for outcome in ("deleted by ids", "deleted in bulk", "refused"):
+        assert seen[outcome] >= SESSIONS // 2, outcome
+    skips = ["protected_entry", "protected_block", "already_deleted", "max_matches_exceeded"]
+    for reason in (*skips, "expected_match_count_mismatch"):
+        assert seen[reason] >= SESSIONS // 20, reason
 
 
 def step_by_ids(
@@ -286,9 +272,7 @@ def step_by_ids(
     request = situation.request()
     arguments = request if isinstance(request, dict) else {"deletions": request}
     found = workbench.call(ToolCall("context_delete", arguments)).details
-    expected = reference_airlock.delete(
-        chosen, arguments, situation.entries, situation.preserve_recent, **situation.rules
-    )
+    expected = reference_airlock.delete(chosen, arguments, **situation.rules)
     return agreed("deleted by ids", "context_delete", found, expected, chosen, seen)
 
 
@@ -299,9 +283,7 @@ def bulk_step(
     found = workbench.call(ToolCall("context_grep_delete", arguments)).details
     expected = reference_airlock.grep_delete(
         chosen,
-        holds(arguments["pattern"]),
-        situation.entries,
-        situation.preserve_recent,
+        lambda searched: arguments["pattern"] in searched.lower(),
         target=arguments.get("target", "entry"),
         max_matches=arguments.get("maxMatches", 50),
         expected_match_count=arguments.get("expectedMatchCount"),
@@ -323,7 +305,3 @@ def agreed(
     seen["refused"] += "error" in expected
     seen[what] += after != chosen
     return after
-
-
-def holds(word: str) -> Callable[[str], bool]:
-    return lambda searched: word in searched.lower()

@@ -1,11 +1,8 @@
-"""Promises of the pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo
-is exact.
-"""
+"""The pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo is exact."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -23,7 +20,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target, request_of
-from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
+from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, objects, often
 from tests.factories import (
     assistant,
     branch_and_texts,
@@ -54,10 +51,10 @@ def proposed(transcript: Transcript, *targets: Target, guard: str = "latest") ->
     store = DeletionStore(transcript, Restraints(thinking_guard=guard))
     refused = store.delete(request_of(targets))
     assert refused is None, refused
-    rows = [
-        Proposed(target, "planner" if target in targets else "repair", PLANNER) for target in store.targets
-    ]
-    return Reviewer(transcript, rows, guard)
+    sources = ["planner" if target in targets else "repair" for target in store.targets]
+    return Reviewer(
+        transcript, [Proposed(*row, PLANNER) for row in zip(store.targets, sources, strict=True)], guard
+    )
 
 
 @pytest.fixture
@@ -101,9 +98,7 @@ def gone(review: Review) -> tuple[Target, ...]:
 # ---- the status of items ---------------------------------------------------------------------------------
 
 
-def test_before_the_first_step_everything_is_undecided_and_nothing_would_be_written(
-    reviewer: Reviewer,
-) -> None:
+def test_before_the_first_step_all_is_undecided_and_nothing_would_be_written(reviewer: Reviewer) -> None:
     review = reviewer.review([])
     assert review.approved is None
     assert review.pins == ()
@@ -141,8 +136,7 @@ def test_a_rejection_pins_and_keeps_the_other_side(reviewer: Reviewer) -> None:
 
 
 def test_to_approve_everything_gives_the_plan_in_its_own_order() -> None:
-    branch, texts = branch_and_texts(session_bytes(working_session()))
-    transcript = prepare(branch, texts, {})
+    transcript = prepare(*branch_and_texts(session_bytes(working_session())), {})
     assert transcript is not None
     bench = Workbench(DeletionStore(transcript))
     for loop, _ in drive(EmbeddedPlanner(transcript), bench):
@@ -183,9 +177,8 @@ def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer: Revie
 
 def test_a_refusal_names_every_obstacle(transcript: Transcript) -> None:
     reviewer = proposed(transcript, whole(3), whole(6))
-    review = reviewer.review(
-        [reject(whole(3)), approve(whole(6)), Step(Kind.ADD, (whole(2), whole(8), whole(7)))]
-    )
+    added = Step(Kind.ADD, (whole(2), whole(8), whole(7)))
+    review = reviewer.review([reject(whole(3)), approve(whole(6)), added])
     assert set(gone(review)) == {whole(5), whole(6), whole(7)}
     pair, protected = review.items[whole(2)], review.items[whole(8)]
     assert pair.standing is protected.standing is ReviewStatus.REFUSED
@@ -241,9 +234,8 @@ def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer: Reviewer) -> N
     assert review.items[part(7, 1)].leader == whole(7)
     assert review.followers[whole(7)] == (part(7, 1),)
     assert review.total == 4
-    assert reviewer.review(
-        [Step(Kind.NARROW, (part(7, 1),)), Step(Kind.REOPEN, (whole(7),))]
-    ) == reviewer.review([])
+    reopened = [Step(Kind.NARROW, (part(7, 1),)), Step(Kind.REOPEN, (whole(7),))]
+    assert reviewer.review(reopened) == reviewer.review([])
 
 
 def test_narrowing_again_replaces_the_first_narrowing(reviewer: Reviewer) -> None:
@@ -263,12 +255,10 @@ def test_an_addition_comes_last_and_can_be_taken_back(reviewer: Reviewer) -> Non
     review = reviewer.review([add, approve(whole(6))])
     assert gone(review)[-1] == part(2, 0)
     assert review.items[part(2, 0)].added
-    assert reviewer.review([add, Step(Kind.WITHDRAW, (part(2, 0),))]) == reviewer.review([])
-    rejected = reviewer.review([add, reject(part(2, 0))])
-    assert rejected.pins == (part(2, 0),)
-    assert reviewer.review([add, reject(part(2, 0)), Step(Kind.WITHDRAW, (part(2, 0),))]) == reviewer.review(
-        []
-    )
+    withdraw, rejected = Step(Kind.WITHDRAW, (part(2, 0),)), reject(part(2, 0))
+    assert reviewer.review([add, withdraw]) == reviewer.review([])
+    assert reviewer.review([add, rejected]).pins == (part(2, 0),)
+    assert reviewer.review([add, rejected, withdraw]) == reviewer.review([])
 
 
 def test_to_withdraw_an_approval_leaves_a_rejection_alone(reviewer: Reviewer) -> None:
@@ -308,42 +298,28 @@ def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer: Reviewe
 # ---- any decisions at all --------------------------------------------------------------------------------
 
 
-def _targets(given_: AcceptedDeletion) -> list[Target]:
-    return [
-        Target(entry.entry_id, index)
-        for entry in given_.transcript.entries
-        for index in [None, *(found.index for found in entry.blocks)]
-    ]
-
-
+@dataclass(frozen=True)
 class Decided:
     """A transcript, the review of a plan on it, and steps that were taken."""
 
-    def __init__(self, found: AcceptedDeletion, reviewer: Reviewer, steps: list[Step]) -> None:
-        self.found, self.reviewer, self.steps = found, reviewer, steps
+    found: AcceptedDeletion
+    reviewer: Reviewer = field(repr=False)
+    steps: list[Step]
 
-    def __repr__(self) -> str:
-        return f"{self.found.recorded} proposed {list(self.reviewer.proposed)} steps {self.steps}"
+    @property
+    def review(self) -> Review:
+        return self.reviewer.review(self.steps)
 
 
 @st.composite
 def reviews(draw: st.DrawFn) -> Decided:
     found = draw(accepted_deletions())
     assume(len(found.deletion.targets) > 0)
-    guard = found.restraints.thinking_guard
     rows = [Proposed(target, "planner", PLANNER) for target in found.deletion.targets]
-    anything = st.sampled_from([*found.deletion.targets, *_targets(found), Target("nowhere", 2)])
-    steps = draw(
-        st.lists(
-            st.builds(
-                Step,
-                st.sampled_from(list(Kind)),
-                st.lists(anything, min_size=1, max_size=4).map(tuple),
-            ),
-            max_size=6,
-        )
-    )
-    return Decided(found, Reviewer(found.transcript, rows, guard), steps)
+    anything = st.sampled_from([*found.deletion.targets, *objects(found.transcript), Target("nowhere", 2)])
+    some = st.lists(anything, min_size=1, max_size=4).map(tuple)
+    steps = draw(st.lists(st.builds(Step, st.sampled_from(list(Kind)), some), max_size=6))
+    return Decided(found, Reviewer(found.transcript, rows, found.restraints.thinking_guard), steps)
 
 
 def _overlap(one: Target, other: Target) -> bool:
@@ -354,11 +330,8 @@ def _overlap(one: Target, other: Target) -> bool:
 
 @often
 @given(reviews())
-def test_what_is_approved_is_always_what_the_airlock_accepts(
-    given_: Decided,
-) -> None:
-    found, reviewer, steps = given_.found, given_.reviewer, given_.steps
-    review = reviewer.review(steps)
+def test_what_is_approved_is_always_what_the_airlock_accepts(given_: Decided) -> None:
+    found, review = given_.found, given_.review
     restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
     if review.approved is not None:
         again = validate(request_of(review.approved.targets), found.transcript, restraints)
@@ -374,8 +347,7 @@ def test_what_is_approved_is_always_what_the_airlock_accepts(
 @often
 @given(reviews())
 def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
-    reviewer, steps = given_.reviewer, given_.steps
-    review = reviewer.review(steps)
+    review = given_.review
     for pin in review.pins:
         assert not any(_overlap(pin, target) for target in review.would_go | review.goes)
 
@@ -383,14 +355,13 @@ def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
 @often
 @given(reviews())
 def test_every_status_agrees_with_the_plans(given_: Decided) -> None:
-    reviewer, steps = given_.reviewer, given_.steps
-    review = reviewer.review(steps)
+    review = given_.review
     for target, item in review.items.items():
         taken = target in review.goes or Target(target.entry_id) in review.goes
         assert taken == (item.standing in (ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR))
         if item.standing is ReviewStatus.REFUSED:
             assert item.refusal is not None
-    assert set(reviewer.proposed) <= set(review.items)
+    assert set(given_.reviewer.proposed) <= set(review.items)
     assert review.undecided + review.accepted <= review.total
 
 
@@ -406,13 +377,10 @@ def test_the_last_step_left_out_is_the_review_before_it(given_: Decided) -> None
 
 @often
 @given(reviews())
-def test_reopening_everything_leads_back_to_the_beginning(
-    given_: Decided,
-) -> None:
-    reviewer, steps = given_.reviewer, given_.steps
-    review = reviewer.review(steps)
-    reopened = [Step(Kind.REOPEN, tuple(review.items)), Step(Kind.WITHDRAW, tuple(review.items))]
-    assert reviewer.review([*steps, *reopened]) == reviewer.review([])
+def test_reopening_everything_leads_back_to_the_beginning(given_: Decided) -> None:
+    items = tuple(given_.review.items)
+    steps = [*given_.steps, Step(Kind.REOPEN, items), Step(Kind.WITHDRAW, items)]
+    assert given_.reviewer.review(steps) == given_.reviewer.review([])
 
 
 @often
@@ -427,23 +395,21 @@ def test_decisions_on_different_proposals_commute(given_: Decided, chance: Any) 
     steps = [chance.choice([approve, reject])(target) for target in independent]
     mixed = steps[:]
     chance.shuffle(mixed)
-    assert _without_order(reviewer.review(steps)) == _without_order(reviewer.review(mixed))
-
-
-def _without_order(review: Review) -> Review:
-    return replace(review, pins=tuple(sorted(review.pins, key=str)))
+    one, other = (
+        replace(found, pins=tuple(sorted(found.pins, key=str)))
+        for found in map(reviewer.review, (steps, mixed))
+    )
+    assert one == other
 
 
 @often
 @given(reviews())
 def test_a_bulk_decision_is_the_same_as_its_parts(given_: Decided) -> None:
-    reviewer, steps = given_.reviewer, given_.steps
-    parts: Sequence[Step] = [
-        Step(step.kind, (target,)) if step.kind is not Kind.NARROW else step
-        for step in steps
-        for target in (step.targets if step.kind is not Kind.NARROW else step.targets[:1])
-    ]
-    assert reviewer.review(parts) == reviewer.review(steps)
+    parts: list[Step] = []
+    for step in given_.steps:
+        bulk = step.kind is not Kind.NARROW
+        parts += [Step(step.kind, (target,)) for target in step.targets] if bulk else [step]
+    assert given_.reviewer.review(parts) == given_.review
 
 
 # ---- one call id in several blocks ------------------------------------------------------------------------

@@ -20,15 +20,14 @@ def price(worth: Worth, entry_id: str) -> float:
     (index,) = [
         index
         for index, unit in enumerate(worth.units)
-        if int(entry_id, 16) - 1 in {found.position for found in unit.objects}
+        if int(entry_id[1:]) - 1 in {found.position for found in unit.objects}
     ]
     return worth.price(index) * worth.units[index].tokens
 
 
 @pytest.mark.parametrize("kept", [0, 5, 10])
 def test_what_a_later_read_follows_is_worth_less_by_the_lines_that_still_stand(kept: int) -> None:
-    session = Session()
-    session.user("go on")
+    session = Session("go on")
     lines = [f"line_of_file_{number}" for number in range(10)]
     old = session.calls("read", "\n".join(lines), path="a.py")
     session.calls("read", "\n".join([*lines[:kept], "another line"]), path="a.py")
@@ -40,8 +39,7 @@ def test_what_a_later_read_follows_is_worth_less_by_the_lines_that_still_stand(k
 
 def test_a_read_of_a_file_that_was_changed_later_is_worth_more() -> None:
     def worth_with(path: str) -> float:
-        session = Session()
-        session.user("go on")
+        session = Session("go on")
         read = session.calls("read", names("shown"), path="a.py")
         session.calls("edit", "ok", path=path, newText="another text")
         return price(worth_of(session), read)
@@ -51,18 +49,16 @@ def test_a_read_of_a_file_that_was_changed_later_is_worth_more() -> None:
 
 
 def test_a_name_at_the_beginning_of_an_arguments_line_is_a_copy() -> None:
-    session = Session()
-    session.user("go on")
+    session = Session("go on")
     shown = session.calls("read", "some_name", path="a.txt")
     before = price(worth_of(session), shown)
-    session.lines.pop()
+    session.messages.pop()
     session.calls("bash", "ok", command="first\nsome_name")
     assert price(worth_of(session), shown) < before
 
 
 def test_prose_without_names_is_worth_nothing() -> None:
-    session = Session()
-    session.user("go on")
+    session = Session("go on")
     said = session.says("I see what has to be done, and do it.")
     assert price(worth_of(session), said) == 0
 
@@ -71,10 +67,7 @@ def test_prose_without_names_is_worth_nothing() -> None:
     ("settings", "query"),
     [({}, AUTO_DETECTED), ({"query": "the parser"}, "the parser"), ({"query": " Mend it. "}, AUTO_DETECTED)],
 )
-def test_a_query_counts_if_the_user_gave_one_that_was_not_said_anyway(
-    settings: dict[str, str], query: str
-) -> None:
-    session = Session()
-    session.user("Mend it.")
+def test_a_query_counts_if_it_was_given_and_not_said_anyway(settings: dict[str, str], query: str) -> None:
+    session = Session("Mend it.")
     session.says("Done.")
     assert given_query(session.prepare(**settings)) == query

@@ -15,7 +15,7 @@ from compaction_app.core.selected_units import review_selection, targets_of
 from compaction_app.core.selection import Criterion, SelectionKind, pattern_of, select
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target
-from tests.factories import assistant, call, result, text, thinking, transcript_of, user
+from tests.factories import assistant, call, named, result, text, thinking, transcript_of, user
 
 WHY = Origin(1, "context_delete", "why", by_repair=False)
 
@@ -41,40 +41,34 @@ def transcript() -> Transcript:
     )
 
 
-def selected(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[str]:
-    """What a criterion selects, by the first target of each unit."""
-    units = select(Criterion(kind, value), transcript)
-    assert not isinstance(units, Refusal), units.message
-    return [str(next(iter(targets_of(unit, transcript)))) for unit in units]
+def units(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[Unit]:
+    found = select(Criterion(kind, value), transcript)
+    assert not isinstance(found, Refusal), found.message
+    return found
 
 
 @pytest.mark.parametrize(
     ("kind", "value", "found"),
     [
-        (SelectionKind.PATTERN, "MAKE test", ["entry e7", "entry e9"]),
-        (SelectionKind.PATTERN, "12 passed", ["entry e7", "entry e9"]),
-        (SelectionKind.PATTERN, "/the (old|new) text/", ["entry e3", "entry e13"]),
-        (SelectionKind.PATTERN, "(old|new)", []),
-        (
-            SelectionKind.PATTERN,
-            "/",
-            ["entry e1", "entry e3", "entry e5", "entry e11", "entry e13", "entry e14"],
-        ),
-        (SelectionKind.PATTERN, "idea", ["block 0 of entry e2", "block 0 of entry e15"]),
-        (SelectionKind.TOOL, "bash", ["entry e7", "entry e9"]),
-        (SelectionKind.TOOL, "Bash", []),
-        (SelectionKind.FILE, "src/a.py", ["entry e3", "entry e5"]),
-        (SelectionKind.FILE, "src/b.py", []),
-        (SelectionKind.OLDER, "e4", ["entry e1", "block 0 of entry e2", "block 1 of entry e2", "entry e3"]),
-        (SelectionKind.OLDER, "e1", []),
-        (SelectionKind.THINKING, "", ["block 0 of entry e2", "block 0 of entry e15"]),
-        (SelectionKind.REPEATED, "", ["entry e7"]),
+        (SelectionKind.PATTERN, "MAKE test", "e7 e9"),
+        (SelectionKind.PATTERN, "12 passed", "e7 e9"),
+        (SelectionKind.PATTERN, "/the (old|new) text/", "e3 e13"),
+        (SelectionKind.PATTERN, "(old|new)", ""),
+        (SelectionKind.PATTERN, "/", "e1 e3 e5 e11 e13 e14"),
+        (SelectionKind.PATTERN, "idea", "e2[0] e15[0]"),
+        (SelectionKind.TOOL, "bash", "e7 e9"),
+        (SelectionKind.TOOL, "Bash", ""),
+        (SelectionKind.FILE, "src/a.py", "e3 e5"),
+        (SelectionKind.FILE, "src/b.py", ""),
+        (SelectionKind.OLDER, "e4", "e1 e2[0] e2[1] e3"),
+        (SelectionKind.OLDER, "e1", ""),
+        (SelectionKind.THINKING, "", "e2[0] e15[0]"),
+        (SelectionKind.REPEATED, "", "e7"),
     ],
 )
-def test_a_criterion_selects_units(
-    transcript: Transcript, kind: SelectionKind, value: str, found: list[str]
-) -> None:
-    assert selected(transcript, kind, value) == found
+def test_criteria_select_units(transcript: Transcript, kind: SelectionKind, value: str, found: str) -> None:
+    selected = units(transcript, kind, value)
+    assert named(*(next(iter(targets_of(unit, transcript))) for unit in selected)) == found
 
 
 @pytest.mark.parametrize(
@@ -87,7 +81,7 @@ def test_a_criterion_selects_units(
         (SelectionKind.OLDER, "e99", Code.UNKNOWN_ENTRY),
     ],
 )
-def test_a_value_that_cannot_be_used_is_refused(
+def test_an_unusable_value_is_refused(
     transcript: Transcript, kind: SelectionKind, value: str, code: Code
 ) -> None:
     refused = select(Criterion(kind, value), transcript)
@@ -106,12 +100,6 @@ def test_a_text_without_slashes_around_it_is_found_as_it_is(value: str) -> None:
 
 def reviewer(transcript: Transcript, *proposed: Target) -> Reviewer:
     return Reviewer(transcript, [Proposed(target, "planner", WHY) for target in proposed])
-
-
-def units(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[Unit]:
-    found = select(Criterion(kind, value), transcript)
-    assert not isinstance(found, Refusal)
-    return found
 
 
 def test_a_selection_in_a_review_is_what_was_proposed_and_what_could_be_added(transcript: Transcript) -> None:

@@ -14,9 +14,7 @@ LINES = st.lists(st.sampled_from("abcdefgh"), max_size=20)
 
 
 @given(LINES, LINES)
-def test_every_line_of_both_texts_is_there_once_and_in_order(
-    left: Sequence[str], right: Sequence[str]
-) -> None:
+def test_every_line_of_both_texts_is_there_once_in_order(left: Sequence[str], right: Sequence[str]) -> None:
     pairs = aligned(left, right)
     assert [pair.left for pair in pairs if pair.left is not None] == list(range(len(left)))
     assert [pair.right for pair in pairs if pair.right is not None] == list(range(len(right)))
@@ -49,9 +47,7 @@ def test_the_longest_run_of_lines_in_the_same_order_meets() -> None:
 
 
 @given(st.lists(st.booleans(), max_size=30), st.integers(0, 3), st.integers(0, 30))
-def test_excerpts_have_what_is_shown_and_what_is_around_it(
-    shown: Sequence[bool], around: int, most: int
-) -> None:
+def test_excerpts_have_what_is_shown_and_around_it(shown: Sequence[bool], around: int, most: int) -> None:
     pairs = [LinePair(at, at) for at in range(len(shown))]
     pieces = list(excerpts(pairs, lambda pair: pair.left is not None and shown[pair.left], around, most))
     near = [at for at in range(len(shown)) if any(shown[max(0, at - around) : at + around + 1])]

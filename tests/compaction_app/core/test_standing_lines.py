@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,9 @@ from compaction_app.core.file_touches import FileCall, Touch, file_calls
 from compaction_app.core.standing_lines import FileHistory, Standing
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
-from tests.compaction_app.core.test_embedded import Run, read_branch
-from tests.factories import prepare
+from tests.budget import some
+from tests.compaction_app.core.test_embedded import Run
+from tests.factories import branch_and_texts, prepare
 from tests.paths import corpus, corpus_sessions
 
 KINDS = st.sampled_from(["read", "part", "edit", "write"])
@@ -35,9 +37,7 @@ def history(drawn: Drawn) -> tuple[list[FileCall], set[Object]]:
 
 
 @given(CALLS, st.randoms())
-def test_a_line_stands_if_a_later_call_on_the_same_file_that_stays_has_it(
-    drawn: Drawn, source: object
-) -> None:
+def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn: Drawn, source: object) -> None:
     calls, staying = history(drawn)
     shuffled = sorted(calls, key=lambda call: hash((call.order, str(source))))
     found = FileHistory(shuffled).standing(staying.__contains__)
@@ -78,16 +78,14 @@ def test_a_count_of_lines_in_words() -> None:
     assert str(Standing(1_132, 14_300)) == "1,132 of 14,300"
 
 
-def test_a_superseded_read_of_a_real_session_has_most_of_its_lines_in_what_stays(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    for path in corpus_sessions(tmp_path_factory.mktemp("sessions"))[:8]:
-        transcript = prepare(*read_branch(path.read_bytes()), {})
+def test_a_superseded_read_of_a_real_session_has_most_of_its_lines_in_what_stays(tmp_path: Path) -> None:
+    for path in some(corpus_sessions(tmp_path)):
+        transcript = prepare(*branch_and_texts(path.read_bytes()), {})
         if transcript is not None:
-            _require_true_claims(Run(transcript), transcript)
+            require_true_claims(Run(transcript), transcript)
 
 
-def _require_true_claims(run: Run, transcript: Transcript) -> None:
+def require_true_claims(run: Run, transcript: Transcript) -> None:
     standing = FileHistory(file_calls(transcript)).standing(lambda found: found not in run.store)
     for order, later in standing.items():
         shown = transcript.pairs.calls[order].results[0]
@@ -101,7 +99,7 @@ def test_a_read_of_a_real_session_is_counted_line_by_line() -> None:
     path = corpus()
     if path is None:
         pytest.skip("there are no real sessions")
-    transcript = prepare(*read_branch((path / "pi/large-session.v3.jsonl").read_bytes()), {})
+    transcript = prepare(*branch_and_texts((path / "pi/large-session.v3.jsonl").read_bytes()), {})
     assert transcript is not None
     run = Run(transcript)
     read = transcript.entry("00000152")

@@ -9,7 +9,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript_entries import Object
 from sessions_app.sessionlog.targets import Target
-from tests.factories import assistant, block, call, result, text, transcript_of, user, whole
+from tests.factories import assistant, call, deletions, named, result, text, transcript_of, user, whole
 
 Recorded = dict[str, Any]
 
@@ -27,13 +27,13 @@ def store_of(*messages: Recorded, restraints: Restraints | None = None) -> Delet
     return DeletionStore(transcript) if restraints is None else DeletionStore(transcript, restraints)
 
 
-def delete(store: DeletionStore, *targets: Recorded) -> str | None:
-    refusal = store.delete({"deletions": list(targets)})
+def delete(store: DeletionStore, requested: str) -> str | None:
+    refusal = store.delete(deletions(requested))
     return None if refusal is None else refusal.code.value
 
 
-def chosen(store: DeletionStore) -> list[Recorded]:
-    return [target.to_json() for target in store.targets]
+def chosen(store: DeletionStore) -> str:
+    return named(*store.targets)
 
 
 # ---- merging --------------------------------------------------------------------------------------------
@@ -41,57 +41,57 @@ def chosen(store: DeletionStore) -> list[Recorded]:
 
 def test_what_comes_in_is_appended_with_what_it_brings() -> None:
     store = store_of(*turns(3))
-    assert delete(store, whole("e5")) is None
-    assert delete(store, block("e2", 1)) is None
-    assert chosen(store) == [whole("e5"), block("e4", 1), block("e2", 1), whole("e3")]
+    assert delete(store, "e5") is None
+    assert delete(store, "e2[1]") is None
+    assert chosen(store) == "e5 e4[1] e2[1] e3"
 
 
 def test_an_entry_takes_its_blocks_out_and_is_appended() -> None:
     store = store_of(*turns(2))
-    delete(store, block("e2", 1))
-    delete(store, whole("e4"))
-    assert delete(store, whole("e2")) is None
-    assert chosen(store) == [whole("e3"), whole("e4"), whole("e5"), whole("e2")]
+    delete(store, "e2[1]")
+    delete(store, "e4")
+    assert delete(store, "e2") is None
+    assert chosen(store) == "e3 e4 e5 e2"
 
 
 def test_an_entry_that_is_chosen_keeps_its_place() -> None:
     store = store_of(*turns(2))
-    delete(store, whole("e2"))
-    delete(store, whole("e4"))
+    delete(store, "e2")
+    delete(store, "e4")
     before = chosen(store)
-    assert delete(store, whole("e2")) is None
-    assert chosen(store) == before == [whole("e2"), whole("e3"), whole("e4"), whole("e5")]
+    assert delete(store, "e2") is None
+    assert chosen(store) == before == "e2 e3 e4 e5"
 
 
 def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped() -> None:
     store = store_of(*turns(2))
-    delete(store, whole("e2"), block("e4", 0))
+    delete(store, "e2 e4[0]")
     before = chosen(store)
-    assert delete(store, block("e2", 0)) is None
-    assert delete(store, block("e4", 0)) is None
+    assert delete(store, "e2[0]") is None
+    assert delete(store, "e4[0]") is None
     assert chosen(store) == before
 
 
 def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones() -> None:
     store = store_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
-    assert delete(store, block("e2", 0)) is None
-    assert delete(store, block("e2", 1)) == "every_block"
-    assert chosen(store) == [block("e2", 0)]
-    assert delete(store, block("e2", 1), whole("e3")) == "every_block"
-    assert chosen(store) == [block("e2", 0)]
+    assert delete(store, "e2[0]") is None
+    assert delete(store, "e2[1]") == "every_block"
+    assert chosen(store) == "e2[0]"
+    assert delete(store, "e2[1] e3") == "every_block"
+    assert chosen(store) == "e2[0]"
 
 
 def test_blocks_deleted_one_by_one_become_their_calling_entry() -> None:
     store = store_of(*turns(2))
-    assert delete(store, block("e2", 0)) is None
-    assert delete(store, whole("e3")) is None
-    assert chosen(store) == [whole("e3"), whole("e2")]
+    assert delete(store, "e2[0]") is None
+    assert delete(store, "e3") is None
+    assert chosen(store) == "e3 e2"
 
 
 def test_stats_follow_every_step_and_match_a_full_validation() -> None:
     store = store_of(*turns(4, "x" * 400))
     assert store.stats.objects_deleted == 0
-    for target in (block("e2", 0), whole("e3"), whole("e8")):
+    for target in "e2[0] e3 e8".split():
         delete(store, target)
         assert store.stats == store.validated().stats
     assert store.stats.tokens_before - store.stats.tokens_after > 200
@@ -106,9 +106,7 @@ def test_an_empty_store_is_a_deletion_of_nothing() -> None:
 
 def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
     store = store_of(assistant(text("a")), assistant(text("b")))
-    refusal = store.delete({"deletions": []})
-    assert refusal is not None
-    assert refusal.code == "no_task_left"
+    assert delete(store, "") == "no_task_left"
 
 
 def test_the_target_is_met_if_at_most_the_ratio_remains() -> None:
@@ -116,15 +114,15 @@ def test_the_target_is_met_if_at_most_the_ratio_remains() -> None:
     for ratio, met in ((0.5, True), (0.49, False)):
         transcript = transcript_of(*messages, compression_ratio=ratio)
         store = DeletionStore(transcript)
-        delete(store, block("e2", 0))
+        delete(store, "e2[0]")
         assert not store.target_met
-        delete(store, whole("e2"))
+        delete(store, "e2")
         assert store.target_met is met
 
 
 def test_an_object_goes_with_its_entry() -> None:
     store = store_of(*turns(2))
-    delete(store, whole("e2"), block("e4", 0))
+    delete(store, "e2 e4[0]")
     assert Object(1) in store
     assert Object(1, 0) in store
     assert Object(3, 0) in store
@@ -158,7 +156,7 @@ def test_deleting_one_entry_costs_the_same_in_a_long_transcript() -> None:
     costs = []
     for count in (50, 2_500):
         store = store_of(*turns(count))
-        delete(store, whole("e6"))
+        delete(store, "e6")
         costs.append(cost(store, "context_delete", deletions=[whole("e11")]))
         assert len(store.targets) == 4
     assert costs[0] == costs[1] < 20
@@ -207,7 +205,7 @@ def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays() -> None
 
 def test_judging_candidates_leaves_the_store_as_it_is() -> None:
     store = store_of(*turns(3))
-    delete(store, block("e2", 0))
+    delete(store, "e2[0]")
     before = (store.targets, store.stats)
     store.deletable([Object(2), Object(4), Object(3)])
     assert (store.targets, store.stats) == before

@@ -9,8 +9,10 @@ import pytest
 
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, is_summary, loss_of, replacement_by, summaries_on
+from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import ENCRYPTED, Role
+from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import ClaudeSession
 from tests.claude_sessions import call as claude_call
@@ -25,6 +27,7 @@ from tests.factories import (
     message,
     result,
     session_bytes,
+    session_log,
     summary_compaction,
     text,
     user,
@@ -47,10 +50,15 @@ TALK = (
 """e1 to e9: two turns, one path, one error, and two names."""
 
 
-def write(directory: Path, *recorded: Any) -> Path:
+def save(directory: Path, content: bytes) -> Path:
     path = directory / "a.jsonl"
-    path.write_bytes(session_bytes(recorded))
+    path.write_bytes(content)
     return path
+
+
+def of_pi(directory: Path, *recorded: Any, reader: str = "pi") -> list[SummaryLoss]:
+    """What each summary lost of a session with these messages."""
+    return losses(save(directory, session_bytes(chain(*recorded))), reader)
 
 
 def losses(path: Path, reader: str = "") -> list[SummaryLoss]:
@@ -85,8 +93,7 @@ def replaced_ids(loss: SummaryLoss) -> list[str]:
 
 
 def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*TALK, summary_compaction("readFile in a.py is mended.", "e8"), user("on")))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *TALK, summary_compaction("readFile in a.py is mended.", "e8"), user("on"))
     assert words(loss.subjects) == [
         ["/home/dev/project/src/a.py"],
         ["readFile", "parseLine"],
@@ -100,8 +107,7 @@ def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path: Path) -
 
 
 def test_what_was_replaced_and_what_stayed(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e8"), user("on")))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *TALK, summary_compaction("so far", "e8"), user("on"))
     found = loss.replacement
     assert replaced_ids(loss) == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
     assert [one.entry.id for one in found.kept] == ["e8", "e9"]
@@ -112,47 +118,42 @@ def test_what_was_replaced_and_what_stayed(tmp_path: Path) -> None:
 
 def test_entries_between_the_replaced_messages_count_too(tmp_path: Path) -> None:
     note = {"type": "thinking_level_change", "thinkingLevel": "high"}
-    path = write(tmp_path, *chain(note, user("go"), note, assistant(text("done")), note, user("on"),
-                                  summary_compaction("so far", "e6")))  # fmt: skip
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(
+        tmp_path,
+        note,
+        user("go"),
+        note,
+        assistant(text("done")),
+        note,
+        user("on"),
+        summary_compaction("so far", "e6"),
+    )
     assert (len(loss.replacement.replaced), loss.replacement.entries) == (2, 3)
 
 
 def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Path) -> None:
-    talk = (
-        *TALK,
-        assistant(
-            call("c2", "edit", path="src/a.py"), call("c3", "edit", path="src/a.py"), call("c4", path="b")
-        ),
-    )
-    path = write(tmp_path, *chain(*talk, summary_compaction("so far", None), user("on")))
-    (loss,) = losses(path, "pi")
+    edits = [call(call_id, "edit", path="src/a.py") for call_id in ("c2", "c3")]
+    talk = (*TALK, assistant(*edits, call("c4", path="b")))
+    (loss,) = of_pi(tmp_path, *talk, summary_compaction("so far", None), user("on"))
     first, second = loss.turns
     assert (first.number, first.entry_id, first.words, first.messages) == (1, "e1", "Mend the parser.", 7)
     assert first.files == (("read", "/home/dev/project/src/a.py", 1),)
-    assert (second.number, second.entry_id, second.words, second.messages) == (
-        2,
-        "e8",
-        "Go on with the lexer.",
-        3,
-    )
-    assert second.files == (
-        ("edit", "/home/dev/project/src/a.py", 2),
-        ("read", "/home/dev/project/b", 1),
-    )
+    assert (second.number, second.entry_id, second.messages) == (2, "e8", 3)
+    assert second.words == "Go on with the lexer."
+    assert second.files == (("edit", "/home/dev/project/src/a.py", 2), ("read", "/home/dev/project/b", 1))
     assert first.tokens + second.tokens == loss.replacement.tokens_replaced
     assert loss.turn_numbers["e9"] == 2
 
 
 def test_what_stands_before_the_first_turn_is_turn_0(tmp_path: Path) -> None:
     talk = (assistant(text("hi")), user("x" * 200), assistant(text("done")), summary_compaction("s", None))
-    (loss,) = losses(write(tmp_path, *chain(*talk)), "pi")
+    (loss,) = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.words) for turn in loss.turns] == [(0, ""), (1, f"{'x' * 160}…")]
 
 
 def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
     talk = (*TALK, summary_compaction("alphaOne", "e8"), user("on"), summary_compaction("betaTwo", "e11"))
-    first, second = losses(write(tmp_path, *chain(*talk)), "pi")
+    first, second = of_pi(tmp_path, *talk)
     assert (first.text, second.text) == ("alphaOne", "betaTwo")
     assert replaced_ids(second) == ["e10", "e8", "e9"]
     assert [turn.number for turn in second.turns] == [2]
@@ -160,41 +161,35 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
 
 def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path: Path) -> None:
     talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
-    _, second = losses(write(tmp_path, *chain(*talk)), "pi")
+    _, second = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
 
 
 def test_an_image_is_no_part_of_what_was_asked(tmp_path: Path) -> None:
     asked = user('<image name="a.png">[image]</image>\nMend it.')
-    path = write(tmp_path, *chain(asked, assistant(text("done")), summary_compaction("s", None)))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
     assert [turn.words for turn in loss.turns] == ["Mend it."]
 
 
 def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path: Path) -> None:
     edited = context_edit("e4", {"content": [text("nothing")]})
-    path = write(tmp_path, *chain(*TALK, edited, summary_compaction("so far", None)))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *TALK, edited, summary_compaction("so far", None))
     uses = {name.words: name.uses for name in loss.subjects.names}
     assert uses == {"parseLine": 5, "readFile": 5}
 
 
 def test_an_entry_that_replaced_nothing_has_no_page(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e1")))
-    assert losses(path, "pi") == []
-    loaded = load_session(path)
-    reader = reading_of(loaded.path, loaded.log.entries, loaded.log.state, "pi").reader
-    branch = loaded.tree.branch(loaded.leaf_id)
+    recorded = (*TALK, summary_compaction("so far", "e1"))
+    assert of_pi(tmp_path, *recorded) == []
+    tree = SessionTree(session_log(chain(*recorded)).entries)
     for entry_id in ("e10", "e1", "nowhere"):
-        assert replacement_by(loaded.tree, branch, entry_id, reader) is None
+        assert replacement_by(tree, tree.branch("e10"), entry_id, READERS["pi"]) is None
 
 
-def test_a_summary_that_the_reader_ignores_replaced_nothing(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*TALK, summary_compaction("so far", "e8")))
-    loaded = load_session(path)
-    reader = reading_of(loaded.path, loaded.log.entries, loaded.log.state, "atomic-0.8").reader
-    assert summaries_on(loaded.tree.branch("e10"), reader) == []
-    assert replacement_by(loaded.tree, loaded.tree.branch("e10"), "e10", reader) is None
+def test_a_summary_that_the_reader_ignores_replaced_nothing() -> None:
+    tree = SessionTree(session_log(chain(*TALK, summary_compaction("so far", "e8"))).entries)
+    assert summaries_on(tree.branch("e10"), READERS["atomic-0.8"]) == []
+    assert replacement_by(tree, tree.branch("e10"), "e10", READERS["atomic-0.8"]) is None
 
 
 def test_which_entries_are_summaries() -> None:
@@ -220,12 +215,9 @@ def long_talk() -> tuple[dict[str, Any], ...]:
 
 
 def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*long_talk(), summary_compaction("word " * 900, "e34")))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *long_talk(), summary_compaction("word " * 900, "e34"))
     assert loss.plan is not None
-    assert (
-        0.6 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
-    )
+    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
     assert len(loss.still.messages) == 0
@@ -233,7 +225,7 @@ def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tm
 
 def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path: Path) -> None:
     talk = (*long_talk(), assistant(text("As in f0.py.")), summary_compaction("word " * 900, "e34"))
-    (loss,) = losses(write(tmp_path, *chain(*talk)), "pi")
+    (loss,) = of_pi(tmp_path, *talk)
     assert loss.plan is not None
     still, in_context = set(words(loss.plan.still)[0]), set(words(loss.plan.in_context)[0])
     assert 0 < len(still) < len(loss.subjects.paths)
@@ -242,34 +234,28 @@ def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(t
 
 def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path: Path) -> None:
     rules = {"role": "system", "content": "x" * 3_000}
-    path = write(tmp_path, *chain(rules, *long_talk(), summary_compaction("word " * 900, "e35")))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
     assert loss.plan is not None
-    assert (
-        0.6 * loss.replacement.tokens_after < loss.plan.tokens_after <= 1.01 * loss.replacement.tokens_after
-    )
+    assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
 
 
 def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path: Path) -> None:
     asked = [user(f"{number} " * 400) for number in range(4)]
-    path = write(tmp_path, *chain(*asked, assistant(text("y" * 400)), summary_compaction("s", None)))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *asked, assistant(text("y" * 400)), summary_compaction("s", None))
     assert loss.plan is not None
     assert loss.plan.tokens_after > 10 * loss.replacement.tokens_after
     assert counts(loss.plan.still) == counts(loss.subjects)
 
 
 def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(*TALK, summary_compaction("z" * 4_000, "e8")))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, *TALK, summary_compaction("z" * 4_000, "e8"))
     assert loss.plan is not None
     assert loss.plan.still == loss.subjects
     assert loss.plan.tokens_after == loss.replacement.tokens_before
 
 
 def test_too_little_to_plan_is_no_plan(tmp_path: Path) -> None:
-    path = write(tmp_path, *chain(user("go"), summary_compaction("so far", None)))
-    (loss,) = losses(path, "pi")
+    (loss,) = of_pi(tmp_path, user("go"), summary_compaction("so far", None))
     assert loss.plan is None
 
 
@@ -285,9 +271,7 @@ def test_a_summary_of_claude_codes(tmp_path: Path) -> None:
     session.boundary()
     summary = session.user("The summary says: Mend the parser.", isCompactSummary=True)
     session.user("Go on.")
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(session.content)
-    (loss,) = losses(path)
+    (loss,) = losses(save(tmp_path, session.content))
     assert loss.replacement.summary.entry.id == summary
     assert words(loss.subjects)[1:] == [["readFile"], [], ["Mend the parser."]]
     assert counts(loss.still) == [0, 0, 0, 1]
@@ -301,9 +285,7 @@ def test_what_claude_code_keeps_beside_its_summary(tmp_path: Path) -> None:
     kept = [session.user("Now readFile."), *session.reply("m2", claude_text("It is done."))]
     session.boundary(*kept)
     session.user("so far", isCompactSummary=True)
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(session.content)
-    (loss,) = losses(path)
+    (loss,) = losses(save(tmp_path, session.content))
     assert [one.entry.id for one in loss.replacement.kept] == kept
     assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [0, 1, 0, 0])
     assert words(loss.lost) == [[], [], [], ["Mend the parser."]]
@@ -324,8 +306,7 @@ def codex_turns() -> list[rollouts.Item]:
 def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
     said = "Summary: the file a.rs does not compile."
     compacted = rollouts.compacted(rollouts.user("Mend the parser."), rollouts.user(said), message=said)
-    path = Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path)
-    (loss,) = losses(path)
+    (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
     assert (loss.text, loss.is_encrypted) == (said, False)
     assert words(loss.subjects) == [["/work/src/a.rs"], ["readFile"], ["error[E0308]: mismatched types"], []]
     assert counts(loss.still) == [1, 0, 0, 0]
@@ -349,18 +330,15 @@ def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path: 
 def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     compacted = rollouts.compacted(rollouts.user("Mend the parser."), opaque)
-    path = Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path)
-    (loss,) = losses(path)
+    (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
     assert (loss.text, loss.is_encrypted) == (ENCRYPTED, True)
     assert counts(loss.still) == [0, 0, 0, 0]
     assert counts(loss.subjects) == [1, 1, 1, 0]
 
 
 def test_a_summary_of_an_older_codexs(tmp_path: Path) -> None:
-    path = Rollout(*codex_turns(), rollouts.summarised("So far: src/a.rs."), rollouts.user("Go on.")).save(
-        tmp_path
-    )
-    (loss,) = losses(path)
+    rollout = Rollout(*codex_turns(), rollouts.summarised("So far: src/a.rs."), rollouts.user("Go on."))
+    (loss,) = losses(rollout.save(tmp_path))
     assert loss.text.endswith("So far: src/a.rs.")
     assert counts(loss.still)[0] == 1
 
@@ -382,10 +360,8 @@ def test_a_summary_of_opencodes(tmp_path: Path) -> None:
 
 
 def test_lines_that_atomic_kept_mention_themselves(tmp_path: Path) -> None:
-    path = write(
-        tmp_path, *chain(*TALK, verbatim_compaction("[User]: Mend the parser.\nreadFile", "e8"), user("on"))
-    )
-    (loss,) = losses(path, "atomic-0.9")
+    lines = verbatim_compaction("[User]: Mend the parser.\nreadFile", "e8")
+    (loss,) = of_pi(tmp_path, *TALK, lines, user("on"), reader="atomic-0.9")
     assert counts(loss.still) == [0, 1, 0, 1]
 
 
@@ -395,16 +371,12 @@ def test_lines_that_atomic_kept_mention_themselves(tmp_path: Path) -> None:
 def left_branch(summary: str) -> list[dict[str, Any]]:
     """e1 and e2, a branch of e3 to e8 that was left, and its summary s1 after e2."""
     recorded = chain(user("go"), assistant(text("yes")), user("Try it."), *TALK[3:7], assistant(text("no")))
-    return [
-        *recorded,
-        message("s1", "e2", {}) | branch_summary(summary),
-        message("e9", "s1", user("Another way.")),
-    ]
+    other = message("e9", "s1", user("Another way."))
+    return [*recorded, message("s1", "e2", {}) | branch_summary(summary), other]
 
 
 def test_a_summary_of_a_branch_that_was_left(tmp_path: Path) -> None:
-    path = write(tmp_path, *left_branch("readFile was tried."))
-    (loss,) = losses(path, "pi")
+    (loss,) = losses(save(tmp_path, session_bytes(left_branch("readFile was tried."))), "pi")
     found = loss.replacement
     assert (found.is_of_branch, found.before_id, found.entries) == (True, "e8", 6)
     assert replaced_ids(loss) == ["e3", "e4", "e5", "e6", "e7", "e8"]
@@ -413,7 +385,7 @@ def test_a_summary_of_a_branch_that_was_left(tmp_path: Path) -> None:
 
 
 def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path: Path) -> None:
-    assert losses(write(tmp_path, *left_branch("")), "pi") == []
+    assert losses(save(tmp_path, session_bytes(left_branch(""))), "pi") == []
 
 
 # ---- real sessions ---------------------------------------------------------------------------------------

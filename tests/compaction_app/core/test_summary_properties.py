@@ -1,14 +1,11 @@
-"""Properties of what a summary would summarise: on every session that can be recorded, and on real ones.
-
-Cuts, shared entries and lists of files are found here a second time, in another way, from the recorded lines.
-"""
+"""Properties of what a summary would summarise, of generated sessions and of real ones: cuts, shared entries and lists
+of files are found here a second time, in another way, from the recorded lines."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +27,8 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, often
+from tests.budget import FACTOR, some
+from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, often
 from tests.factories import (
     HEADER,
     assistant,
@@ -43,13 +41,11 @@ from tests.factories import (
     summary_compaction,
     user,
 )
-from tests.paths import corpus, corpus_sessions
+from tests.paths import corpus_sessions
 
-DIRECTORY = corpus()
-NAMES = [path.name for path in corpus_sessions(DIRECTORY)] if DIRECTORY is not None else ["generated.jsonl"]
 KEPT = (1, 700, 5_000, 20_000, 90_000)
 """Tokens to keep."""
-LEAVES = 24
+LEAVES = 6 * FACTOR
 """Leaves of each real session that are tried, besides its own."""
 IDS = st.integers(1, 14).map(lambda number: f"e{number}")
 CONTROLS = st.one_of(
@@ -68,8 +64,8 @@ USER_LIKE = {"user", "bashExecution", "custom", "branchSummary"}
 
 
 @pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
+def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedSession]:
+    return list(map(load_session, some(corpus_sessions(tmp_path_factory.mktemp("corpus")))))
 
 
 # ---- ranges ----------------------------------------------------------------------------------------------
@@ -89,11 +85,8 @@ def region_of(branch: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
 
 def expected_cut(region: Sequence[Entry], weights: dict[str, int], keep: int) -> int | None:
     """The first place that may begin what is kept, and after which there are fewer tokens than are to be kept."""
-    points = [
-        at
-        for at, entry in enumerate(region)
-        if entry.id in weights and entry.role in USER_LIKE | {"assistant"}
-    ]
+    said = USER_LIKE | {"assistant"}
+    points = [at for at, entry in enumerate(region) if entry.id in weights and entry.role in said]
     enough = [at for at in points if sum(weights.get(one.id, 0) for one in region[at + 1 :]) < keep]
     return enough[0] if enough else points[-1] if points else None
 
@@ -134,8 +127,8 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
 
 @often
 @given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
-def test_replaced_prefix_and_kept_are_the_range_and_no_cut_is_at_a_result(
-    recorded: list[dict[str, Any]], keep: int
+def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(
+    recorded: list[Recorded], keep: int
 ) -> None:
     branch = branch_of(chain(*recorded))
     check_range(branch, keep, PiReader().rebuild(branch))
@@ -143,23 +136,24 @@ def test_replaced_prefix_and_kept_are_the_range_and_no_cut_is_at_a_result(
         check_range(branch, keep, None)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(
-    name: str, sessions: dict[str, Path]
-) -> None:
-    loaded = load_session(sessions[name])
+def leaves_of(loaded: LoadedSession) -> list[str]:
+    """The last entry, and some entries at the same distances."""
     entries = loaded.tree.entries
-    leaves = {loaded.leaf_id, *(entry.id for entry in entries[:: max(1, len(entries) // LEAVES)])}
-    found = 0
-    for leaf_id in leaves:
-        branch = loaded.tree.branch(leaf_id)
-        context = PiReader().rebuild(branch)
-        for keep in KEPT:
-            made = check_range(branch, keep, context)
-            found += made is not None
-            if made is not None:
-                check_files(loaded, made, context)
-    assert found
+    return [*(entry.id for entry in entries[:: max(1, len(entries) // LEAVES)]), loaded.leaf_id]
+
+
+def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(sessions: list[LoadedSession]) -> None:
+    for loaded in sessions:
+        found = 0
+        for leaf_id in leaves_of(loaded):
+            branch = loaded.tree.branch(leaf_id)
+            context = PiReader().rebuild(branch)
+            for keep in KEPT:
+                made = check_range(branch, keep, context)
+                found += made is not None
+                if made is not None:
+                    check_files(loaded, made, context)
+        assert found, loaded.path
 
 
 # ---- files -----------------------------------------------------------------------------------------------
@@ -181,7 +175,7 @@ def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveConte
     assert files == recounted(list(map(json.loads, lines.values())), earlier)
 
 
-def recounted(lines: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> FileLists:
+def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
     calls = [
         (block["name"], block["arguments"].get("path"))
         for line in lines
@@ -202,33 +196,37 @@ def recounted(lines: list[dict[str, Any]], earlier: list[dict[str, Any]]) -> Fil
 
 @often
 @given(st.lists(CALLS, max_size=10))
-def test_lists_of_files_are_those_of_a_plain_recount(calls: list[dict[str, Any]]) -> None:
+def test_lists_of_files_are_those_of_a_plain_recount(calls: list[Recorded]) -> None:
     lines = chain(*calls)[1:]
     assert PI.summary_format.files(calls) == recounted(lines, [])
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_lists_that_real_summaries_recorded_are_recomputed(name: str, sessions: dict[str, Path]) -> None:
+def test_lists_that_real_summaries_recorded_are_recomputed(tmp_path: Path) -> None:
     """One of 21 summaries has lists: 46 of its 54 read files and all 13 modified ones are on its branch. The others
     were read before a damaged line, which cuts the branch: with what is above it, both lists are equal."""
-    loaded = load_session(sessions[name])
+    for path in corpus_sessions(tmp_path):
+        if b'"readFiles"' in path.read_bytes():
+            check_recorded_lists(load_session(path))
+
+
+def check_recorded_lists(loaded: LoadedSession) -> None:
     entries = loaded.tree.entries
     with SessionReader(loaded.path) as reader:
         lines = {entry.id: reader.read_at(entry.offset, entry.length) for entry in entries}
+
+    def files(part: Sequence[Entry]) -> FileLists:
+        return PI.summary_format.files(
+            [PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)]
+        )
+
     for entry in entries:
         recorded = PI.summary_format.recorded_summary(lines[entry.id])
         if recorded is None or recorded.files is None:
             continue
         branch = loaded.tree.branch(entry.id)[:-1]
         cut = next(at for at, one in enumerate(branch) if one.id == recorded.first_kept_id)
-        above = entries[: loaded.tree.position(recorded.first_kept_id or "")]
-        on_branch, in_file = (
-            PI.summary_format.files(
-                [PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)]
-            )
-            for part in (branch[:cut], above)
-        )
-        assert in_file == recorded.files
+        on_branch = files(branch[:cut])
+        assert files(entries[: loaded.tree.position(recorded.first_kept_id or "")]) == recorded.files
         assert on_branch == recorded.files or loaded.log.damaged
         assert {*on_branch.read} <= {*recorded.files.read}
         assert on_branch.modified == recorded.files.modified
@@ -239,7 +237,7 @@ def test_lists_that_real_summaries_recorded_are_recomputed(name: str, sessions: 
 
 @often
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
-def test_what_is_left_is_the_old_branch_after_the_last_entry_that_both_have(
+def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(
     parents: list[int], data: st.DataObject
 ) -> None:
     recorded = [
@@ -261,22 +259,20 @@ def check_left(tree: SessionTree, old: str, new: str) -> None:
     assert [one.id for one in left.entries[:1]] != [one.id for one in after[len(shared) :][:1]] or old == new
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_real_branches_are_left_whole(name: str, sessions: dict[str, Path]) -> None:
-    tree = load_session(sessions[name]).tree
-    step = max(1, len(tree.entries) // LEAVES)
-    ids = [*(entry.id for entry in tree.entries[::step]), tree.leaf.id]
-    for old in ids:
-        check_left(tree, old, ids[0])
-        check_left(tree, old, ids[-1])
-        check_left(tree, ids[-1], old)
-    with pytest.raises(BadInput, match="no entry"):
-        branch_left(tree, "nowhere", None)
+def test_real_branches_are_left_whole(sessions: list[LoadedSession]) -> None:
+    for loaded in sessions:
+        tree, ids = loaded.tree, leaves_of(loaded)
+        for old in ids:
+            check_left(tree, old, ids[0])
+            check_left(tree, old, ids[-1])
+            check_left(tree, ids[-1], old)
+        with pytest.raises(BadInput, match="no entry"):
+            branch_left(tree, "nowhere", None)
 
 
 @often
 @given(SESSIONS, st.integers(0, 120))
-def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[dict[str, Any]], budget: int) -> None:
+def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[Recorded], budget: int) -> None:
     branch = branch_of(chain(*recorded))
     everything = within_budget(branch, 10**9)
     assert not everything.left_out

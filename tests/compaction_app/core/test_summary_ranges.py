@@ -73,16 +73,9 @@ def turn(tokens: int) -> list[dict[str, Any]]:
 
 
 def test_a_branch_is_left_up_to_the_deepest_shared_entry() -> None:
-    tree = SessionTree(
-        session_log(
-            [
-                HEADER,
-                *(message(f"a{n}", f"a{n - 1}" if n else None, user("a")) for n in range(4)),
-                message("b", "a1", user("b")),
-                message("root", None, user("r")),
-            ]
-        ).entries
-    )
+    trunk = [message(f"a{n}", f"a{n - 1}" if n else None, user("a")) for n in range(4)]
+    others = [message("b", "a1", user("b")), message("root", None, user("r"))]
+    tree = SessionTree(session_log([HEADER, *trunk, *others]).entries)
     assert branch_left(tree, "a3", "b") == ("a1", tuple(map(tree.entry, ("a2", "a3"))))
     assert branch_left(tree, "b", "a3") == ("a1", (tree.entry("b"),))
     assert branch_left(tree, "a3", "a1") == ("a1", tuple(map(tree.entry, ("a2", "a3"))))
@@ -101,9 +94,7 @@ def test_the_newest_messages_fit_into_a_budget_and_tool_results_are_left_out() -
 
 
 @pytest.mark.parametrize("summary", [branch_summary(words(500)), summary_compaction(words(500), "e1")])
-def test_a_summary_that_does_not_fit_is_taken_if_the_budget_is_not_nearly_full(
-    summary: dict[str, Any],
-) -> None:
+def test_a_summary_that_does_not_fit_is_taken_unless_the_budget_is_nearly_full(summary: Any) -> None:
     branch = branch_of(chain(user("old"), summary, user(words(100))))
     assert ids(within_budget(branch, 112).entries) == ["e2", "e3"]
     assert ids(within_budget(branch, 111).entries) == ["e3"]
@@ -129,11 +120,8 @@ def test_a_cut_within_a_turn_splits_it() -> None:
 
 
 def test_a_cut_is_never_at_a_tool_result() -> None:
-    assert parts(range_of(*turn(100), *turn(100), keep=150)) == (
-        ["e1", "e2", "e3", "e4"],
-        ["e5", "e6", "e7"],
-        ["e8"],
-    )
+    last_call = range_of(*turn(100), *turn(100), keep=150)
+    assert parts(last_call) == (["e1", "e2", "e3", "e4"], ["e5", "e6", "e7"], ["e8"])
     last_results = range_of(*turn(100), *turn(100)[:3], keep=100)
     assert parts(last_results) == (["e1", "e2", "e3", "e4"], ["e5"], ["e6", "e7"])
 
@@ -160,11 +148,8 @@ def test_a_range_begins_with_what_the_previous_compaction_kept() -> None:
 
 def test_a_range_begins_after_a_compaction_that_kept_nothing() -> None:
     recorded = [*turn(100), summary_compaction("Before.", "gone"), *turn(100), *turn(100)]
-    assert parts(range_of(*recorded, keep=300)) == (
-        ["e6", "e7", "e8", "e9"],
-        [],
-        ["e10", "e11", "e12", "e13"],
-    )
+    found = range_of(*recorded, keep=300)
+    assert parts(found) == (["e6", "e7", "e8", "e9"], [], ["e10", "e11", "e12", "e13"])
 
 
 def test_there_may_be_nothing_to_replace() -> None:
@@ -194,11 +179,8 @@ def test_a_left_branch_is_shown_as_edited_and_what_was_compacted_as_recorded() -
     edits = (context_edit("e3", None), context_edit("e4", {"content": "shorter"}))
     branch = branch_of(chain(user("a"), summary_compaction("Before.", "e3"), user("b"), user("c"), *edits))
     found = messages_left(branch, PiReader().rebuild(branch))
-    assert [(one.entry.id, one.edit is not None) for one in found] == [
-        ("e1", False),
-        ("e2", False),
-        ("e4", True),
-    ]
+    edited = [(one.entry.id, one.edit is not None) for one in found]
+    assert edited == [("e1", False), ("e2", False), ("e4", True)]
 
 
 def test_a_report_counts_until_the_context_is_edited() -> None:

@@ -8,30 +8,11 @@ import pytest
 from hypothesis import given
 
 from compaction_app.core.effects import removed_estimate
-from compaction_app.core.token_map import (
-    CELL,
-    CELLS,
-    GAP,
-    LINE,
-    LINES,
-    Piece,
-    draw,
-    kind_of_piece,
-    pieces_of,
-)
+from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece, pieces_of
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
-from tests.factories import (
-    assistant,
-    branch_and_texts,
-    chain,
-    prepare,
-    session_bytes,
-    text,
-    thinking,
-    user,
-)
+from tests.factories import assistant, text, thinking, transcript_of, user
 
 STEP = LINE + GAP
 
@@ -122,21 +103,15 @@ def test_pieces_add_up_to_what_is_struck_and_to_the_transcript(accepted: Accepte
 
 def test_the_blocks_of_an_entry_share_its_tokens() -> None:
     blocks = [text("abcde"), text("abcde"), thinking("abcdefgh")]
-    branch, texts = branch_and_texts(session_bytes(chain(user("Go."), assistant(*blocks), user("More."))))
-    transcript = prepare(branch, texts, {"query": "-"})
-    assert transcript is not None
+    transcript = transcript_of(user("Go."), assistant(*blocks), user("More."))
     entry = transcript.entries[1]
     assert (entry.tokens, [block.tokens for block in entry.blocks]) == (5, [2, 2, 2])
 
     def pieces(*struck: Target) -> list[int]:
-        return [
-            piece.tokens
-            for piece, target in pieces_of(transcript, struck)
-            if target.entry_id == entry.entry_id
-        ]
+        found = pieces_of(transcript, struck)
+        return [piece.tokens for piece, target in found if target.entry_id == entry.entry_id]
 
     assert pieces() == pieces(Target(entry.entry_id)) == [1, 1, 3]
     assert pieces(Target(entry.entry_id, 0)) == [1, 1, 3]
-    assert pieces(Target(entry.entry_id, 2)) == [1, 2, 2], (
-        "what remains, ten letters, is estimated as a whole"
-    )
+    # What remains, ten letters, is estimated as a whole.
+    assert pieces(Target(entry.entry_id, 2)) == [1, 2, 2]

@@ -17,6 +17,8 @@ from tests.factories import (
     branch_summary,
     call,
     compaction,
+    deletions,
+    named,
     result,
     text,
     transcript_of,
@@ -48,12 +50,12 @@ def details(workbench: Workbench, tool: str, **arguments: Any) -> dict[str, Any]
     return dict(workbench.call(ToolCall(tool, arguments)).details)
 
 
-def targets(workbench: Workbench) -> list[Recorded]:
-    return [target.to_json() for target in workbench.store.targets]
+def chosen(workbench: Workbench) -> str:
+    return named(*workbench.store.targets)
 
 
-def found(shown: dict[str, Any]) -> list[tuple[str, int | None]]:
-    return [(match["entryId"], match.get("blockIndex")) for match in shown["matches"]]
+def found(shown: dict[str, Any]) -> str:
+    return named(*(Target(match["entryId"], match.get("blockIndex")) for match in shown["matches"]))
 
 
 # ---- arguments ------------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ def test_malformed_arguments_are_refused_and_do_nothing(tool: str, arguments: An
     assert answer.details == {"error": "invalid_arguments", "callCount": 1}
     assert tool in answer.sentence
     assert "Nothing was done" in answer.sentence
-    assert targets(workbench) == []
+    assert chosen(workbench) == ""
 
 
 def test_an_unknown_tool_is_refused_with_the_list_of_tools() -> None:
@@ -108,17 +110,17 @@ def test_an_unknown_tool_is_refused_with_the_list_of_tools() -> None:
 
 def test_every_call_counts_also_one_that_fails() -> None:
     workbench = bench()
-    counts = [
-        details(workbench, SEARCH, pattern="needle")["callCount"],
-        details(workbench, SEARCH, pattern="")["callCount"],
-        details(workbench, "nothing")["callCount"],
-        details(workbench, DELETE, deletions=[whole("e1")])["callCount"],
-        details(workbench, GREP, pattern="x", maxMatches=999)["callCount"],
-        details(workbench, READ, entryId="e99")["callCount"],
-        details(workbench, BUDGET)["callCount"],
+    calls: list[tuple[str, Recorded]] = [
+        *(
+            (SEARCH, {"pattern": "needle"}),
+            (SEARCH, {"pattern": ""}),
+            ("nothing", {}),
+            (READ, {"entryId": "e99"}),
+        ),
+        *((DELETE, deletions("e1")), (GREP, {"pattern": "x", "maxMatches": 999}), (BUDGET, {})),
     ]
-    assert counts == [1, 2, 3, 4, 5, 6, 7]
-    assert workbench.call_count == 7
+    for number, (tool, arguments) in enumerate(calls, 1):
+        assert details(workbench, tool, **arguments)["callCount"] == workbench.call_count == number
 
 
 # ---- search ---------------------------------------------------------------------------------------------
@@ -126,23 +128,18 @@ def test_every_call_counts_also_one_that_fails() -> None:
 
 def test_a_search_covers_deleted_and_protected_entries() -> None:
     workbench = bench()
-    details(workbench, DELETE, deletions=[whole("e4")])
+    details(workbench, DELETE, **deletions("e4"))
     shown = details(workbench, SEARCH, pattern="NEEDLE")
-    assert found(shown) == [(f"e{number}", None) for number in range(2, 8)]
+    assert found(shown) == "e2 e3 e4 e5 e6 e7"
     assert [match["entryId"] for match in shown["matches"] if match["protected"]] == ["e6"]
     assert shown["truncated"] is False
 
 
 def test_a_search_for_blocks_gives_one_match_per_block() -> None:
     shown = details(bench(), SEARCH, pattern="needle", target="content_block")
-    assert found(shown) == [("e2", 0), ("e2", 1), ("e3", 0), ("e4", 0), ("e7", 0)]
+    assert found(shown) == "e2[0] e2[1] e3[0] e4[0] e7[0]"
     twice = details(bench(user("x"), assistant(text("ab ab"))), SEARCH, pattern="ab")
     assert [match["matchIndex"] for match in twice["matches"]] == [0]
-
-
-def test_a_search_without_a_match_is_not_a_failure() -> None:
-    shown = details(bench(), SEARCH, pattern="haystack")
-    assert (shown["matches"], shown["truncated"], "error" in shown) == ([], False, False)
 
 
 @pytest.mark.parametrize(
@@ -157,16 +154,15 @@ def test_a_search_clamps_how_many_matches_it_gives(requested: int | None, given:
 
 
 def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
-    shown = details(bench(), SEARCH, pattern="needle", maxMatches=6)
-    assert (len(shown["matches"]), shown["truncated"]) == (6, False)
+    for pattern, count in (("needle", 6), ("haystack", 0)):
+        shown = details(bench(), SEARCH, pattern=pattern, maxMatches=6)
+        assert (len(shown["matches"]), shown["truncated"], "error" in shown) == (count, False, False)
 
 
 @pytest.mark.parametrize(
     ("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
 )
-def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
-    requested: int | None, around: int
-) -> None:
+def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested: int | None, around: int) -> None:
     words = "b" * 1_000 + "needle" + "a" * 1_000
     arguments = {} if requested is None else {"contextChars": requested}
     shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)
@@ -175,15 +171,13 @@ def test_a_snippet_reaches_so_far_before_and_after_the_start_of_the_match(
     assert shown["matches"][0]["matchIndex"] == 1_000
 
 
-def test_a_snippet_is_marked_only_if_it_was_cut() -> None:
-    shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=6)
-    assert shown["matches"][0]["snippet"] == "a needle"
-    shown = details(bench(user("x"), assistant(text("a needle"))), SEARCH, pattern="needle", contextChars=5)
-    assert shown["matches"][0]["snippet"] == "a needl…"
-    shown = details(
-        bench(user("x"), assistant(text("in a needle"))), SEARCH, pattern="needle", contextChars=4
-    )
-    assert shown["matches"][0]["snippet"] == "…n a need…"
+@pytest.mark.parametrize(
+    ("words", "around", "snippet"),
+    [("a needle", 6, "a needle"), ("a needle", 5, "a needl…"), ("in a needle", 4, "…n a need…")],
+)
+def test_a_snippet_is_marked_only_if_it_was_cut(words: str, around: int, snippet: str) -> None:
+    shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", contextChars=around)
+    assert shown["matches"][0]["snippet"] == snippet
 
 
 def test_offsets_in_astral_text_count_utf16_units() -> None:
@@ -259,7 +253,7 @@ def test_an_unknown_entry_cannot_be_read(arguments: Recorded, code: str) -> None
 
 def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot() -> None:
     workbench = bench(*TALK, compaction(block("e4", 0)))
-    details(workbench, DELETE, deletions=[whole("e2")])
+    details(workbench, DELETE, **deletions("e2"))
     assert details(workbench, READ, entryId="e3")["text"] == "no needle in the hay"
     assert details(workbench, READ, entryId="e4")["text"] == "thread"
     assert details(workbench, READ, entryId="e4", blockIndex=0)["error"] == "unknown_block"
@@ -282,11 +276,11 @@ def test_the_budget_counts_in_the_transcripts_own_estimates() -> None:
         "tokensToDeleteForTarget": 64,
         "callCount": 1,
     }
-    details(workbench, DELETE, deletions=[block("e2", 1)])
+    details(workbench, DELETE, **deletions("e2[1]"))
     shown = details(workbench, BUDGET)
     assert (shown["deletedTokens"], shown["currentReductionPercent"]) == (50, 23.7)
     assert shown["tokensToDeleteForTarget"] == 14
-    details(workbench, DELETE, deletions=[whole("e2")])
+    details(workbench, DELETE, **deletions("e2"))
     assert details(workbench, BUDGET)["tokensToDeleteForTarget"] == 0
 
 
@@ -294,7 +288,7 @@ def test_the_budget_states_the_window_only_if_it_is_known() -> None:
     messages = [user("x" * 400), assistant(text("y" * 400))]
     assert not any(key.startswith("contextWindow") for key in details(bench(*messages), BUDGET))
     workbench = bench(*messages, window=1_600)
-    details(workbench, DELETE, deletions=[whole("e2")])
+    details(workbench, DELETE, **deletions("e2"))
     shown = details(workbench, BUDGET)
     assert shown["contextWindow"] == 1_600
     assert (shown["contextWindowBeforePercent"], shown["contextWindowAfterPercent"]) == (12.5, 6.3)
@@ -305,14 +299,14 @@ def test_the_budget_states_the_window_only_if_it_is_known() -> None:
 
 def test_a_deletion_reports_the_progress_and_a_refusal_the_reason() -> None:
     workbench = bench()
-    answer = workbench.call(ToolCall(DELETE, {"deletions": [block("e2", 1)]}))
+    answer = workbench.call(ToolCall(DELETE, deletions("e2[1]")))
     assert answer.refusal is None
     assert answer.details["stats"]["objectsDeleted"] == 3
-    assert targets(workbench) == [block("e2", 1), whole("e3")]
-    refused = workbench.call(ToolCall(DELETE, {"deletions": [whole("e1")]}))
+    assert chosen(workbench) == "e2[1] e3"
+    refused = workbench.call(ToolCall(DELETE, deletions("e1")))
     assert refused.details == {"stats": answer.details["stats"], "callCount": 2, "error": "protected"}
     assert "entry e1" in refused.sentence
-    assert targets(workbench) == [block("e2", 1), whole("e3")]
+    assert chosen(workbench) == "e2[1] e3"
 
 
 @pytest.mark.parametrize("arguments", [{}, {"deletions": None}, {"deletions": whole("e4")}])
@@ -326,29 +320,22 @@ def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments: Recorded) -> 
 def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips() -> None:
     workbench = bench(preserve_recent=1)
     shown = details(workbench, GREP, pattern="needle")
-    assert found(shown) == [("e2", None), ("e3", None), ("e4", None), ("e5", None)]
-    assert shown["skipped"] == [
-        {"entryId": "e6", "target": "entry", "reason": "protected_entry"},
-        {"entryId": "e7", "target": "entry", "reason": "protected_entry"},
-    ]
-    assert targets(workbench) == [whole("e2"), whole("e3"), whole("e4"), whole("e5")]
+    assert found(shown) == chosen(workbench) == "e2 e3 e4 e5"
+    skipped = {"target": "entry", "reason": "protected_entry"}
+    assert shown["skipped"] == [{"entryId": "e6", **skipped}, {"entryId": "e7", **skipped}]
 
 
 def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_entry() -> None:
     workbench = bench()
     shown = details(workbench, GREP, pattern="needle", target="content_block")
-    assert found(shown) == [("e2", 0), ("e2", 1), ("e3", None), ("e4", 0), ("e7", None)]
+    assert found(shown) == "e2[0] e2[1] e3 e4[0] e7"
     assert shown["skipped"] == []
-    assert targets(workbench) == [whole("e3"), block("e4", 0), whole("e7"), whole("e2")]
+    assert chosen(workbench) == "e3 e4[0] e7 e2"
 
 
 def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_does_not() -> None:
-    messages = [
-        user("x"),
-        {"role": "user", "content": [text("needle")]},
-        assistant(text("b")),
-        assistant(text("needle")),
-    ]
+    said = {"role": "user", "content": [text("needle")]}
+    messages = [user("x"), said, assistant(text("b")), assistant(text("needle"))]
     shown = details(bench(*messages, preserve_recent=1), GREP, pattern="needle", target="content_block")
     assert shown["skipped"] == [
         {"entryId": "e2", "target": "content_block", "blockIndex": 0, "reason": "protected_entry"},
@@ -358,29 +345,24 @@ def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_doe
 
 def test_a_bulk_deletion_skips_entries_already_deleted() -> None:
     workbench = bench()
-    details(workbench, DELETE, deletions=[whole("e4"), block("e2", 0)])
+    details(workbench, DELETE, **deletions("e4 e2[0]"))
     shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
     assert [(skip["entryId"], skip["reason"]) for skip in shown["skipped"]] == [
         ("e2", "already_deleted"),
         ("e4", "already_deleted"),
     ]
-    assert found(shown) == [("e2", 1), ("e3", None), ("e7", None)]
-    assert targets(workbench)[0] == whole("e4")
+    assert found(shown) == "e2[1] e3 e7"
+    assert workbench.store.targets[0] == Target("e4")
 
 
 def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays() -> None:
-    messages = [
-        user("x"),
-        assistant(text("needle"), call("c1", n="needle")),
-        result("c1", error=True),
-        assistant(text("needle")),
-    ]
-    workbench = bench(*messages)
+    asked = assistant(text("needle"), call("c1", n="needle"))
+    workbench = bench(user("x"), asked, result("c1", error=True), assistant(text("needle")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert shown["skipped"] == [
         {"entryId": "e2", "target": "content_block", "blockIndex": 1, "reason": "protected_block"}
     ]
-    assert targets(workbench) == [block("e2", 0), whole("e4")]
+    assert chosen(workbench) == "e2[0] e4"
 
 
 @pytest.mark.parametrize(
@@ -418,7 +400,7 @@ def test_the_expected_count_is_compared_before_the_limit_and_zero_counts() -> No
         assert shown["skipped"][-1] == {"reason": reason}
         assert sum("entryId" not in skip for skip in shown["skipped"]) == 1
         assert "error" not in shown
-        assert targets(workbench) == []
+        assert chosen(workbench) == ""
     assert "error" not in details(bench(), GREP, pattern="haystack", expectedMatchCount=0)
 
 
@@ -426,14 +408,14 @@ def test_as_many_matches_as_expected_and_allowed_are_deleted() -> None:
     workbench = bench()
     shown = details(workbench, GREP, pattern="needle", expectedMatchCount=5, maxMatches=5)
     assert {skip["reason"] for skip in shown["skipped"]} == {"protected_entry"}
-    assert len(targets(workbench)) == 5
+    assert len(workbench.store.targets) == 5
 
 
 def test_at_most_fifty_matches_are_deleted_by_default() -> None:
     for count, gone in ((50, 50), (51, 0)):
         workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(count)))
         details(workbench, GREP, pattern="needle")
-        assert len(targets(workbench)) == gone
+        assert len(workbench.store.targets) == gone
 
 
 def test_a_bulk_deletion_without_matches_validates_nothing() -> None:
@@ -446,13 +428,13 @@ def test_a_refusal_of_all_matches_together_keeps_what_was_found() -> None:
     workbench = bench(user("x"), assistant(text("needle"), text("needle")), assistant(text("done")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert shown["error"] == "every_block"
-    assert found(shown) == [("e2", 0), ("e2", 1)]
-    assert targets(workbench) == []
+    assert found(shown) == "e2[0] e2[1]"
+    assert chosen(workbench) == ""
 
 
 def test_a_pattern_that_is_refused_deletes_nothing() -> None:
     workbench = bench()
-    details(workbench, DELETE, deletions=[whole("e4")])
+    details(workbench, DELETE, **deletions("e4"))
     for pattern, code in (
         ("", "invalid_pattern"),
         (r"(a)\1", "invalid_pattern"),
@@ -460,7 +442,7 @@ def test_a_pattern_that_is_refused_deletes_nothing() -> None:
     ):
         shown = details(workbench, GREP, pattern=pattern, regex=True)
         assert (shown["matches"], shown["skipped"], shown["error"]) == ([], [], code)
-        assert targets(workbench) == [whole("e4")]
+        assert chosen(workbench) == "e4"
 
 
 def test_a_bulk_deletion_ignores_case_and_takes_regular_expressions_only_on_request() -> None:

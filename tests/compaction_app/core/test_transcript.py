@@ -18,6 +18,7 @@ from tests.factories import (
     bash,
     block,
     branch_and_texts,
+    branch_of,
     branch_summary,
     call,
     chain,
@@ -99,11 +100,8 @@ def test_another_ratio_changes_nothing_else() -> None:
     transcript = transcript_of(user("go"), assistant(text("done")))
     other = transcript.with_ratio(0.25)
     assert (other.parameters.compression_ratio, transcript.parameters.compression_ratio) == (0.25, 0.5)
-    assert (other.entries, other.tokens, other.parameters.query) == (
-        transcript.entries,
-        transcript.tokens,
-        "go",
-    )
+    assert (other.entries, other.tokens) == (transcript.entries, transcript.tokens)
+    assert other.parameters.query == "go"
 
 
 def test_only_the_branch_counts() -> None:
@@ -134,22 +132,13 @@ def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_rec
 
 # ---- texts and weights ----------------------------------------------------------------------------------
 
-LOOK = assistant(
-    text("a look"),
-    thinking("hm"),
-    call("c1", "grep", path="src", n=1.0),
-    {"type": "redacted_thinking", "data": "x"},
-)
+REDACTED = {"type": "redacted_thinking", "data": "x"}
+LOOK = assistant(text("a look"), thinking("hm"), call("c1", "grep", path="src", n=1.0), REDACTED)
+FOUND = result("c1") | {"content": [text("found"), image()]}
 
 
 def test_the_texts_of_blocks_and_entries() -> None:
-    transcript = transcript_of(
-        LOOK,
-        {**result("c1"), "content": [text("found"), image()]},
-        bash("ls -l", "a\nb"),
-        branch_summary("we tried"),
-        NOTE,
-    )
+    transcript = transcript_of(LOOK, FOUND, bash("ls -l", "a\nb"), branch_summary("we tried"), NOTE)
     look = transcript.entries[0]
     assert [transcript.block_text(look, found) for found in look.blocks] == [
         "a look",
@@ -170,13 +159,7 @@ def test_the_texts_of_blocks_and_entries() -> None:
 
 
 def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
-    transcript = transcript_of(
-        user("🙂" * 5),
-        LOOK,
-        {**result("c1"), "content": [text("found"), image()]},
-        bash("ls -l", "a\nb"),
-        branch_summary("x"),
-    )
+    transcript = transcript_of(user("🙂" * 5), LOOK, FOUND, bash("ls -l", "a\nb"), branch_summary("x"))
     # 10 units; 6 + 2 + "grep" and 20 of its arguments; 5 + 4,800; 8; 1.
     assert [entry.tokens for entry in transcript.entries] == [3, 8, 1202, 2, 1]
     assert [found.tokens for found in transcript.entries[1].blocks] == [2, 1, 10, 10]
@@ -268,10 +251,8 @@ def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
 
 def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
     """pi would declare it again."""
-    branch, texts = branch_and_texts(
-        session_bytes(chain(SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))))
-    )
-    transcript = prepare(branch, texts, {})
+    messages = [SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))]
+    transcript, branch = prepared(*messages), branch_of(chain(*messages))
     assert transcript is not None
     assert ids(transcript) == ["e2", "e3", "e4"]
     for reader in READERS.values():

@@ -78,18 +78,9 @@ E = [Target("e2"), Target("e3"), Target("e4"), Target("e5", 1), Target("e6")]
 
 @pytest.mark.parametrize(
     ("wanted", "back"),
-    [
-        ([E[0]], E[:3]),
-        ([E[1]], E[:3]),
-        ([E[3]], E[3:]),
-        ([E[4]], E[3:]),
-        ([E[4], E[2]], E),
-        ([], []),
-    ],
+    [([E[0]], E[:3]), ([E[1]], E[:3]), ([E[3]], E[3:]), ([E[4]], E[3:]), ([E[4], E[2]], E), ([], [])],
 )
-def test_calls_and_results_come_back_together_in_recorded_order(
-    wanted: list[Target], back: list[Target]
-) -> None:
+def test_calls_and_results_come_back_together_in_order(wanted: list[Target], back: list[Target]) -> None:
     assert together(wanted, E) == back
 
 

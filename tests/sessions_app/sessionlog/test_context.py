@@ -33,6 +33,7 @@ from tests.factories import (
     whole,
 )
 
+Recorded = dict[str, Any]
 ATOMIC, PI = READERS["atomic-0.8"], READERS["pi"]
 FOUR = "x" * 16
 """A text of four tokens."""
@@ -43,12 +44,12 @@ def said(usage: object = None, **fields: Any) -> dict[str, Any]:
     return assistant(text(FOUR), **({} if usage is None else {"usage": usage}), **fields)
 
 
-def usage(*messages: dict[str, Any], reader: Reader = ATOMIC) -> tuple[int, int, int]:
+def usage(*messages: Recorded, reader: Reader = ATOMIC) -> tuple[int, int, int]:
     found = reader.rebuild(branch_of(chain(*messages))).usage
     return found.tokens, found.usage_tokens, found.trailing_tokens
 
 
-def size(*messages: dict[str, Any], reader: Reader = ATOMIC) -> tuple[int, Basis]:
+def size(*messages: Recorded, reader: Reader = ATOMIC) -> tuple[int, Basis]:
     branch = branch_of(chain(*messages))
     found = Tally.of(reader.rebuild(branch), branch, reader.rebuild).size
     return found.tokens, found.basis
@@ -64,14 +65,8 @@ def test_without_a_report_everything_is_estimated() -> None:
 
 
 def test_the_last_report_counts_with_an_estimate_of_what_follows_it() -> None:
-    talk = (
-        user(FOUR),
-        said({"totalTokens": 100}),
-        user(FOUR),
-        said({"totalTokens": 500}),
-        user(FOUR),
-        bash("", FOUR),
-    )
+    talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 500}))
+    talk = (*talk, user(FOUR), bash("", FOUR))
     assert usage(*talk) == (508, 500, 8)
 
 
@@ -126,8 +121,8 @@ TALK = (user(FOUR), said({"totalTokens": 16}), user(FOUR))
         (PI, summary_compaction("x" * 4, "e3"), 10),
     ],
 )
-def test_a_compaction_takes_what_it_removes_from_the_last_report(
-    reader: Reader, compact: dict[str, Any], tokens: int
+def test_a_compaction_takes_what_it_removes_from_a_report(
+    reader: Reader, compact: Recorded, tokens: int
 ) -> None:
     assert size(*TALK, reader=reader) == (24, Basis.ABOUT)
     assert size(*TALK, compact, reader=reader) == (tokens, Basis.ABOUT)
@@ -135,10 +130,8 @@ def test_a_compaction_takes_what_it_removes_from_the_last_report(
 
 
 def test_a_report_of_a_message_that_was_struck_still_gives_the_measure() -> None:
-    assert size(user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3"))) == (
-        16,
-        Basis.ABOUT,
-    )
+    talk = (user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3")))
+    assert size(*talk) == (16, Basis.ABOUT)
 
 
 def test_a_report_after_a_compaction_counts_again() -> None:
@@ -192,7 +185,7 @@ def test_compaction_is_due_above_the_window_less_the_reserve_and_never_in_an_unk
 
 
 def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep() -> None:
-    def after_first(*messages: dict[str, Any]) -> int | None:
+    def after_first(*messages: Recorded) -> int | None:
         return PI.rebuild(branch_of(chain(*messages))).after_first
 
     system = {"role": "system", "content": FOUR}
@@ -272,8 +265,8 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
     [assistant(text("its thinking is the latest no more"))],
 )
-def test_incremental_totals_equal_those_of_the_whole_branch(
-    reader: Reader, start: list[dict[str, Any]], appended: list[dict[str, Any]]
+def test_incremental_totals_are_those_of_the_branch(
+    reader: Reader, start: list[Recorded], appended: list[Recorded]
 ) -> None:
     entries = session_log(chain(user("x"), *start, *appended)).entries
     known = len(start) + 1
@@ -291,7 +284,7 @@ def test_incremental_totals_equal_those_of_the_whole_branch(
 
 @given(st.lists(plain_entries, max_size=8), st.sampled_from([ATOMIC, PI]))
 def test_a_session_without_compactions_is_totalled_while_it_is_read(
-    messages: list[dict[str, Any]], reader: Reader
+    messages: list[Recorded], reader: Reader
 ) -> None:
     entries = session_log(chain(*messages)).entries
     tally = Tally()

@@ -41,39 +41,22 @@ def nested(depth: int, inside: bytes = b"") -> bytes:
 # ---- printing -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("recorded", "printed"),
-    [
-        ("1.0", "1"),
-        ("1.50", "1.5"),
-        ("-0", "0"),
-        ("-0.0", "0"),
-        ("1e5", "100000"),
-        ("1e20", "100000000000000000000"),
-        ("123456789012345678901", "123456789012345680000"),
-        ("1e21", "1e+21"),
-        ("1.25e21", "1.25e+21"),
-        ("-1e21", "-1e+21"),
-        ("0.000001", "0.000001"),
-        ("0.0000012", "0.0000012"),
-        ("0.0000001", "1e-7"),
-        ("-1.5e-10", "-1.5e-10"),
-        ("5e-324", "5e-324"),
-        ("2e-324", "0"),
-        ("1.7976931348623157e308", "1.7976931348623157e+308"),
-        ("9007199254740991", "9007199254740991"),
-        ("9007199254740993", "9007199254740992"),
-        ("-9007199254740993", "-9007199254740992"),
-        ("111111111111111111111111111111", "1.111111111111111e+29"),
-        ("1e400", "null"),
-        ("-1e400", "null"),
-        ("1" * 310, "null"),
-        ("-" + "9" * 5000, "null"),
-    ],
-)
-def test_every_number_is_the_double_that_javascript_reads(recorded: str, printed: str) -> None:
-    assert stringify(parse(recorded.encode())) == printed
-    assert stringify(parse(b'{"a":[' + recorded.encode() + b"]}")) == '{"a":[' + printed + "]}"
+NUMBERS = """
+    1.0=1 1.50=1.5 -0=0 -0.0=0 1e5=100000 1e20=100000000000000000000 123456789012345678901=123456789012345680000
+    1e21=1e+21 1.25e21=1.25e+21 -1e21=-1e+21 0.000001=0.000001 0.0000012=0.0000012 0.0000001=1e-7
+    -1.5e-10=-1.5e-10 5e-324=5e-324 2e-324=0 1.7976931348623157e308=1.7976931348623157e+308
+    9007199254740991=9007199254740991 9007199254740993=9007199254740992 -9007199254740993=-9007199254740992
+    111111111111111111111111111111=1.111111111111111e+29 1e400=null -1e400=null
+"""
+"""Numbers as they are recorded, and as JavaScript prints them."""
+
+
+def test_every_number_is_the_double_that_javascript_reads() -> None:
+    numbers = dict(pair.split("=") for pair in NUMBERS.split())
+    numbers |= {"1" * 310: "null", "-" + "9" * 5000: "null"}
+    assert {recorded: stringify(parse(recorded.encode())) for recorded in numbers} == numbers
+    for recorded, printed in numbers.items():
+        assert stringify(parse(f'{{"a":[{recorded}]}}'.encode())) == f'{{"a":[{printed}]}}'
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -188,15 +171,13 @@ def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> Non
     recorded = [json.dumps(value).encode() for value in values]
     printed = [stringify(parse(line)) for line in recorded]
     assert [stringify(parse(line.encode())) for line in printed] == printed
-    node = shutil.which("node")
-    if node is not None:
+    if node := shutil.which("node"):
         script = (
             "const lines = require('fs').readFileSync(0, 'utf8').split('\\n');"
             "console.log(JSON.stringify(lines.map(line => JSON.stringify(JSON.parse(line)))))"
         )
-        done = subprocess.run(
-            [node, "-e", script], input=b"\n".join(recorded), capture_output=True, check=True
-        )
+        lines = b"\n".join(recorded)
+        done = subprocess.run([node, "-e", script], input=lines, capture_output=True, check=True)
         assert printed == json.loads(done.stdout)
 
 
@@ -238,9 +219,15 @@ def test_everything_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
     assert parse(raw) == value
 
 
-@pytest.mark.parametrize(
-    "raw",
-    [
+def test_input_the_agent_cannot_read_is_refused_with_an_explanation() -> None:
+    def is_explained(raw: bytes) -> bool:
+        try:
+            parse(raw)
+        except ValueError as fault:
+            return bool(str(fault))
+        return False
+
+    unreadable = [
         *(b"NaN", b"Infinity", b"-Infinity", b"[NaN]", b"nan", b"undefined"),
         *(b'"\x00"', b'"\x1f"', b'"a\tb"', b'"a\nb"', b'{"a\x01":1}', b'"\xff\x01"'),
         *(b"[1,]", b'{"a":1,}', b"[,1]", b"[1 2]", b'{"a" 1}', b"{1:2}", b"'a'"),
@@ -249,12 +236,8 @@ def test_everything_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
         *(b"", b" ", b"\0", b"[1", b'"a', b'{"a":1}{"a":2}', b"1 2", b"tru", b"\x0b1", b"\xc2\xa01"),
         *(b"\xef\xbb\xbf1", b"\xff"),
         *(nested(100_000), b'{"a":' * 50_000 + b"1" + b"}" * 50_000, nested(100_000, b'"\xff"')),
-    ],
-    ids=lambda raw: repr(raw[:20]),
-)
-def test_input_the_agent_cannot_read_is_refused_with_an_explanation(raw: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
-        parse(raw)
+    ]
+    assert [raw[:20] for raw in unreadable if not is_explained(raw)] == []
 
 
 @given(

@@ -27,18 +27,8 @@ def shown(run: OutlineRun) -> tuple[str, int]:
 
 
 FORKED = tree_of(
-    *(
-        ("a", None),
-        ("b", "a"),
-        ("c", "b"),
-        ("d", "c"),
-        ("p", "b"),
-        ("q", "p"),
-        ("x", "q"),
-        ("y", "q"),
-        ("r", "b"),
-    ),
-    ("e", "d"),
+    *(("a", None), ("b", "a"), ("c", "b"), ("d", "c"), ("p", "b")),
+    *(("q", "p"), ("x", "q"), ("y", "q"), ("r", "b"), ("e", "d")),
 )
 """a─b─┬─c─d─e, where b also continues to p─q (and from there to x and to y) and to r; e is last in the file."""
 
@@ -50,14 +40,8 @@ def test_a_session_without_forks_is_one_run() -> None:
 
 
 def test_a_fork_lists_its_branches_in_file_order_each_with_its_own_forks() -> None:
-    assert [shown(run) for run in runs(FORKED)] == [
-        ("ab", 0),
-        ("cde", 1),
-        ("pq", 1),
-        ("x", 2),
-        ("y", 2),
-        ("r", 1),
-    ]
+    drawn = [("ab", 0), ("cde", 1), ("pq", 1), ("x", 2), ("y", 2), ("r", 1)]
+    assert [shown(run) for run in runs(FORKED)] == drawn
 
 
 def test_each_run_knows_whether_other_branches_follow() -> None:
@@ -85,11 +69,8 @@ def test_an_empty_session_has_no_runs() -> None:
 
 
 def test_only_messages_count_tokens() -> None:
-    log = session_log(
-        chain(
-            user("1234"), {"type": "compaction", "summary": "x" * 400}, assistant(text("1234")), bash("", "1")
-        )
-    )
+    summary = {"type": "compaction", "summary": "x" * 400}
+    log = session_log(chain(user("1234"), summary, assistant(text("1234")), bash("", "1")))
     (run,) = runs(SessionTree(log.entries))
     assert run.tokens == 3
 
@@ -99,7 +80,7 @@ ids = st.integers(0, 9).map(str)
 
 @given(st.lists(st.tuples(ids, ids | st.none()), min_size=1, max_size=20))
 @example([("0", "0"), ("0", "1"), ("1", "0")])
-def test_each_id_and_the_leaf_are_drawn_once_however_damaged_the_tree_is(
+def test_each_id_and_the_leaf_are_drawn_once_in_any_damaged_tree(
     links: list[tuple[str, str | None]],
 ) -> None:
     tree = tree_of(*links)
@@ -151,11 +132,8 @@ def test_a_later_label_replaces_an_earlier_one_and_an_empty_one_removes_it() -> 
             ),
         )
     )
-    assert labels(SessionTree(log.entries)) == {
-        "e1": "second",
-        "e9": "of something that is not there",
-        "e5": "again",
-    }
+    expected = {"e1": "second", "e9": "of something that is not there", "e5": "again"}
+    assert labels(SessionTree(log.entries)) == expected
 
 
 def test_only_label_entries_set_labels() -> None:

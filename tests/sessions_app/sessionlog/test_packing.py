@@ -9,18 +9,7 @@ from hypothesis import strategies as st
 from sessions_app.sessionlog.controls import BoundaryControl, LabelControl
 from sessions_app.sessionlog.entries import Block, Entry, EntryKind
 from sessions_app.sessionlog.packing import pack, unpack
-from tests.factories import (
-    assistant,
-    branch_of,
-    call,
-    chain,
-    compaction,
-    result,
-    text,
-    thinking,
-    user,
-    whole,
-)
+from tests.factories import assistant, branch_of, call, chain, compaction, result, text, thinking, user, whole
 
 words = st.text(max_size=8)
 numbers = st.integers(-(2**55), 2**55)

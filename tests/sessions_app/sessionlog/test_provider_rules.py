@@ -43,32 +43,36 @@ from tests.factories import (
 )
 
 PI = READERS["pi"]
+FAILED, ABORTED = (assistant(text("I lo"), call("a"), stopReason=reason) for reason in ("error", "aborted"))
+ASKED = (user("x"), assistant(call("a")))
 
 
-def context_of(*messages: dict[str, Any], reader: str = "pi") -> ActiveContext:
+Recorded = dict[str, Any]
+
+
+def context_of(*messages: Recorded, reader: str = "pi") -> ActiveContext:
     return READERS[reader].rebuild(branch_of(chain(*messages)))
 
 
-def found(
-    *messages: dict[str, Any], reader: str = "pi", sending: Sending | None = None
-) -> list[tuple[str, str, str]]:
-    """Rule, entry and call of each violation that a provider sees."""
-    context = context_of(*messages, reader=reader)
+def seen(context: ActiveContext, sending: Sending | None, *, is_repaired: bool) -> list[str]:
+    """Rule, entry and call of each violation, in words."""
     if sending is not None:
         context = replace(context, sending=sending)
-    return [(one.rule.value, one.entry_id, one.call_id) for one in violations(context) if not one.is_repaired]
+    return [
+        f"{one.rule} {one.entry_id} {one.call_id}".strip()
+        for one in violations(context)
+        if one.is_repaired is is_repaired
+    ]
 
 
-def repaired(*messages: dict[str, Any], sending: Sending | None = None) -> list[tuple[str, str, str]]:
-    """The same of each violation that the agent repairs."""
-    context = context_of(*messages)
-    if sending is not None:
-        context = replace(context, sending=sending)
-    return [(one.rule.value, one.entry_id, one.call_id) for one in violations(context) if one.is_repaired]
+def found(*messages: Recorded, reader: str = "pi", sending: Sending | None = None) -> list[str]:
+    """The violations that a provider sees."""
+    return seen(context_of(*messages, reader=reader), sending, is_repaired=False)
 
 
-def unanswered(*messages: dict[str, Any]) -> list[tuple[str, str, str]]:
-    return [one for one in found(*messages, sending=NO_REPAIRS) if one[0] == "unanswered_call"]
+def repaired(*messages: Recorded, sending: Sending | None = None) -> list[str]:
+    """Those that the agent repairs."""
+    return seen(context_of(*messages), sending, is_repaired=True)
 
 
 # ---- what providers accept ----------------------------------------------------------------------------------
@@ -81,33 +85,32 @@ def test_a_plain_conversation_is_accepted(sending: Sending) -> None:
     messages = (
         user("Mend it."),
         assistant(thinking("hm"), text("I look."), call("a"), call("b")),
-        result("b"),
-        result("a", error=True),
-        assistant(text("Done.")),
-        user("More."),
-        user("And more."),
-        assistant(call("c")),
-        result("c"),
-        assistant(text("Yes.")),
-        assistant(thinking("hm")),
-        bash("ls", ""),
-        custom("note"),
-        branch_summary("there"),
+        *(result("b"), result("a", error=True), assistant(text("Done."))),
+        *(user("More."), user("And more."), assistant(call("c")), result("c")),
+        *(assistant(text("Yes.")), assistant(thinking("hm"))),
+        *(bash("ls", ""), custom("note"), branch_summary("there")),
     )
     assert violations(replace(context_of(*messages), sending=sending)) == ()
 
 
-def test_an_empty_conversation_is_accepted() -> None:
-    assert violations(PI.rebuild(())) == ()
-
-
-def test_a_conversation_may_begin_with_the_summary_of_a_compaction() -> None:
-    assert found(user("x"), assistant(text("y")), summary_compaction("so far", "e2")) == []
-
-
-def test_a_system_message_may_be_between_a_call_and_its_result() -> None:
-    system = {"role": "system", "content": "New rules."}
-    assert violations(context_of(user("x"), assistant(call("a")), system, result("a"))) == ()
+def test_an_unusual_conversation_is_accepted() -> None:
+    accepted = {
+        "a summary first": (user("x"), assistant(text("y")), summary_compaction("so far", "e2")),
+        "a system message before a result": (
+            *ASKED,
+            {"role": "system", "content": "New rules."},
+            result("a"),
+        ),
+        "what is not sent before a result": (*ASKED, bash("ls", "", excludeFromContext=True), result("a")),
+        "a failed message with a call": (user("x"), FAILED, user("y")),
+        "an aborted one": (user("x"), ABORTED, user("y")),
+        "an image": ({"role": "user", "content": [image()]},),
+        "a text without words beside it": ({"role": "user", "content": [text(""), image()]},),
+        "one without words beside words": ({"role": "user", "content": [text("x"), text("")]},),
+    }
+    refused = {what: violations(context_of(*messages)) for what, messages in accepted.items()}
+    assert {what: found for what, found in refused.items() if found} == {}
+    assert violations(PI.rebuild(())) == (), "nothing at all"
 
 
 # ---- calls and results --------------------------------------------------------------------------------------
@@ -118,11 +121,11 @@ def test_a_system_message_may_be_between_a_call_and_its_result() -> None:
     [(), (user("y"),), (assistant(text("y")),), (bash("ls", ""), user("y")), (custom("y"),)],
     ids=["end", "user", "assistant", "command", "custom"],
 )
-def test_a_call_needs_a_result_directly_after_it(then: tuple[dict[str, Any], ...]) -> None:
+def test_a_call_needs_a_result_directly_after_it(then: tuple[Recorded, ...]) -> None:
     messages = (user("x"), assistant(call("a"), call("b")), result("a"), *then)
-    assert unanswered(*messages) == [("unanswered_call", "e2", "b")]
+    assert "unanswered_call e2 b" in found(*messages, sending=NO_REPAIRS)
     assert found(*messages) == []
-    assert repaired(*messages) == [("unanswered_call", "e2", "b")]
+    assert repaired(*messages) == ["unanswered_call e2 b"]
 
 
 def test_only_the_remaining_calls_of_a_message_need_results() -> None:
@@ -131,33 +134,43 @@ def test_only_the_remaining_calls_of_a_message_need_results() -> None:
     assert found(*messages, reader="atomic-0.8", sending=NO_REPAIRS) == []
 
 
-def test_a_result_without_any_call_is_refused() -> None:
-    assert found(user("x"), result("a"), user("y")) == [("stray_result", "e2", "a")]
-    assert found(user("x"), {"role": "toolResult", "content": [text("y")]}) == [("stray_result", "e2", "")]
-
-
-def test_a_result_before_its_call_is_refused() -> None:
-    assert found(user("x"), result("a"), assistant(call("a"))) == [("stray_result", "e2", "a")]
+@pytest.mark.parametrize(
+    ("messages", "violation"),
+    [
+        ((user("x"), result("a"), user("y")), "stray_result e2 a"),
+        ((user("x"), {"role": "toolResult", "content": [text("y")]}), "stray_result e2"),
+        ((user("x"), result("a"), assistant(call("a"))), "stray_result e2 a"),
+        ((*ASKED, result("a"), result("a")), "repeated_result e4 a"),
+        ((*ASKED, result("a"), assistant(call("a")), result("a")), "repeated_call_id e4 a"),
+        ((user("x"), assistant(call("a"), call("a")), result("a")), "repeated_call_id e2 a"),
+        ((user("x"), FAILED, result("a"), user("y")), "stray_result e3 a"),
+        ((*ASKED, assistant(text("I lo"), stopReason="aborted"), result("a")), "stray_result e4 a"),
+    ],
+    ids=[
+        *(
+            "a result without any call",
+            "one without the id of a call",
+            "one before its call",
+            "a second result",
+        ),
+        *("an id that is used again", "an id that is used twice", "a result of a failed message"),
+        "a failed message between a call and its result",
+    ],
+)
+def test_a_conversation_is_refused(messages: tuple[Recorded, ...], violation: str) -> None:
+    assert found(*messages) == [violation]
 
 
 @pytest.mark.parametrize(
     "between", [user("y"), assistant(text("y")), bash("ls", "")], ids=["user", "said", "bash"]
 )
-def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_call(
-    between: dict[str, Any],
-) -> None:
-    messages = (user("x"), assistant(call("a")), between, result("a"))
-    assert found(*messages) == [("stray_result", "e4", "a")]
-    assert repaired(*messages) == [("unanswered_call", "e2", "a")]
+def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_call(between: Recorded) -> None:
+    messages = (*ASKED, between, result("a"))
+    assert found(*messages) == ["stray_result e4 a"]
+    assert repaired(*messages) == ["unanswered_call e2 a"]
 
 
-def test_a_second_result_of_a_call_is_refused() -> None:
-    assert found(user("x"), assistant(call("a")), result("a"), result("a")) == [
-        ("repeated_result", "e4", "a")
-    ]
-
-
-def test_an_agent_that_drops_stray_results_repairs_all_three() -> None:
+def test_an_agent_that_drops_stray_results_repairs_them_all() -> None:
     messages = (
         user("x"),
         result("z"),
@@ -167,42 +180,18 @@ def test_an_agent_that_drops_stray_results_repairs_all_three() -> None:
         user("y"),
         result("a"),
     )
-    rules = ["stray_result", "repeated_result", "stray_result"]
-    assert [rule for rule, _, _ in found(*messages)] == rules
+    strays = ["stray_result e2 z", "repeated_result e5 a", "stray_result e7 a"]
+    assert found(*messages) == strays
     assert found(*messages, sending=SENDING_0_9) == []
-    assert [rule for rule, _, _ in repaired(*messages, sending=SENDING_0_9)] == rules
+    assert repaired(*messages, sending=SENDING_0_9) == strays
 
 
-def test_the_id_of_a_call_is_used_once() -> None:
-    messages = (user("x"), assistant(call("a")), result("a"), assistant(call("a")), result("a"))
-    assert found(*messages) == [("repeated_call_id", "e4", "a")]
-    assert found(user("x"), assistant(call("a"), call("a")), result("a")) == [("repeated_call_id", "e2", "a")]
-
-
-@pytest.mark.parametrize("reason", ["error", "aborted"])
-def test_a_failed_assistant_message_is_not_sent_and_its_calls_need_no_result(reason: str) -> None:
-    failed = assistant(text("I lo"), call("a"), stopReason=reason)
-    assert violations(context_of(user("x"), failed, user("y"))) == ()
-    assert found(user("x"), failed, user("y"), sending=NO_REPAIRS) == [("unanswered_call", "e2", "a")]
-
-
-def test_the_result_of_a_failed_assistant_message_is_sent_without_its_call() -> None:
-    failed = assistant(call("a"), stopReason="error")
-    for sending in (PI.rebuild(()).sending, SENDING_0_9):
-        assert found(user("x"), failed, result("a"), user("y"), sending=sending) == [
-            ("stray_result", "e3", "a")
-        ]
-    assert found(user("x"), failed, result("a"), sending=NO_REPAIRS) == []
-
-
-def test_a_failed_assistant_message_ends_the_results_of_the_one_before() -> None:
-    failed = assistant(text("I lo"), stopReason="aborted")
-    assert found(user("x"), assistant(call("a")), failed, result("a")) == [("stray_result", "e4", "a")]
-
-
-def test_what_the_agent_does_not_send_takes_no_part() -> None:
-    unsent = bash("ls", "", excludeFromContext=True)
-    assert violations(context_of(user("x"), assistant(call("a")), unsent, result("a"))) == ()
+def test_a_failed_assistant_message_counts_where_the_agent_sends_it() -> None:
+    for failed in (FAILED, ABORTED):
+        assert found(user("x"), failed, user("y"), sending=NO_REPAIRS) == ["unanswered_call e2 a"]
+    answered = (user("x"), FAILED, result("a"))
+    assert found(*answered, sending=NO_REPAIRS) == []
+    assert found(*answered, sending=SENDING_0_9) == ["stray_result e3 a"]
 
 
 def test_what_is_sent_as_a_part_of_another_message_takes_no_part() -> None:
@@ -230,38 +219,23 @@ LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
         ([call("a")], True),
     ],
     ids=[
-        "text gone",
-        "text edited",
-        "one gone",
-        "first gone",
-        "order",
-        "edited",
-        "not at the start",
+        *("text gone", "text edited", "one gone", "first gone", "order", "edited", "not at the start"),
         "all gone",
     ],
 )
-def test_an_edit_keeps_the_thinking_of_the_latest_assistant_message(
-    content: list[dict[str, Any]], is_changed: bool
-) -> None:
+def test_an_edit_keeps_the_thinking_of_the_latest_message(content: list[Recorded], is_changed: bool) -> None:
     changed = found(user("x"), LATEST, result("a"), context_edit("e2", {"content": content}))
-    assert changed == ([("changed_thinking", "e2", "")] if is_changed else [])
+    assert changed == (["changed_thinking e2"] if is_changed else [])
 
 
-def test_thinking_that_was_not_at_the_start_may_come_there() -> None:
+def test_only_thinking_at_the_start_of_the_latest_message_that_is_sent_has_to_stay() -> None:
     latest = assistant(text("so"), thinking("first"), call("a"))
     edited = context_edit("e2", {"content": [thinking("first"), call("a")]})
     assert found(user("x"), latest, result("a"), edited) == []
-
-
-def test_thinking_of_earlier_assistant_messages_may_go() -> None:
-    edited = context_edit("e2", {"content": [text("so")]})
-    assert found(user("x"), assistant(thinking("hm"), text("so")), assistant(thinking("ha")), edited) == []
-
-
-def test_the_latest_assistant_message_is_the_latest_that_is_sent() -> None:
-    said, failed = assistant(thinking("hm"), text("so")), assistant(text("ab"), stopReason="aborted")
-    edited = context_edit("e2", {"content": [text("so")]})
-    assert found(user("x"), said, failed, assistant(), edited) == [("changed_thinking", "e2", "")]
+    said, cut = assistant(thinking("hm"), text("so")), context_edit("e2", {"content": [text("so")]})
+    assert found(user("x"), said, assistant(thinking("ha")), cut) == []
+    unsent = assistant(text("ab"), stopReason="aborted")
+    assert found(user("x"), said, unsent, assistant(), cut) == ["changed_thinking e2"]
 
 
 # ---- content and order --------------------------------------------------------------------------------------
@@ -278,56 +252,42 @@ def test_the_latest_assistant_message_is_the_latest_that_is_sent() -> None:
     ],
     ids=["user", "custom", "no blocks", "empty block", "assistant"],
 )
-def test_a_message_without_content_is_refused_unless_the_agent_drops_it(empty: dict[str, Any]) -> None:
+def test_a_message_without_content_is_refused_unless_the_agent_drops_it(empty: Recorded) -> None:
     messages = (user("x"), empty, user("y"))
     assert found(*messages) == []
-    assert repaired(*messages) == [("empty_content", "e2", "")]
-    assert found(*messages, sending=NO_REPAIRS) == [("empty_content", "e2", "")]
+    assert repaired(*messages) == ["empty_content e2"]
+    assert found(*messages, sending=NO_REPAIRS) == ["empty_content e2"]
 
 
-@pytest.mark.parametrize(
-    "content", [[image()], [text(""), image()], [text("x"), text("")]], ids=["image", "both", "text"]
-)
-def test_one_block_with_content_is_enough(content: list[dict[str, Any]]) -> None:
-    assert violations(context_of({"role": "user", "content": content})) == ()
-
-
-def test_commands_and_thinking_are_never_empty() -> None:
+def test_of_results_only_those_of_failed_calls_need_content() -> None:
     assert found(user("x"), bash("", ""), assistant(thinking("")), sending=NO_REPAIRS) == []
-
-
-def test_only_the_result_of_a_failed_call_needs_content() -> None:
-    for error, expected in ((False, []), (True, [("empty_content", "e3", "a")])):
-        assert found(user("x"), assistant(call("a")), result("a", "", error=error)) == expected
-
-
-def test_a_dropped_result_needs_no_content() -> None:
-    assert found(user("x"), result("a", "", error=True), sending=SENDING_0_9) == []
-
-
-def test_the_first_message_is_not_an_assistants() -> None:
-    assert found(assistant(text("x")), assistant(text("y"))) == [("assistant_first", "e1", "")]
-    assert found(user("x"), assistant(text("y")), context_edit("e1", None)) == [("assistant_first", "e2", "")]
+    assert found(*ASKED, result("a", "")) == []
+    assert found(*ASKED, result("a", "", error=True)) == ["empty_content e3 a"]
+    assert found(user("x"), result("a", "", error=True), sending=SENDING_0_9) == [], "it is dropped"
 
 
 @pytest.mark.parametrize(
     "unsent",
     [
-        user(""),
-        assistant(),
-        assistant(text("x"), stopReason="error"),
-        bash("ls", "", excludeFromContext=True),
+        *((), (user(""),), (assistant(),), (assistant(text("x"), stopReason="error"),)),
+        (bash("ls", "", excludeFromContext=True),),
     ],
-    ids=["empty user", "empty assistant", "failed", "excluded"],
+    ids=["nothing", "empty user", "empty assistant", "failed", "excluded"],
 )
-def test_a_message_that_is_not_sent_is_not_the_first(unsent: dict[str, Any]) -> None:
-    assert found(unsent, assistant(text("y"))) == [("assistant_first", "e2", "")]
+def test_the_first_message_that_is_sent_is_not_an_assistants(unsent: tuple[Recorded, ...]) -> None:
+    messages = (*unsent, assistant(text("x")), assistant(text("y")))
+    assert found(*messages) == [f"assistant_first e{len(unsent) + 1}"]
+
+
+def test_what_a_user_said_is_not_the_first_message_once_it_is_edited_out() -> None:
+    messages = (user("x"), assistant(text("y")), context_edit("e1", None))
+    assert found(*messages) == ["assistant_first e2"]
 
 
 def test_a_stray_result_is_not_the_first_message() -> None:
     messages = (result("a"), assistant(text("y")))
-    assert found(*messages) == [("stray_result", "e1", "a"), ("assistant_first", "e2", "")]
-    assert found(*messages, sending=SENDING_0_9) == [("assistant_first", "e2", "")]
+    assert found(*messages) == ["stray_result e1 a", "assistant_first e2"]
+    assert found(*messages, sending=SENDING_0_9) == ["assistant_first e2"]
 
 
 # ---- sentences and comparison -------------------------------------------------------------------------------
@@ -395,7 +355,7 @@ def test_another_assistant_may_come_first_where_one_did_before() -> None:
 # ---- what is stored -----------------------------------------------------------------------------------------
 
 
-def broken_at(*messages: dict[str, Any]) -> str | None:
+def broken_at(*messages: Recorded) -> str | None:
     """The entry because of which a session cannot be continued."""
     broken = SentConversation.of(context_of(*messages)).broken
     return None if broken is None else broken.entry_id
@@ -430,15 +390,9 @@ def test_changed_thinking_breaks_a_session_until_the_next_assistant_message() ->
 @pytest.mark.parametrize("sending", [PI.rebuild(()).sending, NO_REPAIRS], ids=["pi", "none"])
 def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending: Sending) -> None:
     messages = (
-        user("x"),
-        assistant(call("a"), call("b")),
-        result("a"),
-        result("b"),
-        assistant(call("c"), stopReason="error"),
-        assistant(call("d")),
-        user("y"),
-        assistant(call("d")),
-        result("c"),
+        *(user("x"), assistant(call("a"), call("b")), result("a"), result("b")),
+        *(assistant(call("c"), stopReason="error"), assistant(call("d")), user("y")),
+        *(assistant(call("d")), result("c")),
     )
     context = replace(context_of(*messages), sending=sending)
     for end in range(len(messages) + 1):
@@ -476,7 +430,7 @@ def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it() -> No
 # ---- replies that are recorded as several entries -------------------------------------------------------------
 
 
-def of_reply(*messages: dict[str, Any], reply: str = "R") -> list[Any]:
+def of_reply(*messages: Recorded, reply: str = "R") -> list[Any]:
     """Messages of the context, with the assistant's as parts of one reply."""
     return [
         msgspec.structs.replace(one, entry=msgspec.structs.replace(one.entry, reply=reply))

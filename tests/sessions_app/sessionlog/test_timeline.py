@@ -39,6 +39,21 @@ def removed_ids(found: Timeline) -> list[list[str]]:
     return [[message.entry.id for message in point.removed] for point in found.points]
 
 
+def branch_to(session: ClaudeSession, leaf: str) -> list[Entry]:
+    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
+    return CLAUDE_CODE.tree(log.entries).branch(leaf)
+
+
+def noted_summary() -> tuple[list[Entry], str]:
+    """A branch with a boundary and, after a note, its summary; and the summary's id."""
+    session = ClaudeSession()
+    session.user("go")
+    session.boundary()
+    session.node("system", None, subtype="informational", content="noted")
+    summary = session.user("so far", isCompactSummary=True)
+    return branch_to(session, session.user("on")), summary
+
+
 def test_a_context_that_only_grows_has_no_points() -> None:
     found = timeline("pi", *TALK)
     assert found.points == ()
@@ -82,13 +97,8 @@ def test_a_lost_block_counts_as_removed() -> None:
 
 def test_content_that_comes_back_is_counted() -> None:
     recorded = result("c1", "x" * 400)
-    found = timeline(
-        "pi",
-        *TALK,
-        context_edit("e3", None),
-        user("on"),
-        context_edit("e3", {"content": recorded["content"]}),
-    )
+    back = context_edit("e3", {"content": recorded["content"]})
+    found = timeline("pi", *TALK, context_edit("e3", None), user("on"), back)
     assert [point.returned for point in found.points] == [0, 1]
     assert found.points[1].tokens_removed < 0
 
@@ -101,8 +111,7 @@ def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned()
 
 
 @pytest.mark.parametrize(
-    ("reader", "kinds"),
-    [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])],
+    ("reader", "kinds"), [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])]
 )
 def test_what_the_reader_ignores_is_no_point(reader: str, kinds: list[EntryKind]) -> None:
     found = timeline(reader, *TALK, compaction(whole("e3")), context_edit("e3", None))
@@ -125,14 +134,7 @@ def test_an_undo_is_a_point() -> None:
 
 
 def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees() -> None:
-    session = ClaudeSession()
-    session.user("go")
-    session.boundary()
-    session.node("system", None, subtype="informational", content="noted")
-    summary = session.user("so far", isCompactSummary=True)
-    last = session.user("on")
-    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
-    branch = CLAUDE_CODE.tree(log.entries).branch(last)
+    branch, summary = noted_summary()
     (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
     assert point.last.id == summary
     assert [message.entry.id for message in point.added] == [summary]
@@ -157,25 +159,13 @@ def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
 
 
 def test_a_change_is_found_by_any_entry_of_it() -> None:
-    recorded = chain(
-        *TALK,
-        summary_compaction("so far", "e4"),
-        user("on"),
-        context_edit("e4", None),
-        context_edit("e6", None),
-    )
+    edits = context_edit("e4", None), context_edit("e6", None)
+    recorded = chain(*TALK, summary_compaction("so far", "e4"), user("on"), *edits)
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
 
 
 def test_a_boundary_is_found_by_the_summary_that_follows_it() -> None:
-    session = ClaudeSession()
-    session.user("go")
-    session.boundary()
-    session.node("system", None, subtype="informational", content="noted")
-    session.user("so far", isCompactSummary=True)
-    last = session.user("on")
-    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
-    branch = CLAUDE_CODE.tree(log.entries).branch(last)
+    branch, _ = noted_summary()
     assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
 
 
@@ -184,9 +174,7 @@ def test_a_summary_that_no_boundary_precedes_is_no_change() -> None:
     session.boundary()
     session.user("go")
     last = session.user("so far", isCompactSummary=True)
-    log = read_session(CLAUDE_CODE.parser(ParserState(), []), split_lines([session.content]), "")
-    branch = CLAUDE_CODE.tree(log.entries).branch(last)
-    assert change_at(branch, last, CLAUDE_CODE.generations[0].reader) is None
+    assert change_at(branch_to(session, last), last, CLAUDE_CODE.generations[0].reader) is None
 
 
 def test_a_change_knows_what_was_kept_beside_what_it_added() -> None:

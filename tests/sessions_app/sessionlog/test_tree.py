@@ -51,12 +51,6 @@ def test_a_fork_lists_its_branches_in_file_order() -> None:
     assert tree.children == {NO_PARENT: [0, 3], 0: [1, 2], 1: [4]}
 
 
-def test_a_parent_may_come_later_in_the_file() -> None:
-    tree = tree_of(("b", "a"), ("a", None), ("c", "b"))
-    assert path(tree, "c") == ["a", "b", "c"]
-    assert damage(tree) == []
-
-
 def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf() -> None:
     tree = tree_of(("a", None))
     for ask in (tree.entry, tree.position, tree.branch, lambda one: tree.descends("a", one)):
@@ -69,12 +63,6 @@ def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf() -> None:
     assert caught.value.code == "no_entries"
 
 
-def test_an_orphan_is_a_root_and_is_reported() -> None:
-    tree = tree_of(("a", None), ("b", "gone"), ("c", "b"))
-    assert path(tree, "c") == ["b", "c"]
-    assert damage(tree) == [(DamageKind.MISSING_PARENT, 3)]
-
-
 def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported() -> None:
     tree = tree_of(("a", None), ("x", "a"), ("b", "x"), ("x", None), ("c", "x"))
     assert tree.entry("x").number == 5
@@ -84,22 +72,38 @@ def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported() -> None:
     assert 1 not in [position for below in tree.children.values() for position in below]
 
 
-def test_an_id_that_occurs_three_times_is_reported_twice() -> None:
-    tree = tree_of(("x", None), ("x", None), ("x", None))
-    assert path(tree, "x") == ["x"]
-    assert damage(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.DUPLICATE_ID, 3)]
-
-
-def test_an_entry_that_is_its_own_parent_is_a_root() -> None:
-    tree = tree_of(("a", "a"), ("b", "a"))
-    assert path(tree, "b") == ["a", "b"]
-    assert damage(tree) == [(DamageKind.CYCLE, 2)]
-
-
-def test_two_entries_that_are_each_others_parent_are_cut_above_the_first_line() -> None:
-    tree = tree_of(("r", None), ("a", "b"), ("b", "a"), ("c", "b"))
-    assert path(tree, "c") == ["a", "b", "c"]
-    assert damage(tree) == [(DamageKind.CYCLE, 3)]
+@pytest.mark.parametrize(
+    ("links", "leaf", "branch", "damaged"),
+    [
+        ([("b", "a"), ("a", None), ("c", "b")], "c", "abc", []),
+        ([("a", None), ("b", "gone"), ("c", "b")], "c", "bc", [(DamageKind.MISSING_PARENT, 3)]),
+        ([("x", None)] * 3, "x", "x", [(DamageKind.DUPLICATE_ID, 2), (DamageKind.DUPLICATE_ID, 3)]),
+        ([("a", "a"), ("b", "a")], "b", "ab", [(DamageKind.CYCLE, 2)]),
+        ([("r", None), ("a", "b"), ("b", "a"), ("c", "b")], "c", "abc", [(DamageKind.CYCLE, 3)]),
+        (
+            [("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")],
+            "b",
+            "ab",
+            [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)],
+        ),
+        (
+            [("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")],
+            "d",
+            "cd",
+            [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)],
+        ),
+    ],
+    ids=[
+        *("a parent that comes later", "an orphan", "an id that occurs three times", "its own parent"),
+        *("each other's parent", "the first of two cycles", "the second of two cycles"),
+    ],
+)
+def test_a_branch_is_cut_where_it_is_damaged_and_the_damage_is_reported(
+    links: list[tuple[str, str | None]], leaf: str, branch: str, damaged: list[tuple[DamageKind, int]]
+) -> None:
+    tree = tree_of(*links)
+    assert path(tree, leaf) == list(branch)
+    assert damage(tree) == damaged
 
 
 def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered() -> None:
@@ -116,12 +120,6 @@ def test_a_cycle_that_a_duplicate_closes_is_cut() -> None:
     tree = tree_of(("x", None), ("b", "x"), ("c", "b"), ("x", "c"), ("d", "x"))
     assert damage(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.CYCLE, 3)]
     assert [one.number for one in tree.branch("d")] == [3, 4, 5, 6]
-
-
-def test_two_cycles_are_both_cut() -> None:
-    tree = tree_of(("a", "b"), ("c", "d"), ("b", "a"), ("d", "c"))
-    assert damage(tree) == [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)]
-    assert (path(tree, "b"), path(tree, "d")) == (["a", "b"], ["c", "d"])
 
 
 def test_descent_follows_the_branch_only() -> None:

@@ -14,14 +14,7 @@ from sessions_app.sessionlog.controls import BoundaryControl, SummaryControl
 from sessions_app.sessionlog.entries import Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.tree import NO_PARENT, SessionTree
-from sessions_app.sessionlog.tree_rows import (
-    UNFOLDED,
-    FoldedRows,
-    RowKind,
-    TreeRow,
-    TreeRows,
-    folded,
-)
+from sessions_app.sessionlog.tree_rows import UNFOLDED, FoldedRows, RowKind, TreeRow, TreeRows, folded
 
 USER = Role.USER
 ASSISTANT = Role.ASSISTANT
@@ -32,11 +25,14 @@ def entry(number: int, entry_id: str, parent_id: str | None, role: str = USER) -
     return Entry(number, number * 100, 99, entry_id, parent_id, "message", kind, role=role, tokens=number)
 
 
+Links = list[tuple[str, str | None, str]]
+
+
 def rows_of(*links: tuple[str, str | None] | tuple[str, str | None, str]) -> TreeRows:
     return TreeRows(SessionTree([entry(number, *link) for number, link in enumerate(links, 1)]))
 
 
-def chain(ids: str, *roles: str) -> list[tuple[str, str | None, str]]:
+def chain(ids: str, *roles: str) -> Links:
     parents = [None, *ids]
     return [(one, parents[at], roles[at] if at < len(roles) else USER) for at, one in enumerate(ids)]
 
@@ -57,7 +53,7 @@ trees = st.lists(st.tuples(names, names | st.none(), roles), min_size=1, max_siz
 
 
 @given(trees)
-def test_every_entry_of_the_tree_is_in_exactly_one_row(links: list[tuple[str, str | None, str]]) -> None:
+def test_every_entry_of_the_tree_is_in_exactly_one_row(links: Links) -> None:
     rows = rows_of(*links)
     placed = [position for row in rows.rows for position in row.stretch.positions]
     assert sorted(placed) == sorted(one for found in rows.tree.children.values() for one in found)
@@ -70,7 +66,7 @@ def test_every_entry_of_the_tree_is_in_exactly_one_row(links: list[tuple[str, st
 
 
 @given(trees)
-def test_the_entries_of_a_lane_follow_each_other(links: list[tuple[str, str | None, str]]) -> None:
+def test_the_entries_of_a_lane_follow_each_other(links: Links) -> None:
     """What a drawing relies on: each lane to the left of a row's goes on below it."""
     rows = rows_of(*links)
     above: list[int] = []  # the last position of each lane that is open
@@ -92,7 +88,7 @@ def test_the_entries_of_a_lane_follow_each_other(links: list[tuple[str, str | No
 
 
 @given(trees)
-def test_the_active_branch_is_lane_0_down_to_the_leaf(links: list[tuple[str, str | None, str]]) -> None:
+def test_the_active_branch_is_lane_0_down_to_the_leaf(links: Links) -> None:
     rows = rows_of(*links)
     active = [position for row in rows.rows if row.is_active for position in row.stretch.positions]
     assert active == rows.path(rows.tree.leaf.id)
@@ -109,9 +105,7 @@ def test_the_active_branch_is_lane_0_down_to_the_leaf(links: list[tuple[str, str
 
 
 @given(trees)
-def test_there_are_as_many_branches_as_entries_that_nothing_follows(
-    links: list[tuple[str, str | None, str]],
-) -> None:
+def test_there_are_as_many_branches_as_entries_that_nothing_follows(links: Links) -> None:
     rows = rows_of(*links)
     children = rows.tree.children
     ends = {one for found in children.values() for one in found} - children.keys()
@@ -129,9 +123,7 @@ def _placed(rows: TreeRows) -> list[Entry]:
 
 
 @given(trees, st.sets(st.integers(0, 25)), st.sets(st.integers(0, 25)))
-def test_a_fold_hides_nothing_but_plain_rows(
-    links: list[tuple[str, str | None, str]], kept: set[int], opened: set[int]
-) -> None:
+def test_a_fold_hides_nothing_but_plain_rows(links: Links, kept: set[int], opened: set[int]) -> None:
     rows = rows_of(*links).rows
     shown = folded(rows, kept, opened)
     assert [row for one in shown for row in (one.rows if isinstance(one, FoldedRows) else [one])] == rows
@@ -152,9 +144,7 @@ def test_a_fold_hides_nothing_but_plain_rows(
 
 
 @given(trees, st.data())
-def test_a_comparison_parts_two_branches_where_they_part(
-    links: list[tuple[str, str | None, str]], data: st.DataObject
-) -> None:
+def test_a_comparison_parts_two_branches_where_they_part(links: Links, data: st.DataObject) -> None:
     rows = rows_of(*links)
     placed = [one.id for one in _placed(rows)]
     one, other = data.draw(st.sampled_from(placed)), data.draw(st.sampled_from(placed))
@@ -207,11 +197,8 @@ def test_a_branch_that_goes_on_past_the_leaf_is_not_active_there() -> None:
             return self.entries[1]
 
     rows = TreeRows(Earlier([entry(number, *link) for number, link in enumerate(chain("abc"), 1)]))
-    assert [(row.is_active, row.is_leaf, row.lane) for row in rows.rows] == [
-        (True, False, 0),
-        (True, True, 0),
-        (False, False, 0),
-    ]
+    drawn_ = [(row.is_active, row.is_leaf, row.lane) for row in rows.rows]
+    assert drawn_ == [(True, False, 0), (True, True, 0), (False, False, 0)]
 
 
 def test_a_compaction_and_a_branch_summary_have_rows_of_their_own() -> None:
