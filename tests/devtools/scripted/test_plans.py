@@ -23,25 +23,9 @@ from tests.devtools.scripted.official_clients import DIALECTS, Read, ask, result
 from tests.factories import assistant, call, result, text, transcript_of, user
 
 GOOD = (
-    *(
-        "good-plan",
-        "parallel-calls",
-        "split-bytes",
-        "pings",
-        "whole-calls",
-        "no-usage",
-        "fifty-searches",
-        "hostile",
-    ),
-    *(
-        "thinking-signed",
-        "thinking-plain",
-        "stops-early",
-        "nonsense-arguments",
-        "unknown-tool",
-        "missing-argument",
-    ),
-    *("overloaded-twice", "cut-before", "calls-7"),
+    *("good-plan", "parallel-calls", "split-bytes", "pings", "whole-calls", "no-usage", "fifty-searches"),
+    *("hostile", "thinking-signed", "thinking-plain", "stops-early", "nonsense-arguments", "unknown-tool"),
+    *("missing-argument", "overloaded-twice", "cut-before", "calls-7"),
 )
 BROKEN = ("overflow-later", "error-midway", "cut-inside", "cut-after")
 FAULTS = (anthropic.APIError, openai.APIError, httpx2.RemoteProtocolError)
