@@ -578,12 +578,7 @@ def test_attachments_of_the_system_are_one_message_after_the_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("x", '"x\\n\\nA\\n\\nB"'),
-        ("", '"A\\n\\nB"'),
-        ([text("x")], None),
-    ],
+    ("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)]
 )
 def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected: str | None) -> None:
     lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
