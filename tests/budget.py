@@ -15,3 +15,8 @@ USUAL: Final = 50
 def examples(count: int = USUAL) -> settings:
     """A decorator for a test that tries this many examples, or a multiple of them."""
     return settings(max_examples=count * FACTOR)
+
+
+def seeds(count: int) -> range:
+    """The seeds of this many random cases, or of a multiple of them."""
+    return range(count * FACTOR)

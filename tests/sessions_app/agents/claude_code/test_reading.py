@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,6 +24,7 @@ from tests.claude_sessions import (
     thinking,
     user,
 )
+from tests.work_counts import calls_made
 
 from .sent_messages import CURRENT, OLDER, sent, tree_of
 
@@ -66,17 +65,6 @@ def calls_and_results(count: int) -> list[Object]:
         said = reply(f"r{number}", lines[-1]["uuid"], call(f"c{number}"))
         lines += [said, result(f"a{number}", said["uuid"], f"c{number}")]
     return lines
-
-
-def calls_made(act: Callable[[], object]) -> int:
-    """How many functions are called."""
-    events: list[str] = []
-    sys.setprofile(lambda _, event, __: events.append(event))
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return events.count("call")
 
 
 def test_the_work_grows_with_the_length_of_a_turn() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from devtools.bench.damage import NEW_HEADER, damaged, original_of, unaccounted
@@ -18,6 +18,7 @@ from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount
 from tests.factories import HEADER, context_edit, message, session_bytes, user
 from tests.paths import corpus
+from tests.work_counts import calls_made
 
 A, B, C = message("a", None, user("one")), message("b", "a", user("two")), message("c", "b", user("three"))
 NUL = b"\0" * 7
@@ -220,17 +221,17 @@ def test_entries_inside_an_incomplete_record_stay_inside() -> None:
     assert lost == torn + b'"b"'
 
 
-def test_many_orphans_and_cycles_are_attached_in_time_that_grows_with_their_number() -> None:
-    count = 20_000
-    entries = [message(f"e{number}", f"e{number}", user("x")) for number in range(count)]
+def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_number() -> None:
+    def attached(count: int) -> None:
+        entries = [message(f"e{number}", f"e{number}", user("x")) for number in range(count)]
+        copy, _, _ = repaired(session_bytes([HEADER, *entries]))
+        parents = [parse(line)["parentId"] for line in copy.splitlines()[1:]]
+        assert parents == [None, *(f"e{number}" for number in range(count - 1))]
 
-    copy, _, _ = repaired(session_bytes([HEADER, *entries]))
-
-    parents = [parse(line)["parentId"] for line in copy.splitlines()[1:]]
-    assert parents == [None, *(f"e{number}" for number in range(count - 1))]
+    attached(10)
+    assert calls_made(lambda: attached(400)) < 5 * calls_made(lambda: attached(100))
 
 
-@settings(max_examples=300)
 @given(st.integers(min_value=0, max_value=2**64), st.integers(min_value=1, max_value=30))
 def test_every_byte_of_a_damaged_session_is_accounted_for(seed: int, size: int) -> None:
     original = damaged(SESSIONS[0][: size + 1], random.Random(seed))

@@ -294,10 +294,7 @@ def test_an_unusable_number_of_tokens_is_skipped(cwd: Path, home: Path, wrong: o
 
 @pytest.mark.parametrize("overrides", [None, 7, [], {"p/a/big": 7}, {"p/a/big": None}])
 def test_overrides_of_another_shape_are_skipped(cwd: Path, home: Path, overrides: object) -> None:
-    put(
-        cwd / ".pi" / "settings.json",
-        {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}},
-    )
+    put(cwd / ".pi" / "settings.json", {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}})
     assert budget(cwd, home) == CompactionBudget(16_384, 3)
 
 
