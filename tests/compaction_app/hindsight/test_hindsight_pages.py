@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from compaction_app.display.branches import forget_branches
-from compaction_app.hindsight import service
-from compaction_app.hindsight.presenter import MOST, view_overview
+from compaction_app.hindsight import presenter, service
+from compaction_app.hindsight.presenter import view_overview
 from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
 from compaction_app.models import CompactionCost, HindsightCheck
 from redline.configuration import Configuration, PriceSetting, RootSetting
@@ -165,13 +165,14 @@ def test_a_wrong_choice_is_refused(browser: Client, redline: Installation) -> No
 def test_nothing_is_read_for_the_page_of_all_sessions(
     browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(MOST + 2):
+    monkeypatch.setattr(presenter, "MOST", 3)
+    for number in range(5):
         add(idle_root, f"{number}.jsonl")
     update(later())
     monkeypatch.setattr(service, "branch_state", None)
     with CaptureQueriesContext(connection) as queries:
         answer = browser.get("/lab/hindsight")
-    assert f"The first {MOST} are shown; 2 more are not." in text_of(answer)
+    assert "The first 3 are shown; 2 more are not." in text_of(answer)
     assert len(queries) < 15
 
 

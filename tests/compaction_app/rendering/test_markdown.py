@@ -117,7 +117,7 @@ def test_a_table_scrolls_by_keyboard() -> None:
     assert (table.attributes["tabindex"], texts(table, "th, td")) == ("0", ["a", "b", "1", "2"])
 
 
-@pytest.mark.parametrize("columns", [3, 40, 1_000])
+@pytest.mark.parametrize("columns", [3, 1_000])
 def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns: int) -> None:
     head = f"|{'a|' * columns}\n|{'-|' * columns}\n"
     rows = CELLS // (columns + 1) - 3
