@@ -106,7 +106,6 @@ def test_another_one_brings_lines_back_at_their_places(talk: Talk, back: tuple[s
         (added,) = CURRENT.restore_lines(loaded.tree.branch(loaded.leaf_id), sought, {}, facts)
     with path.open("ab") as file:
         file.write(added + b"\n")
-
     left = [line for name, line in talk.ids.items() if name in back or name not in ("a1", "c2", "r2")]
     assert context_ids(path) == [*left, *later]
 

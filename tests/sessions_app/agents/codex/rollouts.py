@@ -213,6 +213,11 @@ def parsed(*recorded: Item | bytes, paginated: bool = True) -> Parsed:
     return Parsed(Rollout(*recorded, paginated=paginated).content)
 
 
+def thread(*recorded: Item | bytes) -> Parsed:
+    """A parsed rollout of these items after the usual header."""
+    return parsed(meta(), *recorded)
+
+
 def deletion(*ids: str | Target) -> Deletion:
     return Deletion(tuple(one if isinstance(one, Target) else Target(one) for one in ids), (), Stats())
 

@@ -39,6 +39,7 @@ from .rollouts import (
     parsed,
     reasoning,
     summarised,
+    thread,
     turn_context,
     user,
     world_state,
@@ -333,7 +334,7 @@ def test_a_legacy_thread_that_is_open_is_not_forked() -> None:
     with pytest.raises(Conflict) as caught:
         FORK.write(before.branch, deletion(), replace(before.facts(), is_open=True))
     assert caught.value.code == "open_in_agent"
-    paginated = parsed(meta(), user("a"))
+    paginated = thread(user("a"))
     FORK.write(paginated.branch, deletion(), replace(paginated.facts(), is_open=True))
 
 
@@ -347,7 +348,7 @@ def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread() -> None:
 
 
 def test_an_archived_thread_is_not_forked() -> None:
-    before = parsed(meta(), user("a"))
+    before = thread(user("a"))
     with pytest.raises(BadInput) as caught:
         FORK.write(before.branch, deletion(), before.facts(Path("/codex/archived_sessions/rollout-x.jsonl")))
     assert caught.value.code == "archived_thread"
@@ -401,7 +402,7 @@ def test_bringing_everything_back_gives_the_context_before(recorded: list[Item],
 
 
 def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is() -> None:
-    before = parsed(meta(), user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
+    before = thread(user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
     (recorded,) = map(json.loads, COMPACTED.write(before.branch, deletion("2"), before.facts()).lines)
     assert recorded["ordinal"] == 4
 

@@ -42,9 +42,7 @@ def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path: Path)
     )
     rows = SessionRows([*recorded, b'{"type":"message",'])
     assert rows.model == ("p", "new")
-
     assert rows.insert(database) == "ses_own"
-
     with closing(sqlite3.connect(database)) as connection:
         ordered = connection.execute(
             "SELECT id, session_id, data FROM message ORDER BY time_created"

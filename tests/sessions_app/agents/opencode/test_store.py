@@ -25,6 +25,11 @@ def store(tmp_path: Path) -> OpenCodeStore:
     return OpenCodeStore(tmp_path / "opencode")
 
 
+@pytest.fixture
+def path(store: OpenCodeStore) -> Path:
+    return worked_session(store)
+
+
 def content(path: Path, size: int = 1 << 20) -> bytes:
     with OPENCODE.open(path) as reader:
         return b"".join(reader.chunks(0, size))
@@ -35,8 +40,7 @@ def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
         return reader.growth(fingerprint).kind
 
 
-def test_every_offset_gives_the_bytes_of_the_whole(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_every_offset_gives_the_bytes_of_the_whole(path: Path) -> None:
     whole = content(path)
     assert content(path, 4096) == whole
     with OPENCODE.open(path) as reader:
@@ -93,9 +97,8 @@ def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore
     ],
 )
 def test_a_damaged_row_is_named_and_the_others_are_read(
-    store: OpenCodeStore, statement: str, detail: str
+    store: OpenCodeStore, path: Path, statement: str, detail: str
 ) -> None:
-    path = worked_session(store)
     entries = load_session(path).log.entries
     store.drop_keys()
     store.run(statement)
@@ -129,8 +132,7 @@ def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
     assert load_session(path).tree.damage[0].kind == DamageKind.DUPLICATE_ID
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore, path: Path) -> None:
     store.run("ALTER TABLE part RENAME TO other")
     store.run("CREATE VIEW part AS SELECT * FROM other")
     with pytest.raises(RedlineError) as refused:
@@ -138,8 +140,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None
     assert refused.value.code == "not_a_database"
 
 
-def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_an_appended_row_is_growth(store: OpenCodeStore, path: Path) -> None:
     loaded = load_session(path)
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
     store.user("More.")
@@ -157,8 +158,7 @@ def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
         "UPDATE message SET time_created = 1 WHERE id = 'msg_0010'",
     ],
 )
-def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, path: Path, statement: str) -> None:
     loaded = load_session(path)
     store.run(statement)
     assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
@@ -166,8 +166,7 @@ def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: s
         continue_loading(loaded)
 
 
-def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore, path: Path) -> None:
     loaded = load_session(path)
     store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
@@ -190,9 +189,8 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: Ope
 
 
 def test_a_database_that_stays_locked_is_reported(
-    store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+    store: OpenCodeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = worked_session(store)
     monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
     store.run("PRAGMA journal_mode = DELETE")
     with closing(store.connect()) as client:
@@ -220,8 +218,7 @@ def test_a_missing_session_is_reported(store: OpenCodeStore) -> None:
     assert OPENCODE.state(store.directory / "opencode-other.db" / "ses_1") is None
 
 
-def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_every_session_of_every_store_is_listed(store: OpenCodeStore, path: Path) -> None:
     child = store.session("ses_2", parent_id="ses_1", title="Child session - x")
     beta = OpenCodeStore(store.directory, "opencode-beta.db").session()
     older = documents(store.directory, store)
@@ -249,8 +246,7 @@ def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
         "UPDATE session SET time_updated = time_updated + 1",
     ],
 )
-def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, path: Path, statement: str) -> None:
     other = worked_session(store, session_id="ses_2")
     before = OPENCODE.discover(store.directory).changed_ns
     store.run(f"{statement}{' AND' if 'WHERE' in statement else ' WHERE'} id NOT IN (SELECT 'ses_2')")
@@ -263,8 +259,7 @@ def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, statement
 
 
 @pytest.mark.parametrize("value", ["x'ff'", "NULL", "'soon'", "4503599627370496", "9e999", "-1"])
-def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, value: str) -> None:
-    path = worked_session(store)
+def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, path: Path, value: str) -> None:
     store.drop_keys()
     store.run(f"UPDATE session SET time_updated = {value}")  # noqa: S608  # our value
     state = OPENCODE.state(path)
