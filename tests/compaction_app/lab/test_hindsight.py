@@ -71,10 +71,8 @@ def test_a_file_that_is_read_again_is_a_cost() -> None:
         assistant(text("Done.")),
     )
     (fetched,) = found.fetched
-    assert (fetched.kind, fetched.name, fetched.entry_id, fetched.stood_in) == (
-        *("file", "src/cache_store.py"),
-        *("e7", "e3"),
-    )
+    expected = (*("file", "src/cache_store.py"), *("e7", "e3"))
+    assert (fetched.kind, fetched.name, fetched.entry_id, fetched.stood_in) == expected
     assert fetched.again == fetched.tokens == found.again
     assert (fetched.requests, found.sent) == (2, 2 * fetched.again)
     assert (found.requests, found.messages, found.files) == (3, 4, 1)

@@ -47,10 +47,8 @@ def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examin
     recorded = chain(user("go"), assistant(call("x")), user("on"))
     recorded.insert(3, message("side", "e2", user("other")))
     recorded.insert(4, message("lone", "side", result("y")))
-    assert [(one.kind, one.number) for one in found_in(recorded)] == [
-        ("unanswered_call", 3),
-        ("stray_result", 5),
-    ]
+    expected = [("unanswered_call", 3), ("stray_result", 5)]
+    assert [(one.kind, one.number) for one in found_in(recorded)] == expected
 
 
 def test_so_many_entries_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,11 +86,8 @@ def test_a_subagent_has_the_session_that_started_it_as_its_parent() -> None:
 def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id() -> None:
     _, recorded = parse([user("x", "r", [text("said"), answer("c1"), answer("c2")])])
     entries = [one.entry for one in recorded]
-    assert [(one.id, one.parent_id, one.role) for one in entries] == [
-        ("x.0", "r", Role.TOOL_RESULT),
-        ("x.1", "x.0", Role.TOOL_RESULT),
-        ("x", "x.1", Role.USER),
-    ]
+    expected = [("x.0", "r", Role.TOOL_RESULT), ("x.1", "x.0", Role.TOOL_RESULT), ("x", "x.1", Role.USER)]
+    assert [(one.id, one.parent_id, one.role) for one in entries] == expected
     assert len({one.offset for one in entries}) == len(entries)
 
 

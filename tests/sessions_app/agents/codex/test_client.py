@@ -165,10 +165,8 @@ def test_a_thread_is_taken_apart_into_its_files() -> None:
     own_meta = meta(history_base={"thread_id": BASE, "end_byte_offset": len(first)})
     whole = content_of(own_meta, line("response_item", answer("ok")), base=first)[0]
     files = dict(ThreadFiles(NAME, [whole]))
-    assert {name: b"".join(lines) for name, lines in files.items()} == {
-        f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first,
-        NAME: whole[len(first) :],
-    }
+    expected = {f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first, NAME: whole[len(first) :]}
+    assert {name: b"".join(lines) for name, lines in files.items()} == expected
 
 
 def test_a_header_that_names_another_end_begins_no_file() -> None:

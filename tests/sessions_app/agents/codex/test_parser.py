@@ -17,7 +17,7 @@ from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
 from sessions_app.sessionlog.entries import BlockType, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.session import DamageKind, ParserState, read_session
+from sessions_app.sessionlog.session import DamageKind, Header, ParserState, read_session
 
 from .rollouts import (
     THREAD,
@@ -113,22 +113,21 @@ def test_added_context_is_recognised_by_its_kind() -> None:
     assert entry.role == Role.INJECTED
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"type": "ghost_snapshot", "ghost_commit": {}},
-        {"type": "from_the_future", "content": []},
-        {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
-        {"type": "function_call_output", "call_id": "c1"},
-        {"type": "message", "role": "user", "content": "text"},
-        {"type": 5},
-        {},
-    ],
-)
-def test_items_that_codex_does_not_send_are_kept_outside_the_context(item: Item) -> None:
-    found = thread(user("go"), item)
-    assert found.entries[2].kind is EntryKind.OTHER
-    assert found.ids() == ["1"]
+UNSENT: list[Item] = [
+    {"type": "ghost_snapshot", "ghost_commit": {}},
+    {"type": "from_the_future", "content": []},
+    {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
+    {"type": "function_call_output", "call_id": "c1"},
+    {"type": "message", "role": "user", "content": "text"},
+    {"type": 5},
+    {},
+]
+
+
+def test_items_that_codex_does_not_send_are_kept_outside_the_context() -> None:
+    for item in UNSENT:
+        found = thread(user("go"), item)
+        assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
 def test_encrypted_reasoning_weighs_what_its_base64_holds() -> None:
@@ -152,26 +151,28 @@ def test_calls_and_outputs_have_the_id_of_their_pair() -> None:
 # ---- lines ----------------------------------------------------------------------------------------------------
 
 
-def test_the_header_is_that_of_the_session() -> None:
-    log = parsed(meta(forked_from_id="parent", timestamp="t")).log
-    assert log.header is not None
-    assert (log.header.id, log.header.cwd, log.header.timestamp) == (THREAD, "/work", "t")
-    assert log.header.parent_session == "parent"
-
-
-def test_a_copied_header_of_another_thread_does_not_count() -> None:
-    header = thread(meta("another"), user("go")).log.header
+def header_of(*recorded: Item) -> Header:
+    header = parsed(*recorded).log.header
     assert header is not None
-    assert header.id == THREAD
+    return header
+
+
+def test_the_header_is_that_of_the_session_and_not_a_copied_one_of_another_thread() -> None:
+    header = header_of(meta(forked_from_id="parent", timestamp="t"), meta("another"), user("go"))
+    assert (header.id, header.cwd, header.timestamp) == (THREAD, "/work", "t")
+    assert header.parent_session == "parent"
+
+
+def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
+    header = header_of(meta(parent_thread_id="parent", source=source))
+    assert (header.parent_session, header.is_subagent) == ("parent", True)
+    assert not header_of(meta(forked_from_id="parent", source="exec")).is_subagent
 
 
 def test_lines_beside_the_conversation_are_in_no_branch() -> None:
-    found = thread(
-        user("go"),
-        line("event_msg", {"type": "task_started"}),
-        line("token_usage_record", {}),
-        line("new", {}),
-    )
+    beside = line("event_msg", {"type": "task_started"}), line("token_usage_record", {}), line("new", {})
+    found = thread(user("go"), *beside)
     assert [entry.is_beside for entry in found.entries] == [False, False, True, True, True]
     assert [entry.id for entry in found.branch] == ["0", "1"]
     assert found.entries[2].type == "task_started"
@@ -179,23 +180,14 @@ def test_lines_beside_the_conversation_are_in_no_branch() -> None:
 
 def test_a_turn_names_the_model() -> None:
     entry = thread(turn_context("gpt-5")).entries[1]
-    assert (entry.kind, entry.model, entry.control) == (
-        EntryKind.MODEL,
-        ("openai", "gpt-5"),
-        ModelControl("", "gpt-5"),
-    )
+    assert (entry.kind, entry.model) == (EntryKind.MODEL, ("openai", "gpt-5"))
+    assert entry.control == ModelControl("", "gpt-5")
 
 
-def test_an_entry_is_named_after_its_ordinal() -> None:
+def test_an_entry_is_named_after_its_ordinal_or_in_a_legacy_file_after_its_line() -> None:
     assert [one.id for one in thread(user("a"), user("b")).entries] == ["0", "1", "2"]
-
-
-def test_an_entry_of_a_legacy_file_is_named_after_its_line() -> None:
-    assert [one.id for one in parsed(meta(), user("a"), b"", user("b"), paginated=False).entries] == [
-        "1",
-        "2",
-        "4",
-    ]
+    legacy = parsed(meta(), user("a"), b"", user("b"), paginated=False)
+    assert [one.id for one in legacy.entries] == ["1", "2", "4"]
 
 
 def test_a_repeated_ordinal_gives_another_id() -> None:
@@ -204,16 +196,8 @@ def test_a_repeated_ordinal_gives_another_id() -> None:
 
 
 def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() -> None:
-    found = thread(
-        user("go"),
-        answer("a"),
-        call("c1"),
-        usage_record(100, 100),
-        output("c1"),
-        token_count(100, 100),
-        answer("b"),
-        token_count(150, 250),
-    )
+    first = (user("go"), answer("a"), call("c1"), usage_record(100, 100), output("c1"))
+    found = thread(*first, token_count(100, 100), answer("b"), token_count(150, 250))
     reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
     assert reported == {"3": 100, "7": 150}
     assert [entry.usage for entry in found.entries if entry.is_beside] == [100, None, 150]
@@ -282,16 +266,6 @@ def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item: object, 
     again = CODEX.read_again(found.line(entry), entry, 1)
     assert again is not None
     assert again[0].subagent == subagent
-
-
-def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
-    source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
-    header = parsed(meta(parent_thread_id="parent", source=source)).log.header
-    assert header is not None
-    assert (header.parent_session, header.is_subagent) == ("parent", True)
-    header = parsed(meta(forked_from_id="parent", source="exec")).log.header
-    assert header is not None
-    assert not header.is_subagent
 
 
 # ---- boundaries -----------------------------------------------------------------------------------------------

@@ -183,14 +183,10 @@ def test_the_conversation_may_begin_with_anyone() -> None:
 
 
 def test_codex_repairs_pairs() -> None:
-    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == [
-        (ProviderRule.STRAY_RESULT, "3", True),
-        (ProviderRule.UNANSWERED_CALL, "2", True),
-    ]
+    expected = [(ProviderRule.STRAY_RESULT, "3", True), (ProviderRule.UNANSWERED_CALL, "2", True)]
+    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == expected
 
 
 def test_a_call_after_its_result_is_unanswered() -> None:
-    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == [
-        ProviderRule.STRAY_RESULT,
-        ProviderRule.UNANSWERED_CALL,
-    ]
+    expected = [ProviderRule.STRAY_RESULT, ProviderRule.UNANSWERED_CALL]
+    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == expected

@@ -58,11 +58,8 @@ def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_w
 
 
 def test_reasoning_after_reasoning_is_its_follower() -> None:
-    assert companions(reasoning("1"), reasoning("2"), answer("x")) == {
-        "1": ("2",),
-        "2": ("3", "1"),
-        "3": ("2",),
-    }
+    expected = {"1": ("2",), "2": ("3", "1"), "3": ("2",)}
+    assert companions(reasoning("1"), reasoning("2"), answer("x")) == expected
 
 
 def test_context_that_codex_adds_is_not_joined() -> None:

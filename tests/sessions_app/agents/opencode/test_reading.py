@@ -193,13 +193,8 @@ def test_the_tail_of_a_compaction_follows_its_summary(store: OpenCodeStore, path
     store.assistant(text("Done two."))
     compacted(store, tail=tail)
     store.user("Three.")
-    assert sent(path) == [
-        QUESTION,
-        replied("The summary."),
-        said("Two."),
-        replied("Done two."),
-        said("Three."),
-    ]
+    expected = [QUESTION, replied("The summary."), said("Two."), replied("Done two."), said("Three.")]
+    assert sent(path) == expected
 
 
 @pytest.mark.parametrize("data", [{"error": {"name": "APIError"}}, {"finish": None}, {"summary": False}])
@@ -230,10 +225,8 @@ def test_what_users_add_is_sent_unless_it_is_ignored_or_empty(store: OpenCodeSto
     store.user(text("Nothing.", ignored=True))
     store.user({"type": "subtask", "prompt": "x"})
     blocks = [{"type": "text", "text": words} for words in ("Said.", "Added.")]
-    assert sent(path) == [
-        {"role": "user", "content": blocks},
-        said("The following tool was executed by the user"),
-    ]
+    expected = [{"role": "user", "content": blocks}, said("The following tool was executed by the user")]
+    assert sent(path) == expected
 
 
 def test_the_content_of_a_text_file_is_sent_as_the_text_beside_it(store: OpenCodeStore, path: Path) -> None:

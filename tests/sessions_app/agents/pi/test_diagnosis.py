@@ -223,10 +223,8 @@ def test_the_records_that_can_be_recovered_are_counted() -> None:
 
 def test_only_invalid_text_stays_in_a_repaired_copy() -> None:
     findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
-    assert [(one.kind, one.is_repairable) for one in findings] == [
-        ("not_utf8", False),
-        ("not_an_object", True),
-    ]
+    expected = [("not_utf8", False), ("not_an_object", True)]
+    assert [(one.kind, one.is_repairable) for one in findings] == expected
 
 
 def test_the_worst_consequence_is_the_severity() -> None:

@@ -20,8 +20,10 @@ from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
+from tests import claude_sessions
 from tests.factories import (
     HEADER,
+    V1_HEADER,
     assistant,
     bash,
     call,
@@ -34,10 +36,9 @@ from tests.factories import (
     summary_compaction,
     text,
     user,
+    version_1,
 )
 from tests.paths import corpus
-
-V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
 
 def read_bytes(data: bytes) -> SessionLog:
@@ -51,11 +52,6 @@ def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
 
 def ids(log: SessionLog) -> list[str]:
     return [entry.id for entry in log.entries]
-
-
-def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Header and entries of a version 1 file: no version, no ids."""
-    return [V1_HEADER, *({"type": "message", "timestamp": "t", "message": one} for one in messages)]
 
 
 # ---- undamaged files ----------------------------------------------------------------------------------------
@@ -92,7 +88,7 @@ def test_unknown_types_and_keys_are_kept() -> None:
 
 
 def test_an_old_header_names_where_the_session_was_branched_from() -> None:
-    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *v1(user("x"))[1:]])
+    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *version_1(user("x"))[1:]])
     assert log.header is not None
     assert log.header.parent_session == "/old.jsonl"
     log = session_log([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
@@ -236,7 +232,7 @@ def test_an_invalid_parent_makes_a_root(parent: object) -> None:
 
 
 def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> None:
-    log = session_log(v1(user("a"), assistant(text("b")), user("c")))
+    log = session_log(version_1(user("a"), assistant(text("b")), user("c")))
     assert log.version == 1
     assert ids(log) == ["00000001", "00000002", "00000003"]
     assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
@@ -245,7 +241,7 @@ def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> No
 
 @pytest.mark.parametrize("line", [b"{torn", b"", b"[]", b"\0\0"])
 def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
-    sound = v1(user("a"), user("b"), user("c"))
+    sound = version_1(user("a"), user("b"), user("c"))
     damaged: list[Any] = [*sound[:2], line, *sound[3:]]
     log = session_log(damaged)
     assert ids(log) == ["00000001", "00000003"]
@@ -254,13 +250,13 @@ def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
 
 
 def test_an_id_in_a_version_1_file_is_ignored() -> None:
-    recorded = [{**one, "id": "same", "parentId": "same"} for one in v1(user("a"), user("b"))[1:]]
+    recorded = [{**one, "id": "same", "parentId": "same"} for one in version_1(user("a"), user("b"))[1:]]
     log = session_log([V1_HEADER, *recorded])
     assert ids(log) == ["00000001", "00000002"]
 
 
 def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> None:
-    log = session_log(v1(user("a"), user("b"))[1:])
+    log = session_log(version_1(user("a"), user("b"))[1:])
     assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
 
@@ -271,7 +267,7 @@ def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> N
 )
 def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
-    log = session_log([*v1(user("a"), user("b")), compaction])
+    log = session_log([*version_1(user("a"), user("b")), compaction])
     assert log.entries[-1].control == SummaryControl(kept, is_verbatim=False)
 
 
@@ -303,18 +299,7 @@ def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) 
 
 # ---- files that are not sessions ----------------------------------------------------------------------------
 
-CLAUDE_CODE = [
-    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
-    {
-        "type": "user",
-        "uuid": "u1",
-        "parentUuid": None,
-        "sessionId": "s",
-        "message": {"role": "user", "content": "x"},
-    },
-    {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": {"role": "assistant", "content": []}},
-    {"type": "summary", "summary": "s", "leafUuid": "u2"},
-]
+CLAUDE_CODE = [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}, *claude_sessions.talk(1)]
 
 
 @pytest.mark.parametrize(
@@ -352,7 +337,9 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
             read_bytes(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
     # Without a real one: a record of the same format.
-    data = glued[0].read_bytes() if glued else session_bytes([*v1(user("a"), user("b")), FIRST + SECOND])
+    data = (
+        glued[0].read_bytes() if glued else session_bytes([*version_1(user("a"), user("b")), FIRST + SECOND])
+    )
     log = read_bytes(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
@@ -384,15 +371,17 @@ FILES = {
     "version 2": session_bytes(
         [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
     ),
-    "version 1": session_bytes(v1(user("a"), assistant(text("b")), user("c"))),
+    "version 1": session_bytes(version_1(user("a"), assistant(text("b")), user("c"))),
     "no header": session_bytes(chain(user("a"), user("b"))[1:]),
-    "version 1, no header": session_bytes(v1(user("a"), user("b"))[1:]),
+    "version 1, no header": session_bytes(version_1(user("a"), user("b"))[1:]),
     "damaged": session_bytes(
         [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{torn"]
     ),
-    "damaged version 1": session_bytes([b"{torn", b"7", *v1(user("a"), user("b")), b"null", *v1(user("c"))]),
+    "damaged version 1": session_bytes(
+        [b"{torn", b"7", *version_1(user("a"), user("b")), b"null", *version_1(user("c"))]
+    ),
     "carriage returns": session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
-    "byte order mark": b"\xef\xbb\xbf" + session_bytes(v1(user("a"), user("b"))),
+    "byte order mark": b"\xef\xbb\xbf" + session_bytes(version_1(user("a"), user("b"))),
 }
 
 
@@ -412,7 +401,7 @@ def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], 
 
 
 def test_a_line_without_newline_does_not_change_the_stored_state() -> None:
-    data = session_bytes(v1(user("a"), user("b")))
+    data = session_bytes(version_1(user("a"), user("b")))
     _, _, state = read_in_parts(data, ())
     _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
     assert unfinished == state
