@@ -91,51 +91,49 @@ def parallel() -> list[Object]:
 PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
 
 
-def test_the_last_line_with_an_id_counts() -> None:
-    again = user("p2", "r1", "again")
-    assert sent([*talk(2), again]) == turns("p1 / r1 / again / r2")
+SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
+OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
+SUMMED = [*talk(2), boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
+INSIDE = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
+BRANCHES: dict[str, tuple[list[Object], str]] = {
+    "the last line with an id counts": ([*talk(2), user("p2", "r1", "again")], "p1 / r1 / again / r2"),
+    "a subagent's lines are no leaf": ([*talk(2), *SIDE], "p1 / r1 / p2 / r2"),
+    "a subagent's lines are sent inside a branch": (INSIDE, "p1 / r1 / s1\n | p2 / r2"),
+    "a subagent's own file is read as its session": (SIDE, "s1 / s2"),
+    "the leaf is the last end in the file": ([*talk(2), *OTHER], "p1 / r1 / p2b / r2b"),
+    "and no earlier one": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
+    "a line after a call may be the leaf": (
+        [*answered("c1"), reply("end", "x"), system("n", "r1", "turn_duration")],
+        "p1 / !c1 / =c1 / No response requested.",
+    ),
+    "a line after another branch may be the leaf": (
+        [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")],
+        "p1 / r1 / p2 / r2",
+    ),
+    "something said precedes a leaf without parent": (
+        [*talk(2), system("n", None, "informational")],
+        "p1 / r1 / p2 / r2",
+    ),
+    "something said precedes a boundary": ([*talk(2), boundary("b", "r2")], "p1 / r1 / p2 / r2"),
+    "nothing before the last boundary is sent": (SUMMED, "s\n | p3 / r3"),
+    "nothing before the last of several boundaries is sent": (
+        [*SUMMED, boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")],
+        "s2\n | p4 / r4",
+    ),
+    "a branch from before a compaction is sent whole": ([*SUMMED, *OTHER], "p1 / r1 / p2b / r2b"),
+}
 
 
-def test_a_subagents_lines_are_no_leaf_but_are_sent_inside_a_branch() -> None:
-    side = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
-    assert sent([*talk(2), *side]) == TWO_TURNS
-    inside = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
-    assert sent(inside) == turns("p1 / r1 / s1\n | p2 / r2")
-
-
-def test_a_subagents_own_file_is_read_as_its_session() -> None:
-    lines = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
-    assert sent(lines) == turns("s1 / s2")
-
-
-def test_the_leaf_is_the_last_end_in_the_file() -> None:
-    other = [user("p2b", "r1"), reply("r2b", "p2b")]
-    assert sent([*talk(2), *other])[2:] == turns("p2b / r2b")
-    assert sent([*talk(1), *other, *talk(2)[2:]]) == TWO_TURNS
-
-
-def called(*more: Object) -> list[Object]:
-    call_line = reply("r1", "p1", call("c1"))
-    return [user("p1", None), call_line, result("x", "r1", "c1"), reply("end", "x"), *more]
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch(name: str) -> None:
+    lines, said = BRANCHES[name]
+    assert sent(lines) == turns(said)
 
 
 @pytest.mark.parametrize("kind", ["progress", "unheard-of"])
 def test_what_the_client_passes_over_is_no_leaf(kind: str) -> None:
-    assert sent(called(line("n", "r1", kind)))[-1] == "assistant: end"
-    lines = [*talk(2), user("p2b", "r1"), line("n", "r2", kind)]
-    assert sent(lines)[2] == "user: p2b"
-
-
-def test_any_other_line_may_be_the_leaf() -> None:
-    closed = turns("p1 / !c1 / =c1 / No response requested.")
-    assert sent(called(system("n", "r1", "turn_duration"))) == closed
-    lines = [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")]
-    assert sent(lines) == TWO_TURNS
-
-
-def test_something_said_precedes_the_leaf() -> None:
-    assert sent([*talk(2), system("n", None, "informational")]) == TWO_TURNS
-    assert sent([*talk(2), boundary("b", "r2")]) == TWO_TURNS
+    assert sent([*answered("c1"), reply("end", "x"), line("n", "r1", kind)])[-1] == "assistant: end"
+    assert sent([*talk(2), user("p2b", "r1"), line("n", "r2", kind)])[2] == "user: p2b"
 
 
 def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older() -> None:
@@ -168,20 +166,6 @@ def test_a_cycle_is_cut_above_its_first_line() -> None:
     whole = [*talk(2)]
     whole[0] = whole[0] | {"parentUuid": "r2"}
     assert sent(whole) == TWO_TURNS
-
-
-def test_nothing_before_the_last_boundary_is_sent() -> None:
-    after = [user("p3", "s"), reply("r3", "p3")]
-    lines = [*talk(2), boundary("b", "r2"), summary("s", "b"), *after]
-    assert sent(lines) == turns("s\n | p3 / r3")
-    again = [boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")]
-    assert sent([*lines, *again]) == turns("s2\n | p4 / r4")
-
-
-def test_a_branch_from_before_a_compaction_is_sent_whole() -> None:
-    after = [boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
-    back = [user("p2b", "r1"), reply("r2b", "p2b")]
-    assert sent([*talk(2), *after, *back]) == turns("p1 / r1 / p2b / r2b")
 
 
 KEPT: dict[str, tuple[list[Object], str, str]] = {
