@@ -20,7 +20,6 @@ from sessions_app.sessionlog.targets import Target
 
 Item = dict[str, Any]
 THREAD = "01a20000-0000-7000-8000-000000000001"
-READERS = {reader.name: reader for reader in (READER, OLDER_READER)}
 
 
 def message(role: str, *texts: str, **fields: Any) -> Item:

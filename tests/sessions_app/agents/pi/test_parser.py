@@ -76,9 +76,8 @@ def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
 
 
 def test_unknown_types_and_keys_are_kept() -> None:
-    data = session_bytes(
-        [*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}]
-    )
+    unknown = {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}
+    data = session_bytes([*chain(user("x")), unknown])
     *_, line = split_lines([data])
     recorded = SessionParser(ParserState(version=3)).read_one(line)
     assert recorded is not None
@@ -87,13 +86,11 @@ def test_unknown_types_and_keys_are_kept() -> None:
     assert damage(read_bytes(data)) == []
 
 
-def test_an_old_header_names_where_the_session_was_branched_from() -> None:
-    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *version_1(user("x"))[1:]])
-    assert log.header is not None
-    assert log.header.parent_session == "/old.jsonl"
-    log = session_log([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
-    assert log.header is not None
-    assert log.header.parent_session == "/new.jsonl"
+def test_an_old_or_a_new_header_names_where_the_session_was_branched_from() -> None:
+    for header in ({**V1_HEADER, "branchedFrom": "/a.jsonl"}, {**HEADER, "parentSession": "/a.jsonl"}):
+        log = session_log([header, *chain(user("x"))[1:]])
+        assert log.header is not None
+        assert log.header.parent_session == "/a.jsonl"
 
 
 # ---- damage -------------------------------------------------------------------------------------------------
@@ -102,31 +99,26 @@ FIRST, SECOND = (json.dumps(message(f"e{number}", None, user("x"))).encode() for
 THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
 
 
+UNUSABLE = {
+    DamageKind.NOT_JSON: (
+        *(b"not json", FIRST + SECOND, SECOND[:-20], b"\0" * 4096, b"\0" * 10 + SECOND),
+        b'{"type":"message","id":"e2","message":NaN}',
+        b'{"type":"message","id":"e2","text":"a\x01"}',
+        b'{"id":"e2","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"\xef\xbb\xbf" + SECOND,
+    ),
+    DamageKind.NOT_AN_OBJECT: (b"[1,2]", b"17", b"null", b"true", b'"text"'),
+    DamageKind.NO_ID: (
+        *(b"{}", b'{"type":"message"}', b'{"type":"message","id":""}', b'{"type":"message","id":7}'),
+        *(b'{"type":"message","id":null}', rb'{"type":"message","id":"\ud800"}'),
+    ),
+    DamageKind.SECOND_HEADER: (json.dumps(HEADER).encode(),),
+}
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [
-        (b"not json", DamageKind.NOT_JSON),
-        (FIRST + SECOND, DamageKind.NOT_JSON),
-        (SECOND[:-20], DamageKind.NOT_JSON),
-        (b"\0" * 4096, DamageKind.NOT_JSON),
-        (b"\0" * 10 + SECOND, DamageKind.NOT_JSON),
-        (b'{"type":"message","id":"e2","message":NaN}', DamageKind.NOT_JSON),
-        (b'{"type":"message","id":"e2","text":"a\x01"}', DamageKind.NOT_JSON),
-        (b'{"id":"e2","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}", DamageKind.NOT_JSON),
-        (b"\xef\xbb\xbf" + SECOND, DamageKind.NOT_JSON),
-        (b"[1,2]", DamageKind.NOT_AN_OBJECT),
-        (b"17", DamageKind.NOT_AN_OBJECT),
-        (b"null", DamageKind.NOT_AN_OBJECT),
-        (b"true", DamageKind.NOT_AN_OBJECT),
-        (b'"text"', DamageKind.NOT_AN_OBJECT),
-        (b"{}", DamageKind.NO_ID),
-        (b'{"type":"message"}', DamageKind.NO_ID),
-        (b'{"type":"message","id":""}', DamageKind.NO_ID),
-        (b'{"type":"message","id":7}', DamageKind.NO_ID),
-        (b'{"type":"message","id":null}', DamageKind.NO_ID),
-        (rb'{"type":"message","id":"\ud800"}', DamageKind.NO_ID),
-        (json.dumps(HEADER).encode(), DamageKind.SECOND_HEADER),
-    ],
+    [(line, kind) for kind, lines in UNUSABLE.items() for line in lines],
     ids=lambda value: value.name if isinstance(value, DamageKind) else repr(value[:24]),
 )
 def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: DamageKind) -> None:
@@ -141,9 +133,8 @@ def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: Dama
 
 
 def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> None:
-    data = (
-        session_bytes([*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]) + b"{torn"
-    )
+    recorded = [*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]
+    data = session_bytes(recorded) + b"{torn"
     log = read_bytes(data)
     assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
     assert [one.number for one in log.damage] == list(range(3, 1_003))
@@ -157,62 +148,54 @@ def test_a_nul_run_is_named_as_one() -> None:
     assert "NUL" in log.damage[0].detail
 
 
-@pytest.mark.parametrize("line", [b"", b" ", b"\t\r", b"\x0c\x0b"])
-def test_a_blank_line_is_not_damage(line: bytes) -> None:
-    log = session_log([HEADER, line, FIRST, line])
-    assert ids(log) == ["e1"]
-    assert log.damage == []
+ENDS = session_bytes([HEADER, FIRST])
+TWO = session_bytes(chain(user("x"), user("y")))
+INVALID_UTF8 = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
+READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
+    "a torn last line is distinguished from invalid JSON": (
+        ENDS + SECOND[:-5],
+        "e1",
+        [(DamageKind.TORN_LINE, 3)],
+    ),
+    "a complete last line without newline is read": (ENDS + SECOND, "e1 e2", []),
+    "a line may end with a carriage return": (TWO.replace(b"\n", b"\r\n"), "e1 e2", []),
+    "a byte order mark before the first line is not damage": (b"\xef\xbb\xbf" + TWO, "e1 e2", []),
+    "a missing header is reported once": (TWO.split(b"\n", 1)[1], "e1 e2", [(DamageKind.NO_HEADER, 1)]),
+    "a damaged line does not hide the header": (b"\0\0\0\n" + TWO, "e1 e2", [(DamageKind.NOT_JSON, 1)]),
+    "invalid UTF-8 is read": (session_bytes([HEADER, INVALID_UTF8]), "e2", []),
+    **{
+        f"{blank!r} is a blank line": (ENDS + blank + b"\n", "e1", [])
+        for blank in (b"", b" ", b"\t\r", b"\x0c")
+    },
+}
 
 
-def test_a_torn_last_line_is_distinguished_from_invalid_json() -> None:
-    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND[:-5])
-    assert ids(log) == ["e1"]
-    assert damage(log) == [(DamageKind.TORN_LINE, 3)]
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_of_a_file(name: str) -> None:
+    data, entries, faults = READ[name]
+    log = read_bytes(data)
+    assert (ids(log), damage(log)) == (entries.split(), faults)
+    assert (log.header is None) == ("missing" in name)
 
 
-def test_a_complete_last_line_without_newline_is_read() -> None:
-    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND)
-    assert ids(log) == ["e1", "e2"]
-    assert log.damage == []
+def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads_it() -> None:
+    entry = read_bytes(b"\xef\xbb\xbf" + TWO).entries[0]
+    assert (entry.number, entry.offset) == (2, len(json.dumps(HEADER)) + 4)
+    assert session_log([HEADER, INVALID_UTF8]).entries[0].tokens == 1
 
 
-def test_a_line_may_end_with_a_carriage_return() -> None:
-    log = read_bytes(session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"))
-    assert ids(log) == ["e1", "e2"]
-    assert log.damage == []
-
-
-def test_a_byte_order_mark_before_the_first_line_is_not_damage() -> None:
-    log = read_bytes(b"\xef\xbb\xbf" + session_bytes(chain(user("x"))))
-    assert log.header is not None
-    assert ids(log) == ["e1"]
-    assert log.damage == []
-    assert (log.entries[0].number, log.entries[0].offset) == (2, len(json.dumps(HEADER)) + 4)
-
-
-def test_a_session_without_its_header_is_read_and_that_is_reported_once() -> None:
+def test_without_a_header_the_version_is_told_by_the_ids() -> None:
     log = session_log(chain(user("x"), user("y"))[1:])
     assert (log.header, log.version, log.cwd) == (None, 3, "")
-    assert ids(log) == ["e1", "e2"]
+    log = session_log(version_1(user("a"), user("b"))[1:])
+    assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
-
-
-def test_a_damaged_line_before_the_header_does_not_hide_the_header() -> None:
-    log = session_log([b"\0\0\0", *chain(user("x"))])
-    assert log.header is not None
-    assert damage(log) == [(DamageKind.NOT_JSON, 1)]
 
 
 def test_the_first_header_counts() -> None:
     other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
     log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
     assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
-
-
-def test_invalid_utf8_is_read_as_the_agent_reads_it() -> None:
-    line = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
-    log = session_log([HEADER, line])
-    assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
 
 
 def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
@@ -222,10 +205,10 @@ def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
     assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
 
 
-@pytest.mark.parametrize("parent", [None, "", 7, True, [], {}])
-def test_an_invalid_parent_makes_a_root(parent: object) -> None:
-    log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
-    assert log.entries[1].parent_id is None
+def test_an_invalid_parent_makes_a_root() -> None:
+    for parent in (None, "", 7, True, [], {}):
+        log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
+        assert log.entries[1].parent_id is None, parent
 
 
 # ---- older versions -----------------------------------------------------------------------------------------
@@ -255,12 +238,6 @@ def test_an_id_in_a_version_1_file_is_ignored() -> None:
     assert ids(log) == ["00000001", "00000002"]
 
 
-def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> None:
-    log = session_log(version_1(user("a"), user("b"))[1:])
-    assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
-    assert damage(log) == [(DamageKind.NO_HEADER, 1)]
-
-
 @pytest.mark.parametrize(
     ("index", "kept"),
     [(2, "00000002"), (0, "00000000"), (-1, ""), (None, ""), ("2", ""), (10**30, f"{10**30:08x}")],
@@ -272,21 +249,16 @@ def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept
 
 
 def test_the_hook_messages_of_version_2_are_customs() -> None:
-    log = session_log(
-        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
-    )
+    hook = message("e1", None, {"role": "hookMessage", "content": "x"})
+    log = session_log([{**HEADER, "version": 2}, hook])
     assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
 
 
-@pytest.mark.parametrize(
-    ("recorded", "version"),
-    [
-        *((2, 2), (3, 3), (3.0, 3), (4, 4), (1, 1)),
-        *((None, 1), (0, 1), (-3, 1), (True, 1), ("3", 1), ([], 1), (0.5, 1)),
-    ],
-)
-def test_the_version_in_a_header_is_a_number(recorded: object, version: int) -> None:
-    assert session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
+def test_the_version_in_a_header_is_a_number() -> None:
+    versions = [(2, 2), (3, 3), (3.0, 3), (4, 4), *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5))]
+    for recorded, version in versions:
+        log = session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]])
+        assert log.version == version, recorded
 
 
 @pytest.mark.parametrize("version", ["1e30", "1e400", "9" * 5000])
@@ -299,7 +271,11 @@ def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) 
 
 # ---- files that are not sessions ----------------------------------------------------------------------------
 
-CLAUDE_CODE = [{"type": "file-history-snapshot", "messageId": "m", "snapshot": {}}, *claude_sessions.talk(1)]
+CLAUDE_CODE = [
+    {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
+    *claude_sessions.talk(1),
+    {"type": "summary", "summary": "s", "leafUuid": "r1"},
+]
 
 
 @pytest.mark.parametrize(
