@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from compaction_app.lab.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
-from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS
+from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, Entry, Texts
 from sessions_app.storage.session_loader import load_session
 from tests.factories import (
     assistant,
@@ -45,11 +46,11 @@ GONE = compaction(whole("e2"), whole("e3"))
 def looks(*messages: Recorded, reader: str = "", project: str = "/home/dev/project") -> list[Hindsight]:
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     found = READERS[reader] if reader else ATOMIC.generations[-1].reader
-    return list(
-        hindsights(
-            branch, found, lambda entries: {one.id: texts.get(one.id, NO_TEXTS) for one in entries}, project
-        )
-    )
+
+    def texts_of(entries: Iterable[Entry]) -> dict[str, Texts]:
+        return {one.id: texts.get(one.id, NO_TEXTS) for one in entries}
+
+    return list(hindsights(branch, found, texts_of, project))
 
 
 def look(*messages: Recorded, reader: str = "") -> Hindsight:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
+from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.reader import CodexReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats

@@ -54,54 +54,46 @@ def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
     data = '{ "text" : "caf\\u00e9 é",\t"type":"text", "n": 1.0 }'
     store.part(store.user(), data)
     assert b'{"type":"part","data":' + data.encode() + b',"id":"prt_' in content(path)
-
-
-def test_a_newline_in_a_row_does_not_end_its_line(store: OpenCodeStore) -> None:
-    path = store.session()
+    lines = content(path).count(b"\n")
     store.part(store.user(), '{"type":"text",\n"text":"x"}')
-    assert content(path).count(b"\n") == 3
+    assert content(path).count(b"\n") == lines + 2, "a newline in a row does not end its line"
 
 
 @pytest.mark.parametrize(
-    "statement",
+    "change",
     [
-        "UPDATE part SET id = CAST(x'7072745f30303036ff' AS TEXT) WHERE id = 'prt_0006'",
-        "UPDATE message SET id = CAST(x'6d73675f30303031ff' AS TEXT) WHERE id = 'msg_0001'",
-        "UPDATE session SET title = x'00ff', directory = x'ff', version = x''",
+        "part SET id = CAST(x'7072745f30303036ff' AS TEXT) WHERE id = 'prt_0006'",
+        "message SET id = CAST(x'6d73675f30303031ff' AS TEXT) WHERE id = 'msg_0001'",
+        "session SET title = x'00ff', directory = x'ff', version = x''",
     ],
 )
-def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_a_session_with_a_value_that_is_not_unicode_is_read(
+    store: OpenCodeStore, path: Path, change: str
+) -> None:
     entries = len(load_session(path).log.entries)
-    store.run(statement)
+    store.run(f"UPDATE {change}")
     assert len(load_session(path).log.entries) >= entries - 2
 
 
 @pytest.mark.parametrize(
-    ("statement", "detail"),
+    ("change", "detail"),
     [
-        ("UPDATE part SET id = x'ff00' WHERE id = 'prt_0006'", "the row has no usable id"),
-        ("UPDATE part SET id = NULL WHERE id = 'prt_0006'", "the row has no usable id"),
-        ("UPDATE part SET data = x'ff00' WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
-        ("UPDATE part SET data = NULL WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
-        ("UPDATE part SET data = '[\"part\"]' WHERE id = 'prt_0006'", "the part prt_0006 contains no object"),
-        (
-            "UPDATE part SET message_id = 'msg_9' WHERE id = 'prt_0006'",
-            "the message of the part prt_0006 is missing or damaged: msg_9",
-        ),
-        (
-            "UPDATE part SET message_id = x'ff' WHERE id = 'prt_0006'",
-            "the message of the part prt_0006 is missing or damaged",
-        ),
-        ("UPDATE message SET data = '{' WHERE id = 'msg_0010'", "the message msg_0010 is not valid JSON"),
+        ("part SET id = x'ff00'", "the row has no usable id"),
+        ("part SET id = NULL", "the row has no usable id"),
+        ("part SET data = x'ff00'", "the part prt_0006 is not valid JSON"),
+        ("part SET data = NULL", "the part prt_0006 is not valid JSON"),
+        ("part SET data = '[\"part\"]'", "the part prt_0006 contains no object"),
+        ("part SET message_id = 'msg_9'", "the message of the part prt_0006 is missing or damaged: msg_9"),
+        ("part SET message_id = x'ff'", "the message of the part prt_0006 is missing or damaged"),
+        ("message SET data = '{'", "the message msg_0010 is not valid JSON"),
     ],
 )
 def test_a_damaged_row_is_named_and_the_others_are_read(
-    store: OpenCodeStore, path: Path, statement: str, detail: str
+    store: OpenCodeStore, path: Path, change: str, detail: str
 ) -> None:
     entries = load_session(path).log.entries
     store.drop_keys()
-    store.run(statement)
+    store.run(f"UPDATE {change} WHERE id IN ('prt_0006', 'msg_0010')")
     loaded = load_session(path)
     assert loaded.log.damage[0].detail.startswith(detail)
     ids = {entry.id for entry in loaded.log.entries}
@@ -174,8 +166,9 @@ def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCode
     assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
 
 
-def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(
+    store: OpenCodeStore, path: Path
+) -> None:
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
         client.execute("UPDATE session SET title = 'Unfinished'")
@@ -278,33 +271,18 @@ def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: s
     assert len(found.refused) == 1
 
 
-@pytest.mark.parametrize(
-    ("environment", "root"),
-    [
-        ({}, "~/.local/share/opencode"),
-        ({"XDG_DATA_HOME": "/data"}, "/data/opencode"),
-        ({"XDG_DATA_HOME": "data"}, "~/.local/share/opencode"),
-    ],
-)
-def test_sessions_are_sought_where_the_client_keeps_them(environment: dict[str, str], root: str) -> None:
-    assert OPENCODE.roots(environment) == (root,)
+def test_sessions_are_sought_where_the_client_keeps_them() -> None:
+    usual = ("~/.local/share/opencode",)
+    assert OPENCODE.roots({}) == OPENCODE.roots({"XDG_DATA_HOME": "data"}) == usual
+    assert OPENCODE.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        ("opencode.db", True),
-        ("opencode-local.db", True),
-        ("opencode-feature-x.y_z.db", True),
-        ("opencode.db-wal", False),
-        ("other.db", False),
-        ("opencode-.db.bak", False),
-    ],
-)
-def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path, name: str, is_one: bool) -> None:
-    path = OpenCodeStore(tmp_path, name).session()
-    assert OPENCODE.discover(tmp_path).paths == ((path,) if is_one else ())
-    assert OPENCODE.database(path) == (path.parent if is_one else None)
+def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path) -> None:
+    names = ("opencode.db", "opencode-local.db", "opencode-feature-x.y_z.db")
+    for name in (*names, "opencode.db-wal", "other.db", "opencode-.db.bak"):
+        path = OpenCodeStore(tmp_path / name, name).session()
+        assert OPENCODE.discover(tmp_path / name).paths == ((path,) if name in names else ()), name
+        assert OPENCODE.database(path) == (path.parent if name in names else None), name
 
 
 def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
