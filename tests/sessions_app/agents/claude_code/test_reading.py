@@ -120,6 +120,13 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         [*SUMMED, boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")],
         "s2\n | p4 / r4",
     ),
+    "what follows a dropped entry leads nowhere before the last boundary, whatever the times": (
+        [
+            *(*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")),
+            *(user("p3", "r1", timestamp=at(4)), reply("r3", "p3", timestamp=at(5))),
+        ],
+        "p3 / r3",
+    ),
     "a branch from before a compaction is sent whole": ([*SUMMED, *OTHER], "p1 / r1 / p2b / r2b"),
 }
 
