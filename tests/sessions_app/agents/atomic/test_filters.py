@@ -185,8 +185,11 @@ SAFE: dict[str, tuple[list[Any], Hidden]] = {
         [*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))],
         ({"e2", "e3", "e4"}, {}),
     ),
-    "a plan that is reverted": ([*TALK, PLAN], NOTHING),
-    "is reinstated by a later assistant": ([*TALK, PLAN, assistant(text("z"))], ({"e3"}, {"e2": {2}})),
+    "a plan against it is reverted": ([*TALK, PLAN], NOTHING),
+    "such a plan is reinstated by a later assistant": (
+        [*TALK, PLAN, assistant(text("z"))],
+        ({"e3"}, {"e2": {2}}),
+    ),
 }
 
 

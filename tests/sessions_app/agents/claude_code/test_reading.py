@@ -101,7 +101,7 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
     "a subagent's lines are sent inside a branch": (INSIDE, "p1 / r1 / s1\n | p2 / r2"),
     "a subagent's own file is read as its session": (SIDE, "s1 / s2"),
     "the leaf is the last end in the file": ([*talk(2), *OTHER], "p1 / r1 / p2b / r2b"),
-    "and no earlier one": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
+    "an end earlier in the file is not the leaf": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
     "a line after a call may be the leaf": (
         [*answered("c1"), reply("end", "x"), system("n", "r1", "turn_duration")],
         "p1 / !c1 / =c1 / No response requested.",
