@@ -21,3 +21,8 @@ def examples(count: int = USUAL) -> settings:
 def some(of: list[T]) -> list[T]:
     """Every fifth of these in `make test`, and all of them in `make test-all`."""
     return of[:: 5 if FACTOR == 1 else 1]
+
+
+def seeds(count: int) -> range:
+    """The seeds of this many random cases, or of a multiple of them."""
+    return range(count * FACTOR)

@@ -24,6 +24,13 @@ def authorized_client(**options: Any) -> Client:
     return client
 
 
+def page(browser: Client, address: str, status: int = 200, **query: Any) -> Any:
+    """A page that is sent with this status."""
+    answered = browser.get(address, query)
+    assert answered.status_code == status
+    return answered
+
+
 def fetched(browser: Client, page: str) -> tuple[Any, bytes]:
     """A download with its body, received as an ASGI server receives it."""
     answer: Any = browser.get(page)

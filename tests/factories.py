@@ -124,6 +124,14 @@ def chain(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return recorded
 
 
+V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
+
+
+def version_1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """Header and entries of a version 1 file, without ids. Anything with a `type` is an entry, otherwise a message."""
+    return [V1_HEADER, *(one if "type" in one else {"type": "message", "message": one} for one in messages)]
+
+
 def turns_of_work(turns: int) -> list[dict[str, Any]]:
     """Turns of a question, a call that reads a file, its result of about 5,000 tokens, and an answer."""
     messages: list[dict[str, Any]] = []

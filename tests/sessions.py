@@ -10,9 +10,11 @@ from sessions_app.models import Session
 from tests.factories import session_bytes
 
 
-def add_session(root: Path, name: str, recorded: list[Any]) -> str:
-    """Write a session and index it; returns the URL of its page."""
+def add_session(root: Path, name: str, recorded: list[Any], reader: str = "") -> str:
+    """Write a session and index it, to be read by this reader if one is named; returns the URL of its page."""
     (root / name).write_bytes(session_bytes(recorded))
     index_roots()
     found = Session.objects.get(relative_path=name)
+    if reader:
+        Session.objects.filter(pk=found.pk).update(reader=reader)
     return f"/sessions/{found.root_id}/{name}"

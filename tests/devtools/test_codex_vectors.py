@@ -76,12 +76,8 @@ def test_another_request_fails(redline: Installation, tmp_path: Path) -> None:
     vector(tmp_path / "03", recorded, [instructions, user("a"), answer("b"), answer("more"), prompt])
     vector(tmp_path / "04", recorded, [instructions, user("a"), answer("b")])
     failures = checked(redline, tmp_path)["failures"]
-    assert [(one["case"], one["section"]) for one in failures] == [
-        ("01", "input"),
-        ("02", "input"),
-        ("03", "added"),
-        ("04", "prompt"),
-    ]
+    expected = [("01", "input"), ("02", "input"), ("03", "added"), ("04", "prompt")]
+    assert [(one["case"], one["section"]) for one in failures] == expected
 
 
 def test_the_thread_that_was_resumed_is_named(redline: Installation, tmp_path: Path) -> None:

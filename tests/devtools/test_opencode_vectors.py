@@ -13,11 +13,7 @@ from tests.opencode_stores import OpenCodeStore, documents, text, tool
 
 SYSTEM = {"role": "system", "content": "[instructions]"}
 PROBE = {"role": "user", "content": "go on"}
-CALL = {
-    "id": "c1",
-    "type": "function",
-    "function": {"name": "bash", "arguments": '{"command":"run c1"}'},
-}
+CALL = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": '{"command":"run c1"}'}}
 SENT = [
     SYSTEM,
     {"role": "user", "content": "Go."},

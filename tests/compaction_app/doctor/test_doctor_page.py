@@ -36,7 +36,6 @@ def sections(browser: Client, address: str) -> str:
 
 def test_findings_are_shown_with_line_byte_and_consequences(browser: Client, known_root: Path) -> None:
     shown = sections(browser, placed(known_root, DAMAGED))
-
     assert "3 findings" in shown
     assert "The session has no header line" in shown
     assert "fatal: pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session" in shown
@@ -47,9 +46,7 @@ def test_findings_are_shown_with_line_byte_and_consequences(browser: Client, kno
 def test_the_difference_is_shown_before_anything_is_written(browser: Client, known_root: Path) -> None:
     address = placed(known_root, DAMAGED)
     before = snapshot(known_root)
-
     shown = sections(browser, address)
-
     assert "What a repaired copy changes" in shown
     assert 'lost "lost"' in shown
     assert 'inserted "a"' in shown
@@ -60,9 +57,7 @@ def test_the_difference_is_shown_before_anything_is_written(browser: Client, kno
 
 def test_the_form_writes_the_copy_and_the_page_links_to_it(browser: Client, known_root: Path) -> None:
     address = placed(known_root, DAMAGED)
-
     written = browser.post(address)
-
     assert (written.status_code, written.headers["Location"]) == (303, address)
     shown = browser.get(address)
     assert "Wrote s.repaired.jsonl" in text_of(shown)
@@ -77,9 +72,7 @@ def test_nothing_is_overwritten(browser: Client, known_root: Path) -> None:
     address = placed(known_root, DAMAGED)
     (known_root / "s.repaired.lost").write_bytes(b"mine")
     before = snapshot(known_root)
-
     refused = browser.post(address)
-
     assert refused.status_code == 409
     assert "exists already" in text_of(refused)
     assert "What is wrong" in text_of(refused)
@@ -88,9 +81,7 @@ def test_nothing_is_overwritten(browser: Client, known_root: Path) -> None:
 
 def test_broken_pairs_are_shown_without_a_repair(browser: Client, known_root: Path) -> None:
     address = placed(known_root, session_bytes(chain(user("go"), result("x"))))
-
     shown = sections(browser, address)
-
     assert "1 finding " in shown
     assert "providers refuse: a tool result has no tool call" in shown
     assert "A repaired copy would be no different" in shown
@@ -108,9 +99,7 @@ def test_a_healthy_session_says_so(browser: Client, known_root: Path) -> None:
 def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
     address = placed(known_root, DAMAGED)
     (known_root / "s.jsonl").unlink()
-
     missing = browser.get(address)
-
     assert missing.status_code >= 400
     assert "does not exist" in text_of(missing)
 
@@ -124,9 +113,7 @@ def test_only_so_many_rows_are_shown(
         HEADER,
         *[line for n in range(5) for line in (message(f"e{n}", None, user("x")), b"x")],
     ]
-
     shown = browser.get(placed(known_root, session_bytes(recorded)))
-
     assert len(html.elements(shown, ".findings tbody tr")) == 2
     assert len(html.elements(shown, ".changes tbody tr")) == 3
     assert "and 3 more" in text_of(shown)
@@ -134,9 +121,7 @@ def test_only_so_many_rows_are_shown(
 
 def test_text_of_a_session_is_escaped(browser: Client, known_root: Path) -> None:
     hostile = message("<b>\u202e", "<script>alert(1)</script>", user("x"))
-
     body = browser.get(placed(known_root, session_bytes([HEADER, A, hostile, b"<i>\x1b"]))).content.decode()
-
     assert "<script>alert" not in body
     assert "<i>" not in body
     assert "\u202e" not in body
@@ -146,7 +131,5 @@ def test_text_of_a_session_is_escaped(browser: Client, known_root: Path) -> None
 @pytest.mark.parametrize("content", [DAMAGED, session_bytes([HEADER, A])])
 def test_the_page_of_a_session_leads_here(browser: Client, known_root: Path, content: bytes) -> None:
     address = placed(known_root, content)
-
     session = browser.get(address.removesuffix("/doctor"))
-
     assert html.elements(session, f'a[href="{address}"]')

@@ -14,6 +14,7 @@ from compaction_app.evidence.line_checks import LineChecks, checked_reason
 from compaction_app.models import Proposal, Run
 from compaction_app.runs.reviews import decide, review_of, reviewed
 from sessions_app.sessionlog.targets import Target
+from tests.clients import page
 from tests.compaction_app.review.review_page import HTMX, planned
 from tests.compaction_app.review.test_review_page import NOW
 from tests.factories import assistant, call, chain, result, text, user
@@ -49,51 +50,52 @@ def run(known_root: Path) -> Run:
     return planned(known_root, read_twice(), keep=0.6)
 
 
-def proposed(run: Run, entry_id: str, reason: str) -> Target:
+SUPERSEDED = "superseded by the read of src/a.py in e5"
+STILL = "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later"
+
+
+def proposed(run: Run, entry_id: str, reason: str = SUPERSEDED) -> Target:
     """Give a run a proposal to delete this entry, for this reason."""
     Proposal.objects.filter(run=run).delete()
-    Proposal.objects.create(
-        run=run, order=0, entry_id=entry_id, source="planner", call=1, tool="t", reason=reason
-    )
+    return propose(run, entry_id, reason)
+
+
+def propose(run: Run, entry_id: str, reason: str, order: int = 0) -> Target:
+    what = {"run": run, "order": order, "entry_id": entry_id, "reason": reason}
+    Proposal.objects.create(source="planner", call=1, tool="t", **what)
     Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1)
     run.refresh_from_db()
     return Target(entry_id)
 
 
 def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
-    answer = browser.get(f"/runs/{run.pk}/evidence?of={entry_id}{query}")
-    assert answer.status_code == 200
-    return answer
+    return page(browser, f"/runs/{run.pk}/evidence?of={entry_id}{query}")
 
 
 def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
-    page = shown(browser, run, "e3")
-    assert texts(page, "q") == [
-        "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later"
-    ]
-    assert texts(page, ".evidence__found b") == ["Only 15 of 20 lines"]
-    lost = [line for line in OLD if line not in NEW]
-    assert texts(page, ".is-lost .strike") == lost
-    assert [words.partition("→")[2] for words in texts(page, ".is-new")] == [
-        one for one in NEW if one not in OLD
-    ]
-    assert f"{run.session.get_absolute_url()}/entries/e5" in addresses(page)
+    proposed(run, "e3")
+    answer = shown(browser, run, "e3")
+    assert texts(answer, "q") == [STILL]
+    assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
+    assert texts(answer, ".is-lost .strike") == [line for line in OLD if line not in NEW]
+    new = [words.partition("→")[2] for words in texts(answer, ".is-new")]
+    assert new == [line for line in NEW if line not in OLD]
+    assert f"{run.session.get_absolute_url()}/entries/e5" in addresses(answer)
 
 
 def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Client, run: Run) -> None:
     target = proposed(run, "e3", "older than the read of src/a.py in e5: none of its lines stands later")
     decide(run, Kind.ADD, [Target("e5")], NOW)
-    page = shown(browser, run, "e3")
-    assert "Every later call on this file goes too" in text_of(page)
-    assert texts(page, ".evidence__found b") == ["None of its 20 lines"]
+    answer = shown(browser, run, "e3")
+    assert "Every later call on this file goes too" in text_of(answer)
+    assert texts(answer, ".evidence__found b") == ["None of its 20 lines"]
     decide(run, Kind.WITHDRAW, [Target("e5")], NOW)
     assert str(LineChecks(run, reviewed(run)).of(target)) == "15 of 20"
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
 def test_every_line_is_shown_on_request(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    proposed(run, "e3")
     few, every = shown(browser, run, "e3"), shown(browser, run, "e3", "&all=1")
     assert len(elements(few, ".side-by-side")) >= 1
     assert len(elements(every, ".side-by-side__half:first-child .source__line")) == len(OLD)
@@ -101,7 +103,7 @@ def test_every_line_is_shown_on_request(browser: Client, run: Run) -> None:
 
 
 def test_in_place_only_the_evidence_is_sent(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    proposed(run, "e3")
     answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
     assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
     assert not elements(answer, "html, h1")
@@ -109,20 +111,20 @@ def test_in_place_only_the_evidence_is_sent(browser: Client, run: Run) -> None:
 
 def test_a_repeat_is_beside_the_output_that_it_repeats(browser: Client, run: Run) -> None:
     proposed(run, "e7", "a repeat of the output in e9")
-    page = shown(browser, run, "e7")
-    assert texts(page, ".evidence__found b") == ["All 60 lines"]
-    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(page)
+    answer = shown(browser, run, "e7")
+    assert texts(answer, ".evidence__found b") == ["All 60 lines"]
+    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
     decide(run, Kind.ADD, [Target("e9")], NOW)
     assert texts(shown(browser, run, "e7"), ".evidence__found b") == ["None of its 60 lines"]
 
 
 def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser: Client, run: Run) -> None:
     proposed(run, "e11", "an old output of grep; every name in it occurs elsewhere too")
-    page = shown(browser, run, "e11")
-    assert texts(page, ".names__item.is-lost") == ["only_there_at_all", "part_7"]
-    assert "bash in turn 1" in texts(page, ".names__item a")
-    assert "2 of its" in text_of(page)
-    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(page)
+    answer = shown(browser, run, "e11")
+    assert texts(answer, ".names__item.is-lost") == ["only_there_at_all", "part_7"]
+    assert "bash in turn 1" in texts(answer, ".names__item a")
+    assert "2 of its" in text_of(answer)
+    assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
 
 
 def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
@@ -131,19 +133,17 @@ def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
 
 
-@pytest.mark.parametrize("of", ["", "e99", "e3:x", "e14"])
-def test_an_address_that_names_no_proposal_is_not_found(browser: Client, run: Run, of: str) -> None:
+def test_an_address_that_names_no_proposal_is_not_found(browser: Client, run: Run) -> None:
     proposed(run, "e3", "")
-    assert browser.get(f"/runs/{run.pk}/evidence?of={of}").status_code == 404
+    for of in ("", "e99", "e3:x", "e14"):
+        page(browser, f"/runs/{run.pk}/evidence?of={of}", 404)
 
 
 def test_a_session_that_was_rewritten_is_named(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
+    proposed(run, "e3")
     path = run.session.real_path()
     path.write_bytes(path.read_bytes().replace(b"function_1", b"function_X"))
-    answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3")
-    assert answer.status_code == 409
-    assert "Plan again" in text_of(answer)
+    assert "Plan again" in text_of(page(browser, f"/runs/{run.pk}/evidence?of=e3", 409))
 
 
 def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) -> None:
@@ -176,39 +176,32 @@ def test_a_reason_without_lines_is_shown_as_it_was_given() -> None:
 # --- on the review -------------------------------------------------------------------------------------------
 
 
-def review(browser: Client, run: Run, query: str = "") -> Any:
-    answer = browser.get(f"/runs/{run.pk}/review{query}")
-    assert answer.status_code == 200
-    return answer
+def review(browser: Client, run: Run, at: str) -> Any:
+    return page(browser, f"/runs/{run.pk}/review?at={at}")
 
 
 def test_a_row_of_the_review_says_how_many_lines_still_stand(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
-    page = review(browser, run, "?at=e3")
-    assert texts(page, ".proposal__still > span") == ["15 of 20 lines stand"]
-    assert element(page, ".still__part").attributes["width"] == "15"
-    assert texts(page, ".proposal__open q") == [
-        "Partly superseded by the read of src/a.py in e5: 15 of 20 lines still stand later."
-    ]
+    proposed(run, "e3")
+    answer = review(browser, run, "e3")
+    assert texts(answer, ".proposal__still > span") == ["15 of 20 lines stand"]
+    assert element(answer, ".still__part").attributes["width"] == "15"
+    assert texts(answer, ".proposal__open q") == [f"{STILL}."]
 
 
 def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(
     browser: Client, run: Run
 ) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
-    link = element(review(browser, run, "?at=e3"), ".proposal__open .evidence a")
+    proposed(run, "e3")
+    link = element(review(browser, run, "e3"), ".proposal__open .evidence a")
     assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"
     proposed(run, "e7", "an old output of bash")
-    assert not elements(review(browser, run, "?at=e7"), ".proposal__open .evidence")
+    assert not elements(review(browser, run, "e7"), ".proposal__open .evidence")
 
 
 def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser: Client, run: Run) -> None:
-    proposed(run, "e3", "superseded by the read of src/a.py in e5")
-    Proposal.objects.create(run=run, order=1, entry_id="e5", source="planner", call=1, tool="t", reason="old")
-    Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1)
-    run.refresh_from_db()
-    shown_rows = element(review(browser, run, "?at=e3"), 'input[name="rows"]').attributes["value"]
-    answer: Any = browser.post(
-        f"/runs/{run.pk}/decide", {"seen": 0, "reject": "e5", "rows": f"{shown_rows},p-4"}, headers=HTMX
-    )
+    proposed(run, "e3")
+    propose(run, "e5", "old", order=1)
+    rows = element(review(browser, run, "e3"), 'input[name="rows"]').attributes["value"]
+    sent = {"seen": 0, "reject": "e5", "rows": f"{rows},p-4"}
+    answer: Any = browser.post(f"/runs/{run.pk}/decide", sent, headers=HTMX)
     assert "15 of 20 lines stand" in texts(answer, "#p-2 .proposal__still > span")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
+import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.test import Client
@@ -17,6 +17,7 @@ from selectolax.lexbor import LexborHTMLParser
 from compaction_app.exports.markdown import is_harmless
 from sessions_app.index.indexer import index_file
 from tests.browser.agent_sessions import AgentHome, opencode_session
+from tests.clients import fetched, page
 from tests.factories import (
     HEADER,
     assistant,
@@ -50,23 +51,19 @@ FORKED = [*chain(*TALK), message("x1", "e2", user("Not that.")), message("x2", "
 
 
 def exported(browser: Client, address: str, form: str, **query: str) -> str:
-    answered = browser.get(f"{address}/export", {"format": form, **query})
+    answered, content = fetched(browser, f"{address}/export?{urlencode({'format': form, **query})}")
     assert answered.status_code == 200
     assert answered["X-Content-Type-Options"] == "nosniff"
     assert answered["Content-Disposition"].startswith("attachment; ")
-    return asyncio.run(received(answered)).decode()
-
-
-async def received(answered: Any) -> bytes:
-    return b"".join([piece async for piece in answered.streaming_content])
+    return content.decode()
 
 
 def test_markdown_has_every_entry_of_the_branch(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    written = exported(browser, address, "markdown")
+    written = exported(browser, address, "markdown").replace('":"', '": "')
     assert "Mend the **parser**, see [the page](https://example.org/)." in written
     assert "Thinking:\n\n```\nWhere is it?\n```" in written
-    assert 'Call of read:\n\n```\n{"path": "src/parse.py"}\n```' in written.replace('":"', '": "')
+    assert 'Call of read:\n\n```\n{"path": "src/parse.py"}\n```' in written
     assert "## read\n" in written
     assert "line 29" in written
     assert "\x1b" not in written
@@ -98,42 +95,46 @@ def test_recorded_lines_of_a_view_are_those_of_its_entries(browser: Client, idle
     address = add_session(idle_root, "a.jsonl", COMPACTED)
 
     def ids(view: str) -> list[str]:
-        return [
-            json.loads(line)["id"] for line in exported(browser, address, "jsonl", view=view).splitlines()
-        ]
+        lines = exported(browser, address, "jsonl", view=view).splitlines()
+        return [json.loads(line)["id"] for line in lines]
 
     assert ids("all") == [HEADER["id"], "e1", "e2", "e3", "e4", "e5"]
     assert ids("sees") == [HEADER["id"], "e1", "e2", "e4"]
     assert ids("removed") == [HEADER["id"], "e2", "e3"]
 
 
-def test_the_page_offers_each_view_in_each_form(browser: Client, idle_root: Path) -> None:
+def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(
+    browser: Client, idle_root: Path
+) -> None:
     address = add_session(idle_root, "a.jsonl", COMPACTED)
     menu = element(browser.get(address, {"view": "removed"}), "#exports")
     offered = [link for _, link in links(menu) if "/export?" in link]
     assert len(offered) == 9
     for link in offered:
-        assert browser.get(link).status_code == 200
+        page(browser, link)
     assert "Removed 2" in text_of(element(menu, "tr.strong"))
     assert "a-removed.md" in browser.get(offered[6])["Content-Disposition"]
+    assert "Atomic opens these lines as a session" in menu.text()
+    words = [*["Markdown", "HTML", "JSONL"] * 3, "The whole session as it is stored"]
+    assert [words for words, _ in links(menu)] == words
 
 
-def test_another_view_is_not_found(browser: Client, idle_root: Path) -> None:
+def test_what_cannot_be_exported_is_not_found(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    assert browser.get(f"{address}/export?format=markdown&view=other").status_code == 404
+    for query in ("format=markdown&view=other", "format=pdf", "format=html&leaf=nobody"):
+        page(browser, f"{address}/export?{query}", 404)
 
 
 def test_a_page_is_whole_and_forbids_itself_everything(browser: Client, idle_root: Path) -> None:
     image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
     talk = [*TALK, {"role": "user", "content": [text("Look:"), image]}]
-    page = exported(browser, add_session(idle_root, "a.jsonl", chain(*talk)), "html")
-    policy = element(page, "meta[http-equiv]").attributes["content"]
+    written = exported(browser, add_session(idle_root, "a.jsonl", chain(*talk)), "html")
+    policy = element(written, "meta[http-equiv]").attributes["content"]
     assert policy == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-    assert len(elements(page, "article")) == 5
-    assert [one.attributes["src"][:15] for one in elements(page, "img")] == ["data:image/png;"]  # type: ignore[index]
-    assert len(elements(page, "details")) == 1
-    assert ("the page", "https://example.org/") in links(page)
-    assert not elements(page, "script, link, iframe, object, form, style[src]")
+    assert [len(elements(written, kind)) for kind in ("article", "details")] == [5, 1]
+    assert [str(one.attributes["src"])[:15] for one in elements(written, "img")] == ["data:image/png;"]
+    assert ("the page", "https://example.org/") in links(written)
+    assert not elements(written, "script, link, iframe, object, form, style[src]")
 
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
@@ -147,13 +148,11 @@ def test_hostile_texts_do_nothing(browser: Client, idle_root: Path, form: str) -
         "</style><script>alert(1)</script>",
         "<!--",
     ]
-    talk: list[Any] = [user("one")]
-    for number, words in enumerate(hostile):
-        talk += [
-            user(words),
-            assistant(text(words), call(f"c{number}", words, x=words)),
-            result(f"c{number}", words),
-        ]
+    said = [
+        (user(words), assistant(text(words), call(f"c{number}", words, x=words)), result(f"c{number}", words))
+        for number, words in enumerate(hostile)
+    ]
+    talk = [user("one"), *itertools.chain(*said)]
     address = add_session(idle_root, "a.jsonl", chain(*talk, user("the last")))
     written = exported(browser, address, form)
     page = written if form == "html" else MarkdownIt("commonmark").render(written)
@@ -197,21 +196,6 @@ def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser: Client, i
     assert index_file(idle_root / "b.jsonl").leaf_id == "e4"
 
 
-def test_the_menu_says_what_opens_the_lines(browser: Client, idle_root: Path) -> None:
-    page = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
-    assert "Atomic opens these lines as a session" in element(page, "#exports").text()
-    assert [words for words, _ in links(element(page, "#exports"))] == [
-        *["Markdown", "HTML", "JSONL"] * 3,
-        "The whole session as it is stored",
-    ]
-
-
-def test_what_cannot_be_exported_is_not_found(browser: Client, idle_root: Path) -> None:
-    address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    assert browser.get(f"{address}/export", {"format": "pdf"}).status_code == 404
-    assert browser.get(f"{address}/export", {"format": "html", "leaf": "nobody"}).status_code == 404
-
-
 # ---- the command -----------------------------------------------------------------------------------------
 
 
@@ -227,13 +211,8 @@ def test_the_command_writes_a_new_file(redline: Installation, tmp_path: Path) ->
     done = redline.call("export", path, "--format", "jsonl", "--leaf", "e4", "--output", branch, "--json")
     assert done.json["leafId"] == "e4"
     assert done.json["bytes"] == len(branch.read_bytes())
-    assert [json.loads(line)["id"] for line in branch.read_bytes().splitlines()] == [
-        HEADER["id"],
-        "e1",
-        "e2",
-        "e3",
-        "e4",
-    ]
+    lines = [json.loads(line)["id"] for line in branch.read_bytes().splitlines()]
+    assert lines == [HEADER["id"], "e1", "e2", "e3", "e4"]
 
 
 def test_rows_of_a_database_are_not_what_the_agent_opens(redline: Installation, tmp_path: Path) -> None:

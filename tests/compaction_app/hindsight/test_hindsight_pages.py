@@ -15,8 +15,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from compaction_app.display.branches import forget_branches
-from compaction_app.hindsight import service
-from compaction_app.hindsight.presenter import MOST, view_overview
+from compaction_app.hindsight import presenter, service
+from compaction_app.hindsight.presenter import view_overview
 from compaction_app.hindsight.service import due_sessions, forget_look_backs, update
 from compaction_app.models import CompactionCost, HindsightCheck
 from redline.configuration import Configuration, PriceSetting, RootSetting
@@ -25,6 +25,7 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput
 from tests.claude_sessions import ClaudeSession
 from tests.claude_sessions import text as claude_text
+from tests.clients import page
 from tests.factories import (
     assistant,
     call,
@@ -79,10 +80,7 @@ def url(idle_root: Path) -> str:
 
 
 def add(root: Path, name: str, recorded: list[dict[str, Any]] | None = None) -> str:
-    """Write and index a session, to be read as pi reads it; returns the URL of its page."""
-    address = add_session(root, name, recorded or talk())
-    Session.objects.update(reader="pi")
-    return address
+    return add_session(root, name, recorded or talk(), "pi")
 
 
 def later() -> datetime:
@@ -90,25 +88,24 @@ def later() -> datetime:
 
 
 def test_the_page_of_a_session_links_what_came_back(browser: Client, url: str) -> None:
-    answer = browser.get(f"{url}/hindsight")
-    assert answer.status_code == 200
-    shown = text_of(answer)
-    assert "Fetched again after summary e7" in shown
-    assert "After a tool had shown them again: 1" in shown
-    found = links(answer)
-    assert ("e3", f"{url}/entries/e3") in found
-    assert ("e9", f"{url}/entries/e9") in found
-    assert ("value_007", f"{url}/entries/e9") in found
+    answer = page(browser, f"{url}/hindsight")
+    assert "Fetched again after summary e7" in text_of(answer)
+    assert "After a tool had shown them again: 1" in text_of(answer)
+    assert {
+        ("e3", f"{url}/entries/e3"),
+        ("e9", f"{url}/entries/e9"),
+        ("value_007", f"{url}/entries/e9"),
+    } <= set(links(answer))
 
 
 def test_a_compaction_is_found_by_any_of_its_entries(browser: Client, url: str) -> None:
-    assert "Fetched again after summary e7" in text_of(browser.get(f"{url}/hindsight?entry=e7"))
-    assert "It is not on this branch" in text_of(browser.get(f"{url}/hindsight?entry=nothing"))
+    for entry, words in (("e7", "Fetched again after summary e7"), ("nothing", "It is not on this branch")):
+        assert words in text_of(page(browser, f"{url}/hindsight", entry=entry))
 
 
 def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) -> None:
-    for page in (f"{url}/lost", f"{url}/timeline"):
-        (section,) = elements(browser.get(page), "[aria-labelledby=since]")
+    for address in (f"{url}/lost", f"{url}/timeline"):
+        (section,) = elements(page(browser, address), "[aria-labelledby=since]")
         asked = str(section.attributes["hx-get"])
         assert asked == f"{url}/hindsight?entry=e7"
         part = browser.get(asked, headers={"HX-Request": "true"})
@@ -118,7 +115,7 @@ def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) 
 
 def test_a_session_without_compactions_has_a_page(browser: Client, idle_root: Path) -> None:
     address = add(idle_root, "a.jsonl", chain(user("Go."), assistant(text("Yes."))))
-    shown = text_of(browser.get(f"{address}/hindsight"))
+    shown = text_of(page(browser, f"{address}/hindsight"))
     assert "No request has followed a compaction on this branch." in shown
 
 
@@ -126,8 +123,7 @@ def test_a_session_that_is_gone_is_reported(browser: Client, url: str, idle_root
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
     part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
-    assert part.status_code == 200
-    assert "does not exist" in text_of(part)
+    assert (part.status_code, "does not exist" in text_of(part)) == (200, True)
 
 
 def test_sums_add_up(browser: Client, idle_root: Path) -> None:
@@ -156,30 +152,27 @@ def test_the_page_shows_what_the_session_shows(browser: Client, url: str) -> Non
 
 def test_an_agent_and_a_month_can_be_chosen(browser: Client, url: str) -> None:
     update(later())
-    assert view_overview(later(), "atomic", "2026-02").total.compactions == 1
-    assert view_overview(later(), "codex").total.compactions == 0
-    assert view_overview(later(), "", "2026-03").total.compactions == 0
-    assert view_overview(later(), "", "none").total.compactions == 0
-    assert "No compaction matches" in text_of(browser.get("/lab/hindsight?agent=codex"))
+    chosen = {("atomic", "2026-02"): 1, ("codex", ""): 0, ("", "2026-03"): 0, ("", "none"): 0}
+    assert {one: view_overview(later(), *one).total.compactions for one in chosen} == chosen
+    assert "No compaction matches" in text_of(page(browser, "/lab/hindsight?agent=codex"))
 
 
-@pytest.mark.parametrize("query", ["agent=nobody", "month=soon", "month=0000-99", "month=99999-01"])
-def test_a_wrong_choice_is_refused(browser: Client, redline: Installation, query: str) -> None:
-    assert browser.get(f"/lab/hindsight?{query}").status_code == 409
+def test_a_wrong_choice_is_refused(browser: Client, redline: Installation) -> None:
+    for query in ("agent=nobody", "month=soon", "month=0000-99", "month=99999-01"):
+        page(browser, f"/lab/hindsight?{query}", 409)
 
 
 def test_nothing_is_read_for_the_page_of_all_sessions(
     browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in range(MOST + 2):
+    monkeypatch.setattr(presenter, "MOST", 3)
+    for number in range(5):
         add(idle_root, f"{number}.jsonl")
     update(later())
     monkeypatch.setattr(service, "branch_state", None)
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         answer = browser.get("/lab/hindsight")
-    assert f"The first {MOST} are shown; 2 more are not." in text_of(answer)
+    assert "The first 3 are shown; 2 more are not." in text_of(answer)
     assert len(queries) < 15
 
 
@@ -218,8 +211,8 @@ def test_hostile_names_are_inert(browser: Client, idle_root: Path, hostile: str)
     recorded = talk(path=f"src/{hostile}.py", output=f"{FILE}\n{hostile}")
     address = add(idle_root, "a.jsonl", [*recorded, {**recorded[-1], "id": hostile, "parentId": "e10"}])
     update(later())
-    for page in (f"{address}/hindsight", "/lab/hindsight", f"{address}/hindsight?entry={'%00'}"):
-        assert_inert(browser.get(page))
+    for shown in (f"{address}/hindsight", "/lab/hindsight", f"{address}/hindsight?entry=%00"):
+        assert_inert(browser.get(shown))
 
 
 def test_the_command_sums_up_the_index(redline: Installation, idle_root: Path, url: str) -> None:

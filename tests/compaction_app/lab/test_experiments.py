@@ -188,8 +188,9 @@ def test_a_model_is_tried_and_what_it_was_sent_is_counted(
 
 
 def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(
-    session: Session, provider: ScriptedProvider
+    session: Session, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("compaction_app.providers.client.FIRST_WAIT", 0.01)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     model = model_named("scripted/good-plan")
     experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))

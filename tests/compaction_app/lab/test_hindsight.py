@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from compaction_app.lab.hindsight import Hindsight, Way, hindsights
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
-from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS
+from sessions_app.sessionlog.entries import ENCRYPTED, NO_TEXTS, Entry, Texts
 from sessions_app.storage.session_loader import load_session
 from tests.factories import (
     assistant,
@@ -40,16 +41,19 @@ READ = (
 )
 """e1 to e4."""
 GONE = compaction(whole("e2"), whole("e3"))
+CALL = assistant(call("c2", path="src/cache_store.py"))
+AGAIN = (CALL, result("c2", FILE))
+"""The file is read again."""
 
 
 def looks(*messages: Recorded, reader: str = "", project: str = "/home/dev/project") -> list[Hindsight]:
     branch, texts = branch_and_texts(session_bytes(chain(*messages)))
     found = READERS[reader] if reader else ATOMIC.generations[-1].reader
-    return list(
-        hindsights(
-            branch, found, lambda entries: {one.id: texts.get(one.id, NO_TEXTS) for one in entries}, project
-        )
-    )
+
+    def texts_of(entries: Iterable[Entry]) -> dict[str, Texts]:
+        return {one.id: texts.get(one.id, NO_TEXTS) for one in entries}
+
+    return list(hindsights(branch, found, texts_of, project))
 
 
 def look(*messages: Recorded, reader: str = "") -> Hindsight:
@@ -62,19 +66,10 @@ def returned(found: Hindsight, way: Way) -> list[str]:
 
 
 def test_a_file_that_is_read_again_is_a_cost() -> None:
-    found = look(
-        *READ,
-        GONE,
-        assistant(call("c2", path="src/cache_store.py")),
-        result("c2", FILE),
-        assistant(text("Now again.")),
-        assistant(text("Done.")),
-    )
+    found = look(*READ, GONE, *AGAIN, assistant(text("Now again.")), assistant(text("Done.")))
     (fetched,) = found.fetched
-    assert (fetched.kind, fetched.name, fetched.entry_id, fetched.stood_in) == (
-        *("file", "src/cache_store.py"),
-        *("e7", "e3"),
-    )
+    expected = (*("file", "src/cache_store.py"), *("e7", "e3"))
+    assert (fetched.kind, fetched.name, fetched.entry_id, fetched.stood_in) == expected
     assert fetched.again == fetched.tokens == found.again
     assert (fetched.requests, found.sent) == (2, 2 * fetched.again)
     assert (found.requests, found.messages, found.files) == (3, 4, 1)
@@ -83,7 +78,7 @@ def test_a_file_that_is_read_again_is_a_cost() -> None:
 
 def test_only_the_lines_that_had_gone_count() -> None:
     changed = "\n".join([*LINES[:20], *(line.upper() for line in LINES[20:])])
-    found = look(*READ, GONE, assistant(call("c2", path="src/cache_store.py")), result("c2", changed))
+    found = look(*READ, GONE, CALL, result("c2", changed))
     (fetched,) = found.fetched
     assert fetched.again == pytest.approx(fetched.tokens / 2, abs=2)
 
@@ -95,75 +90,50 @@ def test_a_path_is_the_same_however_it_is_written(path: str) -> None:
 
 
 def test_a_file_that_is_read_twice_was_missed_once() -> None:
-    again = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
     more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
-    assert [one.entry_id for one in look(*READ, GONE, *again, *more).fetched] == ["e7"]
+    assert [one.entry_id for one in look(*READ, GONE, *AGAIN, *more).fetched] == ["e7"]
 
 
 def test_what_still_stands_in_the_context_was_not_missed() -> None:
     kept = (assistant(call("c0", path="src/cache_store.py")), result("c0", FILE))
-    found = look(
-        user("Mend the parser."),
-        *READ[1:],
-        *kept,
-        GONE,
-        assistant(call("c2", path="src/cache_store.py")),
-        result("c2", FILE),
-    )
+    found = look(*READ, *kept, GONE, *AGAIN)
     assert not found.fetched
     assert not found.returned
 
 
 def test_a_file_that_was_written_and_went_is_missed_when_it_is_read() -> None:
-    found = look(
-        user("Write it."),
-        assistant(call("c1", name="write", path="src/cache_store.py", content=FILE)),
-        result("c1", "written", name="write"),
-        assistant(text("Written.")),
-        GONE,
-        assistant(call("c2", path="src/cache_store.py")),
-        result("c2", FILE),
-    )
+    write = assistant(call("c1", name="write", path="src/cache_store.py", content=FILE))
+    written = (write, result("c1", "written", name="write"), assistant(text("Written.")))
+    found = look(user("Write it."), *written, GONE, *AGAIN)
     assert [(one.name, one.stood_in) for one in found.fetched] == [("src/cache_store.py", "e2")]
+
+
+def run_twice(first: str, second: str) -> Hindsight:
+    """A command is run, its output goes, and it is run again."""
+    runs = [
+        (assistant(call(call_id, name="bash", command="make list")), result(call_id, output, name="bash"))
+        for call_id, output in (("c1", first), ("c2", second))
+    ]
+    return look(user("List it."), *runs[0], assistant(text("Listed.")), GONE, *runs[1])
 
 
 @pytest.mark.parametrize(("output", "count"), [("12 tests passed", 1), ("13 tests passed", 0)])
 def test_a_command_counts_if_its_output_is_the_same(output: str, count: int) -> None:
-    found = look(
-        user("Run the tests."),
-        assistant(call("c1", name="bash", command="make check")),
-        result("c1", "12 tests\n passed", name="bash"),
-        assistant(text("They pass.")),
-        GONE,
-        assistant(call("c2", name="bash", command="make check")),
-        result("c2", output, name="bash"),
-    )
-    assert [one.name for one in found.fetched] == ["bash make check"] * count
+    found = run_twice("12 tests\n passed", output)
+    assert [one.name for one in found.fetched] == ["bash make list"] * count
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.95, 1), (0.5, 0)])
 def test_an_output_is_the_same_if_little_of_it_is_new(share: float, count: int) -> None:
     """Agents print how long a command took."""
     old = round(len(LINES) * share)
-    output = "\n".join([*LINES[:old], *(line.upper() for line in LINES[old:])])
-    found = look(
-        user("List it."),
-        assistant(call("c1", name="bash", command="make list")),
-        result("c1", FILE, name="bash"),
-        assistant(text("Listed.")),
-        GONE,
-        assistant(call("c2", name="bash", command="make list")),
-        result("c2", output, name="bash"),
-    )
+    found = run_twice(FILE, "\n".join([*LINES[:old], *(line.upper() for line in LINES[old:])]))
     assert len(found.fetched) == count
     assert all(one.again < one.tokens for one in found.fetched)
 
 
 def test_a_call_that_failed_brings_nothing_back() -> None:
-    found = look(
-        *READ, GONE, assistant(call("c2", path="src/cache_store.py")), result("c2", FILE, error=True)
-    )
-    assert not found.fetched
+    assert not look(*READ, GONE, CALL, result("c2", FILE, error=True)).fetched
 
 
 def test_a_reference_from_memory() -> None:
@@ -175,13 +145,8 @@ def test_a_reference_from_memory() -> None:
 
 
 def test_a_reference_that_a_tool_had_shown_again() -> None:
-    found = look(
-        *READ,
-        GONE,
-        assistant(call("c2", name="bash", command="cat it")),
-        result("c2", "value_007 = 1", name="bash"),
-        assistant(text("I change value_007.")),
-    )
+    shown = (assistant(call("c2", name="bash", command="cat it")), result("c2", "value_007 = 1", name="bash"))
+    found = look(*READ, GONE, *shown, assistant(text("I change value_007.")))
     assert returned(found, Way.FETCHED) == ["value_007"]
     assert found.count(Way.MEMORY) == 0
 
@@ -223,24 +188,16 @@ def test_what_a_summary_mentions_did_not_go() -> None:
 
 def test_an_encrypted_summary_cannot_be_judged_but_files_can() -> None:
     talk = (*READ, user("Go on."), assistant(text("Yes.")))
-    later = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
-    found = look(*talk, summary_compaction(ENCRYPTED, "e5"), *later, reader="pi")
+    found = look(*talk, summary_compaction(ENCRYPTED, "e5"), *AGAIN, reader="pi")
     assert found.is_encrypted
     assert not found.returned
     assert found.files == 1
 
 
 def test_each_compaction_counts_up_to_the_next() -> None:
-    again = (assistant(call("c2", path="src/cache_store.py")), result("c2", FILE))
-    found = looks(
-        *READ,
-        GONE,
-        *again,
-        assistant(text("Yes.")),
-        compaction(whole("e2"), whole("e3"), whole("e6"), whole("e7")),
-        assistant(call("c3", path="src/cache_store.py")),
-        result("c3", FILE),
-    )
+    more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
+    second = compaction(*map(whole, ("e2", "e3", "e6", "e7")))
+    found = looks(*READ, GONE, *AGAIN, assistant(text("Yes.")), second, *more)
     assert [(one.entry_id, one.until_id, one.requests) for one in found] == [("e5", "e9", 2), ("e9", "", 1)]
     assert [[call.entry_id for call in one.fetched] for one in found] == [["e7"], ["e11"]]
 

@@ -15,16 +15,20 @@ from compaction_app.lab.strategies import KEYS, strategies_named
 from compaction_app.models import Experiment, MeasuredSession, PlannerModel, Provider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
+from tests.clients import page
 from tests.factories import session_bytes, working_session
 from tests.files import backdate
 from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, text_of, values
 
 from .lab_sessions import worked_session
 
+STEPS = 20
+"""Enough for a session of forty messages, and for one cut."""
+
 
 def add(root: Path, name: str, wish: str = "Go on until it is done.") -> Session:
     path = root / name
-    path.write_bytes(session_bytes(worked_session(wish=wish)))
+    path.write_bytes(session_bytes(worked_session(STEPS, wish)))
     return index_file(backdate(path))
 
 
@@ -43,12 +47,6 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
     measure_experiment(found.pk, "one")
     found.refresh_from_db()
     return found
-
-
-def page(browser: Client, address: str, status: int = 200, **data: Any) -> Any:
-    answered = browser.get(address, data)
-    assert answered.status_code == status
-    return answered
 
 
 # ---- the form ---------------------------------------------------------------------------------------------
@@ -204,11 +202,10 @@ def test_sessions_outside_the_configured_roots_are_not_shown(browser: Client, ex
 
 
 def test_hostile_texts_are_inert(browser: Client, idle_root: Path) -> None:
-    for number, words in enumerate(HOSTILE_TEXTS):
-        found = add(idle_root, f"{number}.jsonl", words)
-        shown = page(browser, measured([found], ("oldest",)).get_absolute_url())
-        assert_inert(shown)
-        assert_inert(page(browser, "/lab/new", session=found.pk))
+    found = [add(idle_root, f"{number}.jsonl", words) for number, words in enumerate(HOSTILE_TEXTS)]
+    assert_inert(page(browser, measured(found, ("oldest",)).get_absolute_url()))
+    for session in found:
+        assert_inert(page(browser, "/lab/new", session=session.pk))
 
 
 def test_the_list_counts_what_was_measured(browser: Client, session: Session, experiment: Experiment) -> None:

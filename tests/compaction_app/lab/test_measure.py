@@ -13,16 +13,7 @@ from compaction_app.lab.names import ReplayMeasure
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.targets import Target
-from tests.factories import (
-    assistant,
-    branch_and_texts,
-    call,
-    chain,
-    result,
-    session_bytes,
-    text,
-    user,
-)
+from tests.factories import assistant, branch_and_texts, call, chain, result, session_bytes, text, user
 
 Recorded = dict[str, Any]
 

@@ -86,11 +86,8 @@ def test_a_plan_that_failed_is_counted_and_not_measured() -> None:
 
 def test_the_results_are_in_the_order_of_the_trials_the_largest_share_first() -> None:
     cuts = session(trial("oldest", 1, 0.3), trial("oldest", 1, 0.7), trial("prune", 1, None))
-    assert [(one.strategy, one.keep) for one in results_of([cuts])] == [
-        ("oldest", 0.7),
-        ("oldest", 0.3),
-        ("prune", None),
-    ]
+    expected = [("oldest", 0.7), ("oldest", 0.3), ("prune", None)]
+    assert [(one.strategy, one.keep) for one in results_of([cuts])] == expected
     assert results_of([session()]) == []
 
 
@@ -125,11 +122,8 @@ def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame() -> 
     ]
     plot = loss_plot(results_of([session(*cuts)]), LABELS)
     assert plot is not None
-    assert [(line.label, line.kind) for line in plot.lines] == [
-        ("the least possible", "bound"),
-        ("embedded planner", "embedded"),
-        ("oldest first", "other"),
-    ]
+    expected = [("the least possible", "bound"), ("embedded planner", "embedded"), ("oldest first", "other")]
+    assert [(line.label, line.kind) for line in plot.lines] == expected
     for line in plot.lines:
         assert [point.x for point in line.points] == [LEFT, (LEFT + RIGHT) / 2, RIGHT]
         assert all(TOP <= point.y <= BOTTOM for point in line.points)

@@ -16,6 +16,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import ClaudeSession
 from tests.claude_sessions import text as claude_text
+from tests.clients import page
 from tests.factories import assistant, call, chain, result, session_bytes, summary_compaction, text, user
 from tests.files import snapshot
 from tests.html import HOSTILE_TEXTS, actions, assert_inert, elements, field, link, links, text_of, texts
@@ -34,14 +35,7 @@ TALK = (
 """e1 to e10."""
 COMPACTED = chain(*TALK, summary_compaction("Now parseLine works.", "e9"), user("And then?"))
 """The summary is e11."""
-TOUCHED = (
-    ("edit", "a.py"),
-    ("edit", "a.py"),
-    ("edit", "b.py"),
-    ("read", "b.py"),
-    ("read", "c.py"),
-    ("read", "d.py"),
-)
+TOUCHED = ("edit a.py", "edit a.py", "edit b.py", "read b.py", "read c.py", "read d.py")
 
 
 @pytest.fixture(autouse=True)
@@ -50,21 +44,17 @@ def nothing_kept() -> None:
     service.forget_losses()
 
 
-def add_pi_session(root: Path, recorded: list[Any], name: str = "a.jsonl") -> str:
-    """Write and index a session, to be read as pi reads it; returns the URL of its page."""
-    url = add_session(root, name, recorded)
-    Session.objects.update(reader="pi")
-    return url
+def add(root: Path, recorded: list[Any], name: str = "a.jsonl") -> str:
+    return add_session(root, name, recorded, "pi")
 
 
-def page(browser: Client, url: str, status: int = 200) -> Any:
-    answer = browser.get(url)
-    assert answer.status_code == status
-    return answer
+@pytest.fixture
+def url(idle_root: Path) -> str:
+    return add(idle_root, COMPACTED)
 
 
-def test_the_page_counts_what_is_mentioned(browser: Client, idle_root: Path) -> None:
-    shown = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost")
+def test_the_page_counts_what_is_mentioned(browser: Client, url: str) -> None:
+    shown = page(browser, f"{url}/lost")
     assert "8 entries became a summary" in text_of(shown)
     summary, plan = elements(shown, ".held")
     assert texts(summary, ".held__count") == ["0 of 1", "1 of 2", "0 of 1", "0 of 1"]
@@ -72,8 +62,7 @@ def test_the_page_counts_what_is_mentioned(browser: Client, idle_root: Path) -> 
     assert "Now parseLine works." in text_of(shown)
 
 
-def test_what_was_lost_is_linked_to_its_place(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_what_was_lost_is_linked_to_its_place(browser: Client, url: str) -> None:
     found = links(page(browser, f"{url}/lost"))
     assert ("readFile 7", f"{url}/entries/e2") in found
     assert ("src/a.py 1", f"{url}/entries/e2") in found
@@ -82,8 +71,8 @@ def test_what_was_lost_is_linked_to_its_place(browser: Client, idle_root: Path) 
     assert "parseLine 5" not in [words for words, _ in found]
 
 
-def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, idle_root: Path) -> None:
-    shown = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost?entry=e11")
+def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, url: str) -> None:
+    shown = page(browser, f"{url}/lost?entry=e11")
     (turn,) = elements(shown, ".brief")
     assert "Mend the parser. 8 messages" in text_of(turn)
     assert texts(turn, ".brief__files") == ["read src/a.py"]
@@ -91,14 +80,13 @@ def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, i
 
 
 def test_files_are_named_after_what_was_done_to_them(browser: Client, idle_root: Path) -> None:
-    calls = [call(f"c{number}", name, path=path) for number, (name, path) in enumerate(TOUCHED)]
+    calls = [call(f"c{at}", one.split()[0], path=one.split()[1]) for at, one in enumerate(TOUCHED)]
     talk = chain(user("go"), assistant(*calls), summary_compaction("so far", None))
-    shown = page(browser, f"{add_pi_session(idle_root, talk)}/lost")
+    shown = page(browser, f"{add(idle_root, talk)}/lost")
     assert texts(shown, ".brief__files") == ["edit a.py ×2, b.py, read b.py, c.py, 1 more"]
 
 
-def test_the_page_says_how_large_the_context_was_and_became(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_the_page_says_how_large_the_context_was_and_became(browser: Client, url: str) -> None:
     session = Session.objects.get()
     found = service.loss_at(session)
     assert session.context_size is not None
@@ -110,16 +98,15 @@ def test_the_page_says_how_large_the_context_was_and_became(browser: Client, idl
 
 def test_a_plan_that_cannot_leave_as_little_says_so(browser: Client, idle_root: Path) -> None:
     for name, summary in (("a.jsonl", "so far"), ("b.jsonl", "so far " * 100)):
-        url = add_pi_session(idle_root, chain(*TALK, summary_compaction(summary, "e9")), name)
+        url = add(idle_root, chain(*TALK, summary_compaction(summary, "e9")), name)
         shown = text_of(page(browser, f"{url}/lost"))
         assert ("cannot leave as little" in shown) == (name == "a.jsonl")
         assert ("leaves no more than this did" in shown) == (name == "b.jsonl")
 
 
 def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(
-        idle_root, [*COMPACTED, *chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]]
-    )
+    again = chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]
+    url = add(idle_root, [*COMPACTED, *again])
     newest = page(browser, f"{url}/lost")
     assert link(newest, "Earlier summary") == f"{url}/lost?entry=e11"
     earlier = page(browser, f"{url}/lost?entry=e11")
@@ -127,8 +114,7 @@ def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_
     assert "Earlier summary" not in text_of(earlier)
 
 
-def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, url: str) -> None:
     shown = page(browser, f"{url}/lost")
     assert f"{url}/fork" in actions(shown)
     assert link(shown, "Curate it instead…") == f"{url}/compact?leaf=e10"
@@ -138,15 +124,13 @@ def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, 
     assert Session.objects.count() == 2
 
 
-def test_the_form_for_the_same_plan_has_its_size(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_the_form_for_the_same_plan_has_its_size(browser: Client, url: str) -> None:
     form = page(browser, link(page(browser, f"{url}/lost"), "Make that plan…"))
     assert field(form, "leaf") == "e10"
     assert 0 < float(field(form, "keep")) < 50
 
 
-def test_nothing_is_written(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_nothing_is_written(browser: Client, idle_root: Path, url: str) -> None:
     before = snapshot(idle_root)
     page(browser, f"{url}/lost")
     page(browser, f"{url}/lost/report")
@@ -157,27 +141,28 @@ def test_nothing_is_written(browser: Client, idle_root: Path) -> None:
 def test_many_names_are_folded_away(browser: Client, idle_root: Path) -> None:
     names = " ".join(f"nameOf{number}" for number in range(SHOWN + 3))
     talk = chain(*[assistant(text(names))] * 5, user("go"), summary_compaction("so far", "e6"))
-    shown = page(browser, f"{add_pi_session(idle_root, talk)}/lost")
+    shown = page(browser, f"{add(idle_root, talk)}/lost")
     assert "and 3 more" in text_of(shown)
     assert len(elements(shown, ".lost__item")) == SHOWN + 3
 
 
-def test_an_unknown_entry_is_not_found(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+@pytest.mark.parametrize(
+    ("entry", "status", "words"),
+    [("nowhere", 404, ""), ("e2", 409, "Entry e2 is not a summary that replaced something")],
+)
+def test_an_entry_that_is_no_summary_is_refused(
+    browser: Client, url: str, entry: str, status: int, words: str
+) -> None:
     for part in ("lost", "lost/report"):
-        assert browser.get(f"{url}/{part}?entry=nowhere").status_code == 404
+        assert words in text_of(page(browser, f"{url}/{part}?entry={entry}", status))
 
 
-def test_an_entry_that_is_no_summary_says_so(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
-    for part in ("lost", "lost/report"):
-        shown = page(browser, f"{url}/{part}?entry=e2", 409)
-        assert "Entry e2 is not a summary that replaced something" in text_of(shown)
-
-
-def test_a_branch_without_summaries_says_so(browser: Client, idle_root: Path) -> None:
-    shown = page(browser, f"{add_pi_session(idle_root, chain(*TALK))}/lost", 409)
-    assert "No summary has replaced anything on this branch" in text_of(shown)
+def test_a_session_without_summaries_says_so_and_links_to_none(browser: Client, idle_root: Path) -> None:
+    url = add(idle_root, chain(*TALK))
+    refused = text_of(page(browser, f"{url}/lost", 409))
+    assert "No summary has replaced anything on this branch" in refused
+    for shown in (page(browser, f"{url}?view=all"), page(browser, f"{url}/timeline")):
+        assert not [address for _, address in links(shown) if "/lost" in address]
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
@@ -189,7 +174,7 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
         *[assistant(text(f"readFile {hostile}"))] * 5,
         summary_compaction(f"{hostile} summary", None),
     )
-    url = add_pi_session(idle_root, talk)
+    url = add(idle_root, talk)
     assert_inert(page(browser, f"{url}/lost"))
     assert_inert(page(browser, f"{url}/lost/report"))
 
@@ -197,40 +182,31 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
 # ---- the report ------------------------------------------------------------------------------------------
 
 
-def test_the_report_needs_nothing_else(browser: Client, idle_root: Path) -> None:
-    answer = page(browser, f"{add_pi_session(idle_root, COMPACTED)}/lost/report?entry=e11")
+def test_the_report_needs_nothing_else(browser: Client, url: str) -> None:
+    answer = page(browser, f"{url}/lost/report?entry=e11")
     assert answer["Content-Disposition"] == 'attachment; filename="a.jsonl-lost.html"'
     (policy,) = elements(answer, "meta[http-equiv]")
     assert policy.attributes["content"] == "default-src 'none'; style-src 'unsafe-inline'"
     assert not elements(answer, "script, link, img, iframe, object, [src], [href], [style], form")
-    shown = text_of(answer)
     for words in (
-        "8 entries became a summary",
-        "readFile",
+        *("8 entries became a summary", "readFile"),
         "error: readFile is gone",
         "Now parseLine works.",
     ):
-        assert words in shown
+        assert words in text_of(answer)
 
 
 # ---- the cache -------------------------------------------------------------------------------------------
 
 
 def test_what_a_summary_lost_is_worked_out_once(
-    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
+    browser: Client, idle_root: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worked_out = []
-
-    def counted(*arguments: Any) -> Any:
-        worked_out.append(arguments)
-        return service_loss_of(*arguments)
-
-    service_loss_of = service.loss_of
-    monkeypatch.setattr(service, "loss_of", counted)
-    url = add_pi_session(idle_root, COMPACTED)
-    page(browser, f"{url}/lost?entry=e11")
-    page(browser, f"{url}/lost?entry=e11")
-    page(browser, f"{url}/lost/report?entry=e11")
+    worked_out: list[Any] = []
+    loss_of = service.loss_of
+    monkeypatch.setattr(service, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
+    for part in ("lost", "lost", "lost/report"):
+        page(browser, f"{url}/{part}?entry=e11")
     assert len(worked_out) == 1
     (idle_root / "a.jsonl").write_bytes(session_bytes([*COMPACTED, *chain(*[user("x")] * 13)[-1:]]))
     index_roots()
@@ -241,8 +217,7 @@ def test_what_a_summary_lost_is_worked_out_once(
 # ---- the ways there --------------------------------------------------------------------------------------
 
 
-def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, COMPACTED)
+def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, url: str) -> None:
     address = f"{url}/lost?entry=e11"
     session = links(page(browser, f"{url}?view=all"))
     assert ("What it lost", address) in session
@@ -250,15 +225,8 @@ def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, i
     assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
 
 
-def test_a_session_without_summaries_links_to_none(browser: Client, idle_root: Path) -> None:
-    url = add_pi_session(idle_root, chain(*TALK))
-    for shown in (page(browser, f"{url}?view=all"), page(browser, f"{url}/timeline")):
-        assert not [address for _, address in links(shown) if "/lost" in address]
-
-
 def test_a_summary_that_the_reader_ignores_is_not_linked(browser: Client, idle_root: Path) -> None:
-    url = add_session(idle_root, "a.jsonl", COMPACTED)
-    Session.objects.update(reader="atomic-0.8")
+    url = add_session(idle_root, "a.jsonl", COMPACTED, "atomic-0.8")
     assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
 
 
@@ -298,9 +266,8 @@ def test_an_encrypted_summary_says_so(browser: Client, tmp_path: Path, settings:
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     turns = [rollouts.user("Mend it."), *(rollouts.answer(f"readFile {number}") for number in range(5))]
     compacted = rollouts.compacted(rollouts.user("Mend it."), opaque)
-    Rollout(rollouts.meta(), *turns, compacted, rollouts.user("Go on.")).save(
-        root_of("codex", tmp_path, settings)
-    )
+    thread = Rollout(rollouts.meta(), *turns, compacted, rollouts.user("Go on."))
+    thread.save(root_of("codex", tmp_path, settings))
     index_roots()
     url = Session.objects.get().get_absolute_url()
     for part in ("lost", "lost/report"):

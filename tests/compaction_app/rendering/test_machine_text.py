@@ -33,21 +33,10 @@ from tests.html import active_markup, elements, texts
 # ---- programs ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("path", "language"),
-    [
-        ("src/parse.py", "python"),
-        ("C:\\src\\App.TSX", "typescript"),
-        ("Makefile", "make"),
-        ("a/Dockerfile", "docker"),
-        (".gitignore", ""),
-        ("README", ""),
-        ("notes.unknown", ""),
-        ("", ""),
-    ],
-)
-def test_the_name_of_a_file_tells_its_language(path: str, language: str) -> None:
-    assert language_of(path) == language
+def test_the_name_of_a_file_tells_its_language() -> None:
+    languages = {"src/parse.py": "python", "C:\\src\\App.TSX": "typescript", "Makefile": "make"}
+    languages |= {"a/Dockerfile": "docker"} | dict.fromkeys((".gitignore", "README", "notes.unknown", ""), "")
+    assert {path: language_of(path) for path in languages} == languages
 
 
 @pytest.mark.parametrize("language", sorted(set(LANGUAGES.values())))
@@ -75,6 +64,10 @@ def test_a_long_text_is_not_highlighted(text: str) -> None:
     assert highlighted_file(text, "python") is None
 
 
+def test_an_unknown_language_is_not_highlighted() -> None:
+    assert (highlighted("x", "brainfuck"), highlighted("x", "")) == (None, None)
+
+
 @pytest.mark.parametrize("language", ["java", "csharp"])
 def test_a_rule_that_repeats_words_reads_only_what_is_near(language: str) -> None:
     near, far = ("public int count(", f"{'a ' * REACH}count(")
@@ -98,11 +91,6 @@ def test_no_rule_of_any_language_that_repeats_words_reads_to_the_end() -> None:
     assert not unbounded
 
 
-def test_an_unknown_language_is_not_highlighted() -> None:
-    assert highlighted("x", "brainfuck") is None
-    assert highlighted("x", "") is None
-
-
 @pytest.mark.parametrize(
     "numbers", [("     1→", "     2→"), ("1\t", "2\t"), ("00001| ", "00002| "), ("1: ", "2: ")], ids=repr
 )
@@ -119,22 +107,16 @@ def test_a_program_with_few_lines_that_begin_with_numbers_is_one_program() -> No
     assert texts(drawn, ".code__string") == ['""" 1: a """']
 
 
-@pytest.mark.parametrize(
-    ("text", "pretty"),
-    [
-        ('{"a": [1, {"ü": null}]}', '{\n  "a": [\n    1,\n    {\n      "ü": null\n    }\n  ]\n}'),
-        (" [] ", "[]"),
-        ("17", None),
-        ('"a"', None),
-        ("{a}", None),
-        ('{"a": 1, "a": 2}', None),
-        ("[" * 100_000, None),
-        ('["' + "x" * 200_000 + '"]', None),
-    ],
-    ids=["object", "array", "number", "text", "no JSON", "twice", "deep", "long"],
-)
-def test_json_is_shown_with_one_value_on_each_line(text: str, pretty: str | None) -> None:
-    assert pretty_json(text) == pretty
+PRETTY: dict[str, str | None] = {
+    '{"a": [1, {"ü": null}]}': '{\n  "a": [\n    1,\n    {\n      "ü": null\n    }\n  ]\n}',
+    " [] ": "[]",
+    **dict.fromkeys(("17", '"a"', "{a}", '{"a": 1, "a": 2}', "[" * 100_000, f'["{"x" * 200_000}"]')),
+}
+
+
+def test_json_is_shown_with_one_value_on_each_line() -> None:
+    for written, pretty in PRETTY.items():
+        assert pretty_json(written) == pretty, written[:30]
 
 
 # ---- terminals ---------------------------------------------------------------------------------------------
@@ -169,12 +151,9 @@ def test_what_could_hide_or_move_text_is_shown() -> None:
     assert drawn == '<span class="ansi__green">ok</span>x \\x1b]0;t\\x07 \\x1b[2J\\x0dover\\x1b[1A'
 
 
-def test_an_output_without_colours_has_none() -> None:
+def test_an_output_without_colours_has_none_and_its_words_are_those_without_them() -> None:
     assert coloured("ok [32m") is None
     assert coloured("\x1b]0;t\x07") is None
-
-
-def test_the_words_of_an_output_are_those_without_its_colours() -> None:
     assert without_styles("a \x1b[1;32mok\x1b[0m\x1b[K \x1b[2J") == "a ok \x1b[2J"
 
 
@@ -224,11 +203,11 @@ def test_a_diff_is_text_with_signs() -> None:
     lines = [DiffLine("+", "<script>alert(1)</script>\x1b[2J"), DiffLine("-", ""), DiffLine("@", "⋯")]
     drawn = sanitized(diff_markup(lines))
     assert not active_markup(drawn)
-    assert [one.text() for one in elements(drawn, "span")] == [
-        *("+<script>alert(1)</script>\\x1b[2J\n", "-\n", "⋯\n")
-    ]
-    assert [one.attributes["class"] for one in elements(drawn, "span")] == [
-        *("diff__added", "diff__removed", "diff__gap")
+    signs = [(one.attributes["class"], one.text()) for one in elements(drawn, "span")]
+    assert signs == [
+        ("diff__added", "+<script>alert(1)</script>\\x1b[2J\n"),
+        ("diff__removed", "-\n"),
+        ("diff__gap", "⋯\n"),
     ]
 
 
@@ -252,13 +231,6 @@ def test_the_texts_used_last_are_kept() -> None:
     kept = RenderedTexts(limit=3 * (ENTRY_CHARACTERS + 1))
     made: list[str] = []
 
-    def ask(text: str) -> None:
-        def render() -> str:
-            made.append(text)
-            return "x"
-
-        kept.get("a", text, render)
-
-    for text in ("1", "2", "3", "1", "4", "1", "2"):
-        ask(text)
+    for words in ("1", "2", "3", "1", "4", "1", "2"):
+        kept.get("a", words, lambda: made.append(words) or "x")  # noqa: B023  # it is called at once
     assert made == ["1", "2", "3", "4", "2"]

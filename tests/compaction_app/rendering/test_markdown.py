@@ -58,27 +58,21 @@ def test_nothing_in_a_hostile_text_acts_or_is_loaded(text: str) -> None:
 
 
 def test_tags_are_words() -> None:
-    assert text_of(markup_of("<system-reminder>Be *brief*.</system-reminder>")) == (
-        "<system-reminder>Be brief .</system-reminder>"
-    )
+    shown = text_of(markup_of("<system-reminder>Be *brief*.</system-reminder>"))
+    assert shown == "<system-reminder>Be brief .</system-reminder>"
 
 
 def test_a_link_says_where_it_leads_and_tells_nothing() -> None:
-    markup = markup_of(
-        "See [the docs](https://docs.example/a), <https://docs.example/b> and <me@docs.example>."
-    )
-    assert text_of(markup) == (
-        "See the docs (https://docs.example/a) , https://docs.example/b and me@docs.example ."
-    )
+    said = "See [the docs](https://docs.example/a), <https://docs.example/b> and <me@docs.example>."
+    markup = markup_of(said)
+    shown = "See the docs (https://docs.example/a) , https://docs.example/b and me@docs.example ."
+    assert text_of(markup) == shown
     assert link(markup, "the docs") == "https://docs.example/a"
     assert {one.attributes["rel"] for one in elements(markup, "a")} == {"noopener noreferrer nofollow"}
 
 
-def test_words_that_look_like_an_address_do_not_hide_another() -> None:
+def test_no_words_hide_where_a_link_leads_and_a_long_target_is_cut() -> None:
     assert "(https://evil.example)" in text_of(markup_of("[https://good.example](https://evil.example)"))
-
-
-def test_a_long_target_is_cut() -> None:
     shown = texts(markup_of(f"[a](https://docs.example/{'x' * 500})"), ".rich__target")
     assert shown == [f"(https://docs.example/{'x' * 59}…)"]
 
@@ -91,42 +85,29 @@ def test_a_target_outside_the_web_is_words(target: str) -> None:
 
 
 def test_an_image_is_a_link_or_words() -> None:
-    assert links(markup_of("![The plan](https://docs.example/a.png)")) == [
-        ("The plan", "https://docs.example/a.png")
-    ]
+    image = markup_of("![The plan](https://docs.example/a.png)")
+    assert links(image) == [("The plan", "https://docs.example/a.png")]
     assert text_of(markup_of("![](plan.png)")) == "image (plan.png)"
 
 
-def test_headings_begin_below_those_of_the_page_and_skip_no_level() -> None:
-    found = [
-        (one.tag, one.text())
-        for one in elements(markup_of("## A\n#### B\n# C\n### D\n#### E"), "h3,h4,h5,h6")
-    ]
-    assert found == [("h3", "A"), ("h4", "B"), ("h3", "C"), ("h4", "D"), ("h5", "E")]
+def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_last() -> None:
+    def headings(said: str) -> str:
+        return " ".join(f"{one.tag}:{one.text()}" for one in elements(markup_of(said), "h3,h4,h5,h6"))
 
-
-def test_no_heading_is_below_the_last_level() -> None:
+    assert headings("## A\n#### B\n# C\n### D\n#### E") == "h3:A h4:B h3:C h4:D h5:E"
     steps = "\n".join(f"{'#' * level} x" for level in range(1, 7))
-    assert [one.tag for one in elements(markup_of(steps), "*") if str(one.tag)[1:].isdigit()] == [
-        *("h3", "h4", "h5", "h6", "h6", "h6")
-    ]
+    assert headings(steps) == "h3:x h4:x h5:x h6:x h6:x h6:x"
 
 
-def test_a_line_break_stays() -> None:
+def test_a_line_break_stays_and_what_stands_between_two_tildes_is_not_struck() -> None:
     assert "one<br>" in markup_of("one\ntwo")
-
-
-def test_what_stands_between_two_tildes_is_not_struck() -> None:
     assert text_of(markup_of("~~kept~~")) == "~~kept~~"
 
 
-def test_code_scrolls_by_keyboard_and_names_its_language() -> None:
+def test_code_scrolls_by_keyboard_names_its_language_and_begins_and_ends_where_it_does() -> None:
     (code,) = elements(markup_of("```python\ndef f(): # x\n```"), "pre")
     assert (code.attributes["tabindex"], code.attributes["aria-label"]) == ("0", "Code, python")
     assert texts(code, ".code__word, .code__name, .code__note") == ["def", "f", "# x"]
-
-
-def test_code_begins_and_ends_where_it_does() -> None:
     (code,) = elements(markup_of("```\n\n  a\n\tb\n\n```"), "pre")
     assert code.text() == "\n  a\n\tb"
 
@@ -136,7 +117,7 @@ def test_a_table_scrolls_by_keyboard() -> None:
     assert (table.attributes["tabindex"], texts(table, "th, td")) == ("0", ["a", "b", "1", "2"])
 
 
-@pytest.mark.parametrize("columns", [3, 40, 1_000])
+@pytest.mark.parametrize("columns", [3, 1_000])
 def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns: int) -> None:
     head = f"|{'a|' * columns}\n|{'-|' * columns}\n"
     rows = CELLS // (columns + 1) - 3

@@ -14,6 +14,7 @@ from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
+from tests.clients import page
 from tests.factories import (
     assistant,
     branch_summary,
@@ -37,14 +38,8 @@ def at_time(recorded: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def label(entry_id: str, parent: str, target: str, words: str) -> dict[str, Any]:
-    return {
-        "type": "label",
-        "id": entry_id,
-        "parentId": parent,
-        "timestamp": "t",
-        "targetId": target,
-        "label": words,
-    }
+    line = {"type": "label", "id": entry_id, "parentId": parent, "timestamp": "t"}
+    return {**line, "targetId": target, "label": words}
 
 
 def forked() -> list[dict[str, Any]]:
@@ -82,15 +77,7 @@ def nothing_kept() -> None:
 
 @pytest.fixture
 def address(idle_root: Path) -> str:
-    url = add_session(idle_root, "a.jsonl", forked())
-    Session.objects.update(reader="pi")
-    return f"{url}/tree"
-
-
-def page(browser: Client, address: str, **data: str) -> Any:
-    answered = browser.get(address, data)
-    assert answered.status_code == 200
-    return answered
+    return f"{add_session(idle_root, 'a.jsonl', forked(), 'pi')}/tree"
 
 
 def rows(source: Any) -> list[str]:
@@ -103,20 +90,14 @@ def rows(source: Any) -> list[str]:
 def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser: Client, address: str) -> None:
     shown = page(browser, address)
     assert rows(shown) == [
-        "Mend the parser.",
-        "The first way.",
-        "The second way.",
-        "Compaction by Atomic: a summary of 20 characters",
-        "And now?",
+        *("Mend the parser.", "The first way.", "The second way."),
+        *("Compaction by Atomic: a summary of 20 characters", "And now?"),
     ]
     knots = texts(shown, ".knot")
-    assert "1 fork" in knots[0]
-    assert "turn 2, other branch, ends" in knots[1]
-    assert "better" in knots[2]
-    assert "turn 3 active leaf" in knots[4]
-    words = text_of(shown)
-    assert "2 branches, 1 compaction" in words
-    assert "10 entries, 4 turns" in words
+    parts = {0: "1 fork", 1: "turn 2, other branch, ends", 2: "better", 4: "turn 3 active leaf"}
+    assert [at for at, words in parts.items() if words not in knots[at]] == []
+    assert "2 branches, 1 compaction" in text_of(shown)
+    assert "10 entries, 4 turns" in text_of(shown)
 
 
 def test_a_compaction_leads_to_what_its_summary_lost(browser: Client, address: str) -> None:
@@ -183,10 +164,8 @@ def test_what_cannot_be_forked_is_not_offered_to_be(browser: Client, address: st
 
 
 def test_an_entry_that_does_not_exist_is_not_found(browser: Client, address: str) -> None:
-    for data in ({"at": "gone"}, {"from": "gone"}, {"open": "gone"}):
-        assert browser.get(address, data).status_code == 404
-    for data in ({"a": "gone"}, {"b": "gone"}):
-        assert browser.get(f"{address}/compare", data).status_code == 404
+    for query in ("?at=gone", "?from=gone", "?open=gone", "/compare?a=gone", "/compare?b=gone"):
+        page(browser, address + query, 404)
 
 
 def test_a_session_without_entries_says_so(browser: Client, idle_root: Path) -> None:
@@ -204,7 +183,9 @@ def test_the_session_page_links_to_its_tree(browser: Client, address: str) -> No
 # ---- folds and pages -----------------------------------------------------------------------------------------
 
 
-def test_turns_without_a_fork_are_folded_and_open_in_place(browser: Client, idle_root: Path) -> None:
+def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selected_row(
+    browser: Client, idle_root: Path
+) -> None:
     url = add_session(idle_root, "a.jsonl", long_talk(8))
     shown = page(browser, f"{url}/tree")
     assert rows(shown) == ["Part 0.", "6 turns without a fork, 12 entries", "Part 7."]
@@ -215,17 +196,9 @@ def test_turns_without_a_fork_are_folded_and_open_in_place(browser: Client, idle
     # Selecting another row leaves it open.
     select = dict(links(part))["Part 4."]
     assert rows(browser.get(select)) == rows(part)
-
-
-def test_a_fold_opens_around_the_selected_row(browser: Client, idle_root: Path) -> None:
-    url = add_session(idle_root, "a.jsonl", long_talk(8))
-    assert rows(page(browser, f"{url}/tree", at="e9")) == [
-        "Part 0.",
-        "3 turns without a fork, 6 entries",
-        "Part 4.",
-        "2 turns without a fork, 4 entries",
-        "Part 7.",
-    ]
+    folds = ("3 turns without a fork, 6 entries", "2 turns without a fork, 4 entries")
+    around = ["Part 0.", folds[0], "Part 4.", folds[1], "Part 7."]
+    assert rows(page(browser, f"{url}/tree", at="e9")) == around
 
 
 def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser: Client, idle_root: Path) -> None:
@@ -245,10 +218,8 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser: Client, idle_roo
     while "Earlier rows" in dict(links(shown)):
         shown = page(browser, dict(links(shown))["Earlier rows"])
         seen = [*(row for row in rows(shown) if row not in seen), *seen]
-    assert seen == [
-        "Turn 0.",
-        *(f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")),
-    ]
+    aside = [f"{kind} {number}." for number in range(1, 251) for kind in ("Aside", "Turn")]
+    assert seen == ["Turn 0.", *aside]
     assert "Later rows" in dict(links(shown))
 
 
@@ -265,11 +236,9 @@ def test_labels_and_texts_are_found(browser: Client, address: str) -> None:
 
 def test_two_branches_are_compared_turn_by_turn(browser: Client, address: str) -> None:
     shown = page(browser, f"{address}/compare", a="e4", b="e10")
-    words = text_of(shown)
-    assert "In common: 1 turn, 2 entries" in words
-    assert "Only A: 1 turn, 2 entries" in words
-    assert "Only B: 2 turns, 6 entries" in words
-    assert [[text_of(cell) for cell in elements(row, "a")] for row in elements(shown, "tbody tr")] == [
+    for words in ("In common: 1 turn, 2 entries", "Only A: 1 turn, 2 entries", "Only B: 2 turns, 6 entries"):
+        assert words in text_of(shown)
+    assert [texts(row, "a") for row in elements(shown, "tbody tr")] == [
         ["The first way.", "The second way."],
         ["Compaction by Atomic: a summary of 20 characters"],
         ["And now?"],
@@ -289,9 +258,7 @@ def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser: C
 
 
 def test_a_long_comparison_is_shown_in_pages(browser: Client, idle_root: Path) -> None:
-    talk = long_talk(130)
-    talk.append(message("x", "e2", user("Aside.")))
-    url = add_session(idle_root, "a.jsonl", talk)
+    url = add_session(idle_root, "a.jsonl", [*long_talk(130), message("x", "e2", user("Aside."))])
     shown = page(browser, f"{url}/tree/compare", a="e260", b="x")
     assert len(elements(shown, "tbody tr")) == 100
     later = page(browser, dict(links(shown))["Later turns"])
@@ -309,9 +276,8 @@ def served(root: Path, settings: Any, agent: str) -> None:
 
 def test_what_codex_took_back_is_a_branch_that_ends(browser: Client, known_root: Path, settings: Any) -> None:
     served(known_root, settings, "codex")
-    Rollout(
-        meta(), prompt("One."), answer("1"), prompt("Two."), answer("2"), rolled_back(1), prompt("Three.")
-    ).save(known_root)
+    turns = (prompt("One."), answer("1"), prompt("Two."), answer("2"), rolled_back(1), prompt("Three."))
+    Rollout(meta(), *turns).save(known_root)
     index_roots()
     shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
     assert rows(shown) == ["One.", "Two.", "1 turn taken back", "Three."]
@@ -327,22 +293,19 @@ def test_what_opencode_reverted_is_a_branch_that_ends(
     store = OpenCodeStore(known_root)
     store.session()
     store.user("One.")
-    store.assistant({"type": "text", "text": "Done."})
+    store.assistant("Done.")
     second = store.user("Two.")
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": second}))
     index_roots()
     shown = page(browser, f"{Session.objects.get().get_absolute_url()}/tree")
     assert "2 branches" in texts(shown, "h1")[0]
-    two = next(knot for knot in texts(shown, ".knot") if "Two." in knot)
+    (two,) = [knot for knot in texts(shown, ".knot") if "Two." in knot]
     assert "other branch, ends" in two
 
 
 def test_a_branch_summary_says_what_was_left(browser: Client, idle_root: Path) -> None:
-    talk = [
-        *long_talk(1),
-        {"id": "s", "parentId": "e2", "timestamp": "t", **branch_summary("A lock was tried.")},
-    ]
-    url = add_session(idle_root, "a.jsonl", talk)
+    left = {"id": "s", "parentId": "e2", "timestamp": "t", **branch_summary("A lock was tried.")}
+    url = add_session(idle_root, "a.jsonl", [*long_talk(1), left])
     assert rows(page(browser, f"{url}/tree")) == ["Part 0.", "branch summary A lock was tried."]
 
 
@@ -366,16 +329,11 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
         {"id": "z", "parentId": "l", "timestamp": hostile, **summary_compaction(hostile, "e1")},
     ]
     url = add_session(idle_root, "a.jsonl", talk)
-    for shown in (
-        page(browser, f"{url}/tree"),
-        page(browser, f"{url}/tree", q=hostile.encode("utf-8", "replace").decode()),
-        page(browser, f"{url}/tree/compare", a="side"),
-    ):
-        assert_inert(shown)
+    shown = hostile.encode("utf-8", "replace").decode()
+    for address, query in (("tree", {}), ("tree", {"q": shown}), ("tree/compare", {"a": "side"})):
+        assert_inert(page(browser, f"{url}/{address}", **query))
 
 
 def test_a_file_that_is_gone_is_reported(browser: Client, address: str, idle_root: Path) -> None:
     (idle_root / "a.jsonl").unlink()
-    answered = browser.get(address)
-    assert answered.status_code == 409
-    assert "does not exist" in text_of(answered)
+    assert "does not exist" in text_of(page(browser, address, 409))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -59,10 +58,11 @@ WITHIN_STREAM = {
     "cut-after": 2,
 }
 """The number of calls that are complete before the stream breaks."""
-SILENT = {"stalls": 1, "stalls-before": 0}
+SILENT = {"stalls", "stalls-before"}
 ELSEWHERE = {"not-streamed", "web-page", "redirects", "cut-before", "cut-always"}
 """Scripts with their own tests below."""
 LASTING = {"long-thinking", "slow-calls"}
+BROKEN_ARGUMENTS = ("nonsense-arguments", "cut-by-limit")
 ANSWERS = [
     *(name for name in SCRIPTS if name not in {*ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}),
     "calls-3",
@@ -94,56 +94,54 @@ def texts(play: Play, kind: type[Say] | type[Think]) -> str:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize(
-    "name", [name for name in ANSWERS if name not in ("nonsense-arguments", "cut-by-limit")]
-)
-@pytest.mark.parametrize("streams", [True, False])
-def test_an_answer_is_read_as_intended(
-    provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
-) -> None:
+@pytest.mark.parametrize("name", [name for name in ANSWERS if name not in BROKEN_ARGUMENTS])
+def test_an_answer_is_read_as_intended(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
     play = meant(name)
-    read = ask(provider, dialect, name, streams=streams)
-    assert read.text == texts(play, Say)
     calls = [(part.name, json.loads(part.arguments)) for part in play.parts if isinstance(part, CallTool)]
-    assert read.calls == calls
-    assert read.thoughts == texts(play, Think)
-    assert read.seals == [sealed(part.text) for part in play.parts if isinstance(part, Sealed)]
-    assert len(set(read.ids)) == len(read.ids) == len(calls)
-    whole_calls = name == "whole-calls" and dialect == "openai" and streams
-    assert read.stop == ("stop" if whole_calls else STOPS[dialect][play.stop])
-
-
-@pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", ["nonsense-arguments", "cut-by-limit"])
-def test_broken_arguments_arrive_unchanged(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
-    expected = [part.arguments for part in meant(name).parts if isinstance(part, CallTool)]
-    assert raw_arguments(provider, dialect, name) == expected
+    for streams in (True, False):
+        read = ask(provider, dialect, name, streams=streams)
+        assert read.text == texts(play, Say)
+        assert read.calls == calls
+        assert read.thoughts == texts(play, Think)
+        assert read.seals == [sealed(part.text) for part in play.parts if isinstance(part, Sealed)]
+        assert len(set(read.ids)) == len(read.ids) == len(calls)
+        whole_calls = name == "whole-calls" and dialect == "openai" and streams
+        assert read.stop == ("stop" if whole_calls else STOPS[dialect][play.stop])
 
 
 def raw_arguments(provider: ScriptedProvider, dialect: Dialect, name: str) -> list[str]:
     """The arguments of an answer's calls in the official client's events, unparsed."""
+    found: dict[int, str] = {}
     if dialect == "openai":
-        chunks = openai_client(provider).chat.completions.create(
-            model=name, messages=BEGIN, tools=TOOLS["openai"], stream=True
-        )
-        fragments: dict[int, str] = {}
-        for chunk in chunks:
+        for chunk in chunks_of(provider, name):
             for fragment in chunk.choices[0].delta.tool_calls or ():
                 assert fragment.function is not None
-                fragments[fragment.index] = fragments.get(fragment.index, "") + (
-                    fragment.function.arguments or ""
-                )
-        return list(fragments.values())
-    events = anthropic_client(provider).messages.create(
-        model=name, max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
-    )
-    found: dict[int, str] = {}
-    for event in events:
+                more = fragment.function.arguments or ""
+                found[fragment.index] = found.get(fragment.index, "") + more
+        return list(found.values())
+    for event in events_of(provider, name):
         if event.type == "content_block_start" and event.content_block.type == "tool_use":
             found[event.index] = ""
         elif event.type == "content_block_delta" and event.delta.type == "input_json_delta":
             found[event.index] += event.delta.partial_json
     return list(found.values())
+
+
+def chunks_of(provider: ScriptedProvider, name: str, **options: Any) -> list[Any]:
+    asked: dict[str, Any] = {"model": name, "messages": BEGIN, "tools": TOOLS["openai"], "stream": True}
+    return list(openai_client(provider).chat.completions.create(**asked, **options))
+
+
+def events_of(provider: ScriptedProvider, name: str) -> list[Any]:
+    asked: dict[str, Any] = {"model": name, "messages": BEGIN, "tools": TOOLS["anthropic"], "stream": True}
+    return list(anthropic_client(provider).messages.create(**asked, max_tokens=100))
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("name", BROKEN_ARGUMENTS)
+def test_broken_arguments_arrive_unchanged(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+    expected = [part.arguments for part in meant(name).parts if isinstance(part, CallTool)]
+    assert raw_arguments(provider, dialect, name) == expected
 
 
 def test_a_thought_is_signed(provider: ScriptedProvider) -> None:
@@ -177,29 +175,18 @@ def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
 
 
 def test_events_are_in_anthropics_order(provider: ScriptedProvider) -> None:
-    events = anthropic_client(provider).messages.create(
-        model="good-plan", max_tokens=100, messages=BEGIN, tools=TOOLS["anthropic"], stream=True
-    )
-    found = list(events)
+    found = events_of(provider, "good-plan")
     assert [event.type for event in found] == [
         *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
         *("message_delta", "message_stop"),
     ]
-    assert found[2].delta.partial_json == ""  # type: ignore[union-attr]
+    assert found[2].delta.partial_json == ""
     with ask_raw(provider, "anthropic", "good-plan") as stream:
         assert "event: ping" in list(stream.iter_lines())
 
 
 def test_chunks_are_in_openais_order(provider: ScriptedProvider) -> None:
-    chunks = list(
-        openai_client(provider).chat.completions.create(
-            model="good-plan",
-            messages=BEGIN,
-            tools=TOOLS["openai"],
-            stream=True,
-            stream_options={"include_usage": True},
-        )
-    )
+    chunks = chunks_of(provider, "good-plan", stream_options={"include_usage": True})
     first, *more, last, usage = chunks
     assert first.choices[0].delta.role == "assistant"
     assert first.choices[0].delta.tool_calls is not None
@@ -230,12 +217,12 @@ def test_openais_own_accumulation_reads_parallel_calls(provider: ScriptedProvide
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_calls_arrive_one_by_one(dialect: Dialect) -> None:
     with ScriptedProvider() as provider, ask_raw(provider, dialect, "slow-calls") as stream:
-        provider.wait_for(lambda: len(provider.requests[0].calls_at) >= 10)
-        times = provider.requests[0].calls_at[:10]
+        provider.wait_for(lambda: len(provider.requests[0].calls_at) >= 3)
+        times = provider.requests[0].calls_at[:3]
         stream.close()
+    # A sleep between two calls is never shorter than it should be.
     assert min(later - earlier for earlier, later in itertools.pairwise(times)) > 0.04
-    calls = [part for part in meant("slow-calls").parts if isinstance(part, CallTool)]
-    assert len(calls) == 100
+    assert sum(isinstance(part, CallTool) for part in meant("slow-calls").parts) == 100
 
 
 # ---- usage -------------------------------------------------------------------------------------------------
@@ -271,20 +258,15 @@ def test_usage_can_be_missing_or_include_a_cost(provider: ScriptedProvider) -> N
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ERRORS)
-@pytest.mark.parametrize("streams", [True, False])
-def test_an_error_is_the_intended_one(
-    provider: ScriptedProvider, dialect: Dialect, name: str, streams: bool
-) -> None:
+def test_an_error_is_the_intended_one(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
     package = anthropic if dialect == "anthropic" else openai
     kind, status = ERRORS[name][:2] if dialect == "anthropic" else ERRORS[name][2:]
-    with pytest.raises(package.APIStatusError) as caught:
-        ask(provider, dialect, name, streams=streams)
-    assert (type(caught.value).__name__, caught.value.status_code) == (kind, status)
-    assert caught.value.request_id
-    if name == "echoes-key":
-        assert KEY in str(caught.value)
-    else:
-        assert KEY not in str(caught.value)
+    for streams in (True, False):
+        with pytest.raises(package.APIStatusError) as caught:
+            ask(provider, dialect, name, streams=streams)
+        assert (type(caught.value).__name__, caught.value.status_code) == (kind, status)
+        assert caught.value.request_id
+        assert (KEY in str(caught.value)) == (name == "echoes-key")
 
 
 def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
@@ -343,10 +325,7 @@ def test_a_stream_breaks_at_the_intended_place(
 def test_the_official_client_retries(dialect: Dialect, name: str, requests: int, seconds: float) -> None:
     with ScriptedProvider() as provider:
         if name == "server-error":
-            kind: Any = (
-                anthropic.InternalServerError if dialect == "anthropic" else openai.InternalServerError
-            )
-            with pytest.raises(kind):
+            with pytest.raises((anthropic.InternalServerError, openai.InternalServerError)):
                 ask(provider, dialect, name, max_retries=2)
         else:
             assert ask(provider, dialect, name, max_retries=3).calls == [("context_compaction_budget", {})]
@@ -361,8 +340,7 @@ def test_the_official_client_retries(dialect: Dialect, name: str, requests: int,
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_connection_can_always_be_cut(provider: ScriptedProvider, dialect: Dialect) -> None:
-    kind: Any = anthropic.APIConnectionError if dialect == "anthropic" else openai.APIConnectionError
-    with pytest.raises(kind):
+    with pytest.raises((anthropic.APIConnectionError, openai.APIConnectionError)):
         ask(provider, dialect, "cut-always", max_retries=1)
 
 
@@ -370,29 +348,27 @@ def test_a_connection_can_always_be_cut(provider: ScriptedProvider, dialect: Dia
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-@pytest.mark.parametrize("name", SILENT)
-def test_a_stall_lasts_until_the_client_leaves(dialect: Dialect, name: str) -> None:
+def test_a_stall_lasts_until_the_client_leaves(dialect: Dialect) -> None:
     with ScriptedProvider() as provider:
-        kind: Any = (anthropic.APITimeoutError, openai.APITimeoutError, httpx2.ReadTimeout)
-        with pytest.raises(kind):
-            ask(provider, dialect, name, timeout=0.5)
-        left = provider.wait_until_closed(5)
-        assert len(left.calls_at) == SILENT[name]
-        assert left.closed_at is not None
-        assert 0.4 < left.closed_at - left.at < 3
+        with ask_raw(provider, dialect, "stalls") as stream:
+            provider.wait_for(lambda: provider.requests[0].calls_at)
+            assert provider.closed == []
+            stream.close()
+        assert len(provider.wait_until_closed().calls_at) == 1
+    with ScriptedProvider() as provider:
+        with pytest.raises((anthropic.APITimeoutError, openai.APITimeoutError)):
+            ask(provider, dialect, "stalls-before", timeout=0.5)
+        assert provider.wait_until_closed().calls_at == []
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_that_leaves_is_seen_at_once(dialect: Dialect) -> None:
+def test_a_client_that_leaves_is_seen(dialect: Dialect) -> None:
     with ScriptedProvider() as provider, ask_raw(provider, dialect, "long-thinking") as stream:
         for line in stream.iter_lines():
             if "MUSING" in line or "acted on" in line:
                 break
-        then = time.time()
         stream.close()
-        left = provider.wait_until_closed(5)
-    assert left.closed_at is not None
-    assert left.closed_at - then < 0.5
+        provider.wait_until_closed()
 
 
 # ---- responses that are not streams or not from a provider -------------------------------------------------
@@ -414,9 +390,8 @@ def test_a_page_is_not_a_response(provider: ScriptedProvider, dialect: Dialect) 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_redirect_leads_elsewhere(dialect: Dialect) -> None:
-    kind: Any = anthropic.NotFoundError if dialect == "anthropic" else openai.NotFoundError
     with ScriptedProvider() as provider:
-        with pytest.raises(kind):
+        with pytest.raises((anthropic.NotFoundError, openai.NotFoundError)):
             ask(provider, dialect, "redirects")
         assert provider.requests[-1].path == "/elsewhere"
 
@@ -431,8 +406,8 @@ def test_the_models_are_the_scripts(provider: ScriptedProvider) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_with_a_configured_key_no_other_key_is_accepted(dialect: Dialect) -> None:
-    kind: Any = anthropic.AuthenticationError if dialect == "anthropic" else openai.AuthenticationError
-    with ScriptedProvider(key="another") as provider, pytest.raises(kind):
+    refused = (anthropic.AuthenticationError, openai.AuthenticationError)
+    with ScriptedProvider(key="another") as provider, pytest.raises(refused):
         ask(provider, dialect, "good-plan")
     with ScriptedProvider(key=KEY) as provider:
         assert ask(provider, dialect, "good-plan").calls
@@ -449,10 +424,7 @@ def test_one_script_can_be_played_for_all_names() -> None:
 
 
 def test_chunks_without_index_are_separate_calls(provider: ScriptedProvider) -> None:
-    chunks = openai_client(provider).chat.completions.create(
-        model="whole-calls", messages=BEGIN, tools=TOOLS["openai"], stream=True
-    )
-    found = list(chunks)
+    found = chunks_of(provider, "whole-calls")
     fragments = [one for chunk in found for choice in chunk.choices for one in choice.delta.tool_calls or ()]
     assert [(one.id, getattr(one, "index", None)) for one in fragments] == [(None, None)]
     assert read_chunks(found).calls == [("context_compaction_budget", {})]

@@ -26,7 +26,6 @@ def test_a_complete_conversation_has_no_broken_pairs() -> None:
 
 def test_each_generation_has_its_consequence() -> None:
     (finding,) = found_in(chain(user("go"), result("x")))
-
     assert (finding.kind, finding.number, finding.is_repairable) == ("stray_result", 3, False)
     assert [one.agent for one in finding.consequences] == [one.label for one in EVERY]
     severities = {one.agent: one.severity for one in finding.consequences}
@@ -37,9 +36,7 @@ def test_each_generation_has_its_consequence() -> None:
 def test_a_fault_of_one_generation_is_none_of_another() -> None:
     # Only pi 0.87 and newer honour the edit that removes the call.
     recorded = chain(user("go"), assistant(call("x")), result("x"), context_edit("e2", None))
-
     (finding,) = found_in(recorded)
-
     fatal = [one.agent for one in finding.consequences if one.severity is Severity.FATAL]
     assert (finding.number, fatal) == (4, ["pi 0.87 and newer"])
     other = {one.text for one in finding.consequences if one.severity is Severity.NONE}
@@ -50,16 +47,12 @@ def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examin
     recorded = chain(user("go"), assistant(call("x")), user("on"))
     recorded.insert(3, message("side", "e2", user("other")))
     recorded.insert(4, message("lone", "side", result("y")))
-
-    assert [(one.kind, one.number) for one in found_in(recorded)] == [
-        ("unanswered_call", 3),
-        ("stray_result", 5),
-    ]
+    expected = [("unanswered_call", 3), ("stray_result", 5)]
+    assert [(one.kind, one.number) for one in found_in(recorded)] == expected
 
 
 def test_so_many_entries_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded = chain(user("go"), result("x"))
     recorded.insert(2, message("side", "e1", result("y")))
     monkeypatch.setattr(module, "MOST_ENTRIES", 1)
-
     assert [one.number for one in found_in(recorded)] == [4]

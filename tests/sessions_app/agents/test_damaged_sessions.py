@@ -20,6 +20,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.examination import diagnose
 from sessions_app.storage.session_certificate import certify, rebuilt_messages, sent_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.budget import seeds
 from tests.files import snapshot
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
@@ -27,11 +28,9 @@ from tests.sessions_app.agents.claude_code.test_random_plans import story
 from tests.sessions_app.agents.codex import rollouts
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
-COPIES: Final = 300
-BATCH: Final = 50
+COPIES: Final = seeds(20)
 LEAVES: Final = 4
 """Branches that are rebuilt of a session, beside its own."""
-batches = pytest.mark.parametrize("first", range(0, COPIES, BATCH))
 
 
 def use(path: Path) -> LoadedSession | None:
@@ -88,55 +87,40 @@ CLAUDE_CODE: Final = Path(".claude", "projects", "-work", "5e551014-0000-4000-80
 CODEX: Final = Path(".codex", "sessions", f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl")
 
 
-@batches
 @pytest.mark.parametrize(
     ("session", "place"),
     [(claude_code_session, CLAUDE_CODE), (codex_session, CODEX)],
     ids=["claude-code", "codex"],
 )
-def test_damaged_files(
-    session: Callable[[random.Random], bytes], place: Path, first: int, tmp_path: Path
-) -> None:
+def test_damaged_files(session: Callable[[random.Random], bytes], place: Path, tmp_path: Path) -> None:
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     read = 0
-    for seed in range(first, first + BATCH):
+    for seed in COPIES:
         chance = random.Random(seed)
         content = damaged_lines(session(chance).splitlines(), chance)
         path.write_bytes(content)
         read += use(path) is not None
         assert path.read_bytes() == content
-    assert read > BATCH // 2
+    assert read > len(COPIES) // 2
 
 
-@batches
-def test_damaged_exports_of_opencode(first: int, tmp_path: Path) -> None:
+def test_damaged_exports_of_opencode(tmp_path: Path) -> None:
     original = worked_session(OpenCodeStore(tmp_path / "opencode"))
     with agent_at(original).open(original) as reader:
         lines = b"".join(reader.chunks(0)).splitlines()
     path = tmp_path / "export.jsonl"
     read = 0
-    for seed in range(first, first + BATCH):
+    for seed in COPIES:
         content = damaged_lines(lines, random.Random(seed))
         path.write_bytes(content)
         read += use(path) is not None
         assert path.read_bytes() == content
-    assert read > BATCH // 2
+    assert read > len(COPIES) // 2
 
 
 DAMAGED_VALUES: Final = (
-    None,
-    7,
-    -1.5,
-    b"",
-    b"\0\xff",
-    b"prt_0006",
-    "",
-    "{",
-    "[]",
-    '"x"',
-    '{"type":7}',
-    1 << 52,
+    *(None, 7, -1.5, b"", b"\0\xff", b"prt_0006", "", "{", "[]", '"x"', '{"type":7}', 1 << 52),
 )
 COLUMNS: Final = {
     "session": ("title", "directory", "parent_id", "revert", "time_created", "time_updated"),
@@ -170,15 +154,14 @@ def recorded_rows(store: OpenCodeStore) -> dict[str, list[tuple[object, ...]]]:
         return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in COLUMNS}  # noqa: S608  # our tables
 
 
-@batches
-def test_damaged_rows_of_opencode(first: int, tmp_path: Path, redline: Installation) -> None:
+def test_damaged_rows_of_opencode(tmp_path: Path, redline: Installation) -> None:
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
     store.drop_keys()
     store.run("PRAGMA wal_checkpoint(TRUNCATE)")
     content = store.database.read_bytes()
     rows = 1 + sum(len(store.run(f"SELECT 1 FROM {table}")) for table in ("message", "part"))  # noqa: S608  # our tables
-    for seed in range(first, first + BATCH):
+    for seed in COPIES:
         damage_rows(store, random.Random(seed))
         before = recorded_rows(store)
         with agent_at(path).open(path) as reader:
@@ -196,36 +179,38 @@ def test_damaged_rows_of_opencode(first: int, tmp_path: Path, redline: Installat
         store.database.write_bytes(content)
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_damaged_databases_of_opencode(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
+def test_damaged_databases_of_opencode(tmp_path: Path) -> None:
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
     store.run("PRAGMA wal_checkpoint(TRUNCATE)")
-    content = bytearray(store.database.read_bytes())
-    for _ in range(chance.randint(1, 40)):
-        content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
-    if chance.random() < 0.2:
-        del content[chance.randrange(len(content)) :]
-    store.database.write_bytes(content)
-    use(path)
-    assert store.database.read_bytes() == content
+    sound = store.database.read_bytes()
+    for seed in COPIES:
+        chance = random.Random(seed)
+        content = bytearray(sound)
+        for _ in range(chance.randint(1, 40)):
+            content[chance.randrange(100, len(content))] ^= 1 << chance.randrange(8)
+        if chance.random() < 0.2:
+            del content[chance.randrange(len(content)) :]
+        store.database.write_bytes(content)
+        use(path)
+        assert store.database.read_bytes() == content, seed
+        for name in store.directory.iterdir():
+            name.unlink()
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_damaged_documents_of_opencode(seed: int, tmp_path: Path) -> None:
-    chance = random.Random(seed)
+def test_damaged_documents_of_opencode(tmp_path: Path) -> None:
     store = OpenCodeStore(tmp_path / "database")
     worked_session(store)
-    path = documents(tmp_path / "opencode", store)
-    found = sorted((tmp_path / "opencode" / "storage").rglob("*.json"))
-    for document in chance.sample(found, 5):
-        if chance.random() < 0.2:
-            document.unlink()
-        else:
-            document.write_bytes(
-                damaged_lines([json.dumps(json.loads(document.read_bytes())).encode()], chance)
-            )
-    before = snapshot(tmp_path / "opencode")
-    use(path)
-    assert snapshot(tmp_path / "opencode") == before
+    for seed in COPIES:
+        chance = random.Random(seed)
+        root = tmp_path / str(seed) / "opencode"
+        path = documents(root, store)
+        for document in chance.sample(sorted((root / "storage").rglob("*.json")), 5):
+            recorded = json.dumps(json.loads(document.read_bytes())).encode()
+            if chance.random() < 0.2:
+                document.unlink()
+            else:
+                document.write_bytes(damaged_lines([recorded], chance))
+        before = snapshot(root)
+        use(path)
+        assert snapshot(root) == before, seed

@@ -29,8 +29,14 @@ from tests.factories import (
     whole,
 )
 
-"""Those that read pi's files."""
 SYSTEM = {"role": "system", "content": "be kind"}
+OTHERS = {
+    "system": SYSTEM,
+    "bash": bash("ls", "12345"),
+    "branch-summary": branch_summary("earlier"),
+    "compaction": summary_compaction("long " * 100, None),
+}
+"""Messages of other roles than those of a conversation."""
 
 
 def rebuilt(reader: str, *messages: dict[str, Any]) -> ActiveContext:
@@ -239,23 +245,16 @@ def test_without_a_first_kept_entry_pi_keeps_nothing_before_the_summary(first_ke
 
 def test_an_older_compaction_contributes_nothing() -> None:
     older, newer = summary_compaction("old", "e1"), summary_compaction("new", "e2")
-    assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer, user("d"))) == [
-        "e5",
-        "e2",
-        "e4",
-        "e6",
-    ]
+    expected = ["e5", "e2", "e4", "e6"]
+    assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer, user("d"))) == expected
     # Kept from the older one on: it is omitted nevertheless.
     newer = summary_compaction("new", "e3")
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer)) == ["e5", "e4"]
 
 
 def test_system_messages_are_dropped_only_from_kept_entries() -> None:
-    assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summary_compaction("s", "e1"), SYSTEM)) == [
-        "e4",
-        "e2",
-        "e5",
-    ]
+    expected = ["e4", "e2", "e5"]
+    assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summary_compaction("s", "e1"), SYSTEM)) == expected
     assert ids(rebuilt("pi", SYSTEM, user("a"))) == ["e1", "e2"]
 
 
@@ -272,17 +271,7 @@ def test_an_edit_to_nothing_omits_its_target() -> None:
     assert context.newest_compaction.id == "e3"
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        SYSTEM,
-        bash("ls", ""),
-        {"type": "custom_message", "content": "z"},
-        {"type": "branch_summary", "summary": "earlier"},
-        summary_compaction("s", None),
-    ],
-    ids=["system", "bash", "custom", "branch-summary", "compaction"],
-)
+@pytest.mark.parametrize("said", [*OTHERS.values(), {"type": "custom_message", "content": "z"}])
 def test_an_edit_to_nothing_omits_messages_of_every_role(said: dict[str, Any]) -> None:
     assert ids(rebuilt("pi", said, context_edit("e1", None), user("a"))) == ["e3"]
 
@@ -306,17 +295,7 @@ def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch() -> None:
     assert rebuilt("pi-0.86", user("a"), edit).refused is None
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        SYSTEM,
-        bash("ls", ""),
-        {"type": "branch_summary", "summary": "earlier"},
-        summary_compaction("s", None),
-        {"type": "label", "targetId": "e2", "label": "here"},
-    ],
-    ids=["system", "bash", "branch-summary", "compaction", "label"],
-)
+@pytest.mark.parametrize("said", [*OTHERS.values(), {"type": "label", "targetId": "e2", "label": "here"}])
 def test_pi_does_not_miss_a_replacement_that_it_would_not_use(said: dict[str, Any]) -> None:
     context = rebuilt("pi", said, {"type": "context_edit", "targetId": "e1"})
     assert context.refused is None
@@ -358,10 +337,8 @@ def test_only_edits_among_the_selected_entries_count() -> None:
     assert ids(
         rebuilt("pi", user("a"), context_edit("e1", None), user("b"), summary_compaction("s", "e1"))
     ) == ["e4", "e3"]
-    assert ids(rebuilt("pi", context_edit("e2", None), user("a"), summary_compaction("s", "e2"))) == [
-        "e3",
-        "e2",
-    ]
+    expected = ["e3", "e2"]
+    assert ids(rebuilt("pi", context_edit("e2", None), user("a"), summary_compaction("s", "e2"))) == expected
 
 
 @pytest.mark.parametrize("target", [None, 7, ["e1"], {}, "nowhere"])
@@ -369,16 +346,7 @@ def test_an_edit_without_an_existing_target_changes_nothing(target: Any) -> None
     assert ids(rebuilt("pi", user("a"), context_edit(target, None))) == ["e1"]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        SYSTEM,
-        bash("ls", "12345"),
-        {"type": "branch_summary", "summary": "earlier"},
-        summary_compaction("long " * 100, "nowhere"),
-    ],
-    ids=["system", "bash", "branch-summary", "compaction"],
-)
+@pytest.mark.parametrize("said", OTHERS.values(), ids=OTHERS)
 def test_pi_ignores_replacements_of_other_messages(said: dict[str, Any]) -> None:
     (message,) = rebuilt("pi", said, context_edit("e1", {"content": "1"})).messages
     assert (message.edit, message.tokens) == (None, message.entry.tokens)
@@ -399,11 +367,8 @@ def test_a_compaction_repeats_the_system_message_before_its_summary() -> None:
     context = rebuilt(
         "pi", user("a"), summary_compaction("1234", None) | {"systemMessage": system}, user("b")
     )
-    assert [(one.entry.id, one.role, one.tokens) for one in context.messages] == [
-        ("e2", "system", 2),
-        ("e2", "compactionSummary", 1),
-        ("e3", "user", 1),
-    ]
+    expected = [("e2", "system", 2), ("e2", "compactionSummary", 1), ("e3", "user", 1)]
+    assert [(one.entry.id, one.role, one.tokens) for one in context.messages] == expected
 
 
 def test_pi_holds_back_only_commands() -> None:

@@ -190,25 +190,15 @@ def test_otherwise_the_reader_is_a_guess_and_says_so(
 
 
 def test_every_reason_for_a_reader_is_distinguished() -> None:
-    reasons = [
-        chosen_for(user("x")).reason,
-        chosen_for(user("x"), chosen="pi").reason,
-        chosen_for(user("x"), agent="pi").reason,
-        chosen_for(user("x"), agent="atomic").reason,
-        chosen_for(user("x"), agent="atomic", version_of=installed(atomic=(0, 9, 8))).reason,
-        chosen_for(VERBATIM).reason,
-        chosen_for(VERBATIM, agent="atomic").reason,
-        chosen_for(compaction()).reason,
-        chosen_for(compaction(), agent="atomic").reason,
-        chosen_for(summary_compaction("s", "e1")).reason,
-        chosen_for(context_edit("e1", None)).reason,
-        chosen_for(SYSTEM).reason,
-        chosen_for(SYSTEM, agent="pi").reason,
-        chosen_for(USAGE).reason,
-        chosen_for(THOUGHTFUL).reason,
-        chosen_for(REPEATING).reason,
+    told = [
+        chosen_for(user("x"), chosen="pi"),
+        chosen_for(user("x"), agent="atomic", version_of=installed(atomic=(0, 9, 8))),
+        *(chosen_for(one, agent="atomic") for one in (user("x"), VERBATIM, compaction())),
+        *(chosen_for(one, agent="pi") for one in (user("x"), SYSTEM)),
+        *(chosen_for(one) for one in (user("x"), VERBATIM, compaction(), summary_compaction("s", "e1"))),
+        *(chosen_for(one) for one in (context_edit("e1", None), SYSTEM, USAGE, THOUGHTFUL, REPEATING)),
     ]
-    assert len(set(reasons)) == len(reasons)
+    assert len({reading.reason for reading in told}) == len(told) == 16
 
 
 def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader() -> None:

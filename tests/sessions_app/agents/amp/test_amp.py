@@ -63,10 +63,7 @@ def test_results_are_entries_of_their_own(path: Path) -> None:
     texts = loaded.texts(branch)
     assert [(entry.role, texts[entry.id].joined(entry.blocks)) for entry in branch] == [
         (Role.USER, "Look."),
-        (
-            Role.ASSISTANT,
-            'Hm.\nI look.\ntoolCall t1 Read {"path":"a"}\ntoolCall t2 Read {"path":"b"}',
-        ),
+        (Role.ASSISTANT, 'Hm.\nI look.\ntoolCall t1 Read {"path":"a"}\ntoolCall t2 Read {"path":"b"}'),
         (Role.TOOL_RESULT, "```one```"),
         (Role.TOOL_RESULT, "two"),
         (Role.USER, "And then?"),

@@ -25,8 +25,11 @@ from tests.factories import (
     whole,
 )
 
+Hidden = tuple[set[str], dict[str, set[int]]]
+NOTHING: Hidden = (set(), {})
 
-def hidden(*messages: dict[str, Any]) -> tuple[set[str], dict[str, set[int]]]:
+
+def hidden(*messages: dict[str, Any]) -> Hidden:
     """The hidden entries and blocks on the branch of these messages, with ids e1, e2, …"""
     filters = effective_filters(branch_of(chain(*messages)))
     return set(filters.entries), {entry_id: set(indexes) for entry_id, indexes in filters.blocks.items()}
@@ -44,11 +47,8 @@ def kept(*messages: dict[str, Any]) -> list[Any]:
 # ---- adding up ----------------------------------------------------------------------------------------------
 
 
-def test_a_branch_without_compaction_hides_nothing() -> None:
-    assert hidden(user("x"), assistant(text("y"))) == (set(), {})
-
-
 def test_all_deletions_on_the_branch_add_up() -> None:
+    assert hidden(user("x"), assistant(text("y"))) == NOTHING
     assert hidden(
         user("x"),
         assistant(text("a"), text("b"), text("c")),
@@ -66,41 +66,31 @@ def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
     assert not effective_filters(branch).entries
 
 
-def test_a_compaction_hides_entries_before_and_after_it() -> None:
+def test_only_a_context_compaction_deletes_and_also_what_follows_it() -> None:
     assert hidden(compaction(whole("e2")), user("x"))[0] == {"e2"}
+    assert hidden(user("x"), {**compaction(whole("e1")), "type": "compaction"}) == NOTHING
 
 
-def test_only_a_context_compaction_deletes() -> None:
-    other = {**compaction(whole("e1")), "type": "compaction"}
-    assert hidden(user("x"), other) == (set(), {})
+INVALID: list[Any] = [
+    *(None, 7, "e1", [], {}, {"kind": "entry"}, {"entryId": "e1"}, {"kind": "entry", "entryId": 1}),
+    *({"kind": "entry", "entryId": None}, {"kind": "all", "entryId": "e1"}, {"kind": None, "entryId": "e1"}),
+    {"kind": "content_block", "entryId": "e1"},
+    *(block("e1", one) for one in (None, "0", True, [0], 0.5)),
+]
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        *(None, 7, "e1", [], {}, {"kind": "entry"}, {"entryId": "e1"}, {"kind": "entry", "entryId": 1}),
-        *(
-            {"kind": "entry", "entryId": None},
-            {"kind": "all", "entryId": "e1"},
-            {"kind": None, "entryId": "e1"},
-        ),
-        {"kind": "content_block", "entryId": "e1"},
-        *(
-            {"kind": "content_block", "entryId": "e1", "blockIndex": one}
-            for one in (None, "0", True, [0], 0.5)
-        ),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("target", INVALID, ids=str)
 def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target: object) -> None:
     broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
     assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
 
 
-@pytest.mark.parametrize("targets", [None, 7, "e1", {"kind": "entry", "entryId": "e1"}, []])
-def test_a_compaction_without_a_list_of_deletions_deletes_nothing(targets: object) -> None:
-    assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == (set(), {})
-    assert hidden(user("x"), {"type": "context_compaction"}) == (set(), {})
+def test_a_compaction_without_a_list_of_deletions_deletes_nothing() -> None:
+    assert hidden(user("x"), {"type": "context_compaction"}) == NOTHING
+    for targets in (None, 7, "e1", whole("e1"), []):
+        assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == NOTHING, (
+            targets
+        )
 
 
 def test_targets_keep_their_recorded_order() -> None:
@@ -113,27 +103,26 @@ def test_targets_keep_their_recorded_order() -> None:
 # ---- remaining blocks ---------------------------------------------------------------------------------------
 
 
-def test_the_other_blocks_keep_their_recorded_indexes() -> None:
-    said = assistant(text("a"), text("b"), text("c"))
-    assert kept(user("x"), said, compaction(block("e2", 1))) == ["e1", ("e2", [0, 2])]
+ABC = assistant(text("a"), text("b"), text("c"))
+REMAINING: dict[str, tuple[list[Any], list[Any]]] = {
+    "the other blocks keep their recorded indexes": ([ABC, compaction(block("e1", 1))], [("e1", [0, 2])]),
+    "a message that loses its last block disappears": (
+        [ABC, compaction(block("e1", 1)), compaction(block("e1", 0), block("e1", 2)), user("x")],
+        ["e4"],
+    ),
+    "a message recorded with an empty list stays": ([assistant(), compaction(block("e1", 0))], [("e1", [])]),
+    "a block that does not exist hides nothing": (
+        [ABC, compaction(*(block("e1", index) for index in (-1, 3, 99)))],
+        [("e1", [0, 1, 2])],
+    ),
+    "a string has no blocks to hide": ([user("x"), compaction(block("e1", 0))], ["e1"]),
+}
 
 
-def test_a_message_that_loses_its_last_block_disappears() -> None:
-    said = assistant(text("a"), text("b"))
-    assert kept(user("x"), said, compaction(block("e2", 1)), compaction(block("e2", 0))) == ["e1"]
-
-
-def test_a_message_recorded_with_an_empty_list_stays() -> None:
-    assert kept(user("x"), assistant(), compaction(block("e2", 0))) == ["e1", ("e2", [])]
-
-
-@pytest.mark.parametrize("index", [-1, 2, 99])
-def test_a_block_that_does_not_exist_hides_nothing(index: int) -> None:
-    assert kept(assistant(text("a"), text("b")), compaction(block("e1", index))) == [("e1", [0, 1])]
-
-
-def test_a_string_has_no_blocks_to_hide() -> None:
-    assert kept(user("x"), compaction(block("e1", 0))) == ["e1"]
+@pytest.mark.parametrize("name", REMAINING)
+def test_what_remains_of_a_message(name: str) -> None:
+    messages, left = REMAINING[name]
+    assert kept(*messages) == left
 
 
 def test_only_remaining_blocks_count_in_the_estimate() -> None:
@@ -149,57 +138,65 @@ TALK = (user("x"), THOUGHT, result("c1"), result("c2"), user("y"))
 """e2 has thinking and makes the calls that e3 and e4 answer."""
 
 
-def test_no_block_of_the_latest_thinking_is_hidden_whatever_its_kind() -> None:
-    for index in range(4):
-        assert hidden(*TALK, compaction(block("e2", index), whole("e1"))) == ({"e1"}, {})
-    redacted = assistant({"type": "redacted_thinking", "data": "x"}, text("a"))
-    assert hidden(redacted, compaction(block("e1", 1))) == (set(), {})
+LATER = assistant(thinking("t"), text("z"))
+REDACTED = assistant({"type": "redacted_thinking", "data": "x"}, text("a"))
+OTHER = compaction(whole("e3"), block("e4", 0), whole("e1"))
+PLAN = compaction(block("e2", 2), whole("e3"))
+SAFE: dict[str, tuple[list[Any], Hidden]] = {
+    **{
+        f"block {index} of the latest thinking is not hidden": (
+            [*TALK, compaction(block("e2", index), whole("e1"))],
+            ({"e1"}, {}),
+        )
+        for index in range(4)
+    },
+    "no block beside redacted thinking either": ([REDACTED, compaction(block("e1", 1))], NOTHING),
+    "a block that does not exist counts as targeting it": (
+        [*TALK, compaction(block("e2", 99), whole("e3"))],
+        NOTHING,
+    ),
+    "a compaction that targets it loses all its targets among the results": (
+        [*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))],
+        ({"e1"}, {}),
+    ),
+    "an earlier one loses whole results but keeps its blocks of them": (
+        [*TALK, OTHER, compaction(block("e2", 2))],
+        ({"e1"}, {"e4": {0}}),
+    ),
+    "a later one as well": ([*TALK, compaction(block("e2", 2)), OTHER], ({"e1"}, {"e4": {0}})),
+    "results are deleted if no block of it is": ([*TALK, OTHER], ({"e1", "e3"}, {"e4": {0}})),
+    "results of other calls are not restored": (
+        [assistant(call("c0")), result("c0"), *TALK[1:], compaction(block("e3", 0), whole("e2"))],
+        ({"e2"}, {}),
+    ),
+    "earlier thinking may be deleted once there is a later assistant": (
+        [*TALK, assistant(text("z")), compaction(block("e2", 0))],
+        (set(), {"e2": {0}}),
+    ),
+    "a deleted assistant is not the latest one": (
+        [*TALK, LATER, compaction(whole("e6"), block("e2", 1), whole("e3"))],
+        ({"e6"}, {}),
+    ),
+    "an assistant without thinking protects nothing": (
+        [*TALK, assistant(text("a"), text("b")), compaction(block("e6", 0))],
+        (set(), {"e6": {0}}),
+    ),
+    "the latest thinking stays deleted if its whole entry is": (
+        [*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))],
+        ({"e2", "e3", "e4"}, {}),
+    ),
+    "a plan against it is reverted": ([*TALK, PLAN], NOTHING),
+    "such a plan is reinstated by a later assistant": (
+        [*TALK, PLAN, assistant(text("z"))],
+        ({"e3"}, {"e2": {2}}),
+    ),
+}
 
 
-def test_a_block_that_does_not_exist_counts_as_targeting_the_latest_thinking() -> None:
-    assert hidden(*TALK, compaction(block("e2", 99), whole("e3"))) == (set(), {})
-
-
-def test_a_compaction_that_targets_it_loses_all_its_targets_among_the_results() -> None:
-    assert hidden(*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))) == ({"e1"}, {})
-
-
-def test_any_other_compaction_loses_whole_results_but_keeps_its_blocks_of_them() -> None:
-    other = compaction(whole("e3"), block("e4", 0), whole("e1"))
-    assert hidden(*TALK, other, compaction(block("e2", 2))) == ({"e1"}, {"e4": {0}})
-    assert hidden(*TALK, compaction(block("e2", 2)), other) == ({"e1"}, {"e4": {0}})
-
-
-def test_results_are_deleted_if_no_block_of_the_latest_thinking_is() -> None:
-    assert hidden(*TALK, compaction(whole("e3"), block("e4", 0))) == ({"e3"}, {"e4": {0}})
-
-
-def test_results_of_other_calls_are_not_restored() -> None:
-    earlier = (assistant(call("c0")), result("c0"))
-    assert hidden(*earlier, *TALK[1:], compaction(block("e3", 0), whole("e2"))) == ({"e2"}, {})
-
-
-def test_earlier_thinking_may_be_deleted_once_there_is_a_later_assistant() -> None:
-    assert hidden(*TALK, assistant(text("z")), compaction(block("e2", 0))) == (set(), {"e2": {0}})
-
-
-def test_a_deleted_assistant_is_not_the_latest_one() -> None:
-    later = assistant(thinking("t"), text("z"))
-    assert hidden(*TALK, later, compaction(whole("e6"), block("e2", 1), whole("e3"))) == ({"e6"}, {})
-
-
-def test_an_assistant_without_thinking_protects_nothing() -> None:
-    assert hidden(*TALK, assistant(text("a"), text("b")), compaction(block("e6", 0))) == (set(), {"e6": {0}})
-
-
-def test_the_latest_thinking_stays_deleted_if_its_whole_entry_is() -> None:
-    assert hidden(*TALK, compaction(whole("e2"), whole("e3"), whole("e4"))) == ({"e2", "e3", "e4"}, {})
-
-
-def test_a_later_assistant_can_reinstate_deletions() -> None:
-    plan = compaction(block("e2", 2), whole("e3"))
-    assert hidden(*TALK, plan) == (set(), {})
-    assert hidden(*TALK, plan, assistant(text("z"))) == ({"e3"}, {"e2": {2}})
+@pytest.mark.parametrize("name", SAFE)
+def test_the_latest_thinking_can_be_replayed(name: str) -> None:
+    messages, found = SAFE[name]
+    assert hidden(*messages) == found
 
 
 ids = st.sampled_from(["e1", "e2", "e3", "e4", "e5"])

@@ -81,9 +81,8 @@ def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind: str) 
     added = [note("a", "x", "A1", "A2"), note("b", "a", "B")]
     assert answered(*added) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
     found = file("b", "a", "B1", "B2", kind=kind)
-    assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == (
-        'user: =c1 "found c1\\n\\nA" | B1\n | B2 | C'
-    )
+    after = 'user: =c1 "found c1\\n\\nA" | B1\n | B2 | C'
+    assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == after
 
 
 def test_an_attached_image_is_sent_as_an_image() -> None:
@@ -94,14 +93,17 @@ def test_an_attached_image_is_sent_as_an_image() -> None:
     assert first["content"] == [IMAGE, text("p1")]
 
 
-def test_of_other_attached_data_no_byte_is_sent() -> None:
-    file = {"filePath": "/x/doc.pdf", "base64": DATA}
-    assert prompted(bare("a", "p1", type="file", content={"type": "pdf", "file": file})) == [
-        "user: p1",
-        "system: /x/doc.pdf",
-    ]
-    (_, system) = prompted(bare("a", "p1", type="mcp_resource", content={"contents": [{"blob": DATA}]}))
-    assert system == 'system: [{"blob":"[3,004 bytes]"}]'
+def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts() -> None:
+    def added(**content: Any) -> str:
+        prompt, system = prompted(bare("a", "p1", **content))
+        assert prompt == "user: p1"
+        return system
+
+    document = {"type": "pdf", "file": {"filePath": "/x/doc.pdf", "base64": DATA}}
+    assert added(type="file", content=document) == "system: /x/doc.pdf"
+    blobs, texts = [{"blob": DATA}], [{"uri": "u", "text": "one"}, {"uri": "v", "text": "two"}]
+    assert added(type="mcp_resource", content={"contents": blobs}) == 'system: [{"blob":"[3,004 bytes]"}]'
+    assert added(type="mcp_resource", content={"contents": texts}) == "system: one\ntwo"
 
 
 def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message() -> None:
@@ -109,37 +111,28 @@ def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message() -> None
     assert prompted(typed) == ["user: see | [image] | p1"]
 
 
-def test_of_a_resource_its_texts_are_sent() -> None:
-    contents = [{"uri": "u", "text": "one"}, {"uri": "v", "text": "two"}]
-    assert prompted(bare("a", "p1", type="mcp_resource", content={"contents": contents})) == [
-        "user: p1",
-        "system: one\ntwo",
-    ]
-
-
 # ---- what is shown -----------------------------------------------------------------------------------------
+
+
+def source(**fields: Any) -> Object:
+    return {"type": "image", "source": fields or None}
+
+
+PDF = {"type": "document", "title": "Plan", "source": {**SOURCE, "media_type": "application/pdf"}}
+WORDS = {"type": "document", "title": "N", "source": {"type": "text", "data": "Its words."}}
 
 
 @pytest.mark.parametrize(
     ("block", "shown"),
     [
         (IMAGE, LABEL),
-        (
-            {"type": "image", "source": {"type": "url", "url": "https://x.test/a.png"}},
-            "[image, https://x.test/a.png]",
-        ),
-        ({"type": "image", "source": {"type": "file", "file_id": "file_1"}}, "[image, file_1]"),
-        ({"type": "image", "source": None}, "[image]"),
+        (source(type="url", url="https://x.test/a.png"), "[image, https://x.test/a.png]"),
+        (source(type="file", file_id="file_1"), "[image, file_1]"),
+        (source(), "[image]"),
         ({"type": "image"}, "[image]"),
-        ({"type": "image", "source": {"data": 7, "media_type": ["a"]}}, "[image]"),
-        (
-            {"type": "document", "title": "Plan", "source": {**SOURCE, "media_type": "application/pdf"}},
-            "[Plan, application/pdf, 3,004 bytes]",
-        ),
-        (
-            {"type": "document", "title": "N", "source": {"type": "text", "data": "Its words."}},
-            "N\nIts words.",
-        ),
+        (source(data=7, media_type=["a"]), "[image]"),
+        (PDF, "[Plan, application/pdf, 3,004 bytes]"),
+        (WORDS, "N\nIts words."),
         ({"type": "document", "title": "T" * 9_000, "source": {"media_type": "m" * 9_000}}, None),
     ],
 )
@@ -185,11 +178,8 @@ def test_an_attached_image_is_shown_by_its_name_and_estimated() -> None:
     assert 1_200 < entry.tokens < 1_220
 
 
-def test_the_attachment_of_a_file_without_the_file_is_not_sent() -> None:
+def test_what_an_attachment_does_not_contain_is_not_sent() -> None:
     assert prompted(attachment("a", "p1", "A", type="file"), note("b", "a", "B")) == ["user: B\n | p1"]
-
-
-@pytest.mark.parametrize("content", [None, "", [], {}])
-def test_an_attachment_without_content_is_not_sent(content: object) -> None:
-    entry, _ = described(user("p1", None), bare("a", "p1", type="file", displayPath="a.txt", content=content))
-    assert entry.kind is EntryKind.OTHER
+    for content in (None, "", [], {}):
+        added = bare("a", "p1", type="file", displayPath="a.txt", content=content)
+        assert described(user("p1", None), added)[0].kind is EntryKind.OTHER

@@ -15,27 +15,16 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
+from tests.claude_sessions import SESSION_ID, ClaudeSession, answer, call, text
 
 from .sent_messages import CURRENT
-from .writing import WRITERS, context_ids, context_of, lines_of_file, put, written
+from .writing import WRITERS, Talk, context_ids, context_of, lines_of_file, put
 
 
-def talk() -> tuple[ClaudeSession, dict[str, str]]:
-    """Two prompts, the first one with two calls at once. The ids of its lines by what they say."""
-    session = ClaudeSession()
-    ids = {"p1": session.user("p1"), "env": session.attachment("environment", "where it runs")}
-    ids["t1"], ids["s1"], ids["c1"], ids["c2"] = session.reply(
-        "m1", thinking("t1"), text("s1"), call("c1"), call("c2")
-    )
-    ids["r1"] = session.result("c1", "one", parent=ids["c1"])
-    ids["r2"] = session.result("c2", "two", parent=ids["c2"])
-    (ids["a1"],) = session.reply("m2")
-    ids["p2"] = session.user("p2")
-    (ids["a2"],) = session.reply("m3")
-    return session, ids
+@pytest.fixture
+def talk(tmp_path: Path) -> Talk:
+    return Talk(tmp_path)
 
 
 def boundary_of(path: Path) -> dict[str, object]:
@@ -44,109 +33,80 @@ def boundary_of(path: Path) -> dict[str, object]:
     return line
 
 
-def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_context(tmp_path: Path) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    before = path.read_bytes()
-    written(path, "boundary", Target(ids["c1"]), Target(ids["r1"]))
+def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_context(talk: Talk) -> None:
+    before = talk.put().read_bytes()
+    path = talk.deleted(talk["c1"], talk["r1"])
     assert path.read_bytes().startswith(before)
-    assert len(lines_of_file(path)) == len(session.lines) + 1
+    assert len(lines_of_file(path)) == len(talk.session.lines) + 1
     line = boundary_of(path)
-    kept = [ids[name] for name in ("p1", "env", "t1", "s1", "c2", "r2", "a1", "p2", "a2")]
-    assert line["compactMetadata"]["preservedMessages"] == {
-        "anchorUuid": line["uuid"],
-        "uuids": kept,
-        "allUuids": kept,
-    }
+    kept = [talk[name] for name in ("p1", "env", "t1", "s1", "c2", "r2", "a1", "p2", "a2")]
+    listed = {"anchorUuid": line["uuid"], "uuids": kept, "allUuids": kept}
+    assert line["compactMetadata"]["preservedMessages"] == listed
     assert context_ids(path) == kept
 
 
-def test_a_client_that_reads_no_list_finds_the_whole_old_conversation(tmp_path: Path) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(ids["a1"]))
-    line = boundary_of(path)
-    segment = {"headUuid": ids["p1"], "anchorUuid": line["uuid"], "tailUuid": ids["a2"]}
+def test_a_client_that_reads_no_list_finds_the_whole_old_conversation(talk: Talk) -> None:
+    line = boundary_of(talk.deleted(talk["a1"]))
+    segment = {"headUuid": talk["p1"], "anchorUuid": line["uuid"], "tailUuid": talk["a2"]}
     assert line["compactMetadata"]["preservedSegment"] == segment
-    assert (line["parentUuid"], line["logicalParentUuid"]) == (None, ids["a2"])
+    assert (line["parentUuid"], line["logicalParentUuid"]) == (None, talk["a2"])
 
 
-def test_the_segment_does_not_reach_across_an_earlier_compaction(tmp_path: Path) -> None:
-    session, _ = talk()
-    session.boundary()
-    summary = session.user("what was said", isCompactSummary=True)
-    (answer,) = session.reply("m4")
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(answer))
-    assert boundary_of(path)["compactMetadata"]["preservedSegment"]["headUuid"] == summary
+def test_the_segment_does_not_reach_across_an_earlier_compaction(talk: Talk) -> None:
+    talk.session.boundary()
+    summary = talk.session.user("what was said", isCompactSummary=True)
+    (answer,) = talk.session.reply("m4")
+    assert boundary_of(talk.deleted(answer))["compactMetadata"]["preservedSegment"]["headUuid"] == summary
 
 
-def test_the_client_finds_every_field_that_its_own_compaction_reads(tmp_path: Path) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(ids["a1"]))
+def test_the_client_finds_every_field_that_its_own_compaction_reads(talk: Talk) -> None:
+    path = talk.deleted(talk["a1"])
     metadata = boundary_of(path)["compactMetadata"]
     assert (metadata["trigger"], metadata["cumulativeDroppedTokens"]) == ("manual", 0)
     assert {"preTokens", "postTokens", "durationMs", "preCompactOrganizationsCoverStart"} <= metadata.keys()
     assert boundary_of(path)["sessionId"] == SESSION_ID
+    newest = context_of(path).newest_compaction
+    assert newest is not None
+    assert newest.kind is EntryKind.BOUNDARY
 
 
-def test_what_is_said_after_it_follows_what_remains(tmp_path: Path) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(ids["a1"]))
+def test_what_is_said_after_it_follows_what_remains(talk: Talk) -> None:
+    path = talk.deleted(talk["a1"])
     kept = context_ids(path)
-    grown = ClaudeSession()
-    grown.lines, grown.last = path.read_bytes().splitlines(), ids["a2"]
-    later = [grown.user("p3"), *grown.reply("m4")]
-    path.write_bytes(grown.content)
+    later = talk.continued(path)
     assert context_ids(path) == [*kept, *later]
 
 
-def test_a_second_one_lists_lines_from_both_sides_of_the_first(tmp_path: Path) -> None:
-    session, ids = talk()
-    session.boundary(ids["p2"], ids["a2"])
-    later = [session.user("p3"), *session.reply("m4"), session.user("p4")]
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(later[1]))
-    assert context_ids(path) == [ids["p2"], ids["a2"], later[0], later[2]]
+def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk: Talk) -> None:
+    talk.session.boundary(talk["p2"], talk["a2"])
+    later = [talk.session.user("p3"), *talk.session.reply("m4"), talk.session.user("p4")]
+    assert context_ids(talk.deleted(later[1])) == [talk["p2"], talk["a2"], later[0], later[2]]
 
 
-def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(tmp_path: Path) -> None:
-    session, ids = talk()
-    boundary = session.new_id()
-    summary = f"{boundary[:-12]}{len(session.lines) + 1:012}"
-    session.boundary(ids["p2"], ids["a2"], anchor=summary)
-    assert session.user("what was said", isCompactSummary=True) == summary
-    (later,) = session.reply("m4")
-    path = put(session, tmp_path)
-    assert context_ids(path) == [summary, ids["p2"], ids["a2"], later]
-    written(path, "boundary", Target(ids["a2"]))
-    assert context_ids(path) == [summary, ids["p2"], later]
+def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk: Talk) -> None:
+    boundary = talk.session.new_id()
+    summary = f"{boundary[:-12]}{len(talk.session.lines) + 1:012}"
+    talk.session.boundary(talk["p2"], talk["a2"], anchor=summary)
+    assert talk.session.user("what was said", isCompactSummary=True) == summary
+    (later,) = talk.session.reply("m4")
+    assert context_ids(talk.put()) == [summary, talk["p2"], talk["a2"], later]
+    assert context_ids(talk.deleted(talk["a2"])) == [summary, talk["p2"], later]
 
 
 @pytest.mark.parametrize("back", [("a1",), ("c2", "r2"), ("a1", "c2", "r2")], ids="-".join)
-def test_another_one_brings_lines_back_at_their_places(tmp_path: Path, back: tuple[str, ...]) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    whole = context_of(path)
-    names = list(ids)
-    written(path, "boundary", Target(ids["a1"]), Target(ids["c2"]), Target(ids["r2"]))
-    grown = ClaudeSession()
-    grown.lines, grown.last = path.read_bytes().splitlines(), ids["a2"]
-    later = [grown.user("p3"), *grown.reply("m4")]
-    path.write_bytes(grown.content)
-
+def test_another_one_brings_lines_back_at_their_places(talk: Talk, back: tuple[str, ...]) -> None:
+    whole = context_of(talk.put())
+    path = talk.deleted(talk["a1"], talk["c2"], talk["r2"])
+    later = talk.continued(path)
     loaded = load_session(path)
-    sought = [message for message in whole.messages if message.entry.id in {ids[name] for name in back}]
+    sought = [message for message in whole.messages if message.entry.id in {talk[name] for name in back}]
     assert CURRENT.restore_lines is not None
     with lines_of(loaded) as line:
         facts = write_facts(loaded, line, path, WRITTEN_AT)
         (added,) = CURRENT.restore_lines(loaded.tree.branch(loaded.leaf_id), sought, {}, facts)
     with path.open("ab") as file:
         file.write(added + b"\n")
-
-    left = [ids[name] for name in names if name in back or name not in ("a1", "c2", "r2")]
+    left = [line for name, line in talk.ids.items() if name in back or name not in ("a1", "c2", "r2")]
     assert context_ids(path) == [*left, *later]
 
 
@@ -154,11 +114,7 @@ def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path: Path) -> None:
     session = ClaudeSession()
     session.user("p1")
     session.assistant("m1", text("s1"), call("c1"))
-    both = [
-        {"type": "tool_result", "tool_use_id": "c1", "content": "one"},
-        {"type": "text", "text": "and more"},
-    ]
-    session.node("user", None, message={"role": "user", "content": both})
+    session.node("user", None, message={"role": "user", "content": [answer("c1", "one"), text("and more")]})
     path = put(session, tmp_path)
     loaded = load_session(path)
     protected = {
@@ -169,23 +125,19 @@ def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path: Path) -> None:
     assert list(protected.values()) == [free, refused, refused, refused]
 
 
-def test_the_boundary_is_a_compaction_for_the_reader(tmp_path: Path) -> None:
-    session, ids = talk()
-    path = put(session, tmp_path)
-    written(path, "boundary", Target(ids["a1"]))
-    newest = context_of(path).newest_compaction
-    assert newest is not None
-    assert newest.kind is EntryKind.BOUNDARY
-
-
-def test_a_line_without_an_id_cannot_be_listed(tmp_path: Path) -> None:
-    session, ids = talk()
-    session.lines[0] = session.lines[0].replace(f'"uuid": "{ids["p1"]}", '.encode(), b"")
-    path = put(session, tmp_path)
-    assert context_ids(path)[0] == "line-1"
+def test_a_line_without_an_id_cannot_be_listed(talk: Talk) -> None:
+    talk.session.lines[0] = talk.session.lines[0].replace(f'"uuid": "{talk["p1"]}", '.encode(), b"")
+    assert context_ids(talk.put())[0] == "line-1"
     with pytest.raises(BadInput) as failure:
-        written(path, "boundary", Target(ids["a1"]))
+        talk.deleted(talk["a1"])
     assert failure.value.code == "no_line_id"
+
+
+def state_after(session: ClaudeSession) -> ParserState:
+    parser = CLAUDE_CODE.parser(ParserState(), [])
+    for line in split_lines([session.content]):
+        parser.read(line)
+    return parser.state
 
 
 def refusal_after(*versions: object) -> str:
@@ -195,62 +147,43 @@ def refusal_after(*versions: object) -> str:
         session.user("said", version=version)
         if version is None:
             session.lines[-1] = session.lines[-1].replace(b', "version": null', b"")
-    parser = CLAUDE_CODE.parser(ParserState(), [])
-    for line in split_lines([session.content]):
-        parser.read(line)
-    reading = Reading(CLAUDE_CODE, CURRENT, "").of_session(parser.state)
+    reading = Reading(CLAUDE_CODE, CURRENT, "").of_session(state_after(session))
     assert [writer.name for writer in reading.writers][-1] == "fork"
     assert ("boundary" in reading.refused) == (reading.writer().name == "fork")
     return reading.refused.get("boundary", "")
 
 
+def test_a_session_that_a_new_client_continued_last_can_have_a_boundary_and_one_of_an_old_client_none() -> (
+    None
+):
+    for versions in (["2.1.143"], ["2.1.330"], ["2.2.0"], ["2.1.112", "2.1.143"], ["2.1.330", None]):
+        assert not refusal_after(*versions), versions
+    assert not refusal_after("nightly", "10.0.0")
+    for version, *more in (["2.1.142"], ["2.1.112"], ["2.1.112", None]):
+        refusal = refusal_after("2.1.330", version, *more)
+        assert f"version {version} of Claude Code, and no version before 2.1.143" in refusal
+
+
+HUGE, OTHER_DIGITS = "9" * 5_000 + ".0.0", "٢.١.٣٣٠"
+
+
 @pytest.mark.parametrize(
-    "versions",
-    [["2.1.143"], ["2.1.330"], ["2.2.0"], ["2.1.112", "2.1.143"], ["2.1.330", None], ["nightly", "10.0.0"]],
+    "version",
+    [None, "nightly", "", "2.1.330-beta.1", "2.1", HUGE, OTHER_DIGITS, 3, ["2.1.330"]],
+    ids=lambda version: repr(version)[:12].encode("ascii", "replace").decode(),
 )
-def test_a_session_that_a_new_client_continued_last_can_have_a_boundary(versions: list[object]) -> None:
-    assert not refusal_after(*versions)
+def test_a_session_that_does_not_show_its_last_client_gets_none(version: object) -> None:
+    before = () if version is None else ("2.1.330",)
+    assert "does not show which version continued it last" in refusal_after(*before, version)
 
 
-@pytest.mark.parametrize("versions", [["2.1.142"], ["2.1.330", "2.1.112"], ["2.1.330", "2.1.112", None]])
-def test_a_session_that_an_old_client_continued_last_gets_none(versions: list[object]) -> None:
-    last = next(version for version in reversed(versions) if version is not None)
-    assert f"version {last} of Claude Code, and no version before 2.1.143" in refusal_after(*versions)
-
-
-@pytest.mark.parametrize(
-    "versions",
-    [
-        [None],
-        ["2.1.330", "nightly"],
-        ["2.1.330", ""],
-        ["2.1.330", "2.1.330-beta.1"],
-        ["2.1.330", "2.1"],
-        ["2.1.330", "9" * 5_000 + ".0.0"],
-        ["2.1.330", "٢.١.٣٣٠"],
-        ["2.1.330", 3],
-        ["2.1.330", ["2.1.330"]],
-    ],
-    ids=lambda versions: repr(versions[-1])[:12].encode("ascii", "replace").decode(),
-)
-def test_a_session_that_does_not_show_its_last_client_gets_none(versions: list[object]) -> None:
-    assert "does not show which version continued it last" in refusal_after(*versions)
-
-
-def test_what_stands_beside_the_conversation_shows_no_client() -> None:
+def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client() -> None:
     session = ClaudeSession()
     session.user("said", version="2.1.112")
     session.beside(type="custom-title", customTitle="named later", version="2.1.330")
-    parser = CLAUDE_CODE.parser(ParserState(), [])
-    for line in split_lines([session.content]):
-        parser.read(line)
-    assert "boundary" in CLAUDE_CODE.refused_writers(parser.state)
-
-
-def test_a_line_without_its_end_shows_no_client_yet() -> None:
-    session = ClaudeSession()
-    session.user("said", version="2.1.112")
+    assert "boundary" in CLAUDE_CODE.refused_writers(state_after(session))
     session.user("said", version="2.1.330")
+    assert "boundary" not in CLAUDE_CODE.refused_writers(state_after(session))
     parser = CLAUDE_CODE.parser(ParserState(), [])
     for line in split_lines([session.content.rstrip()]):
         parser.read(line)

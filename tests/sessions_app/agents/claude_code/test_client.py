@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sessions_app.agents.claude_code.client import ClaudeCodeProgram, sessions_directory
 from sessions_app.agents.claude_code.sent import INTERRUPTED
 from sessions_app.agents.dry_resume.scratch import Scratch, new_scratch
+from tests.claude_sessions import answer
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -51,13 +53,9 @@ def test_a_request_for_a_title_is_not_a_turn() -> None:
 
 
 def test_the_sentence_about_an_interrupted_call_is_in_short() -> None:
-    result = {
-        "type": "tool_result",
-        "tool_use_id": "t1",
-        "content": f"{INTERRUPTED[:-1]}: it is not known why.]",
-    }
-    other = {"type": "tool_result", "tool_use_id": "t2", "content": "fine"}
-    body = {"messages": [{"role": "user", "content": [result, other]}], "tools": [{}]}
-    assert ClaudeCodeProgram("claude").messages(body) == [
-        {"role": "user", "content": [{**result, "content": INTERRUPTED}, other]}
-    ]
+    def results(content: str) -> list[dict[str, Any]]:
+        found = [answer("t1", content), answer("t2", "fine")]
+        return [{"role": "user", "content": found}]
+
+    body = {"messages": results(f"{INTERRUPTED[:-1]}: it is not known why.]"), "tools": [{}]}
+    assert ClaudeCodeProgram("claude").messages(body) == results(INTERRUPTED)

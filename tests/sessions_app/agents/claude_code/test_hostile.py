@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from typing import Any
 
@@ -11,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
-from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
 from tests.claude_sessions import Object, answer, at, call, text, thinking, timed
 
-from .sent_messages import CURRENT, OLDER
+from .sent_messages import CURRENT, OLDER, entries_of
 
 NAMES = st.sampled_from("abcdefgh")
 ODD = st.sampled_from([None, 7, True, 10**400, "", "\ud800", [], {}, ["a"], {"a": 1}])
@@ -36,46 +36,38 @@ METADATA = st.fixed_dictionaries(
             {"anchorUuid": NAMES, "uuids": st.one_of(st.lists(NAMES, max_size=3), ODD)}
         ),
         "preservedSegment": st.fixed_dictionaries(
-            {"anchorUuid": NAMES, "headUuid": NAMES, "tailUuid": NAMES}
+            dict.fromkeys(("anchorUuid", "headUuid", "tailUuid"), NAMES)
         ),
     },
 )
+KINDS = ("user", "assistant", "assistant", "system", "attachment", "progress", "odd")
+MESSAGES = st.fixed_dictionaries(
+    {"content": CONTENTS}, optional={"id": NAMES, "model": st.sampled_from(["m", "n", "<synthetic>"])}
+)
 LINES = st.fixed_dictionaries(
     {
-        "type": st.sampled_from(
-            ["user", "assistant", "assistant", "system", "attachment", "progress", "odd"]
-        ),
+        "type": st.sampled_from(KINDS),
         "uuid": NAMES,
         "parentUuid": st.one_of(st.none(), NAMES),
         "timestamp": st.integers(0, 20).map(at),
     },
     optional={
-        "isSidechain": st.booleans(),
-        "isMeta": st.booleans(),
-        "isCompactSummary": st.booleans(),
-        "isApiErrorMessage": st.booleans(),
+        **dict.fromkeys(("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage"), st.booleans()),
         "subtype": st.sampled_from(["compact_boundary", "local_command", "odd"]),
         "content": st.just("command"),
         "compactMetadata": METADATA,
         "logicalParentUuid": NAMES,
         "attachment": st.fixed_dictionaries({"type": NAMES, "content": CONTENTS}),
-        "message": st.fixed_dictionaries(
-            {"content": CONTENTS}, optional={"id": NAMES, "model": st.sampled_from(["m", "n", "<synthetic>"])}
-        ),
+        "message": MESSAGES,
     },
 )
 SESSIONS = st.lists(LINES, min_size=1, max_size=14)
 
 
-def parsed(raw: bytes) -> list[Entry]:
-    parser = CLAUDE_CODE.parser(ParserState(), [])
-    return [recorded.entry for line in split_lines([raw]) for recorded in parser.read(line)]
-
-
 @given(SESSIONS)
 def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines: list[Object]) -> None:
     raw = timed(lines)
-    tree = CLAUDE_CODE.tree(parsed(raw))
+    tree = CLAUDE_CODE.tree(entries_of(raw))
     for entry in [*tree.entries, tree.leaf]:
         branch = tree.branch(entry.id)
         ids = [one.id for one in branch]
@@ -111,70 +103,41 @@ def test_reading_in_two_steps_is_reading_at_once(lines: list[Object], data: st.D
     second = CLAUDE_CODE.parser(state, [])
     rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
     entries += [found.entry for line in rest for found in second.read(line)]
-    assert entries == parsed(raw)
+    assert entries == entries_of(raw)
 
 
 @given(SESSIONS)
 def test_an_entry_that_is_read_again_is_the_same(lines: list[Object]) -> None:
     raw = timed(lines)
-    for entry in parsed(raw):
+    for entry in entries_of(raw):
         again = CLAUDE_CODE.read_again(raw[entry.offset :][: entry.length], entry, 1)
         assert again is not None
         found, _ = again
         assert found == entry or entry.is_beside
 
 
-@given(
-    st.lists(
-        st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD), max_size=5
-    )
-)
+WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD)
+
+
+@given(st.lists(WRONG, max_size=5))
 def test_values_of_wrong_types_are_read(lines: list[Any]) -> None:
     raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
-    tree = CLAUDE_CODE.tree(parsed(raw))
-    assert len(tree.entries) == len(lines)
+    assert len(CLAUDE_CODE.tree(entries_of(raw)).entries) == len(lines)
 
 
-FIELDS = [
-    *(
-        "uuid",
-        "parentUuid",
-        "type",
-        "timestamp",
-        "message",
-        "attachment",
-        "isSidechain",
-        "subtype",
-        "sessionId",
-    ),
-    *("compactMetadata", "rendered", "cwd", "agentId", "forkedFrom", "customTitle"),
-]
+FIELDS = (
+    *("uuid", "parentUuid", "type", "timestamp", "message", "attachment", "isSidechain", "subtype"),
+    *("sessionId", "compactMetadata", "rendered", "cwd", "agentId", "forkedFrom", "customTitle"),
+)
+ANYTHING = (None, 7, True, "\ud800", [], {}, ["a"], {"a": []}, {"content": 7}, {"content": [None, 1, []]})
 
 
-@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("kind", ["user", "assistant", "attachment", "system", "custom-title"])
-def test_any_field_may_be_anything(field: str, kind: str) -> None:
-    for odd in (
-        None,
-        7,
-        True,
-        "\ud800",
-        [],
-        {},
-        ["a"],
-        {"a": []},
-        {"content": 7},
-        {"content": [None, 1, []]},
-    ):
-        line = {
-            "type": kind,
-            "uuid": "a",
-            "message": {"content": "x"},
-            "attachment": {"content": "x"},
-            field: odd,
-        }
-        raw = json.dumps(line).encode() + b"\n"
-        entries = parsed(raw)
+def test_any_field_may_be_anything(kind: str) -> None:
+    usual = {"type": kind, "uuid": "a", "message": {"content": "x"}, "attachment": {"content": "x"}}
+    for field, odd in itertools.product(FIELDS, ANYTHING):
+        raw = json.dumps({**usual, field: odd}).encode() + b"\n"
+        entries = entries_of(raw)
         if any(not entry.is_beside for entry in entries):
             tree = CLAUDE_CODE.tree(entries)
             context = CURRENT.reader.rebuild(tree.branch(tree.leaf.id))
@@ -185,5 +148,5 @@ def test_any_field_may_be_anything(field: str, kind: str) -> None:
 def test_an_attachment_may_be_nested_as_deeply_as_can_be_read(opening: str, end: str) -> None:
     attachment = f'{{"type":"odd","content":{opening * 900}1{end * 900}}}'
     line = f'{{"type":"attachment","uuid":"a","attachment":{attachment}}}\n'
-    (entry,) = parsed(line.encode())
+    (entry,) = entries_of(line.encode())
     assert entry.tokens > 0

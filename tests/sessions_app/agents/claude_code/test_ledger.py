@@ -43,10 +43,6 @@ def proof_of(lines: list[Object], compared: int = 10) -> LedgerResult | None:
     return ledger_result(entries_of(raw), lambda entry: raw[entry.offset :][: entry.length], compared)
 
 
-def ledger(requests: int, **counts: int) -> LedgerResult:
-    return LedgerResult(requests, **counts)
-
-
 P1, CALL = message("user", "p1"), message("assistant", call("c"))
 FOUND = message("user", answer("c"))
 TALK = [
@@ -60,8 +56,10 @@ TALK = [
 
 
 def test_recorded_requests_are_reproduced_from_the_lines_before_them() -> None:
-    assert proof_of(TALK) == ledger(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
-    assert proof_of(TALK, compared=1) == ledger(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
+    assert proof_of(TALK) == LedgerResult(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
+    assert proof_of(TALK, compared=1) == LedgerResult(
+        2, compared=1, equal=1, messages=3, reproduced=3, recorded=0
+    )
 
 
 def test_a_session_without_a_ledger_proves_nothing() -> None:
@@ -72,20 +70,20 @@ def test_a_session_without_a_ledger_proves_nothing() -> None:
 def test_what_the_ledger_contains_itself_is_counted_apart() -> None:
     own = message("user", "the client's own words")
     lines = [blob(own), user("p1", None), request("q1", own, P1)]
-    assert proof_of(lines) == ledger(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
+    assert proof_of(lines) == LedgerResult(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
 
 
 def test_another_reading_is_noticed() -> None:
     other = [*TALK[:2], reply("r1", "p1", call("d")), *TALK[3:]]
-    assert proof_of(other) == ledger(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
+    assert proof_of(other) == LedgerResult(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
     swapped = [user("p1", None), reply("r1", "p1"), request("q", message("assistant", "r1"), P1)]
-    assert proof_of(swapped) == ledger(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
+    assert proof_of(swapped) == LedgerResult(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
 
 
 def test_a_message_of_the_system_says_the_effort() -> None:
     system = message("system", "A", output_config=EFFORT)
     lines = [user("p1", None), attachment("a", "p1", "A", role="system"), request("q", P1, system)]
-    assert proof_of(lines) == ledger(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
+    assert proof_of(lines) == LedgerResult(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
 
 
 def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:

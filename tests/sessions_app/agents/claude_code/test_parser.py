@@ -33,20 +33,22 @@ def parse(lines: list[Any]) -> tuple[Any, list[Recorded]]:
     return parser, [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
 
 
+TITLES = {
+    "custom-title": "customTitle",
+    "ai-title": "aiTitle",
+    "summary": "summary",
+    "last-prompt": "lastPrompt",
+}
+
+
 def title_after(*kinds: str) -> str:
-    fields = {
-        "custom-title": "customTitle",
-        "ai-title": "aiTitle",
-        "summary": "summary",
-        "last-prompt": "lastPrompt",
-    }
-    _, recorded = parse([{"type": kind, fields[kind]: kind} for kind in kinds])
+    _, recorded = parse([{"type": kind, TITLES[kind]: kind} for kind in kinds])
     names = [one.entry.control.name for one in recorded if isinstance(one.entry.control, NameControl)]
     return names[-1] or ""
 
 
 def test_the_best_title_counts_wherever_it_is() -> None:
-    order = ["custom-title", "ai-title", "summary", "last-prompt"]
+    order = list(TITLES)
     for index, kind in enumerate(order):
         assert title_after(*order[index:]) == title_after(*reversed(order[index:])) == kind
 
@@ -68,9 +70,8 @@ def test_bytes_that_are_no_object_any_more_are_no_entry() -> None:
 
 
 def test_the_header_is_that_of_the_first_lines() -> None:
-    parser, _ = parse(
-        [{"type": "mode", "sessionId": SESSION_ID}, user("p1", None), user("p2", "p1", cwd="/else")]
-    )
+    mode = {"type": "mode", "sessionId": SESSION_ID}
+    parser, _ = parse([mode, user("p1", None), user("p2", "p1", cwd="/else")])
     header = parser.state.header
     assert (header.id, header.cwd, header.timestamp) == (SESSION_ID, DIRECTORY, at(1))
     assert not header.is_subagent
@@ -83,14 +84,10 @@ def test_a_subagent_has_the_session_that_started_it_as_its_parent() -> None:
 
 
 def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id() -> None:
-    content = [text("said"), answer("c1"), answer("c2")]
-    _, recorded = parse([user("x", "r", content)])
+    _, recorded = parse([user("x", "r", [text("said"), answer("c1"), answer("c2")])])
     entries = [one.entry for one in recorded]
-    assert [(one.id, one.parent_id, one.role) for one in entries] == [
-        ("x.0", "r", Role.TOOL_RESULT),
-        ("x.1", "x.0", Role.TOOL_RESULT),
-        ("x", "x.1", Role.USER),
-    ]
+    expected = [("x.0", "r", Role.TOOL_RESULT), ("x.1", "x.0", Role.TOOL_RESULT), ("x", "x.1", Role.USER)]
+    assert [(one.id, one.parent_id, one.role) for one in entries] == expected
     assert len({one.offset for one in entries}) == len(entries)
 
 
@@ -108,12 +105,8 @@ def test_a_segment_does_not_go_on_across_a_boundary() -> None:
 
 def test_what_follows_a_kept_entry_follows_the_summary_too() -> None:
     lines = [*talk(3), boundary("b", "r3", "p3 r3", "s"), summary("s", "b"), user("p4", "r3")]
-    assert sent([*lines, reply("r4", "p4")]) == [
-        "user: s\n | p3",
-        "assistant: r3",
-        "user: p4",
-        "assistant: r4",
-    ]
+    after = ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"]
+    assert sent([*lines, reply("r4", "p4")]) == after
 
 
 def test_a_dropped_line_of_a_reply_on_another_branch_does_not_come_back() -> None:

@@ -12,13 +12,14 @@ from devtools.bench.written_plans import notes_on, random_plan, require_approved
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_loader import load_session
+from tests.budget import seeds
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 from tests.paths import corpus
 
 from .sent_messages import CURRENT
 from .writing import WRITERS, context_of, put
 
-PLANS = 12
+PLANS = 4
 
 
 def story(chance: random.Random, *, attaches: bool = True) -> ClaudeSession:
@@ -45,7 +46,7 @@ def story(chance: random.Random, *, attaches: bool = True) -> ClaudeSession:
 
 
 def sessions(directory: Path) -> Iterator[Path]:
-    for seed in range(6):
+    for seed in seeds(4):
         yield put(story(random.Random(seed)), directory / str(seed))
     real = corpus()
     for path in sorted(real.glob("claude-code/*.jsonl")) if real is not None else ():
@@ -82,7 +83,7 @@ def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> N
     assert deleted
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", seeds(4))
 def test_plans_on_top_of_plans_have_the_approved_context(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = put(story(chance), tmp_path)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -26,13 +24,38 @@ from tests.claude_sessions import (
     thinking,
     user,
 )
+from tests.work_counts import calls_made
 
-from .sent_messages import OLDER, sent, tree_of
-
-TWO_TURNS = ["user: p1", "assistant: r1", "user: p2", "assistant: r2"]
-
+from .sent_messages import CURRENT, OLDER, sent, tree_of
 
 CAVEAT = "<local-command-caveat>"
+
+
+def turns(said: str) -> list[str]:
+    """Messages that ` / ` separates, of the user and of the model in turn unless one names its role."""
+    found: list[str] = []
+    for words in said.split(" / "):
+        other = "assistant" if found and found[-1].startswith("user: ") else "user"
+        found.append(words if words.startswith("assistant: ") else f"{other}: {words}")
+    return found
+
+
+TWO_TURNS = turns("p1 / r1 / p2 / r2")
+
+
+def error(name: str, parent: str) -> Object:
+    """A message of the client's own about an error."""
+    return reply(name, parent, isApiErrorMessage=True, message={"model": "<synthetic>"})
+
+
+def answered(call_id: str) -> list[Object]:
+    """A prompt, a reply with a call, and its result."""
+    return [user("p1", None), reply("r1", "p1", call(call_id)), result("x", "r1", call_id)]
+
+
+def summed(kept: str, anchor: str) -> list[Object]:
+    """A boundary after three turns that keeps these lines, its summary, and a prompt."""
+    return [boundary("b", "r3", kept, anchor), summary("s", "b"), user("p4", "s")]
 
 
 def calls_and_results(count: int) -> list[Object]:
@@ -42,17 +65,6 @@ def calls_and_results(count: int) -> list[Object]:
         said = reply(f"r{number}", lines[-1]["uuid"], call(f"c{number}"))
         lines += [said, result(f"a{number}", said["uuid"], f"c{number}")]
     return lines
-
-
-def calls_made(act: Callable[[], object]) -> int:
-    """How many functions are called."""
-    events: list[str] = []
-    sys.setprofile(lambda _, event, __: events.append(event))
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return events.count("call")
 
 
 def test_the_work_grows_with_the_length_of_a_turn() -> None:
@@ -76,54 +88,59 @@ def parallel() -> list[Object]:
     ]
 
 
-PARALLEL = ["user: p1", "assistant: ~t | !c1 | !c2 | !c3", "user: =c1 | =c2 | =c3", "assistant: end"]
+PARALLEL = turns("p1 / ~t | !c1 | !c2 | !c3 / =c1 | =c2 | =c3 / end")
 
 
-def test_the_last_line_with_an_id_counts() -> None:
-    again = user("p2", "r1", "again")
-    assert sent([*talk(2), again]) == ["user: p1", "assistant: r1", "user: again", "assistant: r2"]
+SIDE = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
+OTHER = [user("p2b", "r1"), reply("r2b", "p2b")]
+SUMMED = [*talk(2), boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
+INSIDE = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
+BRANCHES: dict[str, tuple[list[Object], str]] = {
+    "the last line with an id counts": ([*talk(2), user("p2", "r1", "again")], "p1 / r1 / again / r2"),
+    "a subagent's lines are no leaf": ([*talk(2), *SIDE], "p1 / r1 / p2 / r2"),
+    "a subagent's lines are sent inside a branch": (INSIDE, "p1 / r1 / s1\n | p2 / r2"),
+    "a subagent's own file is read as its session": (SIDE, "s1 / s2"),
+    "the leaf is the last end in the file": ([*talk(2), *OTHER], "p1 / r1 / p2b / r2b"),
+    "an end earlier in the file is not the leaf": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
+    "a line after a call may be the leaf": (
+        [*answered("c1"), reply("end", "x"), system("n", "r1", "turn_duration")],
+        "p1 / !c1 / =c1 / No response requested.",
+    ),
+    "a line after another branch may be the leaf": (
+        [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")],
+        "p1 / r1 / p2 / r2",
+    ),
+    "something said precedes a leaf without parent": (
+        [*talk(2), system("n", None, "informational")],
+        "p1 / r1 / p2 / r2",
+    ),
+    "something said precedes a boundary": ([*talk(2), boundary("b", "r2")], "p1 / r1 / p2 / r2"),
+    "nothing before the last boundary is sent": (SUMMED, "s\n | p3 / r3"),
+    "nothing before the last of several boundaries is sent": (
+        [*SUMMED, boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")],
+        "s2\n | p4 / r4",
+    ),
+    "what follows a dropped entry leads nowhere before the last boundary, whatever the times": (
+        [
+            *(*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")),
+            *(user("p3", "r1", timestamp=at(4)), reply("r3", "p3", timestamp=at(5))),
+        ],
+        "p3 / r3",
+    ),
+    "a branch from before a compaction is sent whole": ([*SUMMED, *OTHER], "p1 / r1 / p2b / r2b"),
+}
 
 
-def test_a_subagents_lines_are_no_leaf_but_are_sent_inside_a_branch() -> None:
-    side = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
-    assert sent([*talk(2), *side]) == TWO_TURNS
-    inside = [*talk(1), user("s1", "r1", isSidechain=True), user("p2", "s1"), reply("r2", "p2")]
-    assert sent(inside) == ["user: p1", "assistant: r1", "user: s1\n | p2", "assistant: r2"]
-
-
-def test_a_subagents_own_file_is_read_as_its_session() -> None:
-    lines = [user("s1", None, isSidechain=True), reply("s2", "s1", isSidechain=True)]
-    assert sent(lines) == ["user: s1", "assistant: s2"]
-
-
-def test_the_leaf_is_the_last_end_in_the_file() -> None:
-    other = [user("p2b", "r1"), reply("r2b", "p2b")]
-    assert sent([*talk(2), *other])[2:] == ["user: p2b", "assistant: r2b"]
-    assert sent([*talk(1), *other, *talk(2)[2:]]) == TWO_TURNS
-
-
-def called(*more: Object) -> list[Object]:
-    call_line = reply("r1", "p1", call("c1"))
-    return [user("p1", None), call_line, result("x", "r1", "c1"), reply("end", "x"), *more]
+@pytest.mark.parametrize("name", BRANCHES)
+def test_a_branch(name: str) -> None:
+    lines, said = BRANCHES[name]
+    assert sent(lines) == turns(said)
 
 
 @pytest.mark.parametrize("kind", ["progress", "unheard-of"])
 def test_what_the_client_passes_over_is_no_leaf(kind: str) -> None:
-    assert sent(called(line("n", "r1", kind)))[-1] == "assistant: end"
-    lines = [*talk(2), user("p2b", "r1"), line("n", "r2", kind)]
-    assert sent(lines)[2] == "user: p2b"
-
-
-def test_any_other_line_may_be_the_leaf() -> None:
-    closed = ["user: p1", "assistant: !c1", "user: =c1", "assistant: No response requested."]
-    assert sent(called(system("n", "r1", "turn_duration"))) == closed
-    lines = [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")]
-    assert sent(lines) == TWO_TURNS
-
-
-def test_something_said_precedes_the_leaf() -> None:
-    assert sent([*talk(2), system("n", None, "informational")]) == TWO_TURNS
-    assert sent([*talk(2), boundary("b", "r2")]) == TWO_TURNS
+    assert sent([*answered("c1"), reply("end", "x"), line("n", "r1", kind)])[-1] == "assistant: end"
+    assert sent([*talk(2), user("p2b", "r1"), line("n", "r2", kind)])[2] == "user: p2b"
 
 
 def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older() -> None:
@@ -139,13 +156,13 @@ def test_of_several_entries_of_the_same_time_the_first_is_followed() -> None:
     moment = at(4)
     lines = [*talk(1), user("p2", "r1", timestamp=moment), reply("r2", "p2", timestamp=moment)]
     lost = reply("r3", "gone", timestamp=moment)
-    assert sent([*lines, lost]) == ["user: p1", "assistant: r1", "user: p2", "assistant: r3"]
+    assert sent([*lines, lost]) == turns("p1 / r1 / p2 / r3")
 
 
 @pytest.mark.parametrize("kind", ["progress", "system"])
 def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind: str) -> None:
     other = [user("other", None), line("n", "other", kind)]
-    assert sent([*talk(1), *other, reply("r2", "gone")]) == ["user: other", "assistant: r2"]
+    assert sent([*talk(1), *other, reply("r2", "gone")]) == turns("other / r2")
     side = user("s", None, isSidechain=True)
     assert sent([*talk(1), side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
 
@@ -158,103 +175,72 @@ def test_a_cycle_is_cut_above_its_first_line() -> None:
     assert sent(whole) == TWO_TURNS
 
 
-def test_nothing_before_the_last_boundary_is_sent() -> None:
-    after = [user("p3", "s"), reply("r3", "p3")]
-    lines = [*talk(2), boundary("b", "r2"), summary("s", "b"), *after]
-    assert sent(lines) == ["user: s\n | p3", "assistant: r3"]
-    again = [boundary("b2", "r3"), summary("s2", "b2"), user("p4", "s2"), reply("r4", "p4")]
-    assert sent([*lines, *again]) == ["user: s2\n | p4", "assistant: r4"]
-
-
-def test_a_branch_from_before_a_compaction_is_sent_whole() -> None:
-    after = [boundary("b", "r2"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
-    back = [user("p2b", "r1"), reply("r2b", "p2b")]
-    assert sent([*talk(2), *after, *back]) == ["user: p1", "assistant: r1", "user: p2b", "assistant: r2b"]
-
-
-KEPT: dict[str, tuple[list[Object], list[str], list[str]]] = {
+KEPT: dict[str, tuple[list[Object], str, str]] = {
     "a list": (
         [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3")],
-        ["user: p1", "assistant: r1", "user: p3", "assistant: r3"],
-        ["user: p1", "assistant: r1", "user: p2", "assistant: r2", "user: p3", "assistant: r3"],
+        "p1 / r1 / p3 / r3",
+        "p1 / r1 / p2 / r2 / p3 / r3",
     ),
     "a list in another order": (
         [boundary("b", "r3", "p3 r3 p1 r1")],
-        ["user: p3", "assistant: r3", "user: p1", "assistant: r1"],
-        ["user: p1", "assistant: r1", "user: p2", "assistant: r2", "user: p3", "assistant: r3"],
+        "p3 / r3 / p1 / r1",
+        "p1 / r1 / p2 / r2 / p3 / r3",
     ),
     "after the summary": (
         [boundary("b", "r3", "p3 r3", "s", "p3 r3"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
-        ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"],
-        ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"],
+        "s\n | p3 / r3 / p4 / r4",
+        "",
     ),
     "only a segment": (
         [boundary("b", "r3", anchor="s", segment="p2 r3"), summary("s", "b"), user("p4", "s")],
-        ["user: s\n | p2", "assistant: r2", "user: p3", "assistant: r3", "user: p4"],
-        ["user: s\n | p2", "assistant: r2", "user: p3", "assistant: r3", "user: p4"],
+        "s\n | p2 / r2 / p3 / r3 / p4",
+        "",
     ),
-    "a list with an unknown id": (
-        [boundary("b", "r3", "p1 gone r3", "s"), summary("s", "b"), user("p4", "s")],
-        ["user: s\n | p4"],
-        ["user: s\n | p4"],
-    ),
+    "a list with an unknown id": (summed("p1 gone r3", "s"), "s\n | p4", ""),
     "a segment whose first entry is not above its last": (
         [boundary("b", "r3", anchor="s", segment="gone r3"), summary("s", "b"), user("p4", "s")],
-        ["user: s\n | p4"],
-        ["user: s\n | p4"],
+        "s\n | p4",
+        "",
     ),
-    "an anchor that does not exist": (
-        [boundary("b", "r3", "p1 r1", "gone"), summary("s", "b"), user("p4", "s")],
-        ["user: s\n | p4"],
-        ["user: s\n | p4"],
-    ),
-    "an anchor before the boundary": (
-        [boundary("b", "r3", "p3 r3", "r1"), summary("s", "b"), user("p4", "s")],
-        ["user: s\n | p4"],
-        ["user: s\n | p4"],
-    ),
+    "an anchor that does not exist": (summed("p1 r1", "gone"), "s\n | p4", ""),
+    "an anchor before the boundary": (summed("p3 r3", "r1"), "s\n | p4", ""),
     "an anchor after the summary": (
-        [boundary("b", "r3", "p3 r3", "p4"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
-        ["user: s\n | p4\n | p3", "assistant: r3", "assistant: r4"],
-        ["user: s\n | p4", "assistant: r4"],
+        [*summed("p3 r3", "p4"), reply("r4", "p4")],
+        "s\n | p4\n | p3 / r3 / assistant: r4",
+        "s\n | p4 / r4",
     ),
     "what follows the last kept entry": (
         [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3"), user("p4", "r3"), reply("r4", "p4")],
-        ["user: p1", "assistant: r1", "user: p3", "assistant: r3", "user: p4", "assistant: r4"],
-        [
-            *("user: p1", "assistant: r1", "user: p2", "assistant: r2"),
-            *("user: p3", "assistant: r3", "user: p4", "assistant: r4"),
-        ],
+        "p1 / r1 / p3 / r3 / p4 / r4",
+        "p1 / r1 / p2 / r2 / p3 / r3 / p4 / r4",
     ),
     "what the boundary before kept": (
-        [
-            *(boundary("b", "r3", "p2 r2 p3 r3", "s"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")),
-            boundary("b2", "r4", "s p2 r2 p4 r4"),
-        ],
-        ["user: s\n | p2", "assistant: r2", "user: p4", "assistant: r4"],
-        ["user: s\n | p4", "assistant: r4"],
+        [*summed("p2 r2 p3 r3", "s"), reply("r4", "p4"), boundary("b2", "r4", "s p2 r2 p4 r4")],
+        "s\n | p2 / r2 / p4 / r4",
+        "s\n | p4 / r4",
     ),
 }
+"""Lines after three turns, what is sent of them, and what an older client sends if that is something else."""
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_boundary_keeps(name: str) -> None:
     lines, newer, older = KEPT[name]
     closed = "assistant: No response requested."
-    for expected, generation in ((newer, None), (older, OLDER)):
-        messages = sent([*talk(3), *lines], *([generation] if generation else []))
-        assert [message for message in messages if message != closed] == expected
+    for expected, generation in ((newer, CURRENT), (older or newer, OLDER)):
+        messages = sent([*talk(3), *lines], generation)
+        assert [message for message in messages if message != closed] == turns(expected)
 
 
 def test_what_follows_a_kept_entry_in_the_middle_is_sent_without_the_later_ones() -> None:
     lines = [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")]
-    assert sent(lines) == ["user: p1", "assistant: r1", "user: p4", "assistant: r4"]
+    assert sent(lines) == turns("p1 / r1 / p4 / r4")
 
 
 def test_what_follows_a_dropped_entry_follows_the_kept_ones() -> None:
     after = [user("p4", "r2"), reply("r4", "p4")]
     lines = [*talk(3), boundary("b", "r3", "p1 r1"), *after]
-    assert sent(lines) == ["user: p1", "assistant: r1", "user: p4", "assistant: r4"]
+    assert sent(lines) == turns("p1 / r1 / p4 / r4")
 
 
 def test_a_boundary_keeps_entries_of_other_branches() -> None:
@@ -312,19 +298,14 @@ def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_noth
 
 def test_lines_of_a_reply_on_another_branch_come_after_its_own() -> None:
     lines = [user("p1", None), reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), user("p2", "r1")]
-    assert sent([*lines, reply("end", "p2")]) == [
-        "user: p1",
-        "assistant: r1 | r2",
-        "user: p2",
-        "assistant: end",
-    ]
+    assert sent([*lines, reply("end", "p2")]) == turns("p1 / r1 | r2 / p2 / end")
     copies = [boundary("b", "r1"), user("q1", "b"), reply("s1", "q1", of="reply r1")]
-    assert sent([*talk(1), *copies]) == ["user: q1", "assistant: s1 | r1"]
+    assert sent([*talk(1), *copies]) == turns("q1 / s1 | r1")
 
 
 def test_dropped_lines_of_a_kept_reply_do_not_come_back() -> None:
     lines = [*parallel(), boundary("b", "end", "p1 r1 r2 r4 x1 x3 end")]
-    assert sent(lines) == ["user: p1", "assistant: ~t | !c1 | !c3", "user: =c1 | =c3", "assistant: end"]
+    assert sent(lines) == turns("p1 / ~t | !c1 | !c3 / =c1 | =c3 / end")
     again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
     assert sent(again)[-1] == "assistant: r4"
 
@@ -344,35 +325,34 @@ def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply() 
     assert sent(apart) == TWO_TURNS
 
 
-SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
+MISSING = '=c2 "[Tool result missing due to internal error]"'
+CLOSED = "No response requested."
+SENT: dict[str, tuple[list[Object], str, str]] = {
     "texts that follow each other are separated": (
         [user("p1", None, [text("a"), text("b")]), user("p2", "p1"), reply("r1", "p2")],
-        ["user: a | b\n | p2", "assistant: r1"],
-        ["user: a | b\n | p2", "assistant: r1"],
+        "a | b\n | p2 / r1",
+        "",
     ),
     "results come first, wherever they are on their line": (
         [
             *(user("p1", None), reply("r1", "p1", call("c1"))),
             *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), reply("r2", "p2")),
         ],
-        ["user: p1", "assistant: !c1", "user: =c1 | a | p2", "assistant: r2"],
-        ["user: p1", "assistant: !c1", "user: =c1 | a | p2", "assistant: r2"],
+        "p1 / !c1 / =c1 | a | p2 / r2",
+        "",
     ),
     "an error of the client's is not sent": (
-        [
-            *(user("p1", None), reply("e", "p1", isApiErrorMessage=True, message={"model": "<synthetic>"})),
-            *(user("p2", "e"), reply("r2", "p2")),
-        ],
-        ["user: p1\n | p2", "assistant: r2"],
-        ["user: p1\n | p2", "assistant: r2"],
+        [user("p1", None), error("e", "p1"), user("p2", "e"), reply("r2", "p2")],
+        "p1\n | p2 / r2",
+        "",
     ),
     "one of the two marks of an error alone is sent": (
         [
             *(user("p1", None), reply("e", "p1", isApiErrorMessage=True), user("p2", "e")),
             reply("f", "p2", message={"model": "<synthetic>"}),
         ],
-        ["user: p1", "assistant: e", "user: p2", "assistant: f"],
-        ["user: p1", "assistant: e", "user: p2", "assistant: f"],
+        "p1 / e / p2 / f",
+        "",
     ),
     "of the client's notes only commands are sent": (
         [
@@ -381,78 +361,59 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
             *(line("u", "i", "unheard-of", message={"role": "user", "content": "u"}), user("p2", "u")),
             reply("r2", "p2"),
         ],
-        ["user: p1", "assistant: r1", "user: c\n | p2", "assistant: r2"],
-        ["user: p1", "assistant: r1", "user: c\n | p2", "assistant: r2"],
+        "p1 / r1 / c\n | p2 / r2",
+        "",
     ),
     "a call that nothing answers goes with its line": (
         [user("p1", None), reply("r1", "p1", "a", call("c1")), user("p2", "r1"), reply("r2", "p2")],
-        ["user: p1\n | p2", "assistant: r2"],
-        ["user: p1\n | p2", "assistant: r2"],
+        "p1\n | p2 / r2",
+        "",
     ),
     "one unanswered call of several is answered": (
         [
-            *(user("p1", None), reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1")),
+            user("p1", None),
+            reply("r1", "p1", call("c1"), call("c2")),
+            result("x", "r1", "c1"),
             reply("r2", "x"),
         ],
-        [
-            *("user: p1", "assistant: !c1 | !c2"),
-            *('user: =c2 "[Tool result missing due to internal error]" | =c1', "assistant: r2"),
-        ],
-        [
-            *("user: p1", "assistant: !c1 | !c2"),
-            *('user: =c2 "[Tool result missing due to internal error]" | =c1', "assistant: r2"),
-        ],
+        f"p1 / !c1 | !c2 / {MISSING} | =c1 / r2",
+        "",
     ),
     "a result without its call is left out": (
         [user("p1", None), reply("r1", "p1"), result("x", "r1", "c1"), reply("r2", "x")],
-        ["user: p1", "assistant: r1", "user: (no content)", "assistant: r2"],
-        ["user: p1", "assistant: r1", "user: (no content)", "assistant: r2"],
+        "p1 / r1 / (no content) / r2",
+        "",
     ),
     "a second call of one id is replaced": (
-        [
-            *(user("p1", None), reply("r1", "p1", call("c1")), result("x1", "r1", "c1")),
-            *(reply("r2", "x1", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")),
-        ],
-        [
-            *("user: p1", "assistant: !c1", "user: =c1", "assistant: [Tool use interrupted]"),
-            *("user: (no content)", "assistant: r3"),
-        ],
-        [
-            *("user: p1", "assistant: !c1", "user: =c1", "assistant: [Tool use interrupted]"),
-            *("user: (no content)", "assistant: r3"),
-        ],
+        [*answered("c1"), reply("r2", "x", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
+        "p1 / !c1 / =c1 / [Tool use interrupted] / (no content) / r3",
+        "",
     ),
     "of several results of a call the first is sent": (
-        [
-            *(user("p1", None), reply("r1", "p1", call("c1")), result("x1", "r1", "c1")),
-            *(user("x2", "x1", [answer("c1", "late")]), reply("r2", "x2")),
-        ],
-        ["user: p1", "assistant: !c1", "user: =c1", "assistant: r2"],
-        ["user: p1", "assistant: !c1", "user: =c1", "assistant: r2"],
+        [*answered("c1"), user("x2", "x", [answer("c1", "late")]), reply("r2", "x2")],
+        "p1 / !c1 / =c1 / r2",
+        "",
     ),
     "a result before its call": (
         [
-            *(user("p1", None), reply("r1", "p1"), result("x1", "r1", "c1")),
-            *(reply("r2", "x1", call("c1")), user("p2", "r2"), reply("r3", "p2")),
+            *(user("p1", None), reply("r1", "p1"), result("x1", "r1", "c2")),
+            *(reply("r2", "x1", call("c2")), user("p2", "r2"), reply("r3", "p2")),
         ],
-        ["user: p1", "assistant: r1", "assistant: !c1", "user: =c1 | p2", "assistant: r3"],
-        [
-            *("user: p1", "assistant: r1", "user: (no content)", "assistant: !c1"),
-            *('user: =c1 "[Tool result missing due to internal error]" | p2', "assistant: r3"),
-        ],
+        "p1 / r1 / assistant: !c2 / =c2 | p2 / r3",
+        f"p1 / r1 / (no content) / !c2 / {MISSING} | p2 / r3",
     ),
     "an empty reply is filled, a blank one left out": (
         [
             *(user("p1", None), line("r1", "p1", "assistant", message={"id": "R", "content": []})),
             *(user("p2", "r1"), reply("r2", "p2", " \n"), user("p3", "r2"), reply("r3", "p3")),
         ],
-        ["user: p1", "assistant: (no content)", "user: p2\n | p3", "assistant: r3"],
-        ["user: p1", "assistant: (no content)", "user: p2\n | p3", "assistant: r3"],
+        "p1 / (no content) / p2\n | p3 / r3",
+        "",
     ),
     "blank texts beside others": (
         [user("p1", None, [text(""), text("a")]), reply("r1", "p1", "", "b")],
-        ["user: a", "assistant: b"],
-        ["user:  | a", "assistant:  | b"],
+        "a / b",
+        " | a /  | b",
     ),
     "a reply of only thinking is left out": (
         [
@@ -461,112 +422,92 @@ SENT: dict[str, tuple[list[Object], list[str], list[str]]] = {
             user("p2", "r1"),
             reply("r2", "p2", thinking("u"), "b"),
         ],
-        ["user: p1\n | p2", "assistant: ~u | b"],
-        ["user: p1\n | p2", "assistant: ~u | b"],
+        "p1\n | p2 / ~u | b",
+        "",
     ),
     "thinking stays if its reply has another line": (
         [user("p1", None), reply("r1", "p1", thinking("t"), of="R"), reply("r2", "r1", of="R")],
-        ["user: p1", "assistant: ~t | r2"],
-        ["user: p1", "assistant: ~t | r2"],
+        "p1 / ~t | r2",
+        "",
     ),
     "calls come last": (
         [user("p1", None), reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
-        ["user: p1", "assistant: a | !c1", "user: =c1", "assistant: r2"],
-        ["user: p1", "assistant: !c1 | a", "user: =c1", "assistant: r2"],
+        "p1 / a | !c1 / =c1 / r2",
+        "p1 / !c1 | a / =c1 / r2",
     ),
     "calls stay between thoughts": (
         [
             *(user("p1", None), reply("r1", "p1", thinking("t"), call("c1"), thinking("u"), "a")),
             *(result("x", "r1", "c1"), reply("r2", "x")),
         ],
-        ["user: p1", "assistant: ~t | !c1 | ~u | a", "user: =c1", "assistant: r2"],
-        ["user: p1", "assistant: ~t | !c1 | ~u | a", "user: =c1", "assistant: r2"],
+        "p1 / ~t | !c1 | ~u | a / =c1 / r2",
+        "",
     ),
     "a prompt at the end is answered": (
         [user("p1", None), reply("r1", "p1"), user("p2", "r1")],
-        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
-        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
+        f"p1 / r1 / p2 / {CLOSED}",
+        "",
     ),
     "a result at the end is answered": (
-        [user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1")],
-        ["user: p1", "assistant: !c1", "user: =c1", "assistant: No response requested."],
-        [
-            *("user: p1", "assistant: !c1", "user: =c1 | Continue from where you left off."),
-            "assistant: No response requested.",
-        ],
+        answered("c1"),
+        f"p1 / !c1 / =c1 / {CLOSED}",
+        f"p1 / !c1 / =c1 | Continue from where you left off. / {CLOSED}",
     ),
     "a command or an error at the end is not": (
-        [
-            *(user("p1", None), reply("r1", "p1"), user("p2", "r1")),
-            reply("e", "p2", isApiErrorMessage=True, message={"model": "<synthetic>"}),
-            system("c", "e", "local_command", content="c"),
-        ],
-        ["user: p1", "assistant: r1", "user: p2\n | c\n"],
-        ["user: p1", "assistant: r1", "user: p2\n"],
+        [*talk(1), user("p2", "r1"), error("e", "p2"), system("c", "e", "local_command", content="c")],
+        "p1 / r1 / p2\n | c\n",
+        "p1 / r1 / p2\n",
     ),
     "a command at the end follows the reply to a prompt": (
-        [
-            *(user("p1", None), reply("r1", "p1"), user("p2", "r1")),
-            system("c", "p2", "local_command", content="c"),
-        ],
-        [*("user: p1", "assistant: r1", "user: p2", "assistant: No response requested."), "user: c\n"],
-        ["user: p1", "assistant: r1", "user: p2", "assistant: No response requested."],
+        [*talk(1), user("p2", "r1"), system("c", "p2", "local_command", content="c")],
+        f"p1 / r1 / p2 / {CLOSED} / c\n",
+        f"p1 / r1 / p2 / {CLOSED}",
     ),
     "commands that the user ran are left open": (
         [
-            *(user("p1", None), reply("r1", "p1"), user("k", "r1", f"{CAVEAT} k", isMeta=True)),
-            *(user("c", "k", "<command-name> c"), user("o", "c", "<local-command-stdout> o")),
+            *(*talk(1), user("k", "r1", f"{CAVEAT} k", isMeta=True), user("c", "k", "<command-name> c")),
+            user("o", "c", "<local-command-stdout> o"),
         ],
-        [
-            "user: p1",
-            "assistant: r1",
-            f"user: {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o\n",
-        ],
-        [
-            *("user: p1", "assistant: r1"),
-            f"user: {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o",
-            "assistant: No response requested.",
-        ],
+        f"p1 / r1 / {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o\n",
+        f"p1 / r1 / {CAVEAT} k\n | <command-name> c\n | <local-command-stdout> o / {CLOSED}",
     ),
     "commands without the client's note are prompts": (
-        [user("p1", None), reply("r1", "p1"), user("c", "r1", "<command-name> c")],
-        ["user: p1", "assistant: r1", "user: <command-name> c", "assistant: No response requested."],
-        ["user: p1", "assistant: r1", "user: <command-name> c", "assistant: No response requested."],
+        [*talk(1), user("c", "r1", "<command-name> c")],
+        f"p1 / r1 / <command-name> c / {CLOSED}",
+        "",
     ),
     "thinking of another model": (
         [
             *(user("p1", None), reply("r1", "p1", thinking("t"), "a", message={"model": "claude-other"})),
             *(user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")),
         ],
-        ["user: p1", "assistant: a", "user: p2", "assistant: ~u | b"],
-        ["user: p1", "assistant: ~t | a", "user: p2", "assistant: ~u | b"],
+        "p1 / a / p2 / ~u | b",
+        "p1 / ~t | a / p2 / ~u | b",
     ),
     "virtual lines are not sent": (
         [user("p1", None), reply("r1", "p1", isVirtual=True), user("p2", "r1"), reply("r2", "p2")],
-        ["user: p1\n | p2", "assistant: r2"],
-        ["user: p1\n | p2", "assistant: r2"],
+        "p1\n | p2 / r2",
+        "",
     ),
     "a call at the end is answered, or goes": (
         [user("p1", None), reply("r1", "p1", "a", call("c1"))],
-        [
-            *("user: p1", "assistant: a | !c1", 'user: =c1 "[Tool call interrupted]"'),
-            "assistant: No response requested.",
-        ],
-        ["user: p1", "assistant: No response requested."],
+        f'p1 / a | !c1 / =c1 "[Tool call interrupted]" / {CLOSED}',
+        f"p1 / {CLOSED}",
     ),
 }
+"""Lines, what is sent of them, and what an older client sends if that is something else."""
 
 
 @pytest.mark.parametrize("name", SENT)
 def test_a_request(name: str) -> None:
     lines, newer, older = SENT[name]
-    assert sent(lines) == newer
-    assert sent(lines, OLDER) == older
+    assert sent(lines) == turns(newer)
+    assert sent(lines, OLDER) == turns(older or newer)
 
 
 def test_attachments_come_before_the_texts_of_their_turn() -> None:
     lines = [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")]
-    assert sent(lines) == ["user: A | B\n | p1", "assistant: r1"]
+    assert sent(lines) == turns("A | B\n | p1 / r1")
     before = [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")]
     assert sent(before)[2] == "user: A\n | p2"
 
@@ -578,12 +519,7 @@ def test_attachments_of_the_system_are_one_message_after_the_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("x", '"x\\n\\nA\\n\\nB"'),
-        ("", '"A\\n\\nB"'),
-        ([text("x")], None),
-    ],
+    ("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)]
 )
 def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected: str | None) -> None:
     lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
@@ -652,7 +588,7 @@ def test_a_text_for_the_system_has_no_tags() -> None:
 def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words() -> None:
     lines = [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")]
     assert sent(lines) == ["user: p1", "system: more", "assistant: r1"]
-    assert sent(lines, OLDER) == ["user: more\n | p1", "assistant: r1"]
+    assert sent(lines, OLDER) == turns("more\n | p1 / r1")
 
 
 def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered() -> None:
@@ -667,24 +603,24 @@ def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is() -> None:
     blank, answered = user("p1", None, " "), reply("r1", "p1")
-    assert sent([blank, answered]) == ["user:  ", "assistant: r1"]
-    assert sent([user("p1", None, [text(" ")]), answered]) == ["user: (no content)", "assistant: r1"]
-    assert sent([user("p1", None, [text(" "), text("x")]), answered]) == ["user: x", "assistant: r1"]
-    assert sent([blank, attachment("a", "p1", "A"), reply("r1", "a")]) == ["user: A\n", "assistant: r1"]
+    assert sent([blank, answered]) == turns("  / r1")
+    assert sent([user("p1", None, [text(" ")]), answered]) == turns("(no content) / r1")
+    assert sent([user("p1", None, [text(" "), text("x")]), answered]) == turns("x / r1")
+    assert sent([blank, attachment("a", "p1", "A"), reply("r1", "a")]) == turns("A\n / r1")
     assert sent([user("p1", None, [text(" "), text("x")]), answered], OLDER)[0] == "user:   | x"
 
 
 def test_a_reply_goes_on_after_what_is_said_beside_a_result() -> None:
     lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
     lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
-    assert sent(lines, OLDER) == ["user: p1", "assistant: !c1 | more", "user: =c1 | said"]
+    assert sent(lines, OLDER) == turns("p1 / !c1 | more / =c1 | said")
     again = [
         user("p1", None),
         reply("r1", "p1", "a", of="R"),
         user("p2", "r1"),
         reply("r2", "p2", "b", of="R"),
     ]
-    assert sent(again) == ["user: p1", "assistant: a", "user: p2", "assistant: b"]
+    assert sent(again) == turns("p1 / a / p2 / b")
 
 
 @pytest.mark.parametrize(
@@ -704,7 +640,7 @@ def test_what_an_attachment_adds_without_being_rendered(content: Object, expecte
 
 def test_a_recorded_prompt_of_the_system_is_not_sent() -> None:
     lines = [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")]
-    assert sent(lines) == ["user: p1", "assistant: r1"]
+    assert sent(lines) == turns("p1 / r1")
 
 
 def test_broken_lines_are_skipped() -> None:

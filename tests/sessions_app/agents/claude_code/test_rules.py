@@ -30,11 +30,8 @@ from .writing import WRITERS, put
 def test_no_reply_is_left_with_only_its_thinking(tmp_path: Path, named: set[str], deleted: set[str]) -> None:
     session = ClaudeSession()
     session.user("go")
-    ids = dict(
-        zip(
-            ("thought", "said", "call"), session.reply("m1", thinking("t"), text("s"), call("c")), strict=True
-        )
-    )
+    said = session.reply("m1", thinking("t"), text("s"), call("c"))
+    ids = dict(zip(("thought", "said", "call"), said, strict=True))
     ids["result"] = session.result("c", "done")
     session.reply("m2")
     loaded = load_session(put(session, tmp_path))

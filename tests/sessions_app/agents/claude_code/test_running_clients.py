@@ -52,25 +52,24 @@ def own_domain() -> str:
     return f"linux:{name}:{Path('/proc/self/ns/pid').readlink()}"
 
 
-def ended_process() -> int:
-    ended = subprocess.Popen([sys.executable, "-c", ""])
-    ended.wait()
-    return ended.pid
+@pytest.fixture
+def ended() -> int:
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
 
 
-def test_a_running_client_has_its_session_open(session: Path) -> None:
+def test_a_running_client_has_its_session_open_and_no_other(session: Path) -> None:
     register(session, f"{OWN}.json", pid=OWN)
     found = open_elsewhere(session, session.parents[2])
     assert found == (f"is open in Claude Code (process {OWN})", True)
-
-
-def test_another_session_of_the_client_is_not_open(session: Path) -> None:
     register(session, f"{OWN}.json", sessionId="another")
     assert not shown(session)
 
 
-def test_a_client_that_has_ended_has_nothing_open(session: Path) -> None:
-    register(session, f"{ended_process()}.json", pidDomain=own_domain())
+def test_a_client_that_has_ended_has_nothing_open(session: Path, ended: int) -> None:
+    register(session, f"{ended}.json", pidDomain=own_domain())
     assert not shown(session)
 
 
@@ -82,12 +81,10 @@ def test_a_later_process_with_the_same_id_is_not_the_client(session: Path) -> No
     assert shown(session) == "open"
 
 
-@pytest.mark.parametrize(
-    "start", [None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]]
-)
-def test_a_start_of_another_form_proves_nothing(session: Path, start: object) -> None:
-    register(session, f"{OWN}.json", procStart=start)
-    assert shown(session) == "open"
+def test_a_start_of_another_form_proves_nothing(session: Path) -> None:
+    for start in (None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]):
+        register(session, f"{OWN}.json", procStart=start)
+        assert shown(session) == "open", start
 
 
 def test_a_start_that_the_system_does_not_show_proves_nothing(
@@ -108,29 +105,27 @@ def test_a_process_of_another_user_runs(session: Path, monkeypatch: pytest.Monke
 
 
 @on_linux
-def test_a_process_of_another_computer_or_container_cannot_be_seen(session: Path) -> None:
-    pid = ended_process()
-    register(session, f"{pid}.json", pidDomain=ELSEWHERE, procStart="1")
+def test_a_process_of_another_computer_or_container_cannot_be_seen(session: Path, ended: int) -> None:
+    register(session, f"{ended}.json", pidDomain=ELSEWHERE, procStart="1")
     found = open_elsewhere(session, session.parents[2])
     assert found is not None
-    assert (f"process {pid}" in found.sentence, found.is_certain) == (True, False)
+    assert (f"process {ended}" in found.sentence, found.is_certain) == (True, False)
     register(session, f"{OWN}.json", pidDomain=ELSEWHERE, procStart=start_of_this_process())
     assert shown(session) == "open"
 
 
-@pytest.mark.parametrize(
-    "name", ["0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"]
-)
-def test_a_name_that_is_not_a_process_id_is_ignored(session: Path, name: str) -> None:
-    register(session, name)
-    assert not shown(session)
+def test_a_name_that_is_not_a_process_id_is_ignored(session: Path) -> None:
+    for name in ("0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"):
+        register(session, name)
+        assert not shown(session), name
 
 
-@pytest.mark.parametrize("content", ["", "[]", "null", "{}", '{"sessionId": 7}', "{" * 5_000])
-def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session: Path, content: str) -> None:
-    register(session, f"{OWN}.json").write_text(content)
-    assert shown(session) == "uncertain"
-    register(session, f"{OWN}.json").rename(session.parents[2] / "sessions" / f"{ended_process()}.json")
+def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session: Path, ended: int) -> None:
+    own = session.parents[2] / "sessions" / f"{OWN}.json"
+    for content in ("", "[]", "null", "{}", '{"sessionId": 7}', "{" * 5_000):
+        register(session, own.name).write_text(content)
+        assert shown(session) == "uncertain", content
+    own.rename(own.with_name(f"{ended}.json"))
     assert not shown(session)
 
 

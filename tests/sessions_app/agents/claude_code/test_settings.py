@@ -48,6 +48,9 @@ def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
     return found
 
 
+AUTO, PERCENT = "CLAUDE_CODE_AUTO_COMPACT_WINDOW", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
+
+
 @pytest.mark.parametrize(
     ("settings", "tokens"),
     [
@@ -58,12 +61,12 @@ def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
         ({"autoCompactWindow": 900_000}, 167_000),
         ({"autoCompactWindow": True}, 167_000),
         ({"autoCompactWindow": "many"}, 167_000),
-        ({"env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "120000"}}, 87_000),
-        ({"env": {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "120000"}, "autoCompactWindow": 150_000}, 87_000),
-        ({"autoCompactWindow": 200_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 90_000),
-        ({"autoCompactWindow": 150_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 65_000),
-        ({"autoCompactWindow": 200_000, "env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "95"}}, 167_000),
-        ({"env": {"CLAUDE_AUTOCOMPACT_PCT_OVERRIDE": "50"}}, 167_000),
+        ({"env": {AUTO: "120000"}}, 87_000),
+        ({"env": {AUTO: "120000"}, "autoCompactWindow": 150_000}, 87_000),
+        ({"autoCompactWindow": 200_000, "env": {PERCENT: "50"}}, 90_000),
+        ({"autoCompactWindow": 150_000, "env": {PERCENT: "50"}}, 65_000),
+        ({"autoCompactWindow": 200_000, "env": {PERCENT: "95"}}, 167_000),
+        ({"env": {PERCENT: "50"}}, 167_000),
         ({"env": "none"}, 167_000),
     ],
     ids=str,
@@ -86,30 +89,27 @@ def test_the_local_settings_come_first_then_the_projects_then_the_users(home: Pa
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "is_final"),
     [
-        {"autoCompactEnabled": False},
-        {"env": {"DISABLE_AUTO_COMPACT": "1"}},
-        {"env": {"DISABLE_COMPACT": "true"}, "autoCompactEnabled": True},
+        ({"autoCompactEnabled": False}, False),
+        ({"env": {"DISABLE_AUTO_COMPACT": "1"}}, True),
+        ({"env": {"DISABLE_COMPACT": "true"}, "autoCompactEnabled": True}, True),
     ],
     ids=str,
 )
-def test_automatic_compaction_can_be_switched_off(home: Path, cwd: Path, settings: dict[str, Any]) -> None:
+def test_automatic_compaction_can_be_switched_off(
+    home: Path, cwd: Path, settings: dict[str, Any], is_final: bool
+) -> None:
     assert read_settings(str(cwd), home).switched_off_in is None
     path = put(home / ".claude" / "settings.json", **settings)
     assert read_settings(str(cwd), home).switched_off_in == path
     put(cwd / ".claude" / "settings.json", autoCompactEnabled=True)
-    is_still_off = "env" in settings
-    assert (read_settings(str(cwd), home).switched_off_in == path) is is_still_off
+    assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
 
 
 def test_only_settings_of_compaction_are_shown(home: Path) -> None:
-    put(
-        home / ".claude" / "settings.json",
-        autoCompactWindow=120_000,
-        apiKeyHelper="secret",
-        env={"KEY": "secret"},
-    )
+    others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}}
+    put(home / ".claude" / "settings.json", autoCompactWindow=120_000, **others)
     assert user_settings(home).compaction == {"autoCompactWindow": 120_000}
 
 
@@ -121,9 +121,7 @@ def test_the_users_directory_can_be_configured(
     assert config_directory(home) == path.parent
     assert user_settings(home).path == path
     assert compacts_from(home, cwd) == 87_000
-
-
-def test_a_configured_directory_that_is_not_absolute_is_ignored(home: Path) -> None:
+    # One that is not absolute is ignored.
     assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
 
 
@@ -135,9 +133,9 @@ def test_a_link_out_of_the_project_is_not_followed(home: Path, cwd: Path, tmp_pa
     assert (found.compaction, bool(found.fault)) == ({}, True)
 
 
-@pytest.mark.parametrize("cwd", ["", "relative", "/home/\0", "/dev/null"])
-def test_a_hostile_directory_of_a_session_is_harmless(home: Path, cwd: str) -> None:
-    assert read_settings(cwd, home).files == ()
+def test_a_hostile_directory_of_a_session_is_harmless(home: Path) -> None:
+    for cwd in ("", "relative", "/home/\0", "/dev/null"):
+        assert read_settings(cwd, home).files == (), cwd
 
 
 def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home: Path, cwd: Path) -> None:

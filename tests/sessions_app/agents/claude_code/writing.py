@@ -11,7 +11,7 @@ from sessions_app.agents.base import Generation
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.claude_sessions import SESSION_ID, ClaudeSession
+from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
 
 from .sent_messages import CURRENT
 
@@ -43,3 +43,39 @@ def context_ids(path: Path) -> list[str]:
 
 def lines_of_file(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+class Talk:
+    """A session on disk: two prompts, the first one with two calls at once. `ids` of its lines by what they say."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.session = session = ClaudeSession()
+        ids = self.ids = {"p1": session.user("p1"), "env": session.attachment("environment", "where it runs")}
+        said = (thinking("t1"), text("s1"), call("c1"), call("c2"))
+        ids["t1"], ids["s1"], ids["c1"], ids["c2"] = session.reply("m1", *said)
+        ids["r1"] = session.result("c1", "one", parent=ids["c1"])
+        ids["r2"] = session.result("c2", "two", parent=ids["c2"])
+        (ids["a1"],) = session.reply("m2")
+        ids["p2"] = session.user("p2")
+        (ids["a2"],) = session.reply("m3")
+
+    def __getitem__(self, name: str) -> str:
+        return self.ids[name]
+
+    def put(self) -> Path:
+        return put(self.session, self.directory)
+
+    def deleted(self, *ids: str) -> Path:
+        """The file after a boundary without these lines."""
+        path = self.put()
+        written(path, "boundary", *map(Target, ids))
+        return path
+
+    def continued(self, path: Path) -> list[str]:
+        """Add a turn at the end; the ids of its lines."""
+        grown = ClaudeSession()
+        grown.lines, grown.last = path.read_bytes().splitlines(), self["a2"]
+        later = [grown.user("p3"), *grown.reply("m4")]
+        path.write_bytes(grown.content)
+        return later

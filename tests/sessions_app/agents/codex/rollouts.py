@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.changes import WriteFacts
-from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
+from sessions_app.agents.codex.agent import CODEX, READER
 from sessions_app.agents.codex.reader import CodexReader
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.deletion import Deletion, Stats
@@ -20,7 +20,6 @@ from sessions_app.sessionlog.targets import Target
 
 Item = dict[str, Any]
 THREAD = "01a20000-0000-7000-8000-000000000001"
-READERS = {reader.name: reader for reader in (READER, OLDER_READER)}
 
 
 def message(role: str, *texts: str, **fields: Any) -> Item:
@@ -211,6 +210,11 @@ class Parsed:
 
 def parsed(*recorded: Item | bytes, paginated: bool = True) -> Parsed:
     return Parsed(Rollout(*recorded, paginated=paginated).content)
+
+
+def thread(*recorded: Item | bytes) -> Parsed:
+    """A parsed rollout of these items after the usual header."""
+    return parsed(meta(), *recorded)
 
 
 def deletion(*ids: str | Target) -> Deletion:

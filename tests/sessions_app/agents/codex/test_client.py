@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 import tomllib
 from pathlib import Path
 from typing import Final
@@ -23,7 +24,9 @@ from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, t
 
 BASE: Final = "01a20000-0000-7000-8000-00000000000b"
 NAME: Final = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
-PROGRAM: Final = """#!/usr/bin/env python3
+PROGRAM: Final = (
+    f"#!{sys.executable} -IS"
+    + """
 import json, os, pathlib, sys, tomllib, urllib.request
 
 if sys.argv[1:] == ["--version"]:
@@ -51,6 +54,7 @@ lines = [json.loads(line) for file in files for line in file.read_bytes().splitl
 items = [line["payload"] for line in lines if line["type"] == "response_item"]
 added = text("user", "<environment_context>of a new run")
 """
+)
 """It sends nothing yet."""
 HONEST: Final = "send(*items, added, prompt)\n"
 
@@ -81,10 +85,6 @@ def test_a_client_that_sends_the_same_messages(redline: Installation, thread: Pa
     ("does", "words"),
     [
         (
-            "items = items[:1] + items[2:]\n" + HONEST,
-            "another context: message 2 is function_call_output instead of function_call",
-        ),
-        (
             "if is_resumed: items[-1] = text('assistant', 'other')\n" + HONEST,
             "another context: message 4, assistant, has another content",
         ),
@@ -96,12 +96,9 @@ def test_a_client_that_sends_the_same_messages(redline: Installation, thread: Pa
             "send(*items, *([text('user', 'summarise')] if is_resumed else [added, prompt]))",
             "another context: it compacts the session, and does not continue it",
         ),
-        (
-            "if is_resumed: sys.exit('no such thread')\n" + HONEST,
-            "does not continue a copy: no such thread",
-        ),
+        ("if is_resumed: sys.exit('no such thread')\n" + HONEST, "does not continue a copy: no such thread"),
     ],
-    ids=["missing", "changed", "compacts", "only-compacts", "refuses"],
+    ids=["changed", "compacts", "only-compacts", "refuses"],
 )
 def test_a_client_that_does_not_send_them(
     redline: Installation, thread: Path, tmp_path: Path, does: str, words: str
@@ -168,10 +165,8 @@ def test_a_thread_is_taken_apart_into_its_files() -> None:
     own_meta = meta(history_base={"thread_id": BASE, "end_byte_offset": len(first)})
     whole = content_of(own_meta, line("response_item", answer("ok")), base=first)[0]
     files = dict(ThreadFiles(NAME, [whole]))
-    assert {name: b"".join(lines) for name, lines in files.items()} == {
-        f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first,
-        NAME: whole[len(first) :],
-    }
+    expected = {f"rollout-2026-01-01T00-00-00-{BASE}.jsonl": first, NAME: whole[len(first) :]}
+    assert {name: b"".join(lines) for name, lines in files.items()} == expected
 
 
 def test_a_header_that_names_another_end_begins_no_file() -> None:

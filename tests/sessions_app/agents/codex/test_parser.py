@@ -17,7 +17,7 @@ from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
 from sessions_app.sessionlog.entries import BlockType, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line, split_lines
-from sessions_app.sessionlog.session import DamageKind, ParserState, read_session
+from sessions_app.sessionlog.session import DamageKind, Header, ParserState, read_session
 
 from .rollouts import (
     THREAD,
@@ -37,6 +37,7 @@ from .rollouts import (
     reasoning,
     rolled_back,
     summarised,
+    thread,
     token_count,
     turn_context,
     usage_record,
@@ -46,7 +47,7 @@ from .rollouts import (
 
 
 def described(item: Item) -> Any:
-    found = parsed(meta(), item)
+    found = thread(item)
     return found.entries[1], found.texts[found.entries[1].id]
 
 
@@ -112,22 +113,21 @@ def test_added_context_is_recognised_by_its_kind() -> None:
     assert entry.role == Role.INJECTED
 
 
-@pytest.mark.parametrize(
-    "item",
-    [
-        {"type": "ghost_snapshot", "ghost_commit": {}},
-        {"type": "from_the_future", "content": []},
-        {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
-        {"type": "function_call_output", "call_id": "c1"},
-        {"type": "message", "role": "user", "content": "text"},
-        {"type": 5},
-        {},
-    ],
-)
-def test_items_that_codex_does_not_send_are_kept_outside_the_context(item: Item) -> None:
-    found = parsed(meta(), user("go"), item)
-    assert found.entries[2].kind is EntryKind.OTHER
-    assert found.ids() == ["1"]
+UNSENT: list[Item] = [
+    {"type": "ghost_snapshot", "ghost_commit": {}},
+    {"type": "from_the_future", "content": []},
+    {"type": "function_call", "name": "x", "arguments": {}, "call_id": "c1"},
+    {"type": "function_call_output", "call_id": "c1"},
+    {"type": "message", "role": "user", "content": "text"},
+    {"type": 5},
+    {},
+]
+
+
+def test_items_that_codex_does_not_send_are_kept_outside_the_context() -> None:
+    for item in UNSENT:
+        found = thread(user("go"), item)
+        assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
 def test_encrypted_reasoning_weighs_what_its_base64_holds() -> None:
@@ -143,7 +143,7 @@ def test_tokens_are_characters_by_four() -> None:
 
 
 def test_calls_and_outputs_have_the_id_of_their_pair() -> None:
-    found = parsed(meta(), call("c7"), output("c7"))
+    found = thread(call("c7"), output("c7"))
     assert list(found.entries[1].call_ids()) == ["c7"]
     assert found.entries[2].result_for == "c7"
 
@@ -151,51 +151,43 @@ def test_calls_and_outputs_have_the_id_of_their_pair() -> None:
 # ---- lines ----------------------------------------------------------------------------------------------------
 
 
-def test_the_header_is_that_of_the_session() -> None:
-    log = parsed(meta(forked_from_id="parent", timestamp="t")).log
-    assert log.header is not None
-    assert (log.header.id, log.header.cwd, log.header.timestamp) == (THREAD, "/work", "t")
-    assert log.header.parent_session == "parent"
-
-
-def test_a_copied_header_of_another_thread_does_not_count() -> None:
-    header = parsed(meta(), meta("another"), user("go")).log.header
+def header_of(*recorded: Item) -> Header:
+    header = parsed(*recorded).log.header
     assert header is not None
-    assert header.id == THREAD
+    return header
+
+
+def test_the_header_is_that_of_the_session_and_not_a_copied_one_of_another_thread() -> None:
+    header = header_of(meta(forked_from_id="parent", timestamp="t"), meta("another"), user("go"))
+    assert (header.id, header.cwd, header.timestamp) == (THREAD, "/work", "t")
+    assert header.parent_session == "parent"
+
+
+def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
+    source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
+    header = header_of(meta(parent_thread_id="parent", source=source))
+    assert (header.parent_session, header.is_subagent) == ("parent", True)
+    assert not header_of(meta(forked_from_id="parent", source="exec")).is_subagent
 
 
 def test_lines_beside_the_conversation_are_in_no_branch() -> None:
-    found = parsed(
-        meta(),
-        user("go"),
-        line("event_msg", {"type": "task_started"}),
-        line("token_usage_record", {}),
-        line("new", {}),
-    )
+    beside = line("event_msg", {"type": "task_started"}), line("token_usage_record", {}), line("new", {})
+    found = thread(user("go"), *beside)
     assert [entry.is_beside for entry in found.entries] == [False, False, True, True, True]
     assert [entry.id for entry in found.branch] == ["0", "1"]
     assert found.entries[2].type == "task_started"
 
 
 def test_a_turn_names_the_model() -> None:
-    entry = parsed(meta(), turn_context("gpt-5")).entries[1]
-    assert (entry.kind, entry.model, entry.control) == (
-        EntryKind.MODEL,
-        ("openai", "gpt-5"),
-        ModelControl("", "gpt-5"),
-    )
+    entry = thread(turn_context("gpt-5")).entries[1]
+    assert (entry.kind, entry.model) == (EntryKind.MODEL, ("openai", "gpt-5"))
+    assert entry.control == ModelControl("", "gpt-5")
 
 
-def test_an_entry_is_named_after_its_ordinal() -> None:
-    assert [one.id for one in parsed(meta(), user("a"), user("b")).entries] == ["0", "1", "2"]
-
-
-def test_an_entry_of_a_legacy_file_is_named_after_its_line() -> None:
-    assert [one.id for one in parsed(meta(), user("a"), b"", user("b"), paginated=False).entries] == [
-        "1",
-        "2",
-        "4",
-    ]
+def test_an_entry_is_named_after_its_ordinal_or_in_a_legacy_file_after_its_line() -> None:
+    assert [one.id for one in thread(user("a"), user("b")).entries] == ["0", "1", "2"]
+    legacy = parsed(meta(), user("a"), b"", user("b"), paginated=False)
+    assert [one.id for one in legacy.entries] == ["1", "2", "4"]
 
 
 def test_a_repeated_ordinal_gives_another_id() -> None:
@@ -204,17 +196,8 @@ def test_a_repeated_ordinal_gives_another_id() -> None:
 
 
 def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() -> None:
-    found = parsed(
-        meta(),
-        user("go"),
-        answer("a"),
-        call("c1"),
-        usage_record(100, 100),
-        output("c1"),
-        token_count(100, 100),
-        answer("b"),
-        token_count(150, 250),
-    )
+    first = (user("go"), answer("a"), call("c1"), usage_record(100, 100), output("c1"))
+    found = thread(*first, token_count(100, 100), answer("b"), token_count(150, 250))
     reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
     assert reported == {"3": 100, "7": 150}
     assert [entry.usage for entry in found.entries if entry.is_beside] == [100, None, 150]
@@ -238,15 +221,13 @@ def test_the_window_is_the_latest_that_an_event_names() -> None:
 
 
 def test_a_report_after_an_output_belongs_to_the_call() -> None:
-    found = parsed(meta(), user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
+    found = thread(user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
     assert {entry.id: entry.usage for entry in found.branch if entry.usage} == {"2": 100}
     assert found.context().usage.tokens == 110
 
 
 def test_an_output_has_the_name_of_its_tool() -> None:
-    found = parsed(
-        meta(), call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3")
-    )
+    found = thread(call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3"))
     assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
     again = CODEX.read_again(found.line(found.entries[3]), found.entries[3], 1)
     assert again is not None
@@ -258,7 +239,7 @@ def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call() -> None:
     texts = [named, "no JSON", "[]", '{"agent_id": 7}', ["a list"]]
     calls = [call(f"c{place}", "spawn_agent") for place in range(len(texts))]
     outputs = [output(f"c{place}", text) for place, text in enumerate(texts)]
-    found = parsed(meta(), *calls, *outputs, call("c9"), output("c9", named))
+    found = thread(*calls, *outputs, call("c9"), output("c9", named))
     results = [entry.subagent for entry in found.entries if entry.result_for is not None]
     assert results == ["01a2-child", "", "", "", "", ""]
 
@@ -267,7 +248,7 @@ STARTED: Item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "age
 
 
 @pytest.mark.parametrize(
-    ("item", "thread"),
+    ("item", "subagent"),
     [
         (STARTED, "01a2-child"),
         ({**STARTED, "kind": "finished"}, ""),
@@ -277,24 +258,14 @@ STARTED: Item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "age
         ("text", ""),
     ],
 )
-def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item: object, thread: str) -> None:
+def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item: object, subagent: str) -> None:
     event = line("event_msg", {"type": "item_completed", "item": item})
-    found = parsed(meta(), call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
+    found = thread(call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
     entry = found.entries[-1]
-    assert entry.subagent == thread
+    assert entry.subagent == subagent
     again = CODEX.read_again(found.line(entry), entry, 1)
     assert again is not None
-    assert again[0].subagent == thread
-
-
-def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
-    source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
-    header = parsed(meta(parent_thread_id="parent", source=source)).log.header
-    assert header is not None
-    assert (header.parent_session, header.is_subagent) == ("parent", True)
-    header = parsed(meta(forked_from_id="parent", source="exec")).log.header
-    assert header is not None
-    assert not header.is_subagent
+    assert again[0].subagent == subagent
 
 
 # ---- boundaries -----------------------------------------------------------------------------------------------
@@ -307,7 +278,7 @@ def control(found: Parsed, entry_id: str) -> BoundaryControl:
 
 
 def test_items_of_a_compaction_that_were_recorded_before_are_those_entries() -> None:
-    found = parsed(meta(), user("a"), answer("b"), user("c"), compacted(user("c"), user("a"), answer("new")))
+    found = thread(user("a"), answer("b"), user("c"), compacted(user("c"), user("a"), answer("new")))
     assert control(found, "4").kept == ("3", "1", "4.3")
     part = found.tree.entry("4.3")
     assert json.loads(found.line(part)) == answer("new")
@@ -316,14 +287,12 @@ def test_items_of_a_compaction_that_were_recorded_before_are_those_entries() -> 
 
 def test_metadata_does_not_make_an_item_another_one_but_an_id_does() -> None:
     note = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}, "metadata": {"x": 1}}
-    found = parsed(meta(), user("a"), user("b", id="m1"), compacted(user("a", **note), user("b", id="m2")))
+    found = thread(user("a"), user("b", id="m1"), compacted(user("a", **note), user("b", id="m2")))
     assert control(found, "3").kept == ("1", "3.2")
 
 
 def test_equal_items_are_taken_in_order_and_once() -> None:
-    found = parsed(
-        meta(), user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x"))
-    )
+    found = thread(user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x")))
     assert control(found, "4").kept == ("2", "3", "1", "4.4")
 
 
@@ -344,11 +313,9 @@ def summed_up() -> Item:
 
 @pytest.mark.parametrize("boundary", [summed_up(), summarised(SUMMARY)])
 def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary: Item) -> None:
-    found = parsed(meta(), user("a"), reasoning("b"), answer("c"), answer("all of it"), boundary)
+    found = thread(user("a"), reasoning("b"), answer("c"), answer("all of it"), boundary)
     assert control(found, "5").began_id == "4"
-    found = parsed(
-        meta(), user("a"), answer("c"), reasoning("b"), answer("all of it"), usage_record(1, 1), boundary
-    )
+    found = thread(user("a"), answer("c"), reasoning("b"), answer("all of it"), usage_record(1, 1), boundary)
     assert control(found, "6").began_id == "3"
 
 
@@ -367,44 +334,42 @@ def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary: Item)
 def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(
     before: list[Item],
 ) -> None:
-    found = parsed(meta(), *before, summarised(SUMMARY))
+    found = thread(*before, summarised(SUMMARY))
     assert control(found, str(len(before) + 1)).began_id is None
 
 
 def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one() -> None:
-    found = parsed(meta(), answer("all of it"), summed_up(), summed_up())
+    found = thread(answer("all of it"), summed_up(), summed_up())
     assert control(found, "2").began_id == "1"
     assert control(found, "3").began_id is None
 
 
 def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
-    found = parsed(
-        meta(), user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b"))
-    )
+    found = thread(user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b")))
     assert control(found, "4").kept == ("2.1", "3")
 
 
 def test_unknown_items_of_a_compaction_are_shown_and_not_sent() -> None:
     items = [user("a"), {"type": "future"}, 5]
-    found = parsed(meta(), user("a"), line("compacted", {"message": "", "replacement_history": items}))
+    found = thread(user("a"), line("compacted", {"message": "", "replacement_history": items}))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
 
 
 def test_a_summary_without_items_keeps_the_prompts() -> None:
-    found = parsed(meta(), developer(), user("a"), answer("b"), user("c"), summarised("so far"))
+    found = thread(developer(), user("a"), answer("b"), user("c"), summarised("so far"))
     assert control(found, "5").kept == ("2", "4", "5.1")
     assert found.line(found.tree.entry("5.1")) == b'"so far"'
     assert found.texts["5.1"].whole == "so far"
 
 
 def test_a_summary_of_other_words_is_a_prompt_for_the_next_one() -> None:
-    found = parsed(meta(), user("a"), summarised("so far"), user("b"), summarised("more"))
+    found = thread(user("a"), summarised("so far"), user("b"), summarised("more"))
     assert control(found, "4").kept == ("1", "2.1", "3", "4.1")
 
 
 def test_the_summary_of_codex_is_recognised() -> None:
-    found = parsed(meta(), user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
+    found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
     assert part.role == Role.COMPACTION_SUMMARY
     again = CODEX.read_again(found.line(part), part, 1)
@@ -414,16 +379,8 @@ def test_the_summary_of_codex_is_recognised() -> None:
 
 
 def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
-    found = parsed(
-        meta(),
-        user("a"),
-        answer("b"),
-        user("c"),
-        answer("d"),
-        user("e"),
-        rolled_back(2),
-        user("f"),
-        summarised("s"),
+    found = thread(
+        user("a"), answer("b"), user("c"), answer("d"), user("e"), rolled_back(2), user("f"), summarised("s")
     )
     assert control(found, "6").kept == ("1", "2")
     assert control(found, "8").kept == ("1", "7", "8.1")
@@ -431,12 +388,12 @@ def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
 
 @pytest.mark.parametrize(("turns", "left"), [(0, 4), (1, 2), (2, 0), (9, 0)])
 def test_a_rollback_cuts_before_a_prompt(turns: int, left: int) -> None:
-    found = parsed(meta(), user("a"), answer("b"), user("c"), answer("d"), rolled_back(turns))
+    found = thread(user("a"), answer("b"), user("c"), answer("d"), rolled_back(turns))
     assert len(control(found, "5").kept) == left
 
 
 def test_a_compaction_with_neither_items_nor_a_message_changes_nothing() -> None:
-    found = parsed(meta(), user("a"), line("compacted", {}))
+    found = thread(user("a"), line("compacted", {}))
     assert found.tree.entry("2").kind is EntryKind.OTHER
     assert found.ids() == ["1"]
 
@@ -449,7 +406,7 @@ def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted() -> Non
         reasoning("hm"),
         {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "abcd"},
     )
-    found = parsed(meta(), read, hidden).entries[1:]
+    found = thread(read, hidden).entries[1:]
     kinds = [[block.type for block in entry.blocks or ()] for entry in found]
     assert kinds == [[BlockType.THINKING], [BlockType.REDACTED_THINKING]]
 
@@ -465,25 +422,25 @@ def test_reasoning_that_can_be_read_weighs_what_is_read() -> None:
 def test_an_image_that_was_made_counts_as_an_image_whatever_its_size() -> None:
     drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
     asked = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
-    image, search = parsed(meta(), drawn, asked).entries[1:]
+    image, search = thread(drawn, asked).entries[1:]
     assert image.tokens == 1_200
     assert search.tokens < 30
 
 
 def test_a_part_of_a_message_without_a_type_is_unknown() -> None:
     odd = {"type": "message", "role": "user", "content": [{"text": "a"}, {"type": "input_new", "n": 1}, 5]}
-    (entry,) = parsed(meta(), odd).entries[1:]
+    (entry,) = thread(odd).entries[1:]
     assert [block.type for block in entry.blocks or ()] == [BlockType.UNKNOWN, "input_new", BlockType.UNKNOWN]
 
 
 def test_bytes_that_are_no_object_any_more_are_no_entry() -> None:
-    place = parsed(meta(), user("a")).entries[-1]
+    place = thread(user("a")).entries[-1]
     for raw in (b"[1]", b'"text"', b"null", b"{"):
         assert CODEX.read_again(raw, place, 1) is None
 
 
 def test_damage_is_counted_and_the_rest_is_read() -> None:
-    found = parsed(meta(), b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
+    found = thread(b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
     kinds = [one.kind for one in found.parser.damage]
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
     assert found.ids() == ["4"]
@@ -545,7 +502,7 @@ def test_reading_on_gives_the_same_as_reading_at_once(recorded: list[Item], cut:
 
 @given(st.lists(lines, max_size=12))
 def test_every_entry_is_read_again_from_its_bytes(recorded: list[Item]) -> None:
-    found = parsed(meta(), *recorded)
+    found = thread(*recorded)
     for entry in found.entries:
         again = CODEX.read_again(found.line(entry), entry, 1)
         assert again is not None

@@ -10,141 +10,125 @@ from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.provider_rules import ProviderRule, violations
 
 from .rollouts import (
-    READERS,
+    Item,
     answer,
     call,
     compacted,
     developer,
     environment,
     kept,
-    meta,
     output,
-    parsed,
     reasoning,
     rolled_back,
     summarised,
+    thread,
     turn_context,
     user,
     world_state,
 )
 
+NOTE = user("<turn_aborted>interrupted</turn_aborted>")
+FOUR = (user("c"), answer("d"), user("e"))
+CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
+    "without a compaction every item is sent": (
+        (developer(), environment(), user("go"), reasoning(), call(), output(), answer("yes")),
+        "1 2 3 4 5 6 7",
+        "",
+    ),
+    "the newest compaction decides, and what follows is added": (
+        (
+            user("a"),
+            answer("b"),
+            compacted(user("a")),
+            answer("c"),
+            compacted(user("a"), user("x")),
+            answer("d"),
+        ),
+        "1 5.2 6",
+        "",
+    ),
+    "lines that make no items do not matter": (
+        (user("a"), world_state(), turn_context(), answer("b")),
+        "1 4",
+        "",
+    ),
+    "a summary without items leaves the newest messages of the user only": (
+        (user("a"), user("b" * 79_996), user("c"), summarised("so far")),
+        "2 3 4.1",
+        "",
+    ),
+    "a rollback drops the context added before it in newer versions only": (
+        (
+            environment(),
+            user("a"),
+            answer("b"),
+            developer(),
+            environment("2"),
+            *FOUR[:2],
+            rolled_back(1),
+            FOUR[2],
+        ),
+        "1 2 3 9",
+        "1 2 3 4 5 9",
+    ),
+    "a rollback of no turns drops nothing": ((user("a"), environment(), rolled_back(0)), "1 2", ""),
+    "rollbacks count one after the other": (
+        (user("a"), environment(), user("b"), rolled_back(1), *FOUR, rolled_back(1)),
+        "1 5 6",
+        "1 2 5 6",
+    ),
+    "a rollback past a summary without items counts it in older versions only": (
+        (user("a"), user("b"), summarised("s"), *FOUR, rolled_back(3)),
+        "1",
+        "1 2",
+    ),
+    "a note of Codex is no message of the user": (
+        (user("a"), NOTE, user("b"), NOTE, rolled_back(1)),
+        "1",
+        "1 2",
+    ),
+    "a compaction after a rollback counts alone": (
+        (user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")),
+        "1 2 5",
+        "",
+    ),
+}
+"""The items of a thread, and the ids of its context in newer and, if they differ, in older versions."""
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
-def test_without_a_compaction_every_item_is_sent(reader: object) -> None:
-    found = parsed(
-        meta(), developer(), environment(), user("go"), reasoning(), call(), output(), answer("yes")
-    )
-    assert found.ids(READER) == ["1", "2", "3", "4", "5", "6", "7"]
-    assert len(found.sent()) == 7
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_the_context(name: str) -> None:
+    items, newer, older = CONTEXTS[name]
+    assert thread(*items).ids(READER) == newer.split()
+    assert thread(*items).ids(OLDER_READER) == (older or newer).split()
 
 
-def test_the_newest_compaction_decides_and_what_follows_is_added() -> None:
-    found = parsed(
-        meta(),
-        user("a"),
-        answer("b"),
-        compacted(user("a")),
-        answer("c"),
-        compacted(user("a"), answer("b"), user("x")),
-        answer("d"),
-    )
-    assert found.ids() == ["1", "2", "5.3", "6"]
-    assert found.context().newest_compaction == found.tree.entry("5")
-
-
-def test_lines_that_make_no_items_do_not_matter() -> None:
-    assert parsed(meta(), user("a"), world_state(), turn_context(), answer("b")).ids() == ["1", "4"]
+def test_the_newest_compaction_is_named() -> None:
+    found = thread(user("a"), compacted(user("a")), compacted(user("a")))
+    assert found.context().newest_compaction == found.tree.entry("3")
 
 
 def test_a_summary_without_items_leaves_the_text_of_the_users_messages() -> None:
-    image = {"type": "input_image", "image_url": "data:"}
-    first = user("a")
+    first, image = user("a"), {"type": "input_image", "image_url": "data:"}
     first["content"] += [image, {"type": "input_text", "text": "b"}]
-    found = parsed(
-        meta(), developer(), environment(), first, answer("x"), user("c"), summarised("so far"), answer("y")
-    )
-    assert found.ids() == ["3", "5", "6.1", "7"]
-    assert kept(found.sent()) == ["a b", "c", "so far", "y"]
-
-
-def test_a_summary_without_items_leaves_the_newest_messages_of_the_user_only() -> None:
-    found = parsed(meta(), user("a"), user("b" * 79_996), user("c"), summarised("so far"))
-    assert found.ids() == ["2", "3", "4.1"]
-
-
-def test_a_rollback_drops_the_context_added_before_it_in_newer_versions_only() -> None:
-    found = parsed(
-        meta(),
-        environment(),
-        user("a"),
-        answer("b"),
-        developer(),
-        environment("2"),
-        user("c"),
-        answer("d"),
-        rolled_back(1),
-        user("e"),
-    )
-    assert found.ids(READER) == ["1", "2", "3", "9"]
-    assert found.ids(OLDER_READER) == ["1", "2", "3", "4", "5", "9"]
-
-
-def test_a_rollback_of_no_turns_drops_nothing() -> None:
-    found = parsed(meta(), user("a"), environment(), rolled_back(0))
-    assert found.ids(READER) == ["1", "2"]
-
-
-def test_rollbacks_count_one_after_the_other() -> None:
-    found = parsed(
-        meta(),
-        user("a"),
-        environment(),
-        user("b"),
-        rolled_back(1),
-        user("c"),
-        answer("d"),
-        user("e"),
-        rolled_back(1),
-    )
-    assert found.ids(READER) == ["1", "5", "6"]
-    assert found.ids(OLDER_READER) == ["1", "2", "5", "6"]
-
-
-def test_a_rollback_past_a_summary_without_items_counts_it_in_older_versions_only() -> None:
-    found = parsed(
-        meta(), user("a"), user("b"), summarised("s"), user("c"), answer("d"), user("e"), rolled_back(3)
-    )
-    assert found.ids(READER) == ["1"]
-    assert found.ids(OLDER_READER) == ["1", "2"]
+    items = (developer(), environment(), first, answer("x"), user("c"), summarised("so far"), answer("y"))
+    assert thread(*items).ids() == ["3", "5", "6.1", "7"]
+    assert kept(thread(*items).sent()) == ["a b", "c", "so far", "y"]
+    assert kept(thread(user("a"), NOTE, summarised("so far")).sent()) == ["a", "so far"]
 
 
 def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch: pytest.MonkeyPatch) -> None:
     opening = "Of another model: "
     monkeypatch.setattr(records, "SUMMARY_OPENING", (len(opening), records.digest_of_text(opening)))
     first, second = summarised(f"{opening}first"), summarised(f"{opening}second")
-    found = parsed(meta(), user("a"), first, user("b"), answer("c"), second, user("d"))
+    found = thread(user("a"), first, user("b"), answer("c"), second, user("d"))
     for reader in (READER, OLDER_READER):
         assert kept(found.sent(reader)) == ["a", "b", "Of another model: second", "d"]
-    assert kept(parsed(meta(), user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
-
-
-def test_a_note_of_codex_is_no_message_of_the_user() -> None:
-    note = user("<turn_aborted>interrupted</turn_aborted>")
-    found = parsed(meta(), user("a"), note, user("b"), note, rolled_back(1))
-    assert found.ids(READER) == ["1"]
-    assert found.ids(OLDER_READER) == ["1", "2"]
-    assert kept(parsed(meta(), user("a"), note, summarised("so far")).sent()) == ["a", "so far"]
-
-
-def test_a_compaction_after_a_rollback_counts_alone() -> None:
-    found = parsed(
-        meta(), user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")
-    )
-    assert found.ids() == ["1", "2", "5"]
+    assert kept(thread(user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
 
 
 def test_entries_of_other_kinds_are_ignored() -> None:
-    boundary = parsed(meta(), user("a"), rolled_back(1)).tree.entry("2")
+    boundary = thread(user("a"), rolled_back(1)).tree.entry("2")
     assert boundary.kind is EntryKind.BOUNDARY
     assert not READER.ignores(boundary)
 
@@ -153,12 +137,12 @@ def test_entries_of_other_kinds_are_ignored() -> None:
 
 
 def test_an_output_without_a_call_is_left_out() -> None:
-    assert kept(parsed(meta(), user("a"), output("c1")).sent()) == ["a"]
+    assert kept(thread(user("a"), output("c1")).sent()) == ["a"]
 
 
 def test_a_call_without_an_output_is_answered_directly_after_it() -> None:
     custom = {"type": "custom_tool_call", "call_id": "c3", "name": "x", "input": ""}
-    found = parsed(meta(), user("a"), call("c1"), call("c2"), output("c2"), custom)
+    found = thread(user("a"), call("c1"), call("c2"), output("c2"), custom)
     assert kept(found.sent()) == [
         "a",
         "function_call c1",
@@ -172,15 +156,13 @@ def test_a_call_without_an_output_is_answered_directly_after_it() -> None:
 
 
 def test_pairs_are_completed_in_a_compaction_as_well() -> None:
-    found = parsed(
-        meta(), user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9"))
-    )
+    found = thread(user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9")))
     assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
 
 
 def test_metadata_is_not_sent_and_ids_only_by_newer_versions() -> None:
     note: dict[str, object] = {"internal_chat_message_metadata_passthrough": {}, "metadata": {}}
-    found = parsed(meta(), user("a", id="msg_1", **note))
+    found = thread(user("a", id="msg_1", **note))
     assert found.sent(READER) == [user("a", id="msg_1")]
     assert found.sent(OLDER_READER) == [user("a")]
 
@@ -189,7 +171,7 @@ def test_metadata_is_not_sent_and_ids_only_by_newer_versions() -> None:
 
 
 def broken(*recorded: dict[str, object]) -> list[tuple[ProviderRule, str, bool]]:
-    found = violations(parsed(meta(), *recorded).context())
+    found = violations(thread(*recorded).context())
     return [(one.rule, one.entry_id, one.is_repaired) for one in found]
 
 
@@ -202,14 +184,10 @@ def test_the_conversation_may_begin_with_anyone() -> None:
 
 
 def test_codex_repairs_pairs() -> None:
-    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == [
-        (ProviderRule.STRAY_RESULT, "3", True),
-        (ProviderRule.UNANSWERED_CALL, "2", True),
-    ]
+    expected = [(ProviderRule.STRAY_RESULT, "3", True), (ProviderRule.UNANSWERED_CALL, "2", True)]
+    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == expected
 
 
 def test_a_call_after_its_result_is_unanswered() -> None:
-    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == [
-        ProviderRule.STRAY_RESULT,
-        ProviderRule.UNANSWERED_CALL,
-    ]
+    expected = [ProviderRule.STRAY_RESULT, ProviderRule.UNANSWERED_CALL]
+    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == expected

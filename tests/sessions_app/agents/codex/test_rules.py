@@ -8,7 +8,7 @@ from sessions_app.agents.codex.agent import READER
 from sessions_app.agents.codex.rules import CodexRules
 from sessions_app.sessionlog.protection import Protection
 
-from .rollouts import Item, answer, call, developer, environment, meta, output, parsed, reasoning, user
+from .rollouts import Item, answer, call, developer, environment, output, reasoning, thread, user
 
 RULES = CodexRules(READER)
 
@@ -30,16 +30,16 @@ RULES = CodexRules(READER)
 def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(
     item: Item, reason: Protection | None
 ) -> None:
-    (message,) = RULES.compactable(parsed(meta(), item).branch)
+    (message,) = RULES.compactable(thread(item).branch)
     assert RULES.protection(message.entry) == reason
 
 
 def test_no_thinking_is_replayed() -> None:
-    assert not RULES.replays(parsed(meta(), reasoning()).entries[1])
+    assert not RULES.replays(thread(reasoning()).entries[1])
 
 
 def companions(*items: Item) -> dict[str, tuple[str, ...]]:
-    return dict(RULES.companions(RULES.compactable(parsed(meta(), *items).branch)))
+    return dict(RULES.companions(RULES.compactable(thread(*items).branch)))
 
 
 def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_with_it() -> None:
@@ -58,11 +58,8 @@ def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_w
 
 
 def test_reasoning_after_reasoning_is_its_follower() -> None:
-    assert companions(reasoning("1"), reasoning("2"), answer("x")) == {
-        "1": ("2",),
-        "2": ("3", "1"),
-        "3": ("2",),
-    }
+    expected = {"1": ("2",), "2": ("3", "1"), "3": ("2",)}
+    assert companions(reasoning("1"), reasoning("2"), answer("x")) == expected
 
 
 def test_context_that_codex_adds_is_not_joined() -> None:

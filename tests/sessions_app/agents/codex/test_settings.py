@@ -53,10 +53,8 @@ def test_the_window_of_the_users_model(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_sessions_are_in_the_directory_of_codex() -> None:
     assert CODEX.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
-    assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == (
-        "/data/codex/sessions",
-        "/data/codex/archived_sessions",
-    )
+    expected = ("/data/codex/sessions", "/data/codex/archived_sessions")
+    assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == expected
 
 
 def test_a_rollout_is_recognised_anywhere(tmp_path: Path) -> None:

@@ -39,6 +39,7 @@ from .rollouts import (
     parsed,
     reasoning,
     summarised,
+    thread,
     turn_context,
     user,
     world_state,
@@ -67,14 +68,15 @@ def test_the_survivors_are_the_context() -> None:
     assert kept(after.sent()) == ["rules", "a", "b"]
 
 
-def test_the_line_continues_the_ordinals() -> None:
+def test_the_line_continues_the_ordinals_and_says_where_the_backup_is() -> None:
     _, (recorded,) = appended(simple(), "3", "4")
     assert list(recorded) == ["timestamp", "ordinal", "type", "payload"]
-    assert (recorded["ordinal"], recorded["type"], recorded["timestamp"]) == (
-        6,
-        "compacted",
-        "2026-01-05T11:00:00.000Z",
-    )
+    assert (recorded["ordinal"], recorded["type"]) == (6, "compacted")
+    assert recorded["timestamp"] == "2026-01-05T11:00:00.000Z"
+    payload = recorded["payload"]
+    assert (payload["message"], payload["redline"]["backup"]) == ("", "/backup")
+    # A thread without windows gets none.
+    assert not [name for name in payload if "window" in name]
 
 
 def test_the_line_begins_a_new_window() -> None:
@@ -90,11 +92,6 @@ def test_the_line_begins_a_new_window() -> None:
     assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
 
 
-def test_a_thread_without_windows_gets_none() -> None:
-    _, (recorded,) = appended(simple(), "3", "4")
-    assert not [name for name in recorded["payload"] if "window" in name]
-
-
 def test_a_legacy_file_gets_no_ordinal() -> None:
     after, (recorded,) = appended(simple(paginated=False), "4", "5")
     assert list(recorded) == ["timestamp", "type", "payload"]
@@ -108,13 +105,6 @@ def test_the_items_have_their_recorded_bytes() -> None:
     before = Parsed(rollout.content)
     (written,) = COMPACTED.write(before.branch, deletion(), before.facts()).lines
     assert odd in written
-
-
-def test_what_redline_adds_says_where_the_backup_is() -> None:
-    _, (recorded,) = appended(simple(), "5")
-    payload = recorded["payload"]
-    assert payload["message"] == ""
-    assert payload["redline"]["backup"] == "/backup"
 
 
 def test_a_block_is_left_out_of_its_item() -> None:
@@ -210,10 +200,8 @@ def test_a_fork_continues_the_original(tmp_path: Path) -> None:
     found = read(new)
     assert kept(found.sent()) == ["rules", "a", "b"]
     assert found.log.header is not None
-    assert (found.log.header.id, found.log.header.parent_session) == (
-        "01a20000-0000-7000-8000-00000000000f",
-        THREAD,
-    )
+    expected = ("01a20000-0000-7000-8000-00000000000f", THREAD)
+    assert (found.log.header.id, found.log.header.parent_session) == expected
 
 
 def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> None:
@@ -221,18 +209,13 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> N
     new, change = forked(tmp_path, rollout, "5")
     header, boundary = map(json.loads, new.read_bytes().splitlines())
     assert change.name == "rollout-2026-01-05T11-00-00-01a20000-0000-7000-8000-00000000000f.jsonl"
-    assert header["payload"]["history_base"] == {
-        "thread_id": THREAD,
-        "end_ordinal_exclusive": 6,
-        "end_byte_offset": len(rollout.content),
-    }
+    expected = {"thread_id": THREAD, "end_ordinal_exclusive": 6, "end_byte_offset": len(rollout.content)}
+    assert header["payload"]["history_base"] == expected
     assert (header["ordinal"], boundary["ordinal"]) == (6, 7)
     assert header["payload"]["cwd"] == "/work"
     first = header["payload"]["context_window"]["window_id"]
-    assert (boundary["payload"]["first_window_id"], boundary["payload"]["previous_window_id"]) == (
-        first,
-        first,
-    )
+    expected = (first, first)
+    assert (boundary["payload"]["first_window_id"], boundary["payload"]["previous_window_id"]) == expected
     assert boundary["payload"]["window_id"] != first
 
 
@@ -301,10 +284,8 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path: Path, write
     new.write_bytes(b"".join(change.pieces))
     first, *copied, last = new.read_bytes().splitlines()
     header, boundary = json.loads(first), json.loads(last)
-    assert (header["payload"]["id"], header["payload"]["forked_from_id"]) == (
-        before.facts().session_id,
-        THREAD,
-    )
+    expected = (before.facts().session_id, THREAD)
+    assert (header["payload"]["id"], header["payload"]["forked_from_id"]) == expected
     assert copied == rollout.lines[1:]
     assert (boundary["type"], "ordinal" in boundary) == ("compacted", False)
     found = read(new)
@@ -333,7 +314,7 @@ def test_a_legacy_thread_that_is_open_is_not_forked() -> None:
     with pytest.raises(Conflict) as caught:
         FORK.write(before.branch, deletion(), replace(before.facts(), is_open=True))
     assert caught.value.code == "open_in_agent"
-    paginated = parsed(meta(), user("a"))
+    paginated = thread(user("a"))
     FORK.write(paginated.branch, deletion(), replace(paginated.facts(), is_open=True))
 
 
@@ -347,7 +328,7 @@ def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread() -> None:
 
 
 def test_an_archived_thread_is_not_forked() -> None:
-    before = parsed(meta(), user("a"))
+    before = thread(user("a"))
     with pytest.raises(BadInput) as caught:
         FORK.write(before.branch, deletion(), before.facts(Path("/codex/archived_sessions/rollout-x.jsonl")))
     assert caught.value.code == "archived_thread"
@@ -401,7 +382,7 @@ def test_bringing_everything_back_gives_the_context_before(recorded: list[Item],
 
 
 def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is() -> None:
-    before = parsed(meta(), user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
+    before = thread(user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
     (recorded,) = map(json.loads, COMPACTED.write(before.branch, deletion("2"), before.facts()).lines)
     assert recorded["ordinal"] == 4
 

@@ -35,6 +35,11 @@ def store(tmp_path: Path) -> OpenCodeStore:
     return OpenCodeStore(tmp_path / "opencode")
 
 
+@pytest.fixture
+def path(store: OpenCodeStore) -> Path:
+    return store.session()
+
+
 def sent(path: Path) -> list[Mapping[str, Any]]:
     """What the client would send of a session, without its own system message."""
     loaded = load_session(path)
@@ -69,8 +74,7 @@ def resulted(call_id: str, words: str) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": words}
 
 
-def test_a_reply_is_one_message_followed_by_its_results(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_reply_is_one_message_followed_by_its_results(store: OpenCodeStore, path: Path) -> None:
     store.user("Go.")
     store.assistant(reasoning("Hm."), text("I will."), tool("c1", "one"), tool("c2", "two"))
     assert sent(path) == [
@@ -81,8 +85,7 @@ def test_a_reply_is_one_message_followed_by_its_results(store: OpenCodeStore) ->
     ]
 
 
-def test_each_step_of_a_message_is_a_reply_of_its_own(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_each_step_of_a_message_is_a_reply_of_its_own(store: OpenCodeStore, path: Path) -> None:
     store.user("Go.")
     step = {"type": "step-start"}
     store.assistant(step, text("First."), tool("c1", "one"), step, text("Second."))
@@ -94,8 +97,7 @@ def test_each_step_of_a_message_is_a_reply_of_its_own(store: OpenCodeStore) -> N
     ]
 
 
-def test_reverted_messages_are_on_another_branch(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_reverted_messages_are_on_another_branch(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(text("Done one."))
     second = store.user("Two.")
@@ -107,8 +109,7 @@ def test_reverted_messages_are_on_another_branch(store: OpenCodeStore) -> None:
     assert tree.leaf.type == "revert"
 
 
-def test_a_revert_to_a_part_keeps_the_parts_before_it(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_revert_to_a_part_keeps_the_parts_before_it(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     reply = store.assistant(text("Kept."), tool("c1", "one"))
     first = store.parts()[1]["id"]
@@ -137,8 +138,7 @@ def compacted(store: OpenCodeStore, *, tail: str = "", **data: Any) -> str:
     return asked
 
 
-def test_a_compaction_ends_the_past(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_compaction_ends_the_past(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(text("Done one."))
     compacted(store)
@@ -156,8 +156,7 @@ def test_a_compaction_says_what_asked_for_it(store: OpenCodeStore, auto: object,
     assert [one.trigger for one in controls if isinstance(one, BoundaryControl)] == [trigger]
 
 
-def test_a_summary_that_no_compaction_asked_for_is_a_reply(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_summary_that_no_compaction_asked_for_is_a_reply(store: OpenCodeStore, path: Path) -> None:
     asked = store.user("Sum it up.")
     store.assistant(text("So far."), summary=True, parentID=asked)
     store.assistant(text("And on."), summary=True)
@@ -165,9 +164,8 @@ def test_a_summary_that_no_compaction_asked_for_is_a_reply(store: OpenCodeStore)
 
 
 def test_a_part_is_as_old_as_it_says_or_as_its_message_and_a_result_is_from_when_its_tool_ended(
-    store: OpenCodeStore,
+    store: OpenCodeStore, path: Path
 ) -> None:
-    path = store.session()
     at = {"time": {"start": START + 60_000, "end": START + 120_000}}
     store.assistant(reasoning("Hm.", **at), tool("c1", **at), text("Done."), time={"created": START})
     _, _, thought, *called, done = (entry.timestamp[14:19] for entry in load_session(path).log.entries)
@@ -177,8 +175,7 @@ def test_a_part_is_as_old_as_it_says_or_as_its_message_and_a_result_is_from_when
     assert minutes == [(minutes[0] + after) % 60 for after in range(3)]
 
 
-def test_a_file_is_named_and_its_content_is_not_shown(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_file_is_named_and_its_content_is_not_shown(store: OpenCodeStore, path: Path) -> None:
     data = "data:image/png;base64,aGk="
     store.user({"type": "file", "mime": "image/png", "url": data, "filename": "a.png"})
     store.user({"type": "file", "mime": "application/pdf", "url": data})
@@ -189,35 +186,27 @@ def test_a_file_is_named_and_its_content_is_not_shown(store: OpenCodeStore) -> N
     assert shown == ["[image/png: a.png]", "[application/pdf: file]"]
 
 
-def test_the_tail_of_a_compaction_follows_its_summary(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_the_tail_of_a_compaction_follows_its_summary(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(text("Done one."))
     tail = store.user("Two.")
     store.assistant(text("Done two."))
     compacted(store, tail=tail)
     store.user("Three.")
-    assert sent(path) == [
-        QUESTION,
-        replied("The summary."),
-        said("Two."),
-        replied("Done two."),
-        said("Three."),
-    ]
+    expected = [QUESTION, replied("The summary."), said("Two."), replied("Done two."), said("Three.")]
+    assert sent(path) == expected
 
 
 @pytest.mark.parametrize("data", [{"error": {"name": "APIError"}}, {"finish": None}, {"summary": False}])
 def test_a_compaction_without_a_finished_summary_removes_nothing(
-    store: OpenCodeStore, data: dict[str, Any]
+    store: OpenCodeStore, path: Path, data: dict[str, Any]
 ) -> None:
-    path = store.session()
     store.user("One.")
     compacted(store, **data)
     assert sent(path)[:2] == [said("One."), QUESTION]
 
 
-def test_the_newest_completed_compaction_counts(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_the_newest_completed_compaction_counts(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     compacted(store)
     store.user("Two.")
@@ -225,42 +214,35 @@ def test_the_newest_completed_compaction_counts(store: OpenCodeStore) -> None:
     assert sent(path) == [QUESTION, replied("The summary.")]
 
 
-def test_a_tail_whose_start_is_gone_keeps_everything(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_tail_whose_start_is_gone_keeps_everything(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     compacted(store, tail="msg_gone")
     assert sent(path) == [said("One."), QUESTION, replied("The summary.")]
 
 
-def test_what_users_add_is_sent_unless_it_is_ignored_or_empty(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_what_users_add_is_sent_unless_it_is_ignored_or_empty(store: OpenCodeStore, path: Path) -> None:
     store.user("Said.", text("Added.", synthetic=True), text("Ignored.", ignored=True), text(""))
     store.user(text("Nothing.", ignored=True))
     store.user({"type": "subtask", "prompt": "x"})
     blocks = [{"type": "text", "text": words} for words in ("Said.", "Added.")]
-    assert sent(path) == [
-        {"role": "user", "content": blocks},
-        said("The following tool was executed by the user"),
-    ]
+    expected = [{"role": "user", "content": blocks}, said("The following tool was executed by the user")]
+    assert sent(path) == expected
 
 
-def test_the_content_of_a_text_file_is_sent_as_the_text_beside_it(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_the_content_of_a_text_file_is_sent_as_the_text_beside_it(store: OpenCodeStore, path: Path) -> None:
     image = {"type": "file", "mime": "image/png", "url": "data:image/png;base64,aGk="}
     store.user("See.", image, {"type": "file", "mime": "text/plain", "url": "file:///a.txt"})
     (found,) = sent(path)
     assert [block["type"] for block in found["content"]] == ["text", "image_url"]
 
 
-def test_a_failed_reply_is_left_out(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_failed_reply_is_left_out(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(text("Half."), error={"name": "APIError"})
     assert sent(path) == [said("One.")]
 
 
-def test_an_aborted_reply_stays_if_it_is_more_than_thinking(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_an_aborted_reply_stays_if_it_is_more_than_thinking(store: OpenCodeStore, path: Path) -> None:
     aborted = {"error": {"name": "MessageAbortedError"}}
     store.user("One.")
     store.assistant(reasoning("Hm."), **aborted)
@@ -268,8 +250,7 @@ def test_an_aborted_reply_stays_if_it_is_more_than_thinking(store: OpenCodeStore
     assert sent(path) == [said("One."), replied("Half.", reasoning_content="So.")]
 
 
-def test_ignored_text_of_an_assistant_is_sent(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_ignored_text_of_an_assistant_is_sent(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(text("Said.", ignored=True))
     assert sent(path) == [said("One."), replied("Said.")]
@@ -286,24 +267,21 @@ def test_ignored_text_of_an_assistant_is_sent(store: OpenCodeStore) -> None:
     ],
 )
 def test_what_is_sent_of_a_result_depends_on_its_state(
-    store: OpenCodeStore, state: dict[str, Any], words: str
+    store: OpenCodeStore, path: Path, state: dict[str, Any], words: str
 ) -> None:
-    path = store.session()
     store.user("One.")
     store.assistant(tool("c1", "whole", **state))
     assert sent(path)[-1] == resulted("c1", words)
 
 
-def test_the_reasoning_of_another_model_is_a_text(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_the_reasoning_of_another_model_is_a_text(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant(reasoning("Hm."), reasoning(" "), text("So."), modelID="other")
     store.user("Two.", model=MODEL)
     assert sent(path)[1] == replied("Hm.So.")
 
 
-def test_the_media_of_a_result_follow_as_a_message_of_the_user(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_the_media_of_a_result_follow_as_a_message_of_the_user(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     image = {"mime": "image/png", "url": "data:image/png;base64,aGk="}
     store.assistant(tool("c1", "seen", attachments=[image]))
@@ -312,8 +290,7 @@ def test_the_media_of_a_result_follow_as_a_message_of_the_user(store: OpenCodeSt
     assert [block["type"] for block in attached["content"]] == ["text", "image_url"]
 
 
-def test_a_pdf_is_sent_as_a_file(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_pdf_is_sent_as_a_file(store: OpenCodeStore, path: Path) -> None:
     pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERg=="}
     store.user("Read.", {**pdf, "filename": "a.pdf"}, pdf)
     names = ("a.pdf", "document.pdf")
@@ -321,8 +298,7 @@ def test_a_pdf_is_sent_as_a_file(store: OpenCodeStore) -> None:
     assert sent(path) == [{"role": "user", "content": [{"type": "text", "text": "Read."}, *files]}]
 
 
-def test_a_message_without_parts_is_not_sent(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_a_message_without_parts_is_not_sent(store: OpenCodeStore, path: Path) -> None:
     store.user("One.")
     store.assistant()
     store.user()
@@ -344,8 +320,7 @@ def test_the_older_store_reads_as_the_database_does(store: OpenCodeStore, tmp_pa
     assert load_session(older).log.damaged == 0
 
 
-def test_users_summaries_and_what_the_client_adds_are_protected(store: OpenCodeStore) -> None:
-    path = store.session()
+def test_users_summaries_and_what_the_client_adds_are_protected(store: OpenCodeStore, path: Path) -> None:
     store.user("Said.", text("Added.", synthetic=True))
     compacted(store)
     store.assistant(reasoning("Hm."), text("Half."), tool("c1", status="error", error="No."), tool("c2"))
@@ -369,8 +344,7 @@ def hostile_rows() -> Iterator[object]:
 
 
 @pytest.mark.parametrize("data", [pytest.param(data, id=str(at)) for at, data in enumerate(hostile_rows())])
-def test_damaged_rows_are_reported_and_the_rest_is_read(store: OpenCodeStore, data: str) -> None:
-    path = store.session()
+def test_damaged_rows_are_reported_and_the_rest_is_read(store: OpenCodeStore, path: Path, data: str) -> None:
     message = store.user("Before.")
     store.part(message, data)
     store.user("After.")
@@ -381,8 +355,7 @@ def test_damaged_rows_are_reported_and_the_rest_is_read(store: OpenCodeStore, da
 
 
 @pytest.mark.parametrize("data", ["", "[]", "7", '{"role":"user","time":"x","model":4}', '{"role":5}'])
-def test_damaged_messages_do_not_hide_others(store: OpenCodeStore, data: str) -> None:
-    path = store.session()
+def test_damaged_messages_do_not_hide_others(store: OpenCodeStore, path: Path, data: str) -> None:
     store.user("Before.")
     store.assistant(text("Lost."))
     store.run("UPDATE message SET data = ? WHERE id = 'msg_0003'", data)

@@ -22,23 +22,29 @@ from tests.opencode_server import ServedDatabase, opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
 
 RESULT = "prt_0007"
-UNKNOWN = "UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = 'prt_0007'"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> OpenCodeStore:
-    return OpenCodeStore(tmp_path / "opencode")
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> OpenCodeStore:
+    return OpenCodeStore(tmp_path_factory.mktemp("opencode"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def path(store: OpenCodeStore) -> Path:
     return worked_session(store)
 
 
-@pytest.fixture
-def served(store: OpenCodeStore, path: Path) -> Iterator[ServedDatabase]:
+@pytest.fixture(scope="module")
+def running(store: OpenCodeStore, path: Path) -> Iterator[ServedDatabase]:
     with opencode_server(store.database) as server:
         yield server
+
+
+@pytest.fixture
+def served(running: ServedDatabase) -> Iterator[ServedDatabase]:
+    """The server of all tests, behaving as usual again after each of them."""
+    yield running
+    running.behave()
 
 
 def refusal(act: Callable[[], object]) -> str:
@@ -99,7 +105,6 @@ def test_a_part_is_deleted_and_made_again(store: OpenCodeStore, path: Path, serv
 @pytest.mark.parametrize(
     ("statement", "code"),
     [
-        (UNKNOWN, "not_kept"),
         ("UPDATE part SET data = json_set(data, '$.state.more', 1) WHERE id = 'prt_0007'", "not_kept"),
         ("UPDATE session SET time_created = 5", "other_database"),
         ("UPDATE session SET id = 'ses_2'", "other_database"),
@@ -108,42 +113,35 @@ def test_a_part_is_deleted_and_made_again(store: OpenCodeStore, path: Path, serv
     ],
 )
 def test_a_server_that_shows_something_else_is_refused(
-    store: OpenCodeStore, path: Path, served: ServedDatabase, statement: str, code: str
+    path: Path, served: ServedDatabase, statement: str, code: str
 ) -> None:
     with closing(sqlite3.connect(":memory:")) as copy, opened_database(path.parent, "") as connection:
         row = row_of(connection, "part", RESULT)
         copy.executescript("\n".join(connection.iterdump()))
-        if statement is UNKNOWN:
-            store.run(statement)
-            row = store.run("SELECT * FROM part WHERE id = ?", RESULT)[0]
-        else:
-            copy.execute(statement)
-            row = row_of(copy, "part", RESULT)
+        copy.execute(statement)
+        row = row_of(copy, "part", RESULT)
         assert row is not None
         server = OpenCodeServer(loopback_address(served.url), path)
         assert refusal(lambda: server.require_ready(copy, [row])) == code
 
 
-@pytest.mark.parametrize(
-    ("version", "is_used"),
-    [
-        ("1.18.33", True),
-        ("1.18.40", True),
-        ("1.20.0", True),
-        ("2.0.0-beta", True),
-        ("1.18.32", False),
-        ("1.2.27", False),
-        ("0.0.0-dev-202601010000", False),
-        ("local", False),
-        ("", False),
-    ],
-)
-def test_an_older_server_is_refused(path: Path, served: ServedDatabase, version: str, is_used: bool) -> None:
-    served.behave(version=version)
-    if is_used:
+def test_a_server_that_would_lose_a_field_is_refused(
+    store: OpenCodeStore, path: Path, served: ServedDatabase
+) -> None:
+    (row,) = store.run("SELECT data FROM part WHERE id = ?", RESULT)
+    store.run("UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = ?", RESULT)
+    assert refusal(lambda: require_ready(path, served.url)) == "not_kept"
+    store.run("UPDATE part SET data = ? WHERE id = ?", row["data"], RESULT)
+    require_ready(path, served.url)
+
+
+def test_an_older_server_is_refused(path: Path, served: ServedDatabase) -> None:
+    for version in ("1.18.33", "1.18.40", "1.20.0", "2.0.0-beta"):
+        served.behave(version=version)
         require_ready(path, served.url)
-    else:
-        assert refusal(lambda: require_ready(path, served.url)) == "server_version"
+    for version in ("1.18.32", "1.2.27", "0.0.0-dev-202601010000", "local", ""):
+        served.behave(version=version)
+        assert refusal(lambda: require_ready(path, served.url)) == "server_version", version
 
 
 def test_a_busy_session_is_refused(path: Path, served: ServedDatabase) -> None:
@@ -151,23 +149,17 @@ def test_a_busy_session_is_refused(path: Path, served: ServedDatabase) -> None:
     assert refusal(lambda: require_ready(path, served.url)) == "session_busy"
 
 
-@pytest.mark.parametrize(
-    ("raw", "code"),
-    [
-        ("<html>", "not_understood"),
-        ("", "not_understood"),
-        ('{"id": 1', "not_understood"),
-        ("NaN", "not_understood"),
-        ("[]", "server_version"),
-        ("1", "server_version"),
-        ('{"version": "1.18.33", "id": "ses_1", "time": {"created": 1}}', "other_database"),
-    ],
-)
-def test_an_answer_of_something_else_is_refused(
-    path: Path, served: ServedDatabase, raw: str, code: str
-) -> None:
-    served.behave(raw=raw)
-    assert refusal(lambda: require_ready(path, served.url)) == code
+ANSWERS = {
+    **dict.fromkeys(("<html>", "", '{"id": 1', "NaN"), "not_understood"),
+    **dict.fromkeys(("[]", "1"), "server_version"),
+    '{"version": "1.18.33", "id": "ses_1", "time": {"created": 1}}': "other_database",
+}
+
+
+def test_an_answer_of_something_else_is_refused(path: Path, served: ServedDatabase) -> None:
+    for raw, code in ANSWERS.items():
+        served.behave(raw=raw)
+        assert refusal(lambda: require_ready(path, served.url)) == code, raw
 
 
 def test_a_failed_call_is_reported(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
@@ -179,36 +171,38 @@ def test_a_failed_call_is_reported(store: OpenCodeStore, path: Path, served: Ser
 
 
 @pytest.mark.parametrize(
-    ("known", "given", "is_accepted"),
+    ("user", "password", "accepted", "refused"),
     [
-        (("opencode", "secret"), ("", "secret"), True),
-        (("me", "secret"), ("me", "secret"), True),
-        (("me", "secret"), ("", "secret"), False),
-        (("opencode", "secret"), ("", "other"), False),
-        (("opencode", "secret"), ("", ""), False),
-        (("opencode", ""), ("", "needless"), True),
+        ("opencode", "secret", ("", "secret"), [("", "other"), ("", "")]),
+        ("me", "secret", ("me", "secret"), [("", "secret")]),
+        ("opencode", "", ("", "needless"), []),
     ],
 )
 def test_the_password_is_the_clients_own(
-    store: OpenCodeStore,
-    path: Path,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    known: tuple[str, str],
-    given: tuple[str, str],
-    is_accepted: bool,
+    user: str,
+    password: str,
+    accepted: tuple[str, str],
+    refused: list[tuple[str, str]],
 ) -> None:
-    for name, value in zip((module.USER_VARIABLE, module.PASSWORD_VARIABLE), given, strict=True):
-        monkeypatch.setenv(name, value)
-    user, password = known
-    with opencode_server(store.database, password, user) as server:
-        if is_accepted:
-            require_ready(path, server.url)
-            return
-        with pytest.raises(RedlineError) as raised:
-            require_ready(path, server.url)
-    assert raised.value.code == "server_password"
-    assert "OPENCODE_SERVER_PASSWORD" in raised.value.message
-    assert not any(secret and secret in raised.value.message for secret in ("secret", "other"))
+    """A server has its own password, so each of these starts one."""
+
+    def give(given: tuple[str, str]) -> None:
+        for name, value in zip((module.USER_VARIABLE, module.PASSWORD_VARIABLE), given, strict=True):
+            monkeypatch.setenv(name, value)
+
+    path = worked_session(OpenCodeStore(tmp_path))
+    with opencode_server(path.parent, password, user) as server:
+        give(accepted)
+        require_ready(path, server.url)
+        for given in refused:
+            give(given)
+            with pytest.raises(RedlineError) as raised:
+                require_ready(path, server.url)
+            assert raised.value.code == "server_password"
+            assert "OPENCODE_SERVER_PASSWORD" in raised.value.message
+            assert not any(secret in raised.value.message for secret in ("secret", "other"))
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,11 @@ def store(tmp_path: Path) -> OpenCodeStore:
     return OpenCodeStore(tmp_path / "opencode")
 
 
+@pytest.fixture
+def path(store: OpenCodeStore) -> Path:
+    return worked_session(store)
+
+
 def content(path: Path, size: int = 1 << 20) -> bytes:
     with OPENCODE.open(path) as reader:
         return b"".join(reader.chunks(0, size))
@@ -35,8 +40,7 @@ def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
         return reader.growth(fingerprint).kind
 
 
-def test_every_offset_gives_the_bytes_of_the_whole(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_every_offset_gives_the_bytes_of_the_whole(path: Path) -> None:
     whole = content(path)
     assert content(path, 4096) == whole
     with OPENCODE.open(path) as reader:
@@ -50,55 +54,46 @@ def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
     data = '{ "text" : "caf\\u00e9 é",\t"type":"text", "n": 1.0 }'
     store.part(store.user(), data)
     assert b'{"type":"part","data":' + data.encode() + b',"id":"prt_' in content(path)
-
-
-def test_a_newline_in_a_row_does_not_end_its_line(store: OpenCodeStore) -> None:
-    path = store.session()
+    lines = content(path).count(b"\n")
     store.part(store.user(), '{"type":"text",\n"text":"x"}')
-    assert content(path).count(b"\n") == 3
+    assert content(path).count(b"\n") == lines + 2, "a newline in a row does not end its line"
 
 
 @pytest.mark.parametrize(
-    "statement",
+    "change",
     [
-        "UPDATE part SET id = CAST(x'7072745f30303036ff' AS TEXT) WHERE id = 'prt_0006'",
-        "UPDATE message SET id = CAST(x'6d73675f30303031ff' AS TEXT) WHERE id = 'msg_0001'",
-        "UPDATE session SET title = x'00ff', directory = x'ff', version = x''",
+        "part SET id = CAST(x'7072745f30303036ff' AS TEXT) WHERE id = 'prt_0006'",
+        "message SET id = CAST(x'6d73675f30303031ff' AS TEXT) WHERE id = 'msg_0001'",
+        "session SET title = x'00ff', directory = x'ff', version = x''",
     ],
 )
-def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_a_session_with_a_value_that_is_not_unicode_is_read(
+    store: OpenCodeStore, path: Path, change: str
+) -> None:
     entries = len(load_session(path).log.entries)
-    store.run(statement)
+    store.run(f"UPDATE {change}")
     assert len(load_session(path).log.entries) >= entries - 2
 
 
 @pytest.mark.parametrize(
-    ("statement", "detail"),
+    ("change", "detail"),
     [
-        ("UPDATE part SET id = x'ff00' WHERE id = 'prt_0006'", "the row has no usable id"),
-        ("UPDATE part SET id = NULL WHERE id = 'prt_0006'", "the row has no usable id"),
-        ("UPDATE part SET data = x'ff00' WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
-        ("UPDATE part SET data = NULL WHERE id = 'prt_0006'", "the part prt_0006 is not valid JSON"),
-        ("UPDATE part SET data = '[\"part\"]' WHERE id = 'prt_0006'", "the part prt_0006 contains no object"),
-        (
-            "UPDATE part SET message_id = 'msg_9' WHERE id = 'prt_0006'",
-            "the message of the part prt_0006 is missing or damaged: msg_9",
-        ),
-        (
-            "UPDATE part SET message_id = x'ff' WHERE id = 'prt_0006'",
-            "the message of the part prt_0006 is missing or damaged",
-        ),
-        ("UPDATE message SET data = '{' WHERE id = 'msg_0010'", "the message msg_0010 is not valid JSON"),
+        ("part SET id = x'ff00'", "the row has no usable id"),
+        ("part SET id = NULL", "the row has no usable id"),
+        ("part SET data = x'ff00'", "the part prt_0006 is not valid JSON"),
+        ("part SET data = NULL", "the part prt_0006 is not valid JSON"),
+        ("part SET data = '[\"part\"]'", "the part prt_0006 contains no object"),
+        ("part SET message_id = 'msg_9'", "the message of the part prt_0006 is missing or damaged: msg_9"),
+        ("part SET message_id = x'ff'", "the message of the part prt_0006 is missing or damaged"),
+        ("message SET data = '{'", "the message msg_0010 is not valid JSON"),
     ],
 )
 def test_a_damaged_row_is_named_and_the_others_are_read(
-    store: OpenCodeStore, statement: str, detail: str
+    store: OpenCodeStore, path: Path, change: str, detail: str
 ) -> None:
-    path = worked_session(store)
     entries = load_session(path).log.entries
     store.drop_keys()
-    store.run(statement)
+    store.run(f"UPDATE {change} WHERE id IN ('prt_0006', 'msg_0010')")
     loaded = load_session(path)
     assert loaded.log.damage[0].detail.startswith(detail)
     ids = {entry.id for entry in loaded.log.entries}
@@ -129,8 +124,7 @@ def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
     assert load_session(path).tree.damage[0].kind == DamageKind.DUPLICATE_ID
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore, path: Path) -> None:
     store.run("ALTER TABLE part RENAME TO other")
     store.run("CREATE VIEW part AS SELECT * FROM other")
     with pytest.raises(RedlineError) as refused:
@@ -138,8 +132,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore) -> None
     assert refused.value.code == "not_a_database"
 
 
-def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_an_appended_row_is_growth(store: OpenCodeStore, path: Path) -> None:
     loaded = load_session(path)
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
     store.user("More.")
@@ -157,8 +150,7 @@ def test_an_appended_row_is_growth(store: OpenCodeStore) -> None:
         "UPDATE message SET time_created = 1 WHERE id = 'msg_0010'",
     ],
 )
-def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, path: Path, statement: str) -> None:
     loaded = load_session(path)
     store.run(statement)
     assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
@@ -166,8 +158,7 @@ def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, statement: s
         continue_loading(loaded)
 
 
-def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore, path: Path) -> None:
     loaded = load_session(path)
     store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
@@ -175,8 +166,9 @@ def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCode
     assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
 
 
-def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(
+    store: OpenCodeStore, path: Path
+) -> None:
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
         client.execute("UPDATE session SET title = 'Unfinished'")
@@ -190,9 +182,8 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: Ope
 
 
 def test_a_database_that_stays_locked_is_reported(
-    store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+    store: OpenCodeStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = worked_session(store)
     monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
     store.run("PRAGMA journal_mode = DELETE")
     with closing(store.connect()) as client:
@@ -220,8 +211,7 @@ def test_a_missing_session_is_reported(store: OpenCodeStore) -> None:
     assert OPENCODE.state(store.directory / "opencode-other.db" / "ses_1") is None
 
 
-def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
-    path = worked_session(store)
+def test_every_session_of_every_store_is_listed(store: OpenCodeStore, path: Path) -> None:
     child = store.session("ses_2", parent_id="ses_1", title="Child session - x")
     beta = OpenCodeStore(store.directory, "opencode-beta.db").session()
     older = documents(store.directory, store)
@@ -249,8 +239,7 @@ def test_every_session_of_every_store_is_listed(store: OpenCodeStore) -> None:
         "UPDATE session SET time_updated = time_updated + 1",
     ],
 )
-def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, statement: str) -> None:
-    path = worked_session(store)
+def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, path: Path, statement: str) -> None:
     other = worked_session(store, session_id="ses_2")
     before = OPENCODE.discover(store.directory).changed_ns
     store.run(f"{statement}{' AND' if 'WHERE' in statement else ' WHERE'} id NOT IN (SELECT 'ses_2')")
@@ -263,8 +252,7 @@ def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, statement
 
 
 @pytest.mark.parametrize("value", ["x'ff'", "NULL", "'soon'", "4503599627370496", "9e999", "-1"])
-def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, value: str) -> None:
-    path = worked_session(store)
+def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, path: Path, value: str) -> None:
     store.drop_keys()
     store.run(f"UPDATE session SET time_updated = {value}")  # noqa: S608  # our value
     state = OPENCODE.state(path)
@@ -283,33 +271,18 @@ def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: s
     assert len(found.refused) == 1
 
 
-@pytest.mark.parametrize(
-    ("environment", "root"),
-    [
-        ({}, "~/.local/share/opencode"),
-        ({"XDG_DATA_HOME": "/data"}, "/data/opencode"),
-        ({"XDG_DATA_HOME": "data"}, "~/.local/share/opencode"),
-    ],
-)
-def test_sessions_are_sought_where_the_client_keeps_them(environment: dict[str, str], root: str) -> None:
-    assert OPENCODE.roots(environment) == (root,)
+def test_sessions_are_sought_where_the_client_keeps_them() -> None:
+    usual = ("~/.local/share/opencode",)
+    assert OPENCODE.roots({}) == OPENCODE.roots({"XDG_DATA_HOME": "data"}) == usual
+    assert OPENCODE.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
 
 
-@pytest.mark.parametrize(
-    ("name", "is_one"),
-    [
-        ("opencode.db", True),
-        ("opencode-local.db", True),
-        ("opencode-feature-x.y_z.db", True),
-        ("opencode.db-wal", False),
-        ("other.db", False),
-        ("opencode-.db.bak", False),
-    ],
-)
-def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path, name: str, is_one: bool) -> None:
-    path = OpenCodeStore(tmp_path, name).session()
-    assert OPENCODE.discover(tmp_path).paths == ((path,) if is_one else ())
-    assert OPENCODE.database(path) == (path.parent if is_one else None)
+def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path) -> None:
+    names = ("opencode.db", "opencode-local.db", "opencode-feature-x.y_z.db")
+    for name in (*names, "opencode.db-wal", "other.db", "opencode-.db.bak"):
+        path = OpenCodeStore(tmp_path / name, name).session()
+        assert OPENCODE.discover(tmp_path / name).paths == ((path,) if name in names else ()), name
+        assert OPENCODE.database(path) == (path.parent if name in names else None), name
 
 
 def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:

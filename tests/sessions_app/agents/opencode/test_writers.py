@@ -13,6 +13,7 @@ from devtools.bench.written_plans import notes_on, random_plan
 from sessions_app.agents.notes import note_text
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.storage.session_loader import load_session
+from tests.budget import seeds
 from tests.opencode_plans import (
     GENERATION,
     WRITERS,
@@ -61,14 +62,14 @@ def random_session(store: OpenCodeStore, chance: random.Random) -> Path:
     return path
 
 
-@pytest.mark.parametrize("writer", list(WRITERS))
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("seed", seeds(3))
 def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: str, seed: int) -> None:
     chance = random.Random(seed)
     store = OpenCodeStore(tmp_path / "opencode")
     path = random_session(store, chance)
     before = every_row(store.database)
-    for _ in range(4):
+    for _ in range(3):
         plan = random_plan(load_session(path), GENERATION, WRITERS[writer], chance, chance.randrange(1, 9))
         if plan is None:
             continue
@@ -78,7 +79,7 @@ def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: st
         assert every_row(store.database) == before
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(3))
 def test_a_fork_has_the_approved_context_and_the_notes(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     path = random_session(OpenCodeStore(tmp_path / "opencode"), chance)

@@ -43,7 +43,6 @@ def entry(recorded: dict[str, Any], entry_id: str, parent: str | None) -> dict[s
 def test_a_sound_session_has_no_findings() -> None:
     label = entry({"type": "label", "targetId": "a", "label": "x"}, "l", "c")
     new_root = message("r", None, user("again"))
-
     assert examined(session_bytes([HEADER, b"", A, B, raw_with_return(C), label, new_root])) == []
 
 
@@ -57,203 +56,118 @@ def raw(recorded: dict[str, Any]) -> bytes:
 
 EDIT = entry({"type": "context_edit", "targetId": "a"}, "e", "c")
 
-CASES: list[Any] = [
+NOT_APPLIED = {
+    "edit of an unknown entry": (5, [A, B, C, {**EDIT, "targetId": "x"}]),
+    "edit of a label": (6, [A, B, entry({"type": "label"}, "l", "b"), C, {**EDIT, "targetId": "l"}]),
+    "edit on another branch": (4, [A, B, entry(EDIT, "e", "b"), C]),
+    "edit that another one follows": (5, [A, B, C, EDIT, entry(context_edit("a", None), "f", "e")]),
+    "edit before a compaction": (
+        5,
+        [A, B, C, EDIT, entry(summary_compaction("s", None), "s", "e"), message("d", "s", user("x"))],
+    ),
+}
+CASES: dict[str, tuple[list[Any], tuple[str, int, Severity, str]]] = {
     # The file, the finding with its line, and what pi makes of it.
-    pytest.param([A, B], "no_header", 1, FATAL, REFUSED, id="no header"),
-    pytest.param([A, HEADER, B], "no_header", 1, FATAL, REFUSED, id="header too late"),
-    pytest.param(
-        [{**HEADER, "id": 3}, A], "no_header_id", 1, FATAL, REFUSED, id="header with a number as id"
-    ),
-    pytest.param(
-        [b"\xef\xbb\xbf" + raw(HEADER), A], "byte_order_mark", 1, FATAL, REFUSED, id="byte order mark"
-    ),
-    pytest.param([raw(HEADER) + raw(A), B], "no_header", 2, FATAL, REFUSED, id="glued header"),
-    pytest.param([raw(HEADER) + raw(A)], "no_header", 1, FATAL, REFUSED, id="one glued line"),
-    pytest.param([b"5", HEADER, A], "not_an_object", 1, FATAL, REFUSED, id="number before the header"),
-    pytest.param(
-        [b"null", HEADER, A], "not_an_object", 1, NONE, "skips the line", id="null before the header"
-    ),
-    pytest.param([b"x", HEADER, A], "not_json", 1, LOSS, "skips the line", id="text before the header"),
-    pytest.param([HEADER, A, raw(B) + raw(C)], "not_json", 3, LOSS, "skips the line", id="glued records"),
-    pytest.param([HEADER, A, b"\0\0", B], "not_json", 3, LOSS, "skips the line", id="NUL bytes"),
-    pytest.param(
+    "no header": ([A, B], ("no_header", 1, FATAL, REFUSED)),
+    "header too late": ([A, HEADER, B], ("no_header", 1, FATAL, REFUSED)),
+    "header with a number as id": ([{**HEADER, "id": 3}, A], ("no_header_id", 1, FATAL, REFUSED)),
+    "byte order mark": ([b"\xef\xbb\xbf" + raw(HEADER), A], ("byte_order_mark", 1, FATAL, REFUSED)),
+    "glued header": ([raw(HEADER) + raw(A), B], ("no_header", 2, FATAL, REFUSED)),
+    "one glued line": ([raw(HEADER) + raw(A)], ("no_header", 1, FATAL, REFUSED)),
+    "number before the header": ([b"5", HEADER, A], ("not_an_object", 1, FATAL, REFUSED)),
+    "null before the header": ([b"null", HEADER, A], ("not_an_object", 1, NONE, "skips the line")),
+    "text before the header": ([b"x", HEADER, A], ("not_json", 1, LOSS, "skips the line")),
+    "glued records": ([HEADER, A, raw(B) + raw(C)], ("not_json", 3, LOSS, "skips the line")),
+    "NUL bytes": ([HEADER, A, b"\0\0", B], ("not_json", 3, LOSS, "skips the line")),
+    "version 1 is written anew": (
         [OLD, A, b"x", B],
-        "not_json",
-        3,
-        LOSS,
-        "skips the line, and removes it when it converts the file to version 3",
-        id="version 1 is written anew",
+        ("not_json", 3, LOSS, "skips the line, and removes it when it converts the file to version 3"),
     ),
-    pytest.param(
+    "old number": (
         [OLD, A, b"5", B],
-        "not_an_object",
-        3,
-        FATAL,
-        "fails when it converts the file to version 3",
-        id="old number",
+        ("not_an_object", 3, FATAL, "fails when it converts the file to version 3"),
     ),
-    pytest.param(
+    "an array in version 1": (
         [OLD, A, B, b"[]"],
-        "not_an_object",
-        4,
-        NONE,
-        "keeps it as an entry that nothing refers to",
-        id="an array in version 1",
+        ("not_an_object", 4, NONE, "keeps it as an entry that nothing refers to"),
     ),
-    pytest.param(
+    "number between entries": (
         [HEADER, A, b"5", B],
-        "not_an_object",
-        3,
-        NONE,
-        "keeps it as an entry that nothing refers to",
-        id="number between entries",
+        ("not_an_object", 3, NONE, "keeps it as an entry that nothing refers to"),
     ),
-    pytest.param(
+    "array at the end": (
         [HEADER, A, B, b"[1]"],
-        "not_an_object",
-        4,
-        FATAL,
-        "continues after this line, with nothing of the conversation",
-        id="array at the end",
+        ("not_an_object", 4, FATAL, "continues after this line, with nothing of the conversation"),
     ),
-    pytest.param([HEADER, A, B, b"0"], "not_an_object", 4, NONE, "skips the line", id="zero at the end"),
-    pytest.param(
+    "zero at the end": ([HEADER, A, B, b"0"], ("not_an_object", 4, NONE, "skips the line")),
+    "entry without id": (
         [HEADER, A, {"type": "message", "message": user("x")}, B],
-        "no_id",
-        3,
-        LOSS,
-        "does not send the entry, because nothing can refer to it",
-        id="entry without id",
+        ("no_id", 3, LOSS, "does not send the entry, because nothing can refer to it"),
     ),
-    pytest.param(
+    "last entry without id": (
         [HEADER, A, {"type": "message", "message": user("x")}],
-        "no_id",
-        3,
-        FATAL,
-        "begins a new branch with the next message, without anything before it",
-        id="last entry without id",
+        ("no_id", 3, FATAL, "begins a new branch with the next message, without anything before it"),
     ),
-    pytest.param([HEADER, A, entry(B, 7, "a")], "no_id", 3, NONE, "accepts the id", id="number as id"),  # type: ignore[arg-type]
-    pytest.param([HEADER, A, HEADER, B], "second_header", 3, NONE, "ignores the line", id="second header"),
-    pytest.param(
+    "number as id": ([HEADER, A, entry(B, 7, "a")], ("no_id", 3, NONE, "accepts the id")),
+    "second header": ([HEADER, A, HEADER, B], ("second_header", 3, NONE, "ignores the line")),
+    "repeated id": (
         [HEADER, A, message("a", None, user("other")), B],
-        "duplicate_id",
-        2,
-        LOSS,
-        "reads only the last entry with this id, and does not send this one",
-        id="repeated id",
+        ("duplicate_id", 2, LOSS, "reads only the last entry with this id, and does not send this one"),
     ),
-    pytest.param(
+    "missing parent": (
         [HEADER, A, entry(B, "b", "x"), C],
-        "missing_parent",
-        3,
-        LOSS,
-        "sends nothing of what came before this entry",
-        id="missing parent",
+        ("missing_parent", 3, LOSS, "sends nothing of what came before this entry"),
     ),
-    pytest.param(
+    "missing parent on another branch": (
         [HEADER, entry(B, "x", "y"), A, B],
-        "missing_parent",
-        2,
-        LOSS,
-        "cuts the branch off from what came before this entry",
-        id="missing parent on another branch",
+        ("missing_parent", 2, LOSS, "cuts the branch off from what came before this entry"),
     ),
-    pytest.param(
+    "cycle": (
         [HEADER, entry(A, "a", "c"), B, C],
-        "cycle",
-        2,
-        FATAL,
-        "never finishes opening the session, and fills its memory",
-        id="cycle",
+        ("cycle", 2, FATAL, "never finishes opening the session, and fills its memory"),
     ),
-    pytest.param(
+    "cycle on another branch": (
         [HEADER, entry(A, "x", "x"), A, B],
-        "cycle",
-        2,
-        LOSS,
-        "does not show these entries, because no root leads to them",
-        id="cycle on another branch",
+        ("cycle", 2, LOSS, "does not show these entries, because no root leads to them"),
     ),
-    pytest.param(
-        [HEADER, A, entry({"type": "message"}, "b", "a")], "no_message", 3, FATAL, NOT_OPENED, id="no message"
-    ),
-    pytest.param(
+    "no message": ([HEADER, A, entry({"type": "message"}, "b", "a")], ("no_message", 3, FATAL, NOT_OPENED)),
+    "no message on another branch before an assistant": (
         [HEADER, entry({"type": "message", "message": None}, "x", None), A],
-        "no_message",
-        2,
-        FATAL,
-        "fails when it records the next message",
-        id="no message on another branch before an assistant",
+        ("no_message", 2, FATAL, "fails when it records the next message"),
     ),
-    pytest.param(
+    "no message on another branch after an assistant": (
         [HEADER, A, B, entry({"type": "message"}, "x", "b"), C],
-        "no_message",
-        4,
-        NONE,
-        "does not send the entry",
-        id="no message on another branch after an assistant",
+        ("no_message", 4, NONE, "does not send the entry"),
     ),
-    pytest.param(
+    "text instead of a message": (
         [HEADER, A, entry({"type": "message", "message": "hi"}, "b", "a")],
-        "no_message",
-        3,
-        NONE,
-        "does not send the entry",
-        id="text instead of a message",
+        ("no_message", 3, NONE, "does not send the entry"),
     ),
-    pytest.param(
-        [HEADER, A, B, C, EDIT], "no_replacement", 5, FATAL, NOT_OPENED, id="edit without replacement"
-    ),
-    pytest.param(
+    "edit without replacement": ([HEADER, A, B, C, EDIT], ("no_replacement", 5, FATAL, NOT_OPENED)),
+    "replacement without content": (
         [HEADER, A, B, C, {**EDIT, "replacement": "x"}],
-        "no_replacement",
-        5,
-        LOSS,
-        "sends the edited message without content",
-        id="replacement without content",
+        ("no_replacement", 5, LOSS, "sends the edited message without content"),
     ),
-    pytest.param(
+    "a number as content": (
         [HEADER, A, B, C, {**EDIT, "replacement": {"content": 5}}],
-        "no_replacement",
-        5,
-        FATAL,
-        "fails at the next prompt",
-        id="a number as content",
+        ("no_replacement", 5, FATAL, "fails at the next prompt"),
     ),
-    *(
-        pytest.param([HEADER, *lines], "no_replacement", number, NONE, "does not apply the edit", id=name)
-        for name, number, lines in [
-            ("edit of an unknown entry", 5, [A, B, C, {**EDIT, "targetId": "x"}]),
-            ("edit of a label", 6, [A, B, entry({"type": "label"}, "l", "b"), C, {**EDIT, "targetId": "l"}]),
-            ("edit on another branch", 4, [A, B, entry(EDIT, "e", "b"), C]),
-            ("edit that another one follows", 5, [A, B, C, EDIT, entry(context_edit("a", None), "f", "e")]),
-            (
-                "edit before a compaction",
-                5,
-                [A, B, C, EDIT, entry(summary_compaction("s", None), "s", "e"), message("d", "s", user("x"))],
-            ),
-        ]
-    ),
-    pytest.param(
+    "invalid UTF-8": (
         [HEADER, A, raw(B).replace(b"two", b"t\xff")],
-        "not_utf8",
-        3,
-        LOSS,
-        "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}",
-        id="invalid UTF-8",
+        ("not_utf8", 3, LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}"),
     ),
-]
+    **{
+        name: ([HEADER, *lines], ("no_replacement", number, NONE, "does not apply the edit"))
+        for name, (number, lines) in NOT_APPLIED.items()
+    },
+}
 
 
-@pytest.mark.parametrize(("recorded", "kind", "number", "severity", "words"), CASES)
-def test_a_fault_is_found_with_its_line_and_consequence(
-    recorded: list[Any], kind: str, number: int, severity: Severity, words: str
-) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_fault_is_found_with_its_line_and_consequence(name: str) -> None:
+    recorded, (kind, number, severity, words) = CASES[name]
     original = session_bytes(recorded)
-
     found = [finding for finding in examined(original) if (finding.kind, finding.number) == (kind, number)]
-
     assert len(found) == 1
     lines = original.split(b"\n")
     assert found[0].offset == sum(len(line) + 1 for line in lines[: number - 1])
@@ -277,7 +191,6 @@ def test_atomic_before_0_9_4_empties_a_session_without_a_header() -> None:
 def test_only_pi_completes_an_unterminated_line() -> None:
     torn = "skips the line, and appends its next record to it, which is lost as well"
     whole = "reads the line, and appends its next record to it, so that both are lost"
-
     assert consequences_of(session_bytes([HEADER, A]) + raw(B)[:-5]) == [
         ("pi 0.87 and newer", LOSS, "skips the line, and completes it with a newline"),
         ("Atomic 0.8.26 to 0.9.8", LOSS, torn),
@@ -298,7 +211,6 @@ def test_a_conversion_completes_an_unterminated_line() -> None:
 
 def test_atomic_ignores_edits() -> None:
     consequences = consequences_of(session_bytes([HEADER, A, B, C, EDIT]))
-
     assert [one[1:] for one in consequences[1:]] == [(NONE, "ignores edits")] * 2
 
 
@@ -306,22 +218,17 @@ def test_the_records_that_can_be_recovered_are_counted() -> None:
     (glued, _) = examined(
         session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))])
     )
-
     assert glued.detail.endswith("; 2 records on it can be recovered")
 
 
 def test_only_invalid_text_stays_in_a_repaired_copy() -> None:
     findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
-
-    assert [(one.kind, one.is_repairable) for one in findings] == [
-        ("not_utf8", False),
-        ("not_an_object", True),
-    ]
+    expected = [("not_utf8", False), ("not_an_object", True)]
+    assert [(one.kind, one.is_repairable) for one in findings] == expected
 
 
 def test_the_worst_consequence_is_the_severity() -> None:
     (finding,) = examined(session_bytes([HEADER, A])[:-1])
-
     assert finding.severity is Severity.LOSS
 
 
@@ -332,8 +239,6 @@ def test_a_file_without_any_record_is_not_a_session() -> None:
 
 def test_findings_beyond_a_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(diagnosis, "FINDINGS_KEPT", 2)
-
     examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
-
     assert len(examination.findings) == 4
     assert examination.more == 3 + 1

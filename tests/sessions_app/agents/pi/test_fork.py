@@ -253,10 +253,8 @@ def test_labels_of_survivors_are_appended_again() -> None:
     labels = {"e1": 'the "task"', "e3": "gone", "e4": "kept", "elsewhere": "x"}
     fork = parsed(forked(recorded, Target("e3"), labels=labels))[1:]
     assert [entry["id"] for entry in fork] == ["e1", "e4", "e5", "n1", "n2", "n3"]
-    assert [(entry["targetId"], entry["label"]) for entry in fork[3:5]] == [
-        ("e1", 'the "task"'),
-        ("e4", "kept"),
-    ]
+    expected = [("e1", 'the "task"'), ("e4", "kept")]
+    assert [(entry["targetId"], entry["label"]) for entry in fork[3:5]] == expected
     assert [entry["type"] for entry in fork[3:]] == ["label", "label", "context_edit"]
     assert [entry["parentId"] for entry in fork] == [None, "e1", "e4", "e5", "n1", "n2"]
 

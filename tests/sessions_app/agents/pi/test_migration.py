@@ -18,15 +18,20 @@ from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import DamageKind, Header, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
-from tests.factories import HEADER, assistant, bash, call, chain, result, session_bytes, text, user
+from tests.factories import (
+    HEADER,
+    V1_HEADER,
+    assistant,
+    bash,
+    call,
+    chain,
+    result,
+    session_bytes,
+    text,
+    user,
+    version_1,
+)
 from tests.paths import corpus
-
-V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
-
-
-def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Header and entries of a version 1 file; anything with a `type` is an entry, otherwise a message."""
-    return [V1_HEADER, *(one if "type" in one else {"type": "message", "message": one} for one in messages)]
 
 
 def copy_of(data: bytes) -> bytes:
@@ -92,17 +97,17 @@ TALK = (
 
 
 def test_a_version_1_session_reads_alike_at_version_3() -> None:
-    old = session_bytes(v1(*TALK))
+    old = session_bytes(version_1(*TALK))
     new = copy_of(old)
     assert log_of(new).version == 3
     assert log_of(new).damage == []
-    assert log_of(new).header == log_of(session_bytes([HEADER, *v1(*TALK)[1:]])).header
+    assert log_of(new).header == log_of(session_bytes([HEADER, *version_1(*TALK)[1:]])).header
     assert_reads_alike(old, new)
     assert_splices(old, new)
 
 
 def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
-    new = log_of(copy_of(session_bytes(v1(*TALK))))
+    new = log_of(copy_of(session_bytes(version_1(*TALK))))
     branch = SessionTree(new.entries).branch(new.entries[-1].id)
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
@@ -153,7 +158,7 @@ DAMAGED = [
 
 @pytest.mark.parametrize("line", [*DAMAGED, json.dumps(V1_HEADER).encode()], ids=lambda line: repr(line[:20]))
 def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line: bytes) -> None:
-    sound = v1(user("a"), user("b"))
+    sound = version_1(user("a"), user("b"))
     old = session_bytes([*sound[:2], line, *sound[2:]])
     new = copy_of(old)
     assert new.split(b"\n")[2] == line
@@ -162,7 +167,7 @@ def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line: bytes) -> Non
 
 
 def test_a_last_line_without_newline_stays_without_one() -> None:
-    whole = session_bytes(v1(user("a"), user("b")))
+    whole = session_bytes(version_1(user("a"), user("b")))
     for old in (whole[:-1], whole[:-9], whole + b"{"):
         new = copy_of(old)
         assert not new.endswith(b"\n")
@@ -172,7 +177,7 @@ def test_a_last_line_without_newline_stays_without_one() -> None:
 
 
 def test_a_header_keeps_its_byte_order_mark_and_its_fields() -> None:
-    old = b"\xef\xbb\xbf" + session_bytes(v1(user("a")))
+    old = b"\xef\xbb\xbf" + session_bytes(version_1(user("a")))
     new = copy_of(old)
     assert new.startswith(b'\xef\xbb\xbf{"version":3,')
     assert_reads_alike(old, new)
@@ -187,7 +192,7 @@ def with_header(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
-@pytest.mark.parametrize("recorded", [v1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
+@pytest.mark.parametrize("recorded", [version_1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
 def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[Any], above: bytes) -> None:
     old = above + session_bytes(recorded)
     new = with_header(old)
@@ -201,14 +206,14 @@ def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[
 
 
 def test_a_session_with_a_header_gets_no_second_one() -> None:
-    old = session_bytes(v1(user("a"), user("b")))
+    old = session_bytes(version_1(user("a"), user("b")))
     assert with_header(old) == copy_of(old)
     with pytest.raises(BadInput, match="version 3"):
         with_header(session_bytes(chain(user("a"))))
 
 
 def test_a_session_without_header_is_migrated_without_one_if_none_is_given() -> None:
-    old = session_bytes(v1(user("a"), user("b"))[1:])
+    old = session_bytes(version_1(user("a"), user("b"))[1:])
     new = copy_of(old)
     assert_reads_alike(old, new)
     assert log_of(new).version == 3
@@ -285,7 +290,7 @@ def test_a_file_that_is_not_a_session_is_refused(data: bytes) -> None:
 
 def test_a_copy_is_not_migrated_again() -> None:
     with pytest.raises(BadInput) as caught:
-        copy_of(copy_of(session_bytes(v1(user("x")))))
+        copy_of(copy_of(session_bytes(version_1(user("x")))))
     assert caught.value.code == "is_current"
 
 
@@ -293,7 +298,7 @@ def test_a_copy_is_not_migrated_again() -> None:
 
 some_lines = st.lists(
     st.one_of(
-        st.sampled_from([*TALK, {"role": "hookMessage", "content": "x"}]).map(lambda one: v1(one)[1]),
+        st.sampled_from([*TALK, {"role": "hookMessage", "content": "x"}]).map(lambda one: version_1(one)[1]),
         st.sampled_from(DAMAGED),
         st.dictionaries(
             st.sampled_from(["type", "id", "parentId", "message", "firstKeptEntryIndex", "0"]),
@@ -308,7 +313,7 @@ some_lines = st.lists(
 def test_the_copy_of_any_old_file_reads_alike(
     lines: list[dict[str, Any] | bytes], with_header: bool, ended: bool
 ) -> None:
-    old = session_bytes([V1_HEADER, *lines] if with_header else [*v1(user("a"))[1:], *lines])
+    old = session_bytes([V1_HEADER, *lines] if with_header else [*version_1(user("a"))[1:], *lines])
     old = old if ended else old[:-1]
     assert_reads_alike(old, copy_of(old))
 
@@ -316,7 +321,7 @@ def test_the_copy_of_any_old_file_reads_alike(
 def test_real_sessions_of_version_1_read_alike() -> None:
     directory = corpus()
     found = sorted(directory.glob("pi/*.v1.jsonl")) if directory else []
-    sessions = [path.read_bytes() for path in found] or [session_bytes(v1(*TALK * 50, *TALK))]
+    sessions = [path.read_bytes() for path in found] or [session_bytes(version_1(*TALK * 50, *TALK))]
     for old in sessions:
         new = copy_of(old)
         assert_reads_alike(old, new)

@@ -30,7 +30,8 @@ def install(directory: Path, script: str = ECHO, version: str = "0.87.1", node: 
     """A package with its Node.js, as npm installs them; returns the directory in which that was done."""
     described = json.dumps({"name": PACKAGE, "version": version}).encode()
     place(directory / "node_modules" / PACKAGE / "package.json", described)
-    program = f"#!{sys.executable}\nimport sys\nif sys.argv[1] == '--version':\n    print('{node}')\n    sys.exit()\n"
+    version_of_node = f"import sys\nif sys.argv[1] == '--version':\n    print('{node}')\n    sys.exit()\n"
+    program = f"#!{sys.executable} -IS\n{version_of_node}"
     place(directory / "node_modules" / ".bin" / "node", (program + script).encode()).chmod(0o755)
     return directory
 

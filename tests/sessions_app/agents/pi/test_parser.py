@@ -20,8 +20,10 @@ from sessions_app.sessionlog.jsjson import stringify
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import Damage, DamageKind, ParserState, SessionLog, read_session
 from sessions_app.sessionlog.tree import SessionTree
+from tests import claude_sessions
 from tests.factories import (
     HEADER,
+    V1_HEADER,
     assistant,
     bash,
     call,
@@ -34,10 +36,9 @@ from tests.factories import (
     summary_compaction,
     text,
     user,
+    version_1,
 )
 from tests.paths import corpus
-
-V1_HEADER = {key: value for key, value in HEADER.items() if key != "version"}
 
 
 def read_bytes(data: bytes) -> SessionLog:
@@ -51,11 +52,6 @@ def damage(log: SessionLog) -> list[tuple[DamageKind, int]]:
 
 def ids(log: SessionLog) -> list[str]:
     return [entry.id for entry in log.entries]
-
-
-def v1(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    """Header and entries of a version 1 file: no version, no ids."""
-    return [V1_HEADER, *({"type": "message", "timestamp": "t", "message": one} for one in messages)]
 
 
 # ---- undamaged files ----------------------------------------------------------------------------------------
@@ -80,9 +76,8 @@ def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
 
 
 def test_unknown_types_and_keys_are_kept() -> None:
-    data = session_bytes(
-        [*chain(user("x")), {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}]
-    )
+    unknown = {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}
+    data = session_bytes([*chain(user("x")), unknown])
     *_, line = split_lines([data])
     recorded = SessionParser(ParserState(version=3)).read_one(line)
     assert recorded is not None
@@ -91,13 +86,11 @@ def test_unknown_types_and_keys_are_kept() -> None:
     assert damage(read_bytes(data)) == []
 
 
-def test_an_old_header_names_where_the_session_was_branched_from() -> None:
-    log = session_log([{**V1_HEADER, "branchedFrom": "/old.jsonl"}, *v1(user("x"))[1:]])
-    assert log.header is not None
-    assert log.header.parent_session == "/old.jsonl"
-    log = session_log([{**HEADER, "parentSession": "/new.jsonl"}, *chain(user("x"))[1:]])
-    assert log.header is not None
-    assert log.header.parent_session == "/new.jsonl"
+def test_an_old_or_a_new_header_names_where_the_session_was_branched_from() -> None:
+    for header in ({**V1_HEADER, "branchedFrom": "/a.jsonl"}, {**HEADER, "parentSession": "/a.jsonl"}):
+        log = session_log([header, *chain(user("x"))[1:]])
+        assert log.header is not None
+        assert log.header.parent_session == "/a.jsonl"
 
 
 # ---- damage -------------------------------------------------------------------------------------------------
@@ -106,31 +99,26 @@ FIRST, SECOND = (json.dumps(message(f"e{number}", None, user("x"))).encode() for
 THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
 
 
+UNUSABLE = {
+    DamageKind.NOT_JSON: (
+        *(b"not json", FIRST + SECOND, SECOND[:-20], b"\0" * 4096, b"\0" * 10 + SECOND),
+        b'{"type":"message","id":"e2","message":NaN}',
+        b'{"type":"message","id":"e2","text":"a\x01"}',
+        b'{"id":"e2","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b"\xef\xbb\xbf" + SECOND,
+    ),
+    DamageKind.NOT_AN_OBJECT: (b"[1,2]", b"17", b"null", b"true", b'"text"'),
+    DamageKind.NO_ID: (
+        *(b"{}", b'{"type":"message"}', b'{"type":"message","id":""}', b'{"type":"message","id":7}'),
+        *(b'{"type":"message","id":null}', rb'{"type":"message","id":"\ud800"}'),
+    ),
+    DamageKind.SECOND_HEADER: (json.dumps(HEADER).encode(),),
+}
+
+
 @pytest.mark.parametrize(
     ("line", "kind"),
-    [
-        (b"not json", DamageKind.NOT_JSON),
-        (FIRST + SECOND, DamageKind.NOT_JSON),
-        (SECOND[:-20], DamageKind.NOT_JSON),
-        (b"\0" * 4096, DamageKind.NOT_JSON),
-        (b"\0" * 10 + SECOND, DamageKind.NOT_JSON),
-        (b'{"type":"message","id":"e2","message":NaN}', DamageKind.NOT_JSON),
-        (b'{"type":"message","id":"e2","text":"a\x01"}', DamageKind.NOT_JSON),
-        (b'{"id":"e2","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}", DamageKind.NOT_JSON),
-        (b"\xef\xbb\xbf" + SECOND, DamageKind.NOT_JSON),
-        (b"[1,2]", DamageKind.NOT_AN_OBJECT),
-        (b"17", DamageKind.NOT_AN_OBJECT),
-        (b"null", DamageKind.NOT_AN_OBJECT),
-        (b"true", DamageKind.NOT_AN_OBJECT),
-        (b'"text"', DamageKind.NOT_AN_OBJECT),
-        (b"{}", DamageKind.NO_ID),
-        (b'{"type":"message"}', DamageKind.NO_ID),
-        (b'{"type":"message","id":""}', DamageKind.NO_ID),
-        (b'{"type":"message","id":7}', DamageKind.NO_ID),
-        (b'{"type":"message","id":null}', DamageKind.NO_ID),
-        (rb'{"type":"message","id":"\ud800"}', DamageKind.NO_ID),
-        (json.dumps(HEADER).encode(), DamageKind.SECOND_HEADER),
-    ],
+    [(line, kind) for kind, lines in UNUSABLE.items() for line in lines],
     ids=lambda value: value.name if isinstance(value, DamageKind) else repr(value[:24]),
 )
 def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: DamageKind) -> None:
@@ -145,9 +133,8 @@ def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: Dama
 
 
 def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> None:
-    data = (
-        session_bytes([*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]) + b"{torn"
-    )
+    recorded = [*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]
+    data = session_bytes(recorded) + b"{torn"
     log = read_bytes(data)
     assert (len(log.damage), log.damaged, ids(log)) == (1_000, 1_501, ["e1", "e2"])
     assert [one.number for one in log.damage] == list(range(3, 1_003))
@@ -161,62 +148,54 @@ def test_a_nul_run_is_named_as_one() -> None:
     assert "NUL" in log.damage[0].detail
 
 
-@pytest.mark.parametrize("line", [b"", b" ", b"\t\r", b"\x0c\x0b"])
-def test_a_blank_line_is_not_damage(line: bytes) -> None:
-    log = session_log([HEADER, line, FIRST, line])
-    assert ids(log) == ["e1"]
-    assert log.damage == []
+ENDS = session_bytes([HEADER, FIRST])
+TWO = session_bytes(chain(user("x"), user("y")))
+INVALID_UTF8 = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
+READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
+    "a torn last line is distinguished from invalid JSON": (
+        ENDS + SECOND[:-5],
+        "e1",
+        [(DamageKind.TORN_LINE, 3)],
+    ),
+    "a complete last line without newline is read": (ENDS + SECOND, "e1 e2", []),
+    "a line may end with a carriage return": (TWO.replace(b"\n", b"\r\n"), "e1 e2", []),
+    "a byte order mark before the first line is not damage": (b"\xef\xbb\xbf" + TWO, "e1 e2", []),
+    "a missing header is reported once": (TWO.split(b"\n", 1)[1], "e1 e2", [(DamageKind.NO_HEADER, 1)]),
+    "a damaged line does not hide the header": (b"\0\0\0\n" + TWO, "e1 e2", [(DamageKind.NOT_JSON, 1)]),
+    "invalid UTF-8 is read": (session_bytes([HEADER, INVALID_UTF8]), "e2", []),
+    **{
+        f"{blank!r} is a blank line": (ENDS + blank + b"\n", "e1", [])
+        for blank in (b"", b" ", b"\t\r", b"\x0c")
+    },
+}
 
 
-def test_a_torn_last_line_is_distinguished_from_invalid_json() -> None:
-    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND[:-5])
-    assert ids(log) == ["e1"]
-    assert damage(log) == [(DamageKind.TORN_LINE, 3)]
+@pytest.mark.parametrize("name", READ)
+def test_what_is_read_of_a_file(name: str) -> None:
+    data, entries, faults = READ[name]
+    log = read_bytes(data)
+    assert (ids(log), damage(log)) == (entries.split(), faults)
+    assert (log.header is None) == ("missing" in name)
 
 
-def test_a_complete_last_line_without_newline_is_read() -> None:
-    log = read_bytes(session_bytes([HEADER, FIRST]) + SECOND)
-    assert ids(log) == ["e1", "e2"]
-    assert log.damage == []
+def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads_it() -> None:
+    entry = read_bytes(b"\xef\xbb\xbf" + TWO).entries[0]
+    assert (entry.number, entry.offset) == (2, len(json.dumps(HEADER)) + 4)
+    assert session_log([HEADER, INVALID_UTF8]).entries[0].tokens == 1
 
 
-def test_a_line_may_end_with_a_carriage_return() -> None:
-    log = read_bytes(session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"))
-    assert ids(log) == ["e1", "e2"]
-    assert log.damage == []
-
-
-def test_a_byte_order_mark_before_the_first_line_is_not_damage() -> None:
-    log = read_bytes(b"\xef\xbb\xbf" + session_bytes(chain(user("x"))))
-    assert log.header is not None
-    assert ids(log) == ["e1"]
-    assert log.damage == []
-    assert (log.entries[0].number, log.entries[0].offset) == (2, len(json.dumps(HEADER)) + 4)
-
-
-def test_a_session_without_its_header_is_read_and_that_is_reported_once() -> None:
+def test_without_a_header_the_version_is_told_by_the_ids() -> None:
     log = session_log(chain(user("x"), user("y"))[1:])
     assert (log.header, log.version, log.cwd) == (None, 3, "")
-    assert ids(log) == ["e1", "e2"]
+    log = session_log(version_1(user("a"), user("b"))[1:])
+    assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
-
-
-def test_a_damaged_line_before_the_header_does_not_hide_the_header() -> None:
-    log = session_log([b"\0\0\0", *chain(user("x"))])
-    assert log.header is not None
-    assert damage(log) == [(DamageKind.NOT_JSON, 1)]
 
 
 def test_the_first_header_counts() -> None:
     other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
     log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
     assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
-
-
-def test_invalid_utf8_is_read_as_the_agent_reads_it() -> None:
-    line = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
-    log = session_log([HEADER, line])
-    assert (ids(log), log.entries[0].tokens, log.damage) == (["e2"], 1, [])
 
 
 def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
@@ -226,17 +205,17 @@ def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
     assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
 
 
-@pytest.mark.parametrize("parent", [None, "", 7, True, [], {}])
-def test_an_invalid_parent_makes_a_root(parent: object) -> None:
-    log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
-    assert log.entries[1].parent_id is None
+def test_an_invalid_parent_makes_a_root() -> None:
+    for parent in (None, "", 7, True, [], {}):
+        log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
+        assert log.entries[1].parent_id is None, parent
 
 
 # ---- older versions -----------------------------------------------------------------------------------------
 
 
 def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> None:
-    log = session_log(v1(user("a"), assistant(text("b")), user("c")))
+    log = session_log(version_1(user("a"), assistant(text("b")), user("c")))
     assert log.version == 1
     assert ids(log) == ["00000001", "00000002", "00000003"]
     assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
@@ -245,7 +224,7 @@ def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> No
 
 @pytest.mark.parametrize("line", [b"{torn", b"", b"[]", b"\0\0"])
 def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
-    sound = v1(user("a"), user("b"), user("c"))
+    sound = version_1(user("a"), user("b"), user("c"))
     damaged: list[Any] = [*sound[:2], line, *sound[3:]]
     log = session_log(damaged)
     assert ids(log) == ["00000001", "00000003"]
@@ -254,15 +233,9 @@ def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
 
 
 def test_an_id_in_a_version_1_file_is_ignored() -> None:
-    recorded = [{**one, "id": "same", "parentId": "same"} for one in v1(user("a"), user("b"))[1:]]
+    recorded = [{**one, "id": "same", "parentId": "same"} for one in version_1(user("a"), user("b"))[1:]]
     log = session_log([V1_HEADER, *recorded])
     assert ids(log) == ["00000001", "00000002"]
-
-
-def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> None:
-    log = session_log(v1(user("a"), user("b"))[1:])
-    assert (log.version, ids(log)) == (1, ["00000000", "00000001"])
-    assert damage(log) == [(DamageKind.NO_HEADER, 1)]
 
 
 @pytest.mark.parametrize(
@@ -271,26 +244,21 @@ def test_a_version_1_file_without_header_is_recognised_by_its_missing_ids() -> N
 )
 def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
-    log = session_log([*v1(user("a"), user("b")), compaction])
+    log = session_log([*version_1(user("a"), user("b")), compaction])
     assert log.entries[-1].control == SummaryControl(kept, is_verbatim=False)
 
 
 def test_the_hook_messages_of_version_2_are_customs() -> None:
-    log = session_log(
-        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
-    )
+    hook = message("e1", None, {"role": "hookMessage", "content": "x"})
+    log = session_log([{**HEADER, "version": 2}, hook])
     assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
 
 
-@pytest.mark.parametrize(
-    ("recorded", "version"),
-    [
-        *((2, 2), (3, 3), (3.0, 3), (4, 4), (1, 1)),
-        *((None, 1), (0, 1), (-3, 1), (True, 1), ("3", 1), ([], 1), (0.5, 1)),
-    ],
-)
-def test_the_version_in_a_header_is_a_number(recorded: object, version: int) -> None:
-    assert session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]]).version == version
+def test_the_version_in_a_header_is_a_number() -> None:
+    versions = [(2, 2), (3, 3), (3.0, 3), (4, 4), *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5))]
+    for recorded, version in versions:
+        log = session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]])
+        assert log.version == version, recorded
 
 
 @pytest.mark.parametrize("version", ["1e30", "1e400", "9" * 5000])
@@ -305,15 +273,8 @@ def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) 
 
 CLAUDE_CODE = [
     {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
-    {
-        "type": "user",
-        "uuid": "u1",
-        "parentUuid": None,
-        "sessionId": "s",
-        "message": {"role": "user", "content": "x"},
-    },
-    {"type": "assistant", "uuid": "u2", "parentUuid": "u1", "message": {"role": "assistant", "content": []}},
-    {"type": "summary", "summary": "s", "leafUuid": "u2"},
+    *claude_sessions.talk(1),
+    {"type": "summary", "summary": "s", "leafUuid": "r1"},
 ]
 
 
@@ -352,7 +313,9 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
             read_bytes(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
     # Without a real one: a record of the same format.
-    data = glued[0].read_bytes() if glued else session_bytes([*v1(user("a"), user("b")), FIRST + SECOND])
+    data = (
+        glued[0].read_bytes() if glued else session_bytes([*version_1(user("a"), user("b")), FIRST + SECOND])
+    )
     log = read_bytes(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
@@ -384,15 +347,17 @@ FILES = {
     "version 2": session_bytes(
         [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
     ),
-    "version 1": session_bytes(v1(user("a"), assistant(text("b")), user("c"))),
+    "version 1": session_bytes(version_1(user("a"), assistant(text("b")), user("c"))),
     "no header": session_bytes(chain(user("a"), user("b"))[1:]),
-    "version 1, no header": session_bytes(v1(user("a"), user("b"))[1:]),
+    "version 1, no header": session_bytes(version_1(user("a"), user("b"))[1:]),
     "damaged": session_bytes(
         [b"\0\0", HEADER, FIRST, HEADER, b"", b"[1]", FIRST + SECOND, b'{"type":"x"}', THIRD, b"{torn"]
     ),
-    "damaged version 1": session_bytes([b"{torn", b"7", *v1(user("a"), user("b")), b"null", *v1(user("c"))]),
+    "damaged version 1": session_bytes(
+        [b"{torn", b"7", *version_1(user("a"), user("b")), b"null", *version_1(user("c"))]
+    ),
     "carriage returns": session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
-    "byte order mark": b"\xef\xbb\xbf" + session_bytes(v1(user("a"), user("b"))),
+    "byte order mark": b"\xef\xbb\xbf" + session_bytes(version_1(user("a"), user("b"))),
 }
 
 
@@ -412,7 +377,7 @@ def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], 
 
 
 def test_a_line_without_newline_does_not_change_the_stored_state() -> None:
-    data = session_bytes(v1(user("a"), user("b")))
+    data = session_bytes(version_1(user("a"), user("b")))
     _, _, state = read_in_parts(data, ())
     _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
     assert unfinished == state

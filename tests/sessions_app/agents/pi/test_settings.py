@@ -71,16 +71,7 @@ def test_a_missing_file_is_not_a_fault(cwd: Path, home: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        b"",
-        b"{",
-        b"[]",
-        b"7",
-        b"null",
-        b'"text"',
-        b"\0\0",
-        b'{"a":NaN}',
-        b'{"a":1,}',
-        b"[" * 100_000,
+        *(b"", b"{", b"[]", b"7", b"null", b'"text"', b"\0\0", b'{"a":NaN}', b'{"a":1,}', b"[" * 100_000),
         b"\xff\xfe{}",
     ],
     ids=lambda content: repr(content[:10]),
@@ -105,14 +96,13 @@ def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd: 
     assert (found.compaction, "larger" in found.fault) == ({}, True)
 
 
-def test_a_directory_is_a_fault(cwd: Path, home: Path) -> None:
-    (cwd / ".atomic" / "settings.json").mkdir(parents=True)
-    assert project_settings(cwd, home).fault
-
-
-def test_a_symlink_loop_is_a_fault_and_a_dangling_symlink_is_a_missing_file(cwd: Path, home: Path) -> None:
+def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_missing_file(
+    cwd: Path, home: Path
+) -> None:
     path = cwd / ".atomic" / "settings.json"
-    path.parent.mkdir(parents=True)
+    path.mkdir(parents=True)
+    assert project_settings(cwd, home).fault
+    path.rmdir()
     path.symlink_to(path)
     assert project_settings(cwd, home).fault
     path.unlink()
@@ -206,39 +196,27 @@ def models(*recorded: Any) -> dict[str, Any]:
 
 
 def test_windows_come_from_every_provider_and_atomics_file_before_pis(home: Path) -> None:
-    put(
-        home / ".pi" / "agent" / "models.json",
-        models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2}),
-    )
-    more = {
-        "providers": {"p": models()["providers"]["p"], "q": {"models": [{"id": "a", "contextWindow": 3}]}}
-    }
-    put(home / ".atomic" / "agent" / "models.json", more)
+    assert model_windows(home) == {}
+    ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
+    put(home / ".pi" / "agent" / "models.json", ours)
+    other = {"models": [{"id": "a", "contextWindow": 3}]}
+    put(home / ".atomic" / "agent" / "models.json", {"providers": {**models()["providers"], "q": other}})
     assert model_windows(home) == {"a": 3, "b": 2}
 
 
-def test_without_the_agents_files_all_windows_are_unknown(home: Path) -> None:
-    assert model_windows(home) == {}
+def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path) -> None:
+    for window in (None, "200000", 0, -5, True, 1e400, [], {}):
+        odd = [{"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}]
+        path = put(home / ".atomic" / "agent" / "models.json", models(*odd, {"id": "b", "contextWindow": 9}))
+        path.write_text(path.read_text().replace("Infinity", "1e400"))
+        assert model_windows(home) == {"b": 9}, window
 
 
-@pytest.mark.parametrize("window", [None, "200000", 0, -5, True, 1e400, [], {}])
-def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path, window: object) -> None:
-    recorded = models(
-        {"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}, {"id": "b", "contextWindow": 9}
-    )
-    path = put(home / ".atomic" / "agent" / "models.json", recorded)
-    path.write_text(path.read_text().replace("Infinity", "1e400"))
-    assert model_windows(home) == {"b": 9}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"{", b"[]", {"providers": []}, {"providers": {"p": None}}, {"providers": {"p": {"models": {}}}}, {}],
-    ids=str,
-)
-def test_a_models_file_of_another_shape_has_no_windows(home: Path, content: object) -> None:
-    put(home / ".atomic" / "agent" / "models.json", content)
-    assert model_windows(home) == {}
+def test_a_models_file_of_another_shape_has_no_windows(home: Path) -> None:
+    providers = ([], {"p": None}, {"p": {"models": {}}})
+    for content in (b"{", b"[]", *({"providers": one} for one in providers), {}):
+        put(home / ".atomic" / "agent" / "models.json", content)
+        assert model_windows(home) == {}, content
 
 
 # ---- the budget ---------------------------------------------------------------------------------------------
@@ -263,10 +241,8 @@ def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd: Pat
     assert budget(cwd, home, ("p", "A/big")) == CompactionBudget(5, 7)
     assert budget(cwd, home, ("p", "")) == CompactionBudget(5, 7)
     assert budget(cwd, home, None) == CompactionBudget(5, 7)
-    put(
-        cwd / ".pi" / "settings.json",
-        {"compaction": {"modelOverrides": {"p/a/big": {"reserveTokens": 1, "keepRecentTokens": 0}}}},
-    )
+    override = {"p/a/big": {"reserveTokens": 1, "keepRecentTokens": 0}}
+    put(cwd / ".pi" / "settings.json", {"compaction": {"modelOverrides": override}})
     assert budget(cwd, home) == CompactionBudget(1, 0)
 
 
@@ -277,28 +253,15 @@ def test_atomic_ignores_settings_that_only_pi_has(cwd: Path, home: Path) -> None
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 
-@pytest.mark.parametrize("wrong", [None, -1, 1.5, "7", True, [], 2**31])
-def test_an_unusable_number_of_tokens_is_skipped(cwd: Path, home: Path, wrong: object) -> None:
-    put(
-        cwd / ".pi" / "settings.json",
-        {
-            "compaction": {
-                "reserveTokens": wrong,
-                "keepRecentTokens": wrong,
-                "modelOverrides": {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}},
-            }
-        },
-    )
-    assert budget(cwd, home) == CompactionBudget(16_384, 3)
-
-
-@pytest.mark.parametrize("overrides", [None, 7, [], {"p/a/big": 7}, {"p/a/big": None}])
-def test_overrides_of_another_shape_are_skipped(cwd: Path, home: Path, overrides: object) -> None:
-    put(
-        cwd / ".pi" / "settings.json",
-        {"compaction": {"keepRecentTokens": 3, "modelOverrides": overrides}},
-    )
-    assert budget(cwd, home) == CompactionBudget(16_384, 3)
+def test_what_cannot_be_used_is_skipped(cwd: Path, home: Path) -> None:
+    for wrong in (None, -1, 1.5, "7", True, [], 2**31):
+        overrides = {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}}
+        section = {"reserveTokens": wrong, "keepRecentTokens": wrong, "modelOverrides": overrides}
+        put(cwd / ".pi" / "settings.json", {"compaction": section})
+        assert budget(cwd, home) == CompactionBudget(16_384, 3), wrong
+    for shape in (None, 7, [], {"p/a/big": 7}, {"p/a/big": None}):
+        put(cwd / ".pi" / "settings.json", {"compaction": {"keepRecentTokens": 3, "modelOverrides": shape}})
+        assert budget(cwd, home) == CompactionBudget(16_384, 3), shape
 
 
 # ---- summaries of branches ----------------------------------------------------------------------------------
@@ -318,13 +281,11 @@ def test_settings_of_branch_summaries_are_the_first_usable_ones(
     assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
 
 
-@pytest.mark.parametrize("section", [None, 7, [], "x"])
-def test_a_section_on_branch_summaries_of_another_shape_is_skipped(
-    cwd: Path, home: Path, section: object
-) -> None:
-    put(cwd / ".pi" / "settings.json", {"branchSummary": section})
-    assert project_settings(cwd, home).branch_summary == {}
-    assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
+def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd: Path, home: Path) -> None:
+    for section in (None, 7, [], "x"):
+        put(cwd / ".pi" / "settings.json", {"branchSummary": section})
+        assert project_settings(cwd, home).branch_summary == {}, section
+        assert PI.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False), section
 
 
 # ---- prices -------------------------------------------------------------------------------------------------
