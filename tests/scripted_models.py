@@ -1,7 +1,9 @@
-"""A provider in the database whose models are scripts of the scripted provider."""
+"""Providers whose models are scripts: rows of this process's database, or added to a running server."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from compaction_app.models import PlannerModel, Provider
@@ -19,11 +21,6 @@ def add_scripted(provider: ScriptedProvider, *scripts: str, dialect: Any = "open
         PlannerModel.objects.get_or_create(provider="scripted", name=script, defaults={**limits, **more})
 
 
-def add_models(server: Server, provider: ScriptedProvider, *scripts: str, name: str = "scripted") -> None:
-    """Add a provider with this name to a running server, and its models `NAME/SCRIPT`."""
-    add_provider(server, name, provider.base_url("openai"), *scripts)
-
-
 def add_provider(server: Server, name: str, base_url: str, *models: str) -> list[str]:
     """Add a provider to a running server; returns the paths of its models."""
     server.post("/providers/add", "/providers/add", name=name, dialect="openai", base_url=base_url)
@@ -32,9 +29,13 @@ def add_provider(server: Server, name: str, base_url: str, *models: str) -> list
     return [f"/models/{page.rpartition('#model-')[2]}" for page in pages]
 
 
-def remove_provider(server: Server, name: str) -> None:
-    """Remove a provider and its models, so that other tests of the server do not meet them."""
-    server.post(f"/providers/{name}/remove", f"/providers/{name}/remove")
+@contextmanager
+def added_provider(server: Server, name: str, base_url: str, *models: str) -> Iterator[list[str]]:
+    """The same, until the end: other tests of the server do not meet it."""
+    try:
+        yield add_provider(server, name, base_url, *models)
+    finally:
+        server.post(f"/providers/{name}/remove", f"/providers/{name}/remove")
 
 
 def start_model(server: Server, address: str, planner: str) -> str:

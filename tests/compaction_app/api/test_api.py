@@ -194,15 +194,11 @@ def test_an_invalid_body_starts_nothing(script: Client, address: str, settings: 
 
 def test_a_value_out_of_range_or_unknown_starts_nothing(script: Client, address: str) -> None:
     refused: list[tuple[dict[str, Any], str]] = [
-        ({"compression_ratio": 1}, "bad_ratio"),
-        ({"compression_ratio": 0}, "bad_ratio"),
-        ({"preserve_recent": -1}, "bad_preserve_recent"),
-        ({"planner": "nobody/nothing"}, "unknown_planner"),
-        ({"planner": ""}, "unknown_planner"),
-        ({"writer": "nobody"}, "unknown_writer"),
-        ({"thinking": "high"}, "bad_thinking"),
-        ({"leaf": "nowhere"}, "unknown_entry"),
-    ]
+        ({"compression_ratio": 1}, "bad_ratio"), ({"compression_ratio": 0}, "bad_ratio"),
+        ({"preserve_recent": -1}, "bad_preserve_recent"), ({"planner": "nobody/nothing"}, "unknown_planner"),
+        ({"planner": ""}, "unknown_planner"), ({"writer": "nobody"}, "unknown_writer"),
+        ({"thinking": "high"}, "bad_thinking"), ({"leaf": "nowhere"}, "unknown_entry"),
+    ]  # fmt: skip
     for wanted, code in refused:
         answer = ask(script, address, **wanted)
         assert (answer.status_code, code_of(answer)) == (400, code), wanted

@@ -6,7 +6,6 @@ import io
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any, Final
 
 import pytest
@@ -20,12 +19,6 @@ KEY: Final = "sk-0123456789abcdefghijklmn"
 URL: Final = "https://api.example.com/v1"
 LIMITS: Final = ("--window", "100,000", "--output-limit", "8000")
 HERE: Final = (*LIMITS, "--base-url", URL)
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as scripted:
-        yield scripted
 
 
 def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:

@@ -10,7 +10,7 @@ import pytest
 
 from devtools.scripted.server import ScriptedProvider
 from tests.browser.scenarios import query_number, run_number, title, titled_session
-from tests.scripted_models import add_models, remove_provider, start_model
+from tests.scripted_models import added_provider, start_model
 from tests.server import Server, place_in
 
 NAMES = ("first", "second", "third")
@@ -24,12 +24,14 @@ def provider() -> Iterator[ScriptedProvider]:
 
 @pytest.fixture(scope="module")
 def server(shared_server: Server, provider: ScriptedProvider) -> Iterator[Server]:
-    with place_in(shared_server, "model-serving") as mine:
+    models = ("calls-20", "long-thinking")
+    with (
+        place_in(shared_server, "model-serving") as mine,
+        added_provider(mine, "serving", provider.base_url("openai"), *models),
+    ):
         for name in NAMES:
             mine.put(f"{name}.jsonl", titled_session(name, steps=20))
-        add_models(mine, provider, "calls-20", "long-thinking", name="serving")
         yield mine
-        remove_provider(mine, "serving")
 
 
 def state(server: Server, run: str) -> dict[str, Any]:

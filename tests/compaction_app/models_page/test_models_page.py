@@ -157,18 +157,15 @@ def test_no_other_site_can_put_a_message_on_the_page(browser: Client) -> None:
     assert "evil" not in text_of(page(browser, "/models?told=evil&added=evil&dropped=evil"))
 
 
-def test_a_message_is_shown_once(browser: Client) -> None:
-    place = sent(browser, "/providers/add", OWN).partition("#")[0]
+def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(browser: Client) -> None:
+    place = add(browser).partition("#")[0]
+    cookie = browser.cookies["messages"]
+    assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
     assert place == "/models"
     assert "Added: own" in text_of(page(browser, place))
     answer = browser.get(place)
     assert "Added: own" not in text_of(answer)
     assert "messages" not in answer.cookies
-
-
-def test_the_cookie_of_messages_is_for_pages_of_this_host_only(browser: Client) -> None:
-    cookie = browser.post("/providers/add", OWN).cookies["messages"]
-    assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
 
 
 def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_with_the_reason(
@@ -208,12 +205,11 @@ def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser: Client) -> 
     assert text_of(narrow).count("unknown") == 1
 
 
-@pytest.mark.parametrize(("typed", "there"), [("/models/", "/models"), ("/runs", "/runs/")])
-def test_a_slash_more_or_less_leads_to_the_page(browser: Client, typed: str, there: str) -> None:
-    answer = browser.get(f"{typed}?page=1", follow=True)
-    assert answer.status_code == 200
-    assert answer.request["PATH_INFO"] == there
-    assert answer.request["QUERY_STRING"] == "page=1"
+def test_a_slash_more_or_less_leads_to_the_page(browser: Client) -> None:
+    for typed, there in (("/models/", "/models"), ("/runs", "/runs/")):
+        answer = browser.get(f"{typed}?page=1", follow=True)
+        assert answer.status_code == 200
+        assert (answer.request["PATH_INFO"], answer.request["QUERY_STRING"]) == (there, "page=1")
 
 
 def test_the_empty_page_links_to_the_models_too(browser: Client) -> None:
@@ -511,13 +507,10 @@ def test_faults_of_a_model_are_explained_in_plain_words(browser: Client, dialect
         assert "It can plan" not in words
 
 
-def test_an_unreachable_server_is_reported_with_its_address(browser: Client) -> None:
+def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser: Client) -> None:
     with start_echo_provider() as gone:
         base = gone.base
     assert base.removeprefix("http://") in verdict_of(browser, put_model(f"{base}/v1"))
-
-
-def test_a_test_without_a_required_key_sends_nothing(browser: Client) -> None:
     row = PlannerModel.objects.create(provider="openai", name="m", window=9_999, output_limit=99)
     assert "Set OPENAI_API_KEY" in verdict_of(browser, row)
 

@@ -455,16 +455,11 @@ def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_
 @pytest.mark.parametrize(
     ("level", "taken", "asked"),
     [
-        ("high", LEVELS, "high"),
-        ("high", ("low", "medium"), "medium"),
-        ("xhigh", ("high", "minimal"), "high"),
-        ("minimal", ("medium", "high"), "medium"),
-        ("off", LEVELS, ""),
-        ("", LEVELS, ""),
-        ("ultra", LEVELS, ""),
-        ("high", (), ""),
+        ("high", LEVELS, "high"), ("high", ("low", "medium"), "medium"),
+        ("xhigh", ("high", "minimal"), "high"), ("minimal", ("medium", "high"), "medium"),
+        ("off", LEVELS, ""), ("", LEVELS, ""), ("ultra", LEVELS, ""), ("high", (), ""),
     ],
-)
+)  # fmt: skip
 def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowest(
     level: str, taken: tuple[str, ...], asked: str
 ) -> None:

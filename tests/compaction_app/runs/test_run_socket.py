@@ -44,7 +44,7 @@ from tests.html import element, elements
 from tests.installation import Installation
 from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
 from tests.run_factories import asked_event as was_asked
-from tests.scripted_models import add_models, start_model
+from tests.scripted_models import add_provider, start_model
 from tests.server import Server, place_in, start_server
 from tests.wait import WAIT_SECONDS, wait_until
 
@@ -159,7 +159,7 @@ def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_p
         seen = rows_in(second.get(page))
         assert len(seen) > len(had)
         assert seen == list(range(1, len(seen) + 1))
-        add_models(second, provider, "stalls")
+        add_provider(second, "scripted", provider.base_url("openai"), "stalls")
         run = run_number(start_model(second, second.session(title("long")), "scripted/stalls"))
         second.wait_for(lambda: proposal_count(second, run))
         second.child.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,8 @@ from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, P
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.lease import change_state, worker_name
+from compaction_app.runs.lease import change_state
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
-from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
@@ -39,7 +38,6 @@ from tests.factories import assistant, chain, session_bytes, text, user, working
 from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import Source, element, elements, link, text_of, texts
 from tests.installation import Installation, override_configuration
-from tests.processes import become_nobody, in_child
 from tests.runs import finish_run
 from tests.scripted_models import add_scripted
 from tests.server import start_server
@@ -148,22 +146,17 @@ def test_an_overflow_is_kept_while_a_file_grows(known_root: Path) -> None:
 
 
 def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -> None:
+    unknown = assistant(provider="p", model="nobody-knows-it", **TOO_LONG)
     put(known_root, full(), name="full", title="the full one")
-    put(known_root, assistant(**MODEL, **TOO_LONG), name="over", title="the overflown one")
+    put(known_root, unknown, name="over", title="the overflown one")
     put(known_root, name="fine", title="the fine one")
     listing = browse(ListFilters(show="due"), timezone.now())
     due = {row.session.title: row.session.due for row in listing.rows}
     assert due == {"the full one": "threshold", "the overflown one": "overflow"}
     assert session_json(Session.objects.get(title="the overflown one"))["dueReason"] == "overflow"
-    (row,) = [row for row in elements(browser.get("/"), "tr") if "the overflown one" in text_of(row)]
+    (row,) = [row for row in elements(browser.get("/?show=due"), "tr") if "the overflown one" in text_of(row)]
     assert "overflow" in texts(row, ".mark--due")
-
-
-def test_without_a_window_an_overflow_is_seen_in_the_list(known_root: Path, browser: Client) -> None:
-    put(known_root, assistant(provider="p", model="nobody-knows-it", **TOO_LONG))
-    page = browser.get("/?show=due")
-    assert "window unknown" in text_of(page)
-    assert texts(page, ".mark--due") == ["overflow"]
+    assert "window unknown" in text_of(row)
 
 
 # ---- what is planned ---------------------------------------------------------------------------------------
@@ -235,18 +228,11 @@ def test_a_session_of_pi_is_planned(known_root: Path, redline: Installation) -> 
     assert [Run.objects.get(pk=one).session for one in look()] == [session]
 
 
-def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
+def test_what_may_not_be_written_to_is_left(known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = put(known_root, full())
-    (known_root / "work.jsonl").chmod(0o444)
-    for directory in (known_root, *known_root.parents[:-2]):
-        directory.chmod(directory.stat().st_mode | 0o055)
-    message = in_child(
-        lambda: "left" if not os.access(known_root / "work.jsonl", os.W_OK) else "may be written to",
-        become_nobody,
-    )
-    assert message == "left"
-    if os.geteuid():
-        assert "is not writable" in why_left(session)
+    monkeypatch.setattr(os, "access", lambda path, _: path != session.path)
+    assert "is not writable" in why_left(session)
+    assert look() == []
 
 
 def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root: Path) -> None:
@@ -264,27 +250,20 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Pat
     session = put(known_root, full())
     [number] = look()
     assert look() == [], "its run is under way"
-    work(number, worker_name())
-    session = write_on(session, 1, full())
+    run = finish_run(Run.objects.get(pk=number))
+    write_on(session, 1, full())
     assert look(after=2 * REST) == [], "its proposal waits"
-    mark_seen(Run.objects.get(pk=number))
+    mark_seen(run)
     assert look() == [], "somebody is looking at it"
     assert len(look(after=2 * REST)) == 1
-
-
-def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> None:
-    put(known_root, full())
-    run = planned()
-    mark_seen(run)
-    assert look(after=2 * REST) == []
 
 
 def test_a_session_is_not_planned_automatically_during_a_run(known_root: Path) -> None:
     session = put(known_root, full())
     run = start_run(session, planner="embedded", requested_parameters={})
     assert look() == []
-    work(run.pk, worker_name())
-    assert look() == [], "it was planned as it is"
+    mark_seen(finish_run(run))
+    assert look(after=2 * REST) == [], "it was planned as it is"
 
 
 def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
@@ -342,14 +321,31 @@ def test_a_run_started_by_hand_ends_the_series_of_failures(known_root: Path) -> 
     assert len(look()) == 1
 
 
-def test_a_stopped_session_is_skipped_until_a_run_is_started_by_hand(known_root: Path) -> None:
-    session = put(known_root, full())
+def stopped() -> None:
     [number] = look()
     stop_run(Run.objects.get(pk=number))
+
+
+def cancelled() -> None:
+    session_before_compact.connect(cancel := lambda **_: Cancel("not on a Friday"))
+    run = planned()
+    session_before_compact.disconnect(cancel)
+    assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [(stopped, "automatic planning was stopped"), (cancelled, "a hook cancelled automatic planning")],
+)
+def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand(
+    known_root: Path, end: Callable[[], None], why: str
+) -> None:
+    session = put(known_root, full())
+    end()
     session = continue_session(session, 1)
     assert look() == []
     assert look(after=100 * REST) == []
-    assert "automatic planning was stopped" in why_left(session)
+    assert why in why_left(session)
     assert not Run.objects.unseen().exists()
     plan_by_hand(session)
     continue_session(session, 2)
@@ -372,23 +368,6 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
     assert len(look()) == 1
 
 
-def test_a_session_that_a_hook_cancelled_is_skipped_until_a_run_is_started_by_hand(
-    known_root: Path, connect: Any
-) -> None:
-    session = put(known_root, full())
-    connect(session_before_compact, lambda **_: Cancel("not on a Friday"))
-    run = planned()
-    session_before_compact.receivers.clear()
-    session_before_compact.sender_receivers_cache.clear()
-    assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
-    session = continue_session(session, 1)
-    assert look(after=100 * REST) == []
-    assert "a hook cancelled automatic planning" in why_left(session)
-    plan_by_hand(session)
-    continue_session(session, 2)
-    assert len(look()) == 1
-
-
 def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client) -> None:
     session = put(known_root, full())
     planned()
@@ -408,7 +387,7 @@ def test_at_most_two_run_at_once(known_root: Path) -> None:
     names = [Run.objects.get(pk=number).session.relative_path for number in looked.started]
     assert names == ["work0.jsonl", "work1.jsonl"], "those last written to first"
     assert look() == []
-    work(looked.started[0], worker_name())
+    finish_run(Run.objects.get(pk=looked.started[0]))
     assert len(look()) == 1
 
 

@@ -81,10 +81,10 @@ def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) 
 def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> None:
     bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
     for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
-        assert status(server, "/api/runs/1", at=at, host=host, **bearer) == 404
+        assert status(server, "/api/runs/999999", at=at, host=host, **bearer) == 404
         assert status(server, "/", at=at, host=host, **bearer) == 403
         assert status(server, "/", at=at, host=host, Cookie=cookie_of(server)) == 403
-        assert status(server, "/api/runs/1", at=at, host=host, Cookie=cookie_of(server)) == 401
+        assert status(server, "/api/runs/999999", at=at, host=host, Cookie=cookie_of(server)) == 401
     with pytest.raises(InvalidStatus, match="403"):
         server.socket("/ws/sessions", at="127.0.0.1")
 

@@ -145,15 +145,17 @@ def test_half_of_the_descriptors_are_reserved_for_files() -> None:
 
 CHUNKED = {"Transfer_Encoding": "chunked"}
 HANDSHAKE = {
-    "Upgrade": "websocket",
-    "Connection": "Upgrade",
-    "Sec-WebSocket-Version": "13",
+    "Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
-}
+}  # fmt: skip
 
 
 def nonsense(server: Server) -> dict[str, bytes]:
     known = {"Cookie": cookie_of(server), "Origin": server.base}
+
+    def handshake(path: str = "/ws/sessions", **headers: str) -> bytes:
+        return head("GET", path, server, **{**HANDSHAKE, **headers})
+
     return {
         "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
         "no request": b"\0" * 100 + b"\r\n\r\n",
@@ -169,21 +171,15 @@ def nonsense(server: Server) -> dict[str, bytes]:
         + b"5\r\nhello\r\nzz\r\n",
         "broken chunks after an answer": head("POST", "/", server, **CHUNKED) + b"5\r\nhello\r\n",
         "another protocol": head("GET", "/", server, Connection="Upgrade, HTTP2-Settings", Upgrade="h2c"),
-        "a socket without key": head("GET", "/ws/sessions", server, **{**HANDSHAKE, "Sec-WebSocket-Key": ""}),
-        "a socket of another version": head(
-            "GET", "/ws/sessions", server, **{**HANDSHAKE, "Sec-WebSocket-Version": "99"}
-        ),
+        "a socket without key": handshake(**{"Sec-WebSocket-Key": ""}),
+        "a socket of another version": handshake(**{"Sec-WebSocket-Version": "99"}),
         "a socket by another method": head("POST", "/ws/sessions", server, **HANDSHAKE, **known),
-        "a socket with a long line": head(
-            "GET", "/ws/sessions", server, **HANDSHAKE, **known, X_Long="x" * 9_000
-        ),
-        "a socket of an unknown browser": head("GET", "/ws/sessions", server, **HANDSHAKE),
-        "a socket at no address": head("GET", "/ws/nowhere", server, **HANDSHAKE, **known),
-        "a socket of no run": head("GET", "/ws/runs/" + "9" * 5_000, server, **HANDSHAKE, **known),
-        "a socket of a run with a long number": head(
-            "GET", "/ws/runs/" + "9" * 19, server, **HANDSHAKE, **known
-        ),
-        "a socket at the root": head("GET", "/", server, **HANDSHAKE, **known),
+        "a socket with a long line": handshake(**known, X_Long="x" * 9_000),
+        "a socket of an unknown browser": handshake(),
+        "a socket at no address": handshake("/ws/nowhere", **known),
+        "a socket of no run": handshake("/ws/runs/" + "9" * 5_000, **known),
+        "a socket of a run with a long number": handshake("/ws/runs/" + "9" * 19, **known),
+        "a socket at the root": handshake("/", **known),
     }
 
 

@@ -69,22 +69,14 @@ def known(redline: Installation) -> str:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"cookie": ""},
-        {"cookie": f"{COOKIE}=forged"},
-        {"host": "evil.example"},
-        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"},
-        {"origin": "http://evil.example"},
-        {"origin": "http://127.0.0.1:8001"},
-        {"origin": "https://{ours}"},
-        {"origin": "null"},
-        {"method": "PUT"},
-        {"method": "GET"},
-        {"path": "/nowhere"},
-        {"path": "nowhere"},
+        {"cookie": ""}, {"cookie": f"{COOKIE}=forged"}, {"host": "evil.example"},
+        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}, {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:8001"}, {"origin": "https://{ours}"}, {"origin": "null"},
+        {"method": "PUT"}, {"method": "GET"}, {"path": "/nowhere"}, {"path": "nowhere"},
         {"path": "/api/sessions/1/a.jsonl/compact", "authorization": "Bearer wrong"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[str, str]) -> None:
     scope = request(**{"cookie": known, "origin": "http://{ours}", **changed})
     assert received(scope, []) == b""
