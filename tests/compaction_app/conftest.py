@@ -8,6 +8,7 @@ import pytest
 
 from compaction_app.hooks import SIGNALS, HookSignal
 from compaction_app.runs import lease
+from devtools.scripted.server import ScriptedProvider
 from tests.lease_clock import Clock
 
 
@@ -26,3 +27,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(lease, "time", clock)
     return clock
+
+
+@pytest.fixture
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import stat
 import urllib.error
@@ -23,12 +24,13 @@ from compaction_app.runs.worker import work
 from sessions_app.index.indexer import index_file, index_paths, index_roots
 from sessions_app.models import Session
 from sessions_app.web.launch_tokens import API_TOKEN_FILE, api_token, browser_host, is_api_token
+from tests.browser.scenarios import title, titled_session
 from tests.clients import authorized_client, new_client
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import text_of
 from tests.installation import Installation
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 
 JSON = "application/json"
 HERE = "http://127.0.0.1"
@@ -118,23 +120,16 @@ def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Pat
     answered = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
     assert [one["title"] for one in answered["sessions"]] == ["about parser"]
     answered = script.get(answered["next"]).json()
-    assert ([one["title"] for one in answered["sessions"]], answered["next"]) == (
-        ["about parser & lexer"],
-        None,
-    )
+    assert [one["title"] for one in answered["sessions"]] == ["about parser & lexer"]
+    assert answered["next"] is None
     assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
 
 
-@pytest.mark.parametrize(
-    "query",
-    ["limit=0", "limit=1001", "limit=-1", "limit=x", "limit=%F0%9F%98%80", "after=x", "after=" + "9" * 30],
-)
-def test_an_invalid_list_query_is_bad_input(script: Client, known_root: Path, query: str) -> None:
-    answer = script.get(f"/api/sessions?{query}")
-    assert (answer.status_code, code_of(answer)) == (400, "bad_query")
-
-
-def test_listing_after_an_unknown_session_is_an_error(script: Client, known_root: Path) -> None:
+def test_an_invalid_list_query_is_bad_input(script: Client, known_root: Path) -> None:
+    limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
+    for query in (*limits, "after=x", "after=" + "9" * 30):
+        answer = script.get(f"/api/sessions?{query}")
+        assert (answer.status_code, code_of(answer)) == (400, "bad_query"), query
     answer = script.get("/api/sessions?after=4711")
     assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
 
@@ -155,12 +150,8 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
         "preserve_recent": 4,
         "query": "the parser",
     }
-    assert (run.session_id, run.planner, run.reason, run.automatic) == (
-        session.pk,
-        "embedded",
-        "manual",
-        False,
-    )
+    started = (run.session_id, run.planner, run.reason, run.automatic)
+    assert started == (session.pk, "embedded", "manual", False)
     assert answer.json() == {
         "run": run.pk,
         "state": "queued",
@@ -178,67 +169,40 @@ def test_a_form_body_is_accepted(script: Client, address: str) -> None:
     form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
     assert script.post(address, form).status_code == 202
     run = Run.objects.get()
-    assert (run.requested_parameters, run.leaf_id) == (
-        {"compression_ratio": 0.25, "preserve_recent": 4},
-        "e5",
-    )
+    assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4}
+    assert run.leaf_id == "e5"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"{",
-        b"[]",
-        b"7",
-        b"null",
-        b"\xff",
-        b"[" * 100_000,
-        b'{"compression_ratio": "0.5"}',
-        b'{"compression_ratio": true}',
-        b'{"compression_ratio": NaN}',
-        b'{"compression_ratio": 1e999}',
-        b'{"preserve_recent": 1.5}',
-        b'{"preserve_recent": 99999999999999999999}',
-        b'{"query": 7}',
-        b'{"query": "\\ud800"}',
-        b'{"leaf": "a\\u0000"}',
-        b'{"planner": null}',
-        b'{"ratio": 0.5}',
-        b'{"commit": true}',
-        json.dumps({"query": "x" * 4_001}).encode(),
-    ],
-)
-def test_an_invalid_body_starts_nothing(script: Client, address: str, body: bytes) -> None:
-    answer = script.post(address, body, content_type=JSON)
-    assert (answer.status_code, code_of(answer)) == (400, "bad_body")
-    assert not Run.objects.exists()
+BODIES = [
+    b"{", b"[]", b"7", b"null", b"\xff", b"[" * 100_000, b'{"compression_ratio": "0.5"}',
+    b'{"compression_ratio": true}',
+    b'{"compression_ratio": NaN}', b'{"compression_ratio": 1e999}', b'{"preserve_recent": 1.5}',
+    b'{"preserve_recent": 99999999999999999999}', b'{"query": 7}', b'{"query": "\\ud800"}', b'{"leaf": "a\\u0000"}',
+    b'{"planner": null}', b'{"ratio": 0.5}', b'{"commit": true}', json.dumps({"query": "x" * 4_001}).encode(),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wanted", "code"),
-    [
-        ({"compression_ratio": 1}, "bad_ratio"),
-        ({"compression_ratio": 0}, "bad_ratio"),
-        ({"preserve_recent": -1}, "bad_preserve_recent"),
-        ({"planner": "nobody/nothing"}, "unknown_planner"),
-        ({"planner": ""}, "unknown_planner"),
-        ({"writer": "nobody"}, "unknown_writer"),
-        ({"thinking": "high"}, "bad_thinking"),
-        ({"leaf": "nowhere"}, "unknown_entry"),
-    ],
-)
-def test_a_value_out_of_range_or_unknown_starts_nothing(
-    script: Client, address: str, wanted: dict[str, Any], code: str
-) -> None:
-    answer = ask(script, address, **wanted)
-    assert (answer.status_code, code_of(answer)) == (400, code)
-    assert not Run.objects.exists()
-
-
-def test_an_oversized_body_starts_nothing(script: Client, address: str, settings: Any) -> None:
+def test_an_invalid_body_starts_nothing(script: Client, address: str, settings: Any) -> None:
+    for body in BODIES:
+        answer = script.post(address, body, content_type=JSON)
+        assert (answer.status_code, code_of(answer)) == (400, "bad_body"), body[:40]
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 100
     answer = ask(script, address, query="x" * 200)
     assert (answer.status_code, code_of(answer)) == (400, "bad_request")
+    assert not Run.objects.exists()
+
+
+def test_a_value_out_of_range_or_unknown_starts_nothing(script: Client, address: str) -> None:
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"compression_ratio": 1}, "bad_ratio"), ({"compression_ratio": 0}, "bad_ratio"),
+        ({"preserve_recent": -1}, "bad_preserve_recent"), ({"planner": "nobody/nothing"}, "unknown_planner"),
+        ({"planner": ""}, "unknown_planner"), ({"writer": "nobody"}, "unknown_writer"),
+        ({"thinking": "high"}, "bad_thinking"), ({"leaf": "nowhere"}, "unknown_entry"),
+    ]  # fmt: skip
+    for wanted, code in refused:
+        answer = ask(script, address, **wanted)
+        assert (answer.status_code, code_of(answer)) == (400, code), wanted
+    assert not Run.objects.exists()
 
 
 def test_the_named_model_plans(script: Client, address: str) -> None:
@@ -271,25 +235,16 @@ def test_a_session_that_needs_migration_is_not_planned(script: Client, known_roo
 def test_a_run_is_reported_from_start_to_plan(script: Client, address: str, session: Session) -> None:
     started = ask(script, address, compression_ratio=0.5).json()
     answered = script.get(started["stateUrl"]).json()
-    assert (answered["state"], answered["active"], answered["percent"], answered["target"]) == (
-        "queued",
-        True,
-        0.0,
-        50.0,
-    )
+    queued = {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}
+    assert queued.items() <= answered.items()
     assert (answered["reviewUrl"], answered["commitUrl"], answered["stats"]) == (None, None, None)
     before = snapshot(Path(session.root.path))
     work(started["run"], worker_name())
     answered = script.get(started["stateUrl"]).json()
-    assert (answered["state"], answered["active"], answered["targetMet"], answered["failure"]) == (
-        "target_met",
-        False,
-        True,
-        "",
-    )
+    planned = {"state": "target_met", "active": False, "targetMet": True, "failure": "", "usage": None}
+    assert planned.items() <= answered.items()
     assert answered["percent"] == answered["stats"]["percentReduction"] >= 50
     assert answered["calls"] > 0
-    assert answered["usage"] is None
     assert answered["reviewUrl"] == f"{pages()}/runs/{started['run']}/review"
     assert answered["commitUrl"] == f"{pages()}/runs/{started['run']}/commit"
     assert answered["stopUrl"] is None
@@ -306,22 +261,13 @@ def test_a_run_is_stopped(script: Client, address: str) -> None:
     assert (answer.status_code, code_of(answer)) == (409, "wrong_state")
 
 
-@pytest.mark.parametrize(
-    "address",
-    [
-        "/api/runs/999",
-        "/api/runs/99999999999999999999",
-        "/api/runs/x",
-        "/api/",
-        "/api/sessions/1/x.jsonl",
-        "/api/sessions/999/work.jsonl/compact",
-        "/api/sessions/1/../../work.jsonl/compact",
-        "/api/sessions/1/nothing.jsonl/compact",
-    ],
-)
-def test_an_unknown_address_is_404_in_json(script: Client, session: Session, address: str) -> None:
-    answer = script.post(address) if address.endswith("compact") else script.get(address)
-    assert (answer.status_code, code_of(answer)) == (404, "not_found")
+def test_an_unknown_address_is_404_in_json(script: Client, session: Session) -> None:
+    for address in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
+        answer = script.get(f"/api/{address}")
+        assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
+    for address in ("999/work.jsonl", "1/../../work.jsonl", "1/nothing.jsonl"):
+        answer = script.post(f"/api/sessions/{address}/compact")
+        assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
 
 
 def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
@@ -334,30 +280,15 @@ def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
 # ---- authentication ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        "",
-        "Bearer",
-        "Bearer ",
-        "Bearer x",
-        "Bearer ü",
-        "Bearer " + "a" * 5_000,
-        "Basic {token}",
-        "Bearer {token}x",
-        "Bearer {token} x",
-        "{token}",
-    ],
-)
 def test_a_wrong_token_is_refused_even_with_the_cookie(
-    browser: Client, address: str, redline: Installation, given: str
+    browser: Client, address: str, redline: Installation
 ) -> None:
     token = api_token(redline.data)
-    for client in (new_client(), browser):
-        answer = client.post(
-            address, b"{}", content_type=JSON, headers={"authorization": given.replace("{token}", token)}
-        )
-        assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
+    wrong = ("", "Bearer", "Bearer ", "Bearer x", "Bearer ü", "Bearer " + "a" * 5_000)
+    spoiled = (f"Basic {token}", f"Bearer {token}x", f"Bearer {token} x", token)
+    for client, given in itertools.product((new_client(), browser), (*wrong, *spoiled)):
+        answer = client.post(address, b"{}", content_type=JSON, headers={"authorization": given})
+        assert (answer.status_code, code_of(answer)) == (401, "unauthorized"), given
         assert answer["WWW-Authenticate"] == "Bearer"
         assert token not in answer.content.decode()
     assert not Run.objects.exists()
@@ -375,14 +306,7 @@ def test_before_a_token_exists_every_token_is_refused(address: str, client: Clie
 
 
 def test_the_token_opens_no_page(script: Client, session: Session) -> None:
-    for page in (
-        "/",
-        "/runs/",
-        "/settings",
-        "/models",
-        f"/sessions/{session.root_id}/x",
-        "/ws/sessions",
-    ):
+    for page in ("/", "/runs/", "/settings", "/models", f"/sessions/{session.root_id}/x", "/ws/sessions"):
         assert script.get(page).status_code == 403, page
         assert script.post(page).status_code == 403, page
 
@@ -422,18 +346,14 @@ def test_an_empty_token_file_admits_nobody(redline: Installation, address: str, 
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    path = tmp_path / "sessions" / "a b" / "wörk.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(session_bytes(working_session()))
-    backdate(path)
-    with start_server(tmp_path) as running:
-        running.session("Mend the parser.")
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "a b") as mine:
+        mine.put("wörk.jsonl", titled_session("scripted"))
+        yield mine
 
 
-def test_a_script_plans_a_session_on_a_running_server(server: Server, tmp_path: Path) -> None:
-    page = server.session("Mend the parser.")
+def test_a_script_plans_a_session_on_a_running_server(server: Server) -> None:
+    page = server.session(title("scripted"))
     token = api_token(server.data)
 
     def call(address: str, body: bytes | None = None, brings: str = token) -> tuple[int, Any]:
@@ -449,10 +369,10 @@ def test_a_script_plans_a_session_on_a_running_server(server: Server, tmp_path: 
     assert (status, started["url"]) == (202, f"{server.base}/runs/{started['run']}")
     answered = server.wait_for(lambda: not (found := call(started["stateUrl"])[1])["active"] and found)
     assert (answered["state"], answered["target"]) == ("target_met", 70.0)
-    assert "Mend the parser." in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))
+    assert title("scripted") in text_of(server.get(answered["reviewUrl"].removeprefix(server.base)))
     assert call(f"/api{page}/compact", b"{}", brings="another")[0] == 401
     assert call("/api/nowhere")[0] == 404
-    status, listed = call("/api/sessions?q=parser")
+    status, listed = call("/api/sessions?q=scripted")
     assert (status, [one["url"] for one in listed["sessions"]]) == (200, [page])
     for kept in (server.data / "logs").iterdir():
         assert token not in kept.read_text(errors="replace")

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
+from django.db import connection
 from django.test import Client
+from django.utils import timezone
 
+from compaction_app.commit.preflight import Confirmations
+from compaction_app.handshakes import sweep
+from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.models import Handshake
+from compaction_app.runs.reviews import approve_proposals
 from redline.configuration import Configuration, RootSetting
 from sessions_app.index.roots import configured_roots
 from tests.asking_bridge import AskingBridge
+from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session
-from tests.files import place
+from tests.files import append_as_agent, place
 from tests.installation import Installation
 from tests.runs import finish_run
+
+GIVEN = Confirmations(below_target=True)
+
+
+def approved(handshake: Handshake, writer: str = "") -> Handshake:
+    """The question, after a human has approved everything that was proposed."""
+    approve_proposals(handshake.run, timezone.now())
+    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
+    return handshake
+
+
+def state_of(handshake: Handshake) -> str:
+    handshake.refresh_from_db()
+    return handshake.state
 
 
 class AskingAgent(AskingBridge):
@@ -29,11 +55,22 @@ class AskingAgent(AskingBridge):
     def planned(self, **fields: object) -> Handshake:
         """Ask, and let the planner finish."""
         handshake = Handshake.objects.get(pk=self.ask(**fields)["id"])
-        assert handshake.run is not None
         finish_run(handshake.run)
         assert self.poll(handshake.pk)["state"] == "waiting"
         handshake.refresh_from_db()
         return handshake
+
+    def applied(self, handshake: Handshake) -> str:
+        """Apply an approved plan and report it; returns the state of the question."""
+        return str(self.report("applied", handshake.pk, leaf=self.apply(self.poll(handshake.pk)))["state"])
+
+    def go_on(self, parent: str, entry_id: str = "later") -> None:
+        """The user says something more."""
+        more = {
+            "type": "message", "id": entry_id, "parentId": parent, "timestamp": "2026-03-01T10:00:01.000Z",
+            "message": {"role": "user", "content": "Go on."},
+        }  # fmt: skip
+        append_as_agent(self.path, json.dumps(more).encode() + b"\n")
 
     def send(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> tuple[int, bytes]:
         response = self._client.generic(method, path, body or b"", "application/json", headers=headers)
@@ -53,3 +90,28 @@ def pi_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 @pytest.fixture
 def agent(pi_root: Path) -> AskingAgent:
     return AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())))
+
+
+def remember(agent: AskingAgent) -> Callable[[], None]:
+    """Returns what brings back the database, the files of Redline and the session of an agent, as they are now."""
+    connection.close()
+    data, path, kept = django_settings.REDLINE_DATA_DIR, agent.path, agent.path.parent.parent / "kept"
+    shutil.copytree(data, kept)
+    content, then = path.read_bytes(), path.stat().st_mtime_ns
+
+    def rewind() -> None:
+        connection.close()
+        sweep._polls.clear()  # when this process last heard of the agent
+        shutil.rmtree(data)
+        shutil.copytree(kept, data)
+        for other in set(path.parent.iterdir()) - {path}:
+            other.unlink()
+        path.write_bytes(content)
+        os.utime(path, ns=(then, then))
+
+    return rewind
+
+
+def steps_to_kill() -> Iterator[int]:
+    """Every third step, so that each kind of step is met; all of them in `make test-all`."""
+    return count(1, 1 if FACTOR > 1 else 3)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
 from compaction_app.handshakes import outcomes
 from compaction_app.handshakes.approval import ReviewedPlan, approve
 from compaction_app.handshakes.sweep import look_after_handshakes
-from compaction_app.models import Compaction, Handshake
-from compaction_app.runs.reviews import approve_proposals
+from compaction_app.models import Compaction
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, planned, undo
 from redline.configuration import Configuration, RootSetting
@@ -26,19 +23,10 @@ from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
 from tests.browser.agent_sessions import register_as_open
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
-from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, state_of
 from tests.files import backdate, place
 from tests.installation import Installation, refusal
 from tests.opencode_stores import OpenCodeStore, worked_session
-
-GIVEN = Confirmations(below_target=True)
-
-
-def approved(handshake: Handshake, writer: str = "") -> Handshake:
-    assert handshake.run is not None
-    approve_proposals(handshake.run, timezone.now())
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
-    return handshake
 
 
 def root_of(settings: Any, path: Path, agent: str) -> None:
@@ -53,22 +41,21 @@ def seen(path: Path) -> list[str]:
     return [message.entry.id for message in context.messages]
 
 
+def undone(path: Path) -> None:
+    request, now = UndoRequest(load_session(path)), timezone.now()
+    undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
+
+
 # ---- pi --------------------------------------------------------------------------------------------------
 
 
 def test_what_pi_applied_is_undone_like_any_other(agent: AskingAgent) -> None:
     before = seen(agent.path)
     handshake = approved(agent.planned())
-    agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))
+    agent.applied(handshake)
     assert len(seen(agent.path)) < len(before)
     backdate(agent.path)
-    request = UndoRequest(load_session(agent.path))
-    undo(
-        request,
-        UndoConfirmations(live=True),
-        datetime.now(UTC),
-        shown=planned(request, timezone.now()).digest(),
-    )
+    undone(agent.path)
     assert seen(agent.path) == before
 
 
@@ -113,13 +100,7 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeS
     assert asking.report("applied", handshake.pk)["state"] == "applied"
     compaction = Compaction.objects.get()
     assert (compaction.writer, compaction.certificate is not None) == ("delete", True)
-    request = UndoRequest(load_session(path))
-    undo(
-        request,
-        UndoConfirmations(live=True),
-        datetime.now(UTC),
-        shown=planned(request, timezone.now()).digest(),
-    )
+    undone(path)
     back = store.run("SELECT id FROM part")
     assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in back}
 
@@ -192,8 +173,7 @@ def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: Askin
         look_after_handshakes(timezone.now())
         assert claude.path.read_bytes() == before
     look_after_handshakes(timezone.now())
-    handshake.refresh_from_db()
-    assert handshake.state == "applied"
+    assert state_of(handshake) == "applied"
     assert claude.path.read_bytes().startswith(before)
     assert Compaction.objects.get().writer == "boundary"
 
@@ -202,6 +182,5 @@ def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed
     handshake = claude.planned(leaf="")
     assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
     assert claude.poll(handshake.pk)["state"] == "waiting"
-    assert handshake.run is not None
     approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer="fork"))
     assert claude.poll(handshake.pk)["state"] == "applied"

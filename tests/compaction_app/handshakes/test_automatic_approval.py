@@ -1,4 +1,4 @@
-"""Plans that pass without a review touch only what the rule of their root names; the texts decide."""
+"""Plans that pass without a review touch only what the rule of their root names, whole; the texts decide."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from compaction_app.models import AuditEntry, Compaction, Handshake, PassRule, Proposal
+from compaction_app.core.decisions import Kind
+from compaction_app.handshakes import automatic_approval
+from compaction_app.models import AuditEntry, Compaction, Handshake, PassRule, Proposal, Run
 from compaction_app.runs.commands import start_run
+from compaction_app.runs.reviews import decide
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.handshakes.conftest import AskingAgent
@@ -87,8 +91,7 @@ def test_what_a_rule_names_passes(
     rule(agent, **fields)
     handshake = asked(agent, chosen)
     assert handshake.state == "approved"
-    reported = agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))
-    assert reported["state"] == "applied"
+    assert agent.applied(handshake) == "applied"
     assert Compaction.objects.get().certificate is not None
     assert "approved automatically" in AuditEntry.objects.get().writer
 
@@ -121,11 +124,9 @@ def test_anything_else_waits_for_a_human(
     assert agent.path.read_bytes() == before
 
 
-def test_no_rule_is_the_default(agent: AskingAgent) -> None:
-    assert asked(agent, EMPTY).state == "waiting"
-
-
-def test_a_rule_of_another_root_does_not_count(agent: AskingAgent, tmp_path: Path) -> None:
+def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(
+    agent: AskingAgent, tmp_path: Path
+) -> None:
     other = index_file(place(tmp_path / "other" / "s.jsonl", session())).root
     PassRule.objects.create(root=other, empty=True, most_tokens=100_000)
     assert asked(agent, EMPTY).state == "waiting"
@@ -133,16 +134,129 @@ def test_a_rule_of_another_root_does_not_count(agent: AskingAgent, tmp_path: Pat
 
 def test_rules_are_chosen_on_the_page(agent: AskingAgent, browser: Client) -> None:
     root = index_file(agent.path).root
-    fields = {"passes": "save", f"root-{root.pk}-repeated": "on", f"root-{root.pk}-most_tokens": "20000"}
     page = browser.get("/handshakes/")
     assert "Plans that pass without a review" in page.content.decode()
-    every = {
-        f"root-{form.root.pk}-most_tokens": "0" for form in page.context["passes"] if form.root.pk != root.pk
-    }
-    assert browser.post("/handshakes/", {**every, **fields}).status_code == 303
+    most = f"root-{root.pk}-most_tokens"
+    sent = {f"root-{form.root.pk}-most_tokens": "0" for form in page.context["passes"]}
+    sent |= {"passes": "save", f"root-{root.pk}-repeated": "on", most: "20000"}
+    assert browser.post("/handshakes/", sent).status_code == 303
     chosen = PassRule.objects.get(root=root)
     assert (chosen.repeated, chosen.empty, chosen.most_tokens) == (True, False, 20_000)
-    assert (
-        browser.post("/handshakes/", {**every, **fields, f"root-{root.pk}-most_tokens": "x"}).status_code
-        == 422
-    )
+    assert browser.post("/handshakes/", {**sent, most: "x"}).status_code == 422
+
+
+# ---- what goes with an output ----------------------------------------------------------------------------
+
+IMAGE = {"type": "image", "mimeType": "image/png"}
+
+
+def image(call_id: str, data: str) -> dict[str, Any]:
+    return {**result(call_id, "", name="shot"), "content": [{**IMAGE, "data": data}]}
+
+
+def steps(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> bytes:
+    """A session of these calls, e2, e4 and so on, and their results, e3, e5 and so on."""
+    messages: list[dict[str, Any]] = [user("Mend it.")]
+    for called, answered in pairs:
+        messages += [assistant(text("Next."), called), answered]
+    return session_bytes(chain(*messages, assistant(text("Done.")), user("Go on."), user("And then?")))
+
+
+def read(call_id: str, words: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    return call(call_id, path="src/a.py"), result(call_id, words, name="read")
+
+
+FIRST_LINE = "the first line of it\nx = 1\n"
+REPEATS = {"e3": "a repeat of the output in e5"}
+READ_AGAIN = {"e3": "superseded by the read of src/a.py in e5"}
+EDIT = call("c1", "edit", path="src/a.py", oldText="what was there", newText="what is there now")
+
+
+def shots(*images: str) -> bytes:
+    return steps(*((call(f"c{n}", "shot"), image(f"c{n}", data)) for n, data in enumerate(images, 1)))
+
+
+def writes(output: str) -> bytes:
+    """Two files are written, each with this output."""
+    made = [call(f"c{n}", "write", path=f"src/{n}.py", content="the only copy") for n in (1, 2)]
+    return steps(*((one, result(one["id"], output, name="write")) for one in made))
+
+
+@pytest.mark.parametrize(
+    ("fields", "chosen", "content"),
+    [
+        ({"repeated": True}, REPEATS, shots("AAAA" * 9, "BBBB" * 9)),
+        ({"empty": True}, EMPTY, shots(*["AAAA"] * 4)),
+        ({"superseded": True}, READ_AGAIN, steps(read("c1", FIRST_LINE), read("c2", "the first line of it\nx = 2\n"))),
+        (
+            {"superseded": True},
+            READ_AGAIN,
+            steps((EDIT, result("c1", "done", name="edit")), read("c2", "what is there now")),
+        ),
+        ({"repeated": True, "empty": True}, REPEATS, writes("")),
+        ({"repeated": True, "empty": True}, REPEATS, writes("Written.")),
+    ],
+    ids=[
+        "two images are not compared", "nor is one empty", "a short line does not stand any more",
+        "what an edit replaced stands nowhere else", "what was written goes with its empty output",
+        "and with its repeated one",
+    ],
+)  # fmt: skip
+def test_what_goes_with_an_output_has_to_stand_too(
+    pi_root: Path, fields: dict[str, object], chosen: dict[str, str], content: bytes
+) -> None:
+    agent = AskingAgent(place(pi_root / "session.jsonl", content))
+    rule(agent, **fields)
+    assert asked(agent, chosen).state == "waiting"
+
+
+def test_a_read_whose_short_lines_stand_too_passes(pi_root: Path) -> None:
+    content = steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y"))
+    agent = AskingAgent(place(pi_root / "session.jsonl", content))
+    rule(agent, superseded=True)
+    assert asked(agent, READ_AGAIN).state == "approved"
+
+
+def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judge = automatic_approval.passes
+
+    def judged_then_decided(run: Run, rule: PassRule) -> bool:
+        has_passed = judge(run, rule)
+        decide(run, Kind.ADD, [Target("e13")], timezone.now())
+        return has_passed
+
+    monkeypatch.setattr(automatic_approval, "passes", judged_then_decided)
+    rule(agent, empty=True)
+    handshake = asked(agent, EMPTY)
+    assert (handshake.state, handshake.handed) == ("waiting", None)
+
+
+def test_a_plan_that_a_rule_refuses_is_judged_once(
+    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reading all texts takes long in a large session, and an agent asks twice a second."""
+    judged = []
+    judge = automatic_approval.passes
+
+    def counted(run: Run, rule: PassRule) -> bool:
+        judged.append(rule.most_tokens)
+        return judge(run, rule)
+
+    monkeypatch.setattr(automatic_approval, "passes", counted)
+    rule(agent, empty=True)
+    handshake = asked(agent, REPEATED)
+    for _ in range(3):
+        assert agent.poll(handshake.pk)["state"] == "waiting"
+    assert len(judged) == 1
+    PassRule.objects.update(repeated=True)
+    assert agent.poll(handshake.pk)["state"] == "approved"
+
+
+@pytest.mark.parametrize(("fewer", "state"), [(0, "approved"), (1, "waiting")])
+def test_a_rule_lets_as_many_tokens_pass_as_it_says(agent: AskingAgent, fewer: int, state: str) -> None:
+    handshake = asked(agent, EMPTY)
+    handshake.run.refresh_from_db()
+    rule(agent, empty=True, most_tokens=handshake.run.struck - fewer)
+    assert agent.poll(handshake.pk)["state"] == state

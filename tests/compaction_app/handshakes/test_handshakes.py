@@ -14,7 +14,6 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit_run
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
@@ -23,25 +22,17 @@ from compaction_app.handshakes.questions import branch_of
 from compaction_app.handshakes.sweep import look_after_handshakes
 from compaction_app.models import AuditEntry, Compaction, Handshake, Run, WaitRule
 from compaction_app.runs.commands import plan_again, start_run, stop_run
-from compaction_app.runs.reviews import approve_proposals, decide, review_of
+from compaction_app.runs.reviews import decide, review_of
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
+from sessions_app.models import Session
 from sessions_app.storage.session_loader import load_session
-from tests.compaction_app.handshakes.conftest import AskingAgent
+from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, state_of
 from tests.factories import session_bytes, working_session
-from tests.files import append_as_agent, place
+from tests.files import place
 from tests.html import text_of
 from tests.installation import refusal
-from tests.runs import finish_run
-
-GIVEN = Confirmations(below_target=True)
-
-
-def approved(handshake: Handshake, writer: str = "") -> Handshake:
-    assert handshake.run is not None
-    approve_proposals(handshake.run, timezone.now())
-    approve(handshake, ReviewedPlan(GIVEN, timezone.now(), writer=writer))
-    return handshake
+from tests.runs import approve_proposals, finish_run
 
 
 def backups(agent: AskingAgent) -> list[str]:
@@ -53,7 +44,6 @@ def held_open(agent: AskingAgent) -> Iterator[None]:
     """Another process has the session open for writing, as an agent does."""
     command = ["sh", "-c", 'exec 9>>"$0"; echo; read line', str(agent.path)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         process.stdout.readline()
         yield
         process.communicate(b"\n")
@@ -92,11 +82,10 @@ def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
 
 def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
     handshake = agent.planned()
-    assert handshake.run is not None
     review = review_of(handshake.run)
     whole = len(list(review.leads()))
     first = next(iter(review.leads())).target
-    approve_proposals(handshake.run, timezone.now())
+    approve_proposals(handshake.run)
     decide(handshake.run, Kind.REJECT, [first], timezone.now())
     approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
     answer = agent.poll(handshake.pk)
@@ -111,19 +100,14 @@ def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent
     handshake = approved(agent.planned())
     agent.apply(agent.poll(handshake.pk))
     look_after_handshakes(timezone.now())
-    handshake.refresh_from_db()
-    assert handshake.state == "applied"
+    assert state_of(handshake) == "applied"
     assert Compaction.objects.count() == 1
 
 
 def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
     leaf = agent.apply(agent.poll(handshake.pk))
-    more = {
-        "type": "message", "id": "later", "parentId": leaf, "timestamp": "2026-03-01T10:00:01.000Z",
-        "message": {"role": "user", "content": "Go on."},
-    }  # fmt: skip
-    append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
+    agent.go_on(leaf)
     assert agent.report("applied", handshake.pk)["state"] == "applied"
     assert Compaction.objects.get().entry_id == leaf
 
@@ -135,7 +119,6 @@ def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> Non
     assert "does not show it" in reported["message"]
     assert not Compaction.objects.exists()
     assert backups(agent) == []
-    assert handshake.run is not None
     handshake.run.refresh_from_db()
     assert handshake.run.is_reviewable
     assert handshake.run.committing_since is None
@@ -146,8 +129,7 @@ def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None
     answer = agent.poll(handshake.pk)
     agent.apply({"edits": answer["edits"][:-1]})
     look_after_handshakes(timezone.now())
-    handshake.refresh_from_db()
-    assert handshake.state == "approved"
+    assert state_of(handshake) == "approved"
     reported = agent.report("failed", handshake.pk, message="the extension was stopped")
     assert reported["state"] == "failed"
     assert "the extension was stopped" in reported["message"]
@@ -160,18 +142,15 @@ def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
     agent.poll(handshake.pk)
     for clock in (1_000.0, 1_110.0):
         look_after_handshakes(timezone.now(), clock)
-        handshake.refresh_from_db()
-        assert handshake.state == "approved"
+        assert state_of(handshake) == "approved"
     look_after_handshakes(timezone.now(), 1_121.0)
-    handshake.refresh_from_db()
-    assert handshake.state == "failed"
+    assert state_of(handshake) == "failed"
     assert backups(agent) == []
 
 
 def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> None:
     handshake = approved(agent.planned())
-    assert handshake.run is not None
-    assert refusal(lambda: approve_proposals(handshake.run, timezone.now())) == "4 being_committed"
+    assert refusal(lambda: approve_proposals(handshake.run)) == "4 being_committed"
     look_after_handshakes(timezone.now())
     assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 wrong_state"
 
@@ -217,8 +196,7 @@ def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed
         look_after_handshakes(timezone.now())
         assert agent.path.read_bytes() == before
     look_after_handshakes(timezone.now())
-    handshake.refresh_from_db()
-    assert handshake.state == "applied"
+    assert state_of(handshake) == "applied"
     assert agent.path.read_bytes().startswith(before)
     assert Compaction.objects.get().run == handshake.run
 
@@ -230,11 +208,9 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: Path, br
         handshake = approved(agent.planned(), "context-edit")
         browser.post(f"/handshakes/{handshake.pk}/take-back")
     look_after_handshakes(timezone.now())
-    handshake.refresh_from_db()
-    assert handshake.state == "declined"
+    assert state_of(handshake) == "declined"
     assert agent.path.read_bytes() == before
-    assert handshake.run is not None
-    approve_proposals(handshake.run, timezone.now())
+    approve_proposals(handshake.run)
 
 
 # ---- not approved ----------------------------------------------------------------------------------------
@@ -243,12 +219,12 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: Path, br
 @pytest.mark.parametrize("step", ["compact", "continue", "stop"])
 def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Client, step: str) -> None:
     before = agent.path.read_bytes()
-    handshake = agent.planned()
-    assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 303
-    answer = agent.poll(handshake.pk)
+    address = f"/handshakes/{agent.planned().pk}/decline"
+    assert browser.post(address, {"step": step}).status_code == 303
+    answer = agent.poll()
     assert (answer["state"], answer["do"]) == ("declined", step)
     assert agent.path.read_bytes() == before
-    assert browser.post(f"/handshakes/{handshake.pk}/decline", {"step": step}).status_code == 409
+    assert browser.post(address, {"step": step}).status_code == 409
 
 
 @pytest.mark.parametrize(
@@ -267,7 +243,6 @@ def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent: A
     assert 0 < agent.ask(reason="overflow")["seconds"] <= 60
     handshake = Handshake.objects.get()
     assert handshake.ends_at - handshake.asked_at == timedelta(seconds=60)
-    assert handshake.run is not None
     assert (handshake.then, handshake.run.planner) == ("stop", "prune")
     assert agent.ask(reason="manual")["seconds"] > 1_700
 
@@ -275,9 +250,7 @@ def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent: A
 def test_a_planner_that_is_still_at_work_is_stopped_when_the_time_is_over(agent: AskingAgent) -> None:
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     look_after_handshakes(timezone.now() + timedelta(hours=1))
-    handshake.refresh_from_db()
-    assert handshake.state == "expired"
-    assert handshake.run is not None
+    assert state_of(handshake) == "expired"
     assert handshake.run.state == RunState.CANCELLED
 
 
@@ -290,7 +263,6 @@ def test_esc_in_the_agent_ends_the_question(agent: AskingAgent) -> None:
 
 def test_a_plan_without_deletions_leaves_the_agent_to_its_own(agent: AskingAgent) -> None:
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
-    assert handshake.run is not None
     stop_run(handshake.run)
     answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("failed", "compact")
@@ -327,13 +299,8 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     agent: AskingAgent, browser: Client
 ) -> None:
     handshake = agent.planned()
-    assert handshake.run is not None
-    approve_proposals(handshake.run, timezone.now())
-    more = {
-        "type": "message", "id": "later", "parentId": handshake.leaf_id, "timestamp": "2026-03-01T10:00:01.000Z",
-        "message": {"role": "user", "content": "Go on."},
-    }  # fmt: skip
-    append_as_agent(agent.path, json.dumps(more).encode() + b"\n")
+    approve_proposals(handshake.run)
+    agent.go_on(handshake.leaf_id)
     before = agent.path.read_bytes()
     assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 moved_on"
     assert agent.path.read_bytes() == before
@@ -351,24 +318,19 @@ def test_the_agent_says_that_it_moved_on(agent: AskingAgent) -> None:
 
 def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent: AskingAgent) -> None:
     handshake = agent.planned()
-    assert handshake.run is not None
     again = plan_again(handshake.run)
     finish_run(again)
     assert agent.poll(handshake.pk)["state"] == "waiting"
     handshake.refresh_from_db()
     assert handshake.run == again
     approved(handshake)
-    assert (
-        agent.report("applied", handshake.pk, leaf=agent.apply(agent.poll(handshake.pk)))["state"]
-        == "applied"
-    )
+    assert agent.applied(handshake) == "applied"
 
 
 def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) -> None:
     first = agent.planned()
     second = agent.ask()
-    first.refresh_from_db()
-    assert first.state == "declined"
+    assert state_of(first) == "declined"
     assert second["id"] != first.pk
     assert second["do"] == "wait"
 
@@ -399,13 +361,15 @@ def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
     one.report("applied", first.pk, leaf=one.apply(one.poll(first.pk)))
     assert other.poll(second.pk)["state"] == "waiting"
     approved(second)
-    assert other.report("applied", second.pk, leaf=other.apply(other.poll(second.pk)))["state"] == "applied"
+    assert other.applied(second) == "applied"
 
 
 # ---- who asks --------------------------------------------------------------------------------------------
 
 
-def test_an_agent_sees_its_own_questions_only(agent: AskingAgent) -> None:
+def test_an_agent_asks_for_itself_and_sees_its_own_questions_only(agent: AskingAgent) -> None:
+    answer = agent.ask(agent="claude-code")
+    assert (answer["status"], answer["error"]["code"]) == (400, "other_agent")
     handshake = agent.planned()
     stranger = AskingAgent(agent.path, agent="atomic", honours="deletions")
     assert stranger.poll(handshake.pk)["status"] == 404
@@ -413,16 +377,17 @@ def test_an_agent_sees_its_own_questions_only(agent: AskingAgent) -> None:
     assert agent.poll(handshake.pk)["state"] == "waiting"
 
 
-def test_a_token_of_another_agent_asks_nothing(agent: AskingAgent) -> None:
-    answer = agent.ask(agent="claude-code")
-    assert (answer["status"], answer["error"]["code"]) == (400, "other_agent")
-
-
-def test_a_session_outside_all_roots_is_compacted_as_usual(agent: AskingAgent, tmp_path: Path) -> None:
+def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_usual(
+    agent: AskingAgent, tmp_path: Path
+) -> None:
     path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))
-    answer = agent.ask(session=str(path))
-    assert (answer["status"], answer["error"]["code"]) == (400, "unlisted_session")
-    assert "compacts as usual" in answer["error"]["message"]
+    link = agent.path.with_name("link.jsonl")
+    link.symlink_to(path)
+    for named in (path, link):
+        answer = agent.ask(session=str(named), leaf="")
+        assert (answer["status"], answer["error"]["code"]) == (400, "unlisted_session")
+        assert "compacts as usual" in answer["error"]["message"]
+    assert not Session.objects.filter(root__configured=False).exists()
 
 
 def test_a_session_can_be_named_by_its_id(agent: AskingAgent) -> None:
@@ -431,21 +396,23 @@ def test_a_session_can_be_named_by_its_id(agent: AskingAgent) -> None:
     assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"reason": "whim"},
-        {"honours": "everything"},
-        {"leaf": "\ud800"},
-        {"preparation": {"x": "y" * 5_000}},
-        {"preparation": {"x": "NUL: \0"}},
-        {"branch": {"entries": -1, "sha256": "0" * 64}},
-        {"session": "x" * 5_000},
-    ],
-)
-def test_a_question_that_is_none_is_refused(agent: AskingAgent, fields: dict[str, object]) -> None:
-    answer = agent.ask(**fields)
-    assert (answer["status"], answer["error"]["code"]) == (400, "bad_body")
+def test_a_question_that_is_none_is_refused(agent: AskingAgent) -> None:
+    wrong: dict[str, list[object]] = {
+        "reason": ["whim"],
+        "honours": ["everything"],
+        "leaf": ["\ud800"],
+        "preparation": [{"x": "y" * 5_000}, {"x": "NUL: \0"}],
+        "branch": [{"entries": -1, "sha256": "0" * 64}],
+        "session": ["x" * 5_000],
+    }
+    for name, value in [(name, value) for name, values in wrong.items() for value in values]:
+        answer = agent.ask(**{name: value})
+        assert (answer["status"], answer["error"]["code"]) == (400, "bad_body"), name
+    body = json.dumps({"agent": "pi", "session": str(agent.path), "preparation": {"x": 0}})
+    headers = {"Authorization": f"Bearer {agent.token}"}
+    for number in ("NaN", "Infinity", "1e999"):  # JSON does not have them
+        sent = body.replace("0}", f"{number}}}").encode()
+        assert agent.send("POST", "/api/handshakes", sent, headers)[0] == 400, number
 
 
 def test_a_test_of_the_connection_asks_nothing(agent: AskingAgent) -> None:

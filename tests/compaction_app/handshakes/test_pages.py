@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from django.test import Client
 from django.utils import timezone
 
@@ -19,7 +18,6 @@ HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
 
 def test_every_page_names_the_agent_that_waits_and_its_session(agent: AskingAgent, browser: Client) -> None:
     handshake = agent.planned()
-    assert handshake.run is not None
     for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
         answer = browser.get(page)
         assert "pi waits for your review of Mend the parser." in " ".join(text_of(answer).split())
@@ -49,27 +47,25 @@ def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root: Path, browser
         assert "\u202e" not in shown
 
 
-@pytest.mark.parametrize(
-    ("state", "heading"),
-    [
-        ("planning", "pi waits"),
-        ("waiting", "pi waits"),
-        ("approved", "Approved, written once the session is closed"),
-        ("applied", "pi has what you approved"),
-        ("declined", "Declined"),
-        ("expired", "Nobody decided in time"),
-        ("failed", "Nothing was applied"),
-    ],
-)
-def test_the_page_of_a_question_says_what_became_of_it(
-    agent: AskingAgent, browser: Client, state: str, heading: str
-) -> None:
+HEADINGS = {
+    "planning": "pi waits",
+    "waiting": "pi waits",
+    "approved": "Approved, written once the session is closed",
+    "applied": "pi has what you approved",
+    "declined": "Declined",
+    "expired": "Nobody decided in time",
+    "failed": "Nothing was applied",
+}
+
+
+def test_the_page_of_a_question_says_what_became_of_it(agent: AskingAgent, browser: Client) -> None:
     handshake = agent.planned()
-    Handshake.objects.update(state=state)
-    page = text_of(browser.get(f"/handshakes/{handshake.pk}"))
-    assert heading in page
-    assert ("Choose what happens instead" in page) is (state in ("planning", "waiting"))
-    assert ("Take the approval back" in page) is (state == "approved")
+    for state, heading in HEADINGS.items():
+        Handshake.objects.update(state=state)
+        page = text_of(browser.get(f"/handshakes/{handshake.pk}"))
+        assert heading in page
+        assert ("Choose what happens instead" in page) is (state in ("planning", "waiting")), state
+        assert ("Take the approval back" in page) is (state == "approved"), state
 
 
 def test_an_unknown_question_is_not_found(agent: AskingAgent, browser: Client) -> None:
@@ -102,20 +98,11 @@ def test_how_long_an_agent_waits_is_chosen_on_the_page(agent: AskingAgent, brows
     assert (handshake.ends_at - timezone.now()).total_seconds() <= 60
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"pi-manual-minutes": "0"},
-        {"pi-manual-minutes": "61"},
-        {"pi-manual-minutes": "x"},
-        {"pi-manual-then": "wait"},
-        {"pi-manual-planner": "nobody/none"},
-    ],
-)
-def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(
-    agent: AskingAgent, browser: Client, wrong: dict[str, str]
-) -> None:
-    assert browser.post("/handshakes/", fields(browser, **wrong)).status_code == 422
+def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent: AskingAgent, browser: Client) -> None:
+    for name, wrong in {"minutes": ["0", "61", "x"], "then": ["wait"], "planner": ["nobody/none"]}.items():
+        for value in wrong:
+            sent = fields(browser, **{f"pi-manual-{name}": value})
+            assert browser.post("/handshakes/", sent).status_code == 422, (name, value)
     assert not WaitRule.objects.exists()
 
 

@@ -5,6 +5,7 @@ The attacks come first. Each says what was done, and what the provider's side th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -58,6 +59,11 @@ def added(redline: Installation) -> Iterator[Provider]:
     return row
 
 
+@pytest.fixture
+def openai_key(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+
+
 def add(name: str, base_url: str, key: str = "") -> Provider:
     return add_provider(ProviderForm({"name": name, "dialect": "openai", "base_url": base_url, "key": key}))
 
@@ -101,9 +107,8 @@ def test_an_environment_key_is_sent_to_its_providers_own_host(
 
 
 def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers_own_host(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
+    openai_key: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/openai/v1/")
     put("openai", "there")
     put("openai", "back", base_url=OWN["openai"])
@@ -112,40 +117,18 @@ def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers
     assert key_sent("openai/back") == "no_key"
 
 
-@pytest.mark.parametrize(
-    "elsewhere",
-    [
-        "https://evil.example/v1",
-        "https://api.openai.com.evil.example/v1",
-        "https://evil-api.openai.com/v1",
-        "https://api.openai.com:8443/v1",
-        "http://api.openai.com/v1",
-        "https://api.openai.co/v1",
-    ],
-)
-def test_a_model_with_its_own_base_url_elsewhere_does_not_get_the_environment_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, elsewhere: str
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    put("openai", "m", base_url=elsewhere)
-    assert key_sent("openai/m") == "no_key"
-    assert "is sent nowhere else" in model_named("openai/m").fault
-
-
-def test_a_local_model_of_an_environment_provider_gets_no_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    put("openai", "m", base_url="http://localhost:8080/v1")
-    assert key_sent("openai/m") == ""
-
-
-def test_another_path_of_the_same_host_gets_the_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    put("openai", "m", base_url="https://api.openai.com/v2")
-    assert key_sent("openai/m") == KEY
+def test_only_a_model_at_the_providers_own_host_gets_the_environment_key(openai_key: None) -> None:
+    evil = ("https://evil.example", "https://api.openai.com.evil.example", "https://evil-api.openai.com")
+    for number, base in enumerate(
+        (*evil, "https://api.openai.com:8443", "http://api.openai.com", "https://api.openai.co")
+    ):
+        put("openai", f"m{number}", base_url=f"{base}/v1")
+        assert key_sent(f"openai/m{number}") == "no_key", base
+        assert "is sent nowhere else" in model_named(f"openai/m{number}").fault
+    put("openai", "local", base_url="http://localhost:8080/v1")
+    assert key_sent("openai/local") == ""
+    put("openai", "path", base_url="https://api.openai.com/v2")
+    assert key_sent("openai/path") == KEY
 
 
 @pytest.mark.parametrize(
@@ -258,10 +241,7 @@ def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(
     assert read_keys(redline.data) == {}
 
 
-def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(openai_key: None) -> None:
     for name in (*OWN, "embedded", "add", "OpenAI", "open/ai", "", "-", "x" * 41, "a b", "ö"):
         with pytest.raises(BadInput):
             add(name, "https://evil.example/v1")
@@ -272,49 +252,34 @@ def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(
     assert key_sent("openai/m") != KEY or model_named("openai/m").base_url == OWN["openai"]
 
 
-@pytest.mark.parametrize(
-    "value",
-    ["sk-one\r\nx-evil: two", "sk-öne", "sk one", "sk-\u202eone"],
-    ids=["line", "letter", "blank", "turn"],
-)
 def test_an_invalid_key_variable_is_reported_and_not_sent(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, value: str
+    redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", value)
     put("openai", "m")
-    assert key_sent("openai/m") == "provider_unusable"
-    assert "OPENAI_API_KEY" in provider_named("openai").fault
-    assert value not in provider_named("openai").fault
+    for value in ("sk-one\r\nx-evil: two", "sk-öne", "sk one", "sk-\u202eone"):
+        monkeypatch.setenv("OPENAI_API_KEY", value)
+        assert key_sent("openai/m") == "provider_unusable", value
+        assert "OPENAI_API_KEY" in provider_named("openai").fault
+        assert value not in provider_named("openai").fault
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "https://user:hunter2@api.openai.com/v1",
-        "https://api.openai.com@evil.example/v1?x",
-        "ftp://api.openai.com",
-        "api.openai.com/v1",
-        "https://",
-        "https://x/\nv1",
-    ],
-)
 def test_an_invalid_base_url_variable_is_reported_without_being_quoted(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, url: str
+    openai_key: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setenv("OPENAI_BASE_URL", url)
     put("openai", "m")
-    assert key_sent("openai/m") == "provider_unusable"
-    found = provider_named("openai")
-    assert (found.base_url, found.origin, found.agreed) == ("", "", False)
-    assert "OPENAI_BASE_URL" in found.fault
-    assert "hunter2" not in found.fault
+    spoiled = ("https://user:hunter2@api.openai.com/v1", "https://api.openai.com@evil.example/v1?x")
+    for url in (*spoiled, "ftp://api.openai.com", "api.openai.com/v1", "https://", "https://x/\nv1"):
+        monkeypatch.setenv("OPENAI_BASE_URL", url)
+        assert key_sent("openai/m") == "provider_unusable", url
+        found = provider_named("openai")
+        assert (found.base_url, found.origin, found.agreed) == ("", "", False)
+        assert "OPENAI_BASE_URL" in found.fault
+        assert "hunter2" not in found.fault
 
 
 def test_a_damaged_key_file_stops_only_providers_that_may_need_it(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
+    openai_key: None, redline: Installation
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     add("own", "https://llm.example.com/v1")
     put("own", "m")
     put("openai", "m")
@@ -430,11 +395,11 @@ def test_a_sessions_own_model_is_found_if_it_is_usable(
 
 # ---- what a form refuses -----------------------------------------------------------------------------------
 
+LIMITS = {"window": "200,000", "output_limit": "8 000"}
 GOOD = {
     "provider": "own",
     "name": "new",
-    "window": "200,000",
-    "output_limit": "8 000",
+    **LIMITS,
     "thinking_style": "budget",
     "price_in": "$3",
     "price_out": "0.25",
@@ -448,25 +413,22 @@ def test_the_form_becomes_a_model(added: Provider) -> None:
     assert row.price_cache_read is None
 
 
-@pytest.mark.parametrize(
-    ("field", "typed"),
-    [
-        ("provider", "nobody"), ("name", ""), ("name", "x" * 201), ("name", "a\u202eb"), ("name", "a\nb"),
-        ("base_url", "ftp://x"), ("base_url", "https://user@x/v1"), ("window", ""), ("window", "200k"),
-        ("window", "-1"), ("window", "7999"), ("window", "100000001"), ("window", "٣٠٠٠"), ("output_limit", "499"),
-        ("output_limit", "200001"), ("thinking_levels", ("low", "extreme")), ("thinking_style", "vibes"),
-        ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
-    ],
-)  # fmt: skip
-def test_invalid_values_are_reported_at_their_fields_and_change_nothing(
-    added: Provider, field: str, typed: Any
-) -> None:
+INVALID = [
+    ("provider", "nobody"), ("name", ""), ("name", "x" * 201), ("name", "a\u202eb"), ("name", "a\nb"),
+    ("base_url", "ftp://x"), ("base_url", "https://user@x/v1"), ("window", ""), ("window", "200k"),
+    ("window", "-1"), ("window", "7999"), ("window", "100000001"), ("window", "٣٠٠٠"), ("output_limit", "499"),
+    ("output_limit", "200001"), ("thinking_levels", ("low", "extreme")), ("thinking_style", "vibes"),
+    ("price_in", "cheap"), ("price_out", "-1"), ("price_cache_read", "nan"), ("price_cache_write", "inf"),
+]  # fmt: skip
+
+
+def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added: Provider) -> None:
     before = list(PlannerModel.objects.values())
-    for row in (None, PlannerModel.objects.get()):
+    for (field, typed), row in itertools.product(INVALID, (None, PlannerModel.objects.get())):
         form = PlannerModelForm({**GOOD, field: typed}, instance=row)
         with pytest.raises(FormInvalid) as refused:
             save_model(form)
-        assert list(form.errors) == [field]
+        assert list(form.errors) == [field], typed
         assert refused.value.message == f"{form.errors[field][0]} Nothing was changed."
     assert list(PlannerModel.objects.values()) == before
 
@@ -479,10 +441,7 @@ def test_a_model_cannot_be_added_twice(added: Provider) -> None:
         save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
-def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key: None) -> None:
     values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="is sent nowhere else"):
         save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
@@ -496,16 +455,11 @@ def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(
 @pytest.mark.parametrize(
     ("level", "taken", "asked"),
     [
-        ("high", LEVELS, "high"),
-        ("high", ("low", "medium"), "medium"),
-        ("xhigh", ("high", "minimal"), "high"),
-        ("minimal", ("medium", "high"), "medium"),
-        ("off", LEVELS, ""),
-        ("", LEVELS, ""),
-        ("ultra", LEVELS, ""),
-        ("high", (), ""),
+        ("high", LEVELS, "high"), ("high", ("low", "medium"), "medium"),
+        ("xhigh", ("high", "minimal"), "high"), ("minimal", ("medium", "high"), "medium"),
+        ("off", LEVELS, ""), ("", LEVELS, ""), ("ultra", LEVELS, ""), ("high", (), ""),
     ],
-)
+)  # fmt: skip
 def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowest(
     level: str, taken: tuple[str, ...], asked: str
 ) -> None:

@@ -6,7 +6,7 @@ The services that move and summarise call these functions; here they are called 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from compaction_app.hooks import (
     AFTER_TREE,
     BEFORE,
     BEFORE_TREE,
-    SIGNALS,
     Adjust,
     Cancel,
     HookSignal,
@@ -57,17 +56,7 @@ from tests.factories import message, prepare, session_bytes, user, whole, workin
 from tests.files import place
 
 WORDS = "Both ways were tried."
-
-
-@pytest.fixture(autouse=True)
-def restored_receivers() -> Iterator[None]:
-    """Disconnects after each test what it connected."""
-    usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
-    yield
-    for signal, receivers in usual:
-        signal.receivers = receivers
-        signal.sender_receivers_cache.clear()
-    load_hooks([])
+pytestmark = pytest.mark.usefixtures("restored_receivers")
 
 
 @pytest.fixture
@@ -143,7 +132,6 @@ def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded: LoadedSession)
     answer(session_before_tree, {"label": "x"}, supplied)
     connect(session_before_tree, lambda **sent: later.append(sent))
     wanted = asked(loaded, wants_summary=True)
-    assert wanted.supplied is not None
     assert (wanted.supplied.text, wanted.supplied.files) == (WORDS, FileLists(("a", "b"), ("c",)))
     assert wanted.supplied.why.endswith("I was there")
     assert (wanted.label, later) == ("x", [])
@@ -232,7 +220,6 @@ def transcript(loaded: LoadedSession) -> Transcript:
 @pytest.fixture
 def preparation(loaded: LoadedSession) -> SummaryPreparation:
     found = compaction_range(loaded.tree.branch("e27"), 3_000)
-    assert found is not None
     assert found.summarised
     return SummaryPreparation(
         messages=found.replaced,
@@ -274,7 +261,6 @@ def test_a_supplied_summary_is_the_draft(
     shape = {"compaction": {"summary": WORDS, "details": {"readFiles": ["a"]}}}
     answer(session_before_compact, found if kind == "class" else shape)
     supplied = ask().supplied
-    assert supplied is not None
     assert (supplied.text, supplied.first_kept_id) == (WORDS, preparation.first_kept_id)
     assert supplied.files == FileLists(("a",), ())
 
@@ -293,7 +279,6 @@ def test_a_first_entry_that_cannot_be_kept_is_refused(
 def test_a_hook_may_keep_more(ask: Callable[[], SummaryAnswers]) -> None:
     answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
     supplied = ask().supplied
-    assert supplied is not None
     assert supplied.first_kept_id == "e4"
 
 

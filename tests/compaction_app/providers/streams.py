@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import json
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any
 
 import httpx
@@ -26,6 +28,29 @@ from compaction_app.providers.types import (
 )
 
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
+
+
+def both(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in each dialect, one after the other; the failures of both are reported."""
+
+    @functools.wraps(test)
+    def run(**given: Any) -> None:
+        failures = []
+        for dialect in DIALECTS:
+            try:
+                test(dialect=dialect, **given)
+            except Exception as failure:  # noqa: BLE001  # it is raised below
+                failure.add_note(f"in the dialect {dialect}")
+                failures.append(failure)
+        if failures:
+            raise ExceptionGroup("not in every dialect", failures)
+
+    taken = inspect.signature(test)
+    parameters = [one for name, one in taken.parameters.items() if name != "dialect"]
+    run.__signature__ = taken.replace(parameters=parameters)
+    return run
+
+
 LOOK = ToolSchema(
     "look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False}
 )
@@ -33,13 +58,7 @@ LOOK = ToolSchema(
 
 def small_request(*messages: Message, **more: Any) -> Request:
     """A small request; without messages it has one of the user's."""
-    values: dict[str, Any] = {
-        "model": "m-1",
-        "system": "Act.",
-        "tools": [LOOK],
-        "output_limit": 4_000,
-        **more,
-    }
+    values = {"model": "m-1", "system": "Act.", "tools": [LOOK], "output_limit": 4_000, **more}
     return Request(messages=messages or (UserMessage("Look."),), **values)
 
 
@@ -66,14 +85,11 @@ def message(
     *blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None
 ) -> bytes:
     """A whole answer of the Anthropic dialect."""
+    begun = {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}
     counted = usage if usage is not None else {"input_tokens": 10, "output_tokens": 5}
-    events = [event for one in blocks for event in one]
     return sse(
-        {
-            "type": "message_start",
-            "message": {"id": "msg_1", "role": "assistant", "content": [], "usage": {}},
-        },
-        *events,
+        {"type": "message_start", "message": begun},
+        *(event for one in blocks for event in one),
         {"type": "message_delta", "delta": {"stop_reason": stop}, "usage": counted},
         {"type": "message_stop"},
         named=True,
@@ -101,17 +117,9 @@ def fragment(
     index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = ""
 ) -> dict[str, Any]:
     """A delta with a fragment of a tool call."""
-    function = {
-        key: value
-        for key, value in (("name", name), ("arguments", arguments))
-        if value is not None and value != ""
-    }
-    numbered = {} if index is None else {"index": index}
-    return {
-        "tool_calls": [
-            {**numbered, **({"id": call_id} if call_id else {}), "type": "function", "function": function}
-        ]
-    }
+    function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value}
+    given = {key: value for key, value in (("index", index), ("id", call_id or None)) if value is not None}
+    return {"tool_calls": [{**given, "type": "function", "function": function}]}
 
 
 USED = {"id": "chatcmpl-1", "choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}}
@@ -181,3 +189,8 @@ def shown(pieces: Sequence[Piece]) -> dict[str, Any]:
         elif isinstance(piece, ArgumentsPiece):
             seen["calls"][piece.index][1] += piece.text
     return seen
+
+
+def begun(dialect: Dialect) -> bytes:
+    """The stream of LOOKING up to the middle of its call."""
+    return LOOKING[dialect].partition(b"\\u00fc")[0]

@@ -37,6 +37,12 @@ from tests.compaction_app.providers.streams import (
 SIGNED = {"type": "thinking", "thinking": "Hm.", "signature": "sig=="}
 REDACTED = {"type": "redacted_thinking", "data": "opaque=="}
 CACHED = {"type": "ephemeral"}
+EMPTY_THOUGHT = {"type": "thinking", "thinking": ""}
+SIGNATURE = {"type": "signature_delta", "signature": "sig=="}
+
+
+def thinking_delta(text: str) -> dict[str, Any]:
+    return {"type": "thinking_delta", "thinking": text}
 
 
 def sent(*messages: Message) -> list[dict[str, Any]]:
@@ -48,22 +54,15 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 
 
 def test_a_request_follows_the_dialect() -> None:
-    body = body_of(small_request(UserMessage("Look.")))
-    assert body == {
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    said = {"type": "text", "text": "Look.", "cache_control": CACHED}
+    assert body_of(small_request(UserMessage("Look."))) == {
         "model": "m-1",
         "max_tokens": 4_000,
         "stream": True,
         "system": [{"type": "text", "text": "Act.", "cache_control": CACHED}],
-        "tools": [
-            {
-                "name": "look",
-                "description": "Look at something.",
-                "input_schema": {"type": "object", "properties": {}, "additionalProperties": False},
-            }
-        ],
-        "messages": [
-            {"role": "user", "content": [{"type": "text", "text": "Look.", "cache_control": CACHED}]}
-        ],
+        "tools": [{"name": "look", "description": "Look at something.", "input_schema": schema}],
+        "messages": [{"role": "user", "content": [said]}],
     }
 
 
@@ -74,14 +73,11 @@ def test_the_key_is_only_in_its_header() -> None:
 
 
 def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
+    asked = [CallPart("t1", "look", '{"at": 1}'), CallPart("t2", "look", "")]
     turns = sent(
         UserMessage("Plan."),
-        AssistantMessage(
-            [TextPart("I look."), CallPart("t1", "look", '{"at": 1}'), CallPart("t2", "look", "")]
-        ),
-        ToolResults(
-            [CallResult("t1", "look", "found"), CallResult("t2", "look", "no such entry", is_error=True)]
-        ),
+        AssistantMessage([TextPart("I look."), *asked]),
+        ToolResults([CallResult("t1", "look", "found"), CallResult("t2", "look", "nothing", is_error=True)]),
         UserMessage("Go on."),
     )
     assert [turn["role"] for turn in turns] == ["user", "assistant", "user"]
@@ -92,7 +88,7 @@ def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
     ]
     assert turns[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "t1", "content": "found"},
-        {"type": "tool_result", "tool_use_id": "t2", "content": "no such entry", "is_error": True},
+        {"type": "tool_result", "tool_use_id": "t2", "content": "nothing", "is_error": True},
         {"type": "text", "text": "Go on.", "cache_control": CACHED},
     ]
 
@@ -107,31 +103,17 @@ def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
 
 
 def test_reasoning_goes_back_unchanged_in_its_place() -> None:
-    answer = AssistantMessage(
-        [
-            ThinkingPart("Hm.", SIGNED),
-            ThinkingPart("", REDACTED),
-            TextPart("Now."),
-            CallPart("t1", "look", "{}"),
-        ]
-    )
+    thoughts = [ThinkingPart("Hm.", SIGNED), ThinkingPart("", REDACTED)]
+    answer = AssistantMessage([*thoughts, TextPart("Now."), CallPart("t1", "look", "{}")])
     assert sent(UserMessage("a"), answer)[1]["content"][:2] == [SIGNED, REDACTED]
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        [],
-        [TextPart("")],
-        [TextPart(" \n")],
-        [ThinkingPart("Hm.", SIGNED)],
-        [ThinkingPart("Hm.", SIGNED), TextPart(" ")],
-    ],
-)
-def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
-    turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
-    assert [part["text"] for part in turns[0]["content"]] == ["a", "b"]
-    assert len(turns) == 1
+def test_an_empty_response_is_left_out() -> None:
+    blank, thought = TextPart(" \n"), ThinkingPart("Hm.", SIGNED)
+    for parts in ([], [TextPart("")], [blank], [thought], [thought, blank]):
+        turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
+        assert [part["text"] for part in turns[0]["content"]] == ["a", "b"]
+        assert len(turns) == 1
 
 
 def test_empty_text_is_never_sent() -> None:
@@ -149,14 +131,12 @@ def test_empty_text_is_never_sent() -> None:
     assert "content" not in results[0]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ['{"a": [1, ', "[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}', "[" * 100_000, "{}{}", "\ud800"],
-)
-def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -> None:
-    turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
-    assert turn["content"][0]["input"] == {"unparsed": arguments}
-    json.dumps(turn, allow_nan=False)
+def test_arguments_that_are_not_an_object_are_returned_as_text() -> None:
+    values = ("[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}')
+    for arguments in (*values, '{"a": [1, ', "[" * 100_000, "{}{}", "\ud800"):
+        turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
+        assert turn["content"][0]["input"] == {"unparsed": arguments}
+        json.dumps(turn, allow_nan=False)
 
 
 def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
@@ -168,19 +148,11 @@ def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
 @pytest.mark.parametrize(
     ("level", "limit", "thinking"),
     [
-        ("", 64_000, None),
-        ("minimal", 64_000, 1_024),
-        ("low", 64_000, 2_048),
-        ("medium", 64_000, 8_192),
-        ("high", 64_000, 16_384),
-        ("xhigh", 64_000, 32_768),
-        ("xhigh", 32_768, 31_744),
-        ("high", 4_096, 3_072),
-        ("high", 2_048, 1_024),
-        ("high", 2_047, None),
-        ("minimal", 1_024, None),
+        ("", 64_000, None), ("minimal", 64_000, 1_024), ("low", 64_000, 2_048), ("medium", 64_000, 8_192),
+        ("high", 64_000, 16_384), ("xhigh", 64_000, 32_768), ("xhigh", 32_768, 31_744),
+        ("high", 4_096, 3_072), ("high", 2_048, 1_024), ("high", 2_047, None), ("minimal", 1_024, None),
     ],
-)
+)  # fmt: skip
 def test_a_budget_for_thinking_leaves_room_for_an_answer(
     level: str, limit: int, thinking: int | None
 ) -> None:
@@ -194,10 +166,7 @@ def test_a_budget_for_thinking_leaves_room_for_an_answer(
     ("level", "model", "effort"),
     [
         ("minimal", "claude-opus-4-7", "low"),
-        ("low", "claude-opus-4-7", "low"),
-        ("medium", "claude-opus-4-7", "medium"),
-        ("high", "claude-opus-4-7", "high"),
-        ("xhigh", "claude-opus-4-7", "xhigh"),
+        *((level, "claude-opus-4-7", level) for level in ("low", "medium", "high", "xhigh")),
         ("xhigh", "claude-sonnet-5", "xhigh"),
         ("xhigh", "claude-opus-4-6", "max"),
         ("xhigh", "anthropic/claude-sonnet-4.6", "max"),
@@ -231,46 +200,27 @@ def test_a_call_is_reported_as_soon_as_its_name_is_known() -> None:
 
 
 def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole() -> None:
-    thinking = block(
-        0,
-        {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "thinking_delta", "thinking": "H"},
-        {"type": "thinking_delta", "thinking": "m."},
-        {"type": "signature_delta", "signature": "sig=="},
-    )
+    deltas = [*(thinking_delta(one) for one in ("H", "m.")), SIGNATURE]
+    thinking = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
     pieces = read("anthropic", message(thinking, block(1, REDACTED), call_block(2, "t1", "look", "{}")))
-    assert answered(pieces).answer.parts == [
-        ThinkingPart("Hm.", SIGNED),
-        ThinkingPart("", REDACTED),
-        CallPart("t1", "look", "{}"),
-    ]
+    thoughts = [ThinkingPart("Hm.", SIGNED), ThinkingPart("", REDACTED)]
+    assert answered(pieces).answer.parts == [*thoughts, CallPart("t1", "look", "{}")]
     assert shown(pieces)["thought"] == "Hm."
 
 
 def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
-    hidden = {"type": "thinking", "thinking": "", "signature": "sig=="}
-    omitted = block(
-        0,
-        {"type": "thinking", "thinking": "", "signature": ""},
-        {"type": "signature_delta", "signature": "sig=="},
-    )
-    assert answered(read("anthropic", message(omitted, text_block(1, "a")))).answer.parts == [
-        ThinkingPart("", hidden),
-        TextPart("a"),
-    ]
-    nothing = block(0, {"type": "thinking", "thinking": "", "signature": ""})
-    assert answered(read("anthropic", message(nothing, text_block(1, "a")))).answer.parts == [TextPart("a")]
+    hidden = ThinkingPart("", {"type": "thinking", "thinking": "", "signature": "sig=="})
+    for deltas, parts in (([SIGNATURE], [hidden, TextPart("a")]), ([], [TextPart("a")])):
+        omitted = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
+        assert answered(read("anthropic", message(omitted, text_block(1, "a")))).answer.parts == parts
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("max_tokens", ["Hm."]), ("end_turn", ["Hm.", "cut o"])])
 def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
     stop: str, kept: list[str]
 ) -> None:
-    delta = {"type": "thinking_delta", "thinking": "Hm."}
-    signed = block(
-        0, {"type": "thinking", "thinking": ""}, delta, {"type": "signature_delta", "signature": "s=="}
-    )
-    cut = block(2, {"type": "thinking", "thinking": ""}, {"type": "thinking_delta", "thinking": "cut o"})
+    signed = block(0, EMPTY_THOUGHT, thinking_delta("Hm."), SIGNATURE)
+    cut = block(2, EMPTY_THOUGHT, thinking_delta("cut o"))
     pieces = read("anthropic", message(signed, call_block(1, "t1", "look", "{}"), cut, stop=stop))
     again = sent(UserMessage("a"), answered(pieces).answer)[1]["content"]
     assert [part["thinking"] for part in again if part["type"] == "thinking"] == kept
@@ -298,62 +248,35 @@ def test_empty_input_is_empty() -> None:
 @pytest.mark.parametrize(
     ("reason", "has_calls", "stop"),
     [
-        ("end_turn", False, "end"),
-        ("end_turn", True, "calls"),
-        ("tool_use", True, "calls"),
-        ("stop_sequence", False, "end"),
-        ("max_tokens", True, "length"),
-        ("refusal", False, "refusal"),
-        ("pause_turn", False, "pause_turn"),
-        ("x" * 1_000, False, "x" * 50),
+        ("end_turn", False, "end"), ("end_turn", True, "calls"), ("tool_use", True, "calls"),
+        ("stop_sequence", False, "end"), ("max_tokens", True, "length"), ("refusal", False, "refusal"),
+        ("pause_turn", False, "pause_turn"), ("x" * 1_000, False, "x" * 50),
     ],
-)
+)  # fmt: skip
 def test_why_it_stopped(reason: str, has_calls: bool, stop: str) -> None:
     blocks = [text_block(0, "a"), *([call_block(1, "t", "look", "{}")] if has_calls else [])]
     assert answered(read("anthropic", message(*blocks, stop=reason))).stop == stop
 
 
 def test_tokens_are_cumulative_and_known_at_either_end() -> None:
-    start = {
-        "type": "message_start",
-        "message": {"usage": {"input_tokens": 7, "cache_read_input_tokens": 90, "output_tokens": 1}},
-    }
-    end = {
-        "type": "message_delta",
-        "delta": {"stop_reason": "end_turn"},
-        "usage": {"input_tokens": 0, "output_tokens": 12, "cache_creation_input_tokens": 30},
-    }
+    first = {"input_tokens": 7, "cache_read_input_tokens": 90, "output_tokens": 1}
+    last = {"input_tokens": 0, "output_tokens": 12, "cache_creation_input_tokens": 30}
+    start = {"type": "message_start", "message": {"usage": first}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}
     answer = answered(read("anthropic", sse(start, *text_block(0, "a"), end, {"type": "message_stop"})))
     assert answer.usage == ReportedUsage(input=7, output=12, cache_read=90, cache_write=30)
 
 
-@pytest.mark.parametrize(
-    "usage",
-    [
-        {},
-        {"input_tokens": 0},
-        {"input_tokens": "9"},
-        {"input_tokens": True},
-        {"output_tokens": -1},
-        {"input_tokens": 2**70},
-    ],
-)
-def test_without_believable_counts_there_is_no_usage(usage: dict[str, Any]) -> None:
-    assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None
+def test_without_believable_counts_there_is_no_usage() -> None:
+    counts = [{"input_tokens": count} for count in (0, "9", True, 2**70)]
+    for usage in ({}, {"output_tokens": -1}, *counts):
+        assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None, usage
 
 
 def test_unknown_events_are_ignored() -> None:
-    new = block(
-        0,
-        {"type": "server_tool_use", "id": "s", "input": {}},
-        {"type": "input_json_delta", "partial_json": "{}"},
-    )
-    odd = block(
-        1,
-        {"type": "text", "text": ""},
-        {"type": "citations_delta", "citation": {}},
-        {"type": "text_delta", "text": "a"},
-    )
+    fragment, told = {"type": "input_json_delta", "partial_json": "{}"}, {"type": "text_delta", "text": "a"}
+    new = block(0, {"type": "server_tool_use", "id": "s", "input": {}}, fragment)
+    odd = block(1, {"type": "text", "text": ""}, {"type": "citations_delta", "citation": {}}, told)
     events = [{"type": "session_started"}, {"type": "ping"}, *new, *odd]
     assert answered(read("anthropic", message(events))).answer == AssistantMessage([TextPart("a")])
 
@@ -380,61 +303,49 @@ def test_an_error_inside_a_200_is_reported() -> None:
         (b"data: {\n\n", "not a JSON object"),
         (b"data: [1]\n\n", "not a JSON object"),
         (b"data: " + b'{"a":' * 100_000 + b"\n\n", "not a JSON object"),
-        (
-            sse({"type": "content_block_delta", "index": 5, "delta": {"type": "text_delta", "text": "a"}}),
-            "no block",
-        ),
+        (sse({"type": "content_block_delta", "index": 5, "delta": {"type": "text_delta", "text": "a"}}),
+            "no block"),
         (sse({"type": "content_block_start", "index": "0", "content_block": {"type": "text"}}), "index"),
-        (
-            b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":'
-            + b'{"a":' * 60
-            + b"1"
-            + b"}" * 60
-            + b"}}\n\n",
-            "nested",
-        ),
+        (b'data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","input":' + b'{"a":' *
+            60 + b"1" + b"}" * 60 + b"}}\n\n", "nested"),
     ],
-)
+)  # fmt: skip
 def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> None:
     with pytest.raises(Unreadable, match=why):
         read("anthropic", events)
 
 
-@pytest.mark.parametrize("junk", [None, 3, "x", [], {}, {"type": 3}, [{"type": "text"}], True])
-def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
+def test_no_form_of_a_value_crashes_the_reader() -> None:
     """Any other value in place of an object is ignored, or reported as unreadable."""
-    events = [
-        {"type": "message_start", "message": junk},
-        {"type": "content_block_start", "index": 0, "content_block": junk},
-        {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": junk}},
-        {
-            "type": "content_block_start",
-            "index": 2,
-            "content_block": {"type": "tool_use", "id": junk, "name": junk},
-        },
-        {"type": "content_block_start", "index": 3, "content_block": {"type": "thinking", "thinking": junk}},
-        {"type": "content_block_delta", "index": 1, "delta": junk},
-        {
-            "type": "content_block_delta",
-            "index": 2,
-            "delta": {"type": "input_json_delta", "partial_json": junk},
-        },
-        {"type": "content_block_delta", "index": 3, "delta": {"type": "signature_delta", "signature": junk}},
-        {"type": "message_delta", "delta": junk, "usage": junk},
-        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": junk}},
-        {"type": "message_stop"},
-    ]
-    pieces = read("anthropic", sse(*events))
-    body_of(small_request(UserMessage("a"), answered(pieces).answer))
+    for junk in (None, 3, "x", [], {}, {"type": 3}, [{"type": "text"}], True):
+        starts = [
+            junk,
+            {"type": "text", "text": junk},
+            {"type": "tool_use", "id": junk, "name": junk},
+            {"type": "thinking", "thinking": junk},
+        ]
+        deltas = [
+            (1, junk),
+            (2, {"type": "input_json_delta", "partial_json": junk}),
+            (3, {"type": "signature_delta", "signature": junk}),
+        ]
+        events = [
+            {"type": "message_start", "message": junk},
+            *(
+                {"type": "content_block_start", "index": at, "content_block": one}
+                for at, one in enumerate(starts)
+            ),
+            *({"type": "content_block_delta", "index": at, "delta": one} for at, one in deltas),
+            {"type": "message_delta", "delta": junk, "usage": junk},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": junk}},
+            {"type": "message_stop"},
+        ]
+        pieces = read("anthropic", sse(*events))
+        body_of(small_request(UserMessage("a"), answered(pieces).answer))
 
 
 def test_ids_that_are_missing_or_used_before_are_made_unique() -> None:
-    before = [
-        UserMessage("a"),
-        AssistantMessage([CallPart("t1", "look", "{}"), CallPart("call_3", "look", "{}")]),
-    ]
-    blocks = [
-        call_block(place, call_id, "look", "{}") for place, call_id in enumerate(["t1", "", "t2", "t2"])
-    ]
-    ids = [call.call_id for call in calls(read("anthropic", message(*blocks), conversation=before))]
-    assert ids == ["call_4", "call_5", "t2", "call_6"]
+    before = AssistantMessage([CallPart("t1", "look", "{}"), CallPart("call_3", "look", "{}")])
+    blocks = [call_block(place, one, "look", "{}") for place, one in enumerate(["t1", "", "t2", "t2"])]
+    pieces = read("anthropic", message(*blocks), conversation=[UserMessage("a"), before])
+    assert [call.call_id for call in calls(pieces)] == ["call_4", "call_5", "t2", "call_6"]

@@ -15,23 +15,15 @@ from tests.compaction_app.providers.raw_server import (
     ReceivedRequest,
     answer,
     chunked,
+    collect,
+    falling_silent,
     on_a_loop,
 )
-from tests.compaction_app.providers.streams import DIALECTS, LOOKING, small_request
-
-both = pytest.mark.parametrize("dialect", DIALECTS)
-
-
-async def stalling(received: ReceivedRequest) -> None:
-    await received.wait()
+from tests.compaction_app.providers.streams import LOOKING, begun, both, small_request
 
 
 def stalling_in_a_call(dialect: Dialect) -> RawServer:
-    async def play(received: ReceivedRequest) -> None:
-        await received.say(STREAM + chunked(LOOKING[dialect].partition(b"\\u00fc")[0]))
-        await received.wait()
-
-    return RawServer(play)
+    return RawServer(falling_silent(STREAM + chunked(begun(dialect))))
 
 
 async def request_to(server: RawServer) -> ReceivedRequest:
@@ -73,7 +65,7 @@ async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -
 @both
 @on_a_loop
 async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
-    async with RawServer(stalling) as server:
+    async with RawServer(falling_silent()) as server:
         task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
         received = await request_to(server)
         task.cancel()
@@ -86,7 +78,7 @@ async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
 @both
 @on_a_loop
 async def test_closing_before_anything_was_sent(dialect: Dialect) -> None:
-    async with RawServer(stalling) as server:
+    async with RawServer(falling_silent()) as server:
         pieces = ask(server.endpoint(dialect), small_request())
         assert isinstance(await anext(pieces), Sent)
         await pieces.aclose()
@@ -144,15 +136,9 @@ async def test_a_timeout_is_reported_and_closes_the_connection() -> None:
 
 @on_a_loop
 async def test_twenty_concurrent_requests_each_get_their_response() -> None:
+    models = [f"m-{number}" for number in range(20)]
     async with RawServer(answer(LOOKING["openai"])) as server:
         endpoint = server.endpoint("openai")
-        asked = (_collect(ask(endpoint, small_request(model=f"m-{number}"))) for number in range(20))
-        found = await asyncio.gather(*asked)
-        assert len(found) == 20
-        assert sorted(received.json["model"] for received in server.requests) == sorted(
-            f"m-{n}" for n in range(20)
-        )
-
-
-async def _collect(pieces: AsyncIterator[Piece]) -> list[Piece]:
-    return [piece async for piece in pieces]
+        found = await asyncio.gather(*(collect(endpoint, small_request(model=model)) for model in models))
+        assert all(found)
+        assert sorted(received.json["model"] for received in server.requests) == sorted(models)

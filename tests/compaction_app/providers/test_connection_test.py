@@ -18,8 +18,8 @@ from compaction_app.providers.types import Dialect, Endpoint, Piece, Retrying, S
 from devtools.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
 from tests.compaction_app.providers.streams import (
-    DIALECTS,
     USED,
+    both,
     call_block,
     chunk,
     fragment,
@@ -27,8 +27,6 @@ from tests.compaction_app.providers.streams import (
     sse,
     text_block,
 )
-
-both = pytest.mark.parametrize("dialect", DIALECTS)
 
 
 def calling(dialect: Dialect, name: str, *, counted: bool = True) -> bytes:
@@ -108,30 +106,17 @@ async def test_the_request_is_one_tiny_tool_call(dialect: Dialect) -> None:
 CASES = [
     pytest.param(lambda dialect: saying(dialect, "stop"), "without a tool call", id="only talks"),
     pytest.param(lambda dialect: saying(dialect, "length"), "reached its output limit", id="is cut off"),
-    pytest.param(
-        lambda dialect: calling(dialect, "other"), "a tool that it was not offered", id="makes up a tool"
-    ),
+    pytest.param(lambda dialect: calling(dialect, "other"), "a tool that it was not offered", id="makes up a tool"),
     pytest.param(lambda _: answer(b"{}", "401 No", "application/json"), "refuses the key", id="wrong key"),
-    pytest.param(
-        lambda _: answer(b'{"error":{"message":"model m-1 not found"}}', "404 No", "application/json"),
-        "has no model m-1",
-        id="unknown model",
-    ),
-    pytest.param(
-        lambda _: answer(b"<html>", "404 No", "text/html"), "answers, but not as", id="no such path"
-    ),
+    pytest.param(lambda _: answer(b'{"error":{"message":"model m-1 not found"}}', "404 No", "application/json"),
+        "has no model m-1", id="unknown model"),
+    pytest.param(lambda _: answer(b"<html>", "404 No", "text/html"), "answers, but not as", id="no such path"),
     pytest.param(lambda _: answer(b"<html>", "200 OK", "text/html"), "it sends a web page", id="a web page"),
-    pytest.param(
-        lambda _: answer(b'{"error":{"code":"insufficient_quota"}}', "429 No", "application/json"),
-        "quota or credit is used up",
-        id="quota",
-    ),
-    pytest.param(
-        lambda _: answer(b'{"error":{"message":"m-1 does not support tools"}}', "400 No", "application/json"),
-        "does not support tools",
-        id="no tools",
-    ),
-]
+    pytest.param(lambda _: answer(b'{"error":{"code":"insufficient_quota"}}', "429 No", "application/json"),
+        "quota or credit is used up", id="quota"),
+    pytest.param(lambda _: answer(b'{"error":{"message":"m-1 does not support tools"}}', "400 No",
+        "application/json"), "does not support tools", id="no tools"),
+]  # fmt: skip
 
 
 @both

@@ -19,14 +19,7 @@ from compaction_app.providers.error_mapping import (
     shortened,
     without_key,
 )
-from compaction_app.providers.errors import (
-    Broken,
-    Overflow,
-    ProviderError,
-    QuotaUsed,
-    Rejected,
-    Unavailable,
-)
+from compaction_app.providers.errors import Broken, Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
 from compaction_app.providers.types import Dialect, Endpoint
 
 KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
@@ -51,191 +44,85 @@ def openai(words: str, kind: str | None = None, code: str | int | None = None) -
 
 OVERFLOWS = [
     (400, anthropic("invalid_request_error", "prompt is too long: 213462 tokens > 200000 maximum")),
-    (
-        400,
-        anthropic(
-            "invalid_request_error",
-            "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000",
-        ),
-    ),
+    (400, anthropic("invalid_request_error",
+        "input length and `max_tokens` exceed context limit: 199000 + 8192 > 200000")),
     (413, anthropic("request_too_large", "Request exceeds the maximum size")),
     (413, "<html><h1>413 Request Entity Too Large</h1></html>"),
-    (
-        400,
-        openai(
-            "Your input exceeds the context window of this model.",
-            "invalid_request_error",
-            "context_length_exceeded",
-        ),
-    ),
-    (
-        400,
-        openai(
-            "This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens."
-        ),
-    ),
-    (
-        400,
-        openai(
-            "the request exceeds the available context size, try increasing it",
-            "exceed_context_size_error",
-            400,
-        ),
-    ),
+    (400, openai("Your input exceeds the context window of this model.", "invalid_request_error",
+        "context_length_exceeded")),
+    (400,
+        openai("This model's maximum context length is 8192 tokens. However, your messages resulted in 9000 tokens.")),
+    (400, openai("the request exceeds the available context size, try increasing it", "exceed_context_size_error",
+        400)),
     (500, openai("the request exceeds the available context size", "exceed_context_size_error", 500)),
     (400, {"object": "error", "message": "This model's maximum context length is 4096 tokens.", "code": 400}),
-    (
-        400,
-        {
-            "error": "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded "
-            "with context length of only 4096 tokens"
-        },
-    ),
+    (400, {"error":
+        "Trying to keep the first 9000 tokens when context the overflows. However, the model is loaded "
+        "with context length of only 4096 tokens"}),
     (400, {"error": "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"}),
     (400, openai("The number of tokens to keep from the initial prompt is greater than the context length.")),
-    (
-        429,
-        openai(
-            "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 50000.",
-            "tokens",
-            "rate_limit_exceeded",
-        ),
-    ),
-    (
-        413,
-        openai(
-            "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 9000",
-            "tokens",
-            "rate_limit_exceeded",
-        ),
-    ),
-]
+    (429, openai(
+        "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 50000.",
+        "tokens", "rate_limit_exceeded")),
+    (413, openai("Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 9000",
+        "tokens", "rate_limit_exceeded")),
+]  # fmt: skip
 QUOTAS = [
     (400, anthropic("invalid_request_error", "Your credit balance is too low to access the Anthropic API.")),
-    (
-        400,
-        anthropic(
-            "invalid_request_error",
-            "You have reached your specified API usage limits. You will regain access on 2030-01-01",
-        ),
-    ),
+    (400, anthropic("invalid_request_error",
+        "You have reached your specified API usage limits. You will regain access on 2030-01-01")),
     (402, anthropic("billing_error", "Payment required")),
-    (
-        429,
-        openai(
-            "You exceeded your current quota, please check your plan and billing details.",
-            "insufficient_quota",
-            "insufficient_quota",
-        ),
-    ),
-    (
-        429,
-        openai("Billing hard limit has been reached", "invalid_request_error", "billing_hard_limit_reached"),
-    ),
+    (429, openai("You exceeded your current quota, please check your plan and billing details.",
+        "insufficient_quota", "insufficient_quota")),
+    (429, openai("Billing hard limit has been reached", "invalid_request_error", "billing_hard_limit_reached")),
     (402, openai("Insufficient Balance", "unknown_error", "invalid_request_error")),
     (402, openai("This request requires more credits, or fewer max_tokens.", code=402)),
-    (
-        403,
-        openai(
-            "Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys", code=403
-        ),
-    ),
-]
+    (403, openai("Key limit exceeded (total limit). Manage it using https://openrouter.ai/settings/keys",
+        code=403)),
+]  # fmt: skip
 UNAVAILABLES = [
     (529, anthropic("overloaded_error", "Overloaded"), "overloaded"),
     (500, anthropic("api_error", "Internal server error"), "unavailable"),
-    (
-        429,
-        anthropic(
-            "rate_limit_error",
-            "This request would exceed your organization's rate limit of 40,000 input tokens per minute",
-        ),
-        "rate_limited",
-    ),
-    (
-        429,
-        openai(
-            "Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 5000. "
-            "Please try again in 8s.",
-            "tokens",
-            "rate_limit_exceeded",
-        ),
-        "rate_limited",
-    ),
+    (429, anthropic("rate_limit_error",
+        "This request would exceed your organization's rate limit of 40,000 input tokens per minute"),
+        "rate_limited"),
+    (429, openai("Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 5000. "
+        "Please try again in 8s.", "tokens", "rate_limit_exceeded"), "rate_limited"),
     (503, openai("Loading model", "unavailable_error", 503), "unavailable"),
     (502, "<html><title>502 Bad Gateway</title></html>", "unavailable"),
     (408, "", "unavailable"),
     (409, "{", "unavailable"),
     (599, "\xff", "unavailable"),
-]
+]  # fmt: skip
 REJECTIONS = [
     (401, anthropic("authentication_error", "invalid x-api-key"), "wrong_key"),
-    (
-        401,
-        openai(
-            "Incorrect API key provided: sk-proj-********wxyz.", "invalid_request_error", "invalid_api_key"
-        ),
-        "wrong_key",
-    ),
+    (401, openai("Incorrect API key provided: sk-proj-********wxyz.", "invalid_request_error", "invalid_api_key"),
+        "wrong_key"),
     (404, anthropic("not_found_error", "model: claude-none"), "unknown_model"),
-    (
-        404,
-        openai(
-            "The model `gpt-none` does not exist or you do not have access to it.",
-            "invalid_request_error",
-            "model_not_found",
-        ),
-        "unknown_model",
-    ),
+    (404, openai("The model `gpt-none` does not exist or you do not have access to it.", "invalid_request_error",
+        "model_not_found"), "unknown_model"),
     (404, openai('model "none" not found, try pulling it first', "api_error"), "unknown_model"),
     (400, openai("x/none-4.1 is not a valid model ID", code=400), "unknown_model"),
-    (
-        400,
-        openai("Invalid model name passed in model=none. Call `/v1/models` to view available models"),
-        "unknown_model",
-    ),
-    (
-        404,
-        {
-            "object": "error",
-            "message": "The model `none` does not exist.",
-            "type": "NotFoundError",
-            "code": 404,
-        },
-        "unknown_model",
-    ),
+    (400, openai("Invalid model name passed in model=none. Call `/v1/models` to view available models"),
+        "unknown_model"),
+    (404, {"object": "error", "message": "The model `none` does not exist.", "type": "NotFoundError", "code": 404},
+        "unknown_model"),
     (404, {"detail": "Not Found"}, "not_this_dialect"),
     (404, "404 page not found", "not_this_dialect"),
     (404, "<!doctype html><title>my model of the world</title>", "not_this_dialect"),
     (405, "", "not_this_dialect"),
     (400, openai("registry.ollama.ai/library/gemma:2b does not support tools", "api_error"), "no_tools"),
-    (
-        404,
-        openai("No endpoints found that support tool use. To learn more about provider routing", code=404),
-        "no_tools",
-    ),
-    (
-        400,
-        {
-            "object": "error",
-            "message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set',
-        },
-        "no_tools",
-    ),
+    (404, openai("No endpoints found that support tool use. To learn more about provider routing", code=404),
+        "no_tools"),
+    (400, {"object": "error", "message":
+        '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'}, "no_tools"),
     (500, openai("tools param requires --jinja flag", "server_error", 500), "no_tools"),
     (403, openai("Your request was flagged"), "not_allowed"),
-    (
-        400,
-        openai(
-            "Unsupported value: 'reasoning_effort' does not support 'xhigh'",
-            "invalid_request_error",
-            "unsupported_value",
-        ),
-        "rejected",
-    ),
+    (400, openai("Unsupported value: 'reasoning_effort' does not support 'xhigh'", "invalid_request_error",
+        "unsupported_value"), "rejected"),
     (422, {"detail": [{"loc": ["body", "tools"], "msg": "extra fields not permitted"}]}, "rejected"),
     (418, "", "rejected"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("status", "body"), OVERFLOWS)
@@ -318,16 +205,12 @@ def shows_key(text: str) -> bool:
 @pytest.mark.parametrize(
     "words",
     [
-        f"Incorrect API key provided: {KEY}. Check it.",
-        f"{KEY}{KEY}",
-        f"Bearer {KEY[:20]}",
-        f"…{KEY[9:]}…",
-        " " * 250 + "x" * 290 + f" {KEY}",
-        KEY[:10] + "\u200b" + KEY[10:],
+        f"Incorrect API key provided: {KEY}. Check it.", f"{KEY}{KEY}", f"Bearer {KEY[:20]}", f"…{KEY[9:]}…",
+        " " * 250 + "x" * 290 + f" {KEY}", KEY[:10] + "\u200b" + KEY[10:],
         "\x1b[31m".join(KEY[start : start + 10] for start in range(0, len(KEY), 10)),
         KEY[:6] + "\0\n"[:1] + KEY[6:],
     ],
-)
+)  # fmt: skip
 def test_no_words_of_a_provider_show_the_key(words: str) -> None:
     for status in (0, 400, 401, 402, 403, 404, 413, 429, 500, 529):
         for body_said in (openai(words), {"detail": words}, {"error": words}, words):

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from compaction_app.providers import sse
-from compaction_app.providers.client import Patience
+from compaction_app.providers.client import Patience, ask
 from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import Broken, TimedOut
-from compaction_app.providers.types import AnswerEnd, Dialect
+from compaction_app.providers.types import AnswerEnd, ArgumentsPiece, Dialect
 from tests.compaction_app.providers.provider_bombs import bomb
 from tests.compaction_app.providers.raw_server import (
     QUICK,
     STREAM,
+    Play,
     RawServer,
     ReceivedRequest,
     answer,
@@ -25,12 +28,12 @@ from tests.compaction_app.providers.raw_server import (
     chunked,
     collect,
     failure,
+    falling_silent,
     on_a_loop,
 )
-from tests.compaction_app.providers.streams import DIALECTS, LOOKING
+from tests.compaction_app.providers.streams import LOOKING, both, small_request
+from tests.wait import WAIT_SECONDS
 
-both = pytest.mark.parametrize("dialect", DIALECTS)
-ENCODINGS = ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own")
 KEY = "sk-0123456789abcdefghij"
 
 
@@ -49,27 +52,26 @@ async def test_only_uncompressed_responses_are_requested(dialect: Dialect) -> No
 
 @both
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "text/plain"])
-@pytest.mark.parametrize("encoding", ENCODINGS)
 @on_a_loop
-async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, encoding: str, kind: str) -> None:
-    async with RawServer(
-        answer(bomb(megabytes=1), "200 OK", kind, f"content-encoding: {encoding}")
-    ) as server:
-        error = await failure(server, dialect)
-        assert len(server.requests) == 1
-    assert isinstance(error, Broken)
-    assert error.code == "compressed"
-    assert f"“{encoding}”" in error.message
-    assert "Turn compression off" in error.message
+async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, kind: str) -> None:
+    for encoding in ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own"):
+        compressed = answer(bomb(megabytes=1), "200 OK", kind, f"content-encoding: {encoding}")
+        async with RawServer(compressed) as server:
+            error = await failure(server, dialect)
+            assert len(server.requests) == 1
+        assert isinstance(error, Broken)
+        assert error.code == "compressed"
+        assert f"“{encoding}”" in error.message
+        assert "Turn compression off" in error.message
 
 
 @both
-@pytest.mark.parametrize("encoding", ["identity", "IDENTITY", ""])
 @on_a_loop
-async def test_an_answer_declared_uncompressed_is_read(dialect: Dialect, encoding: str) -> None:
-    plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
-    async with RawServer(plain) as server:
-        assert isinstance((await collect(server.endpoint(dialect)))[-1], AnswerEnd)
+async def test_an_answer_declared_uncompressed_is_read(dialect: Dialect) -> None:
+    for encoding in ("identity", "IDENTITY", ""):
+        plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
+        async with RawServer(plain) as server:
+            assert isinstance((await collect(server.endpoint(dialect)))[-1], AnswerEnd), encoding
 
 
 @both
@@ -104,73 +106,60 @@ async def test_an_encoding_that_quotes_the_key_does_not_show_it() -> None:
 # ---- the deadline of an answer ----------------------------------------------------------------------------
 
 
-async def dripping(received: ReceivedRequest, *, pause: float) -> None:
-    """Endless comments: each byte shows that the server is alive."""
-    await received.say(STREAM)
-    while not received.writer.is_closing():
-        await received.say(chunked(b": still here\n\n"))
-        await asyncio.sleep(pause)
+DEADLINE = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
 
 
-@both
-@pytest.mark.parametrize("pause", [0.0, 0.05], ids=["at once", "slowly"])
-@on_a_loop
-async def test_an_answer_without_an_end_has_a_deadline(dialect: Dialect, pause: float) -> None:
+def repeating(first: bytes, again: bytes, pause: float) -> Play:
+    """Something endless: each byte shows that the server is alive."""
+
     async def play(received: ReceivedRequest) -> None:
-        await dripping(received, pause=pause)
+        await received.say(first)
+        while not received.writer.is_closing():
+            await received.say(again)
+            await asyncio.sleep(pause)
 
-    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
+    return play
+
+
+JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
+ENDLESS = {
+    "at once": repeating(STREAM, chunked(b": still here\n\n"), 0),
+    "slowly": repeating(STREAM, chunked(b": still here\n\n"), 0.02),
+    "one JSON value": repeating(JSON_HEAD, b" ", 0.02),
+    "a head that never comes": falling_silent(),
+}
+
+
+@pytest.mark.parametrize("play", ENDLESS.values(), ids=ENDLESS)
+@on_a_loop
+async def test_an_answer_without_an_end_has_a_deadline(play: Play) -> None:
     async with RawServer(play) as server:
-        error = await failure(server, dialect, patience)
+        error = await failure(server, "openai", DEADLINE)
+        assert len(server.requests) == 1
     assert isinstance(error, TimedOut)
     assert error.code == "too_long"
-    assert "had not finished its answer after 0.5 s" in error.message
+    assert "had not finished its answer after 0.3 s" in error.message
     assert "answer_minutes" in error.message
-
-
-@both
-@on_a_loop
-async def test_one_json_value_has_the_same_deadline(dialect: Dialect) -> None:
-    async def play(received: ReceivedRequest) -> None:
-        await received.say(
-            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9000\r\n\r\n"
-        )
-        while not received.writer.is_closing():
-            await received.say(b" ")
-            await asyncio.sleep(0.05)
-
-    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
-    async with RawServer(play) as server:
-        assert (await failure(server, dialect, patience)).code == "too_long"
-
-
-@both
-@on_a_loop
-async def test_a_head_that_never_comes_has_the_same_deadline(dialect: Dialect) -> None:
-    async def play(received: ReceivedRequest) -> None:
-        await received.wait()
-
-    patience = Patience(connect=30, first_byte=30, between=30, whole=0.3, attempts=3)
-    async with RawServer(play) as server:
-        assert (await failure(server, dialect, patience)).code == "too_long"
-        assert len(server.requests) == 1
 
 
 @both
 @on_a_loop
 async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect: Dialect) -> None:
     """The deadline ends the connection; the answer is whole and is used."""
-
-    async def play(received: ReceivedRequest) -> None:
-        end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
-        await received.say(STREAM + chunked(LOOKING[dialect][:end]))
-        while not received.writer.is_closing():
-            await received.say(chunked(b": more\n\n"))
-            await asyncio.sleep(0.02)
-
-    patience = Patience(connect=30, first_byte=30, between=30, whole=0.5, attempts=1)
-    async with RawServer(play) as server:
-        assert isinstance((await collect(server.endpoint(dialect), patience=patience))[-1], AnswerEnd)
+    end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
+    play = repeating(STREAM + chunked(LOOKING[dialect][:end]), chunked(b": more\n\n"), 0.02)
+    loop = asyncio.get_running_loop()
+    usual, found, patience = loop.time, [], replace(QUICK, whole=WAIT_SECONDS / 2)
+    async with (
+        RawServer(play) as server,
+        contextlib.aclosing(ask(server.endpoint(dialect), small_request(), patience)) as pieces,
+    ):
+        async for piece in pieces:
+            found.append(piece)
+            if isinstance(piece, ArgumentsPiece):
+                # The rest of the answer has come with it. The time is over now.
+                loop.time = lambda: usual() + patience.whole
+    assert isinstance(found[-1], AnswerEnd)
 
 
 # ---- sizes ------------------------------------------------------------------------------------------------
@@ -179,11 +168,7 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
 @both
 @on_a_loop
 async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect: Dialect) -> None:
-    async def play(received: ReceivedRequest) -> None:
-        await received.say(STREAM)
-        while not received.writer.is_closing():
-            await received.say(chunked(b"event: ping\ndata: {}\n\n" * 1_000))
-
+    play = repeating(STREAM, chunked(b"event: ping\ndata: {}\n\n" * 1_000), 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sse, "STREAM_BYTES", 200_000)
         async with RawServer(play) as server:
@@ -204,10 +189,8 @@ async def test_an_excessive_wait_is_not_started_and_reported_briefly(header: str
     async with RawServer(as_json({}, "429 No", header)) as server:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1
-    assert (
-        "It demands a wait of more than a day before the next attempt, and Redline waits 60 s at most."
-        in error.message
-    )
+    demanded = "It demands a wait of more than a day before the next attempt, and Redline waits 60 s at most."
+    assert demanded in error.message
     assert len(error.message) < 400
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from compaction_app.core.messages import (
 )
 from compaction_app.providers.error_mapping import Reported, Unreadable
 from compaction_app.providers.openai import body_of, headers_for
-from compaction_app.providers.types import Endpoint, ReportedUsage
+from compaction_app.providers.types import Endpoint, Piece, ReportedUsage
 from tests.compaction_app.providers.streams import (
     USED,
     answered,
@@ -41,25 +42,26 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
     return said
 
 
+def read_chunks(
+    *deltas: dict[str, Any], finish: str = "stop", conversation: Sequence[Message] = ()
+) -> list[Piece]:
+    """The pieces of an answer in these deltas."""
+    events = sse(*map(chunk, deltas), chunk(finish=finish))
+    return read("openai", events, conversation=conversation)
+
+
 # ---- what is sent ---------------------------------------------------------------------------------------
 
 
 def test_a_request_follows_the_dialect() -> None:
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    look = {"name": "look", "description": "Look at something.", "parameters": parameters}
     assert body_of(small_request(UserMessage("Look."))) == {
         "model": "m-1",
         "max_tokens": 4_000,
         "stream": True,
         "stream_options": {"include_usage": True},
-        "tools": [
-            {
-                "type": "function",
-                "function": {
-                    "name": "look",
-                    "description": "Look at something.",
-                    "parameters": {"type": "object", "properties": {}, "additionalProperties": False},
-                },
-            }
-        ],
+        "tools": [{"type": "function", "function": look}],
         "messages": [{"role": "system", "content": "Act."}, {"role": "user", "content": "Look."}],
     }
 
@@ -82,24 +84,20 @@ def test_the_key_is_only_in_its_header() -> None:
 
 
 def test_each_result_answers_its_call_and_a_nudge_follows() -> None:
+    asked = [CallPart("t1", "look", '{"at":  1}'), CallPart("t2", "look", "")]
     said = sent(
         UserMessage("Plan."),
-        AssistantMessage(
-            [TextPart("I look."), CallPart("t1", "look", '{"at":  1}'), CallPart("t2", "look", "")]
-        ),
+        AssistantMessage([TextPart("I look."), *asked]),
         ToolResults([CallResult("t1", "look", "found"), CallResult("t2", "look", "wrong", is_error=True)]),
         UserMessage("Go on."),
         UserMessage("Now."),
     )
+    called = [
+        {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
+        for call_id, arguments in (("t1", '{"at":  1}'), ("t2", "{}"))
+    ]
     assert said[2:] == [
-        {
-            "role": "assistant",
-            "content": "I look.",
-            "tool_calls": [
-                {"id": "t1", "type": "function", "function": {"name": "look", "arguments": '{"at":  1}'}},
-                {"id": "t2", "type": "function", "function": {"name": "look", "arguments": "{}"}},
-            ],
-        },
+        {"role": "assistant", "content": "I look.", "tool_calls": called},
         {"role": "tool", "tool_call_id": "t1", "content": "found"},
         {"role": "tool", "tool_call_id": "t2", "content": "wrong"},
         {"role": "user", "content": "Go on.\n\nNow."},
@@ -117,10 +115,8 @@ def test_reasoning_goes_back_under_the_names_it_came_by() -> None:
 
 @pytest.mark.parametrize("parts", [[], [TextPart(" ")], [ThinkingPart("Hm.", {"reasoning": "Hm."})]])
 def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
-    assert [one["role"] for one in sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))] == [
-        "system",
-        "user",
-    ]
+    said = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
+    assert [one["role"] for one in said] == ["system", "user"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": [1, ', "[1]", "3", '{"a": NaN}', "[" * 100_000, "{}{}"])
@@ -134,22 +130,13 @@ def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -
 
 
 def test_fragments_are_put_together_by_index() -> None:
-    pieces = read(
-        "openai",
-        sse(
-            chunk({"role": "assistant", "content": None}),
-            chunk({"content": "Both."}),
-            chunk(fragment(0, "", call_id="t1", name="look")),
-            chunk(fragment(0, '{"a"')),
-            chunk(fragment(1, "", call_id="t2", name="seek")),
-            chunk(fragment(1, '{"b": ')),
-            chunk(fragment(0, ": 1}")),
-            chunk(fragment(1, "2}")),
-            chunk(finish="tool_calls"),
-            USED,
-            DONE,
-        ),
-    )
+    deltas = [
+        {"role": "assistant", "content": None}, {"content": "Both."},
+        fragment(0, "", call_id="t1", name="look"), fragment(0, '{"a"'),
+        fragment(1, "", call_id="t2", name="seek"), fragment(1, '{"b": '), fragment(0, ": 1}"),
+        fragment(1, "2}"),
+    ]  # fmt: skip
+    pieces = read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls"), USED, DONE))
     assert answered(pieces).answer == AssistantMessage(
         [TextPart("Both."), CallPart("t1", "look", '{"a": 1}'), CallPart("t2", "seek", '{"b": 2}')]
     )
@@ -162,183 +149,129 @@ def several(*fragments: dict[str, Any]) -> dict[str, Any]:
     return {"tool_calls": [one["tool_calls"][0] for one in fragments]}
 
 
-WHOLE = [
-    pytest.param(
-        [several(fragment(None, '{"a": 1}', name="look"), fragment(None, '{"b": 2}', name="look"))],
-        id="no index, no id",
-    ),
-    pytest.param(
-        [fragment(None, '{"a": 1}', name="look"), fragment(None, '{"b": 2}', name="look")], id="in two chunks"
-    ),
-    pytest.param(
-        [
-            fragment(0, '{"a": 1}', call_id="x", name="look"),
-            fragment(0, '{"b": 2}', call_id="y", name="look"),
-        ],
-        id="always the first index",
-    ),
-    pytest.param(
-        [fragment(0, '{"a": 1}', name="look"), fragment(0, '{"b": 2}', name="look")], id="first index, no id"
-    ),
-    pytest.param(
-        [
-            fragment(0, '{"a": 1}', call_id="x", name="look"),
-            fragment(1, '{"b": 2}', call_id="x", name="look"),
-        ],
-        id="one id for all",
-    ),
-    pytest.param(
-        [
-            fragment(None, None, call_id="x", name="look"),
-            fragment(None, '{"a": ', call_id="x"),
-            fragment(None, "1}", call_id="x"),
-            fragment(None, None, call_id="y", name="look"),
-            fragment(None, '{"b": 2}'),
-        ],
-        id="no index, by id",
-    ),
-    pytest.param(
-        [
-            fragment(0, '{"a"', call_id="x", name="look"),
-            fragment(0, ": 1}", call_id="x", name="look"),
-            fragment(1, '{"b"', call_id="y", name="look"),
-            fragment(1, ": 2}", call_id="y", name="look"),
-        ],
-        id="name and id in every fragment",
-    ),
-    pytest.param(
-        [
-            fragment(0, '{"a": 1}', call_id="x"),
-            fragment(0, name="look"),
-            fragment(1, '{"b": 2}', name="look"),
-        ],
-        id="name after the arguments",
-    ),
-]
+ONE, TWO = '{"a": 1}', '{"b": 2}'
+WHOLE = {
+    "no index, no id": [several(fragment(None, ONE, name="look"), fragment(None, TWO, name="look"))],
+    "in two chunks": [fragment(None, ONE, name="look"), fragment(None, TWO, name="look")],
+    "always the first index": [
+        fragment(0, ONE, call_id="x", name="look"),
+        fragment(0, TWO, call_id="y", name="look"),
+    ],
+    "first index, no id": [fragment(0, ONE, name="look"), fragment(0, TWO, name="look")],
+    "one id for all": [
+        fragment(0, ONE, call_id="x", name="look"),
+        fragment(1, TWO, call_id="x", name="look"),
+    ],
+    "no index, by id": [
+        fragment(None, None, call_id="x", name="look"),
+        fragment(None, '{"a": ', call_id="x"),
+        fragment(None, "1}", call_id="x"),
+        fragment(None, None, call_id="y", name="look"),
+        fragment(None, TWO),
+    ],
+    "name and id in every fragment": [
+        fragment(index, part, call_id=call_id, name="look")
+        for index, call_id, parts in ((0, "x", ('{"a"', ": 1}")), (1, "y", ('{"b"', ": 2}")))
+        for part in parts
+    ],
+    "name after the arguments": [
+        fragment(0, ONE, call_id="x"),
+        fragment(0, name="look"),
+        fragment(1, TWO, name="look"),
+    ],
+}
 
 
-@pytest.mark.parametrize("deltas", WHOLE)
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
+@pytest.mark.parametrize("deltas", WHOLE.values(), ids=WHOLE)
 def test_calls_are_distinguished_however_a_server_numbers_them(
     deltas: list[dict[str, Any]], finish: str
 ) -> None:
-    pieces = read("openai", sse(*map(chunk, deltas), chunk(finish=finish), DONE))
-    assert [(call.name, json.loads(call.arguments)) for call in calls(pieces)] == [
+    pieces = read_chunks(*deltas, finish=finish)
+    found = calls(pieces)
+    assert [(call.name, json.loads(call.arguments)) for call in found] == [
         ("look", {"a": 1}),
         ("look", {"b": 2}),
     ]
-    assert len({call.call_id for call in calls(pieces)}) == 2
-    assert all(call.call_id for call in calls(pieces))
-    assert [seen[1] for seen in shown(pieces)["calls"].values()] == [call.arguments for call in calls(pieces)]
+    assert len({call.call_id for call in found}) == 2
+    assert all(call.call_id for call in found)
+    assert [seen[1] for seen in shown(pieces)["calls"].values()] == [call.arguments for call in found]
     assert answered(pieces).stop == "calls"
 
 
 def test_calls_without_arguments_at_one_index_are_distinguished_by_their_ids() -> None:
-    deltas = [fragment(0, "", call_id=call_id, name="look") for call_id in ("x", "y")]
-    assert len(calls(read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls"))))) == 2
+    assert len(calls(read_chunks(*(fragment(0, "", call_id=one, name="look") for one in ("x", "y"))))) == 2
 
 
 def test_made_up_ids_are_new_in_the_conversation() -> None:
-    before = [
-        UserMessage("a"),
-        AssistantMessage([CallPart("call_1", "look", "{}"), CallPart("call_2", "look", "{}")]),
-    ]
-    pieces = read(
-        "openai", sse(chunk(fragment(None, "{}", name="look")), chunk(finish="stop")), conversation=before
-    )
+    before = AssistantMessage([CallPart("call_1", "look", "{}"), CallPart("call_2", "look", "{}")])
+    pieces = read_chunks(fragment(None, "{}", name="look"), conversation=[UserMessage("a"), before])
     assert calls(pieces)[0].call_id == "call_3"
 
 
 def test_arguments_may_come_as_an_object() -> None:
     delta = {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "look", "arguments": {"at": "ü"}}}]}
-    assert calls(read("openai", sse(chunk(delta), chunk(finish="stop"))))[0].arguments == '{"at": "ü"}'
+    assert calls(read_chunks(delta))[0].arguments == '{"at": "ü"}'
 
 
 def test_half_a_character_before_the_name_is_joined_with_its_other_half_after_it() -> None:
     deltas = [fragment(0, '{"a\ud83d', call_id="t"), fragment(0, name="look"), fragment(0, '\ude00": 1}')]
-    pieces = read("openai", sse(*map(chunk, deltas), chunk(finish="tool_calls")))
+    pieces = read_chunks(*deltas)
     assert calls(pieces) == [CallPart("t", "look", '{"a\U0001f600": 1}')]
     assert shown(pieces)["calls"] == {0: ["look", '{"a\U0001f600": 1}']}
 
 
 def test_a_call_that_never_got_a_name_is_still_a_call() -> None:
-    pieces = read("openai", sse(chunk(fragment(0, "{}", call_id="t")), chunk(finish="tool_calls")))
+    pieces = read_chunks(fragment(0, "{}", call_id="t"))
     assert calls(pieces) == [CallPart("t", "", "{}")]
     assert shown(pieces)["calls"] == {0: ["", "{}"]}
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
 def test_reasoning_is_shown_and_kept_under_its_name(name: str) -> None:
-    pieces = read(
-        "openai", sse(chunk({name: "H"}), chunk({name: "m."}), chunk({"content": "a"}), chunk(finish="stop"))
-    )
+    pieces = read_chunks({name: "H"}, {name: "m."}, {"content": "a"})
     assert answered(pieces).answer.parts == [ThinkingPart("Hm.", {name: "Hm."}), TextPart("a")]
     assert shown(pieces)["thought"] == "Hm."
 
 
 def test_reasoning_under_two_names_is_shown_once_and_goes_back_under_both() -> None:
     both = {"reasoning_content": "Hm.", "reasoning": "Hm."}
-    pieces = read("openai", sse(chunk(both), chunk({"content": "a"}), chunk(finish="stop")))
-    assert answered(pieces).answer.parts[0] == ThinkingPart("Hm.", both)
+    assert answered(read_chunks(both, {"content": "a"})).answer.parts[0] == ThinkingPart("Hm.", both)
 
 
 def test_reasoning_details_are_put_together_in_their_order() -> None:
-    def detail(**values: Any) -> dict[str, Any]:
-        return {"reasoning_details": [{"format": "f", **values}]}
+    def detail(kind: str, **values: Any) -> dict[str, Any]:
+        return {"format": "f", "type": f"reasoning.{kind}", **values}
 
-    pieces = read(
-        "openai",
-        sse(
-            chunk(detail(type="reasoning.text", text="H", index=0, id=None)),
-            chunk(detail(type="reasoning.text", text="m.", index=0, id="r1")),
-            chunk(detail(type="reasoning.text", signature="sig==", index=0)),
-            chunk(detail(type="reasoning.text", text="Next.", index=0)),
-            chunk(detail(type="reasoning.encrypted", data="e1", index=1)),
-            chunk(detail(type="reasoning.encrypted", data="e2", index=1)),
-            chunk(detail(type="reasoning.summary", summary="S", index=2)),
-            chunk(detail(type="reasoning.summary", summary="um.", index=2)),
-            chunk(fragment(0, "{}", call_id="t", name="look")),
-            chunk(finish="tool_calls"),
-        ),
-    )
-    thought = answered(pieces).answer.parts[0]
-    assert isinstance(thought, ThinkingPart)
+    came = [
+        detail("text", text="H", index=0, id=None), detail("text", text="m.", index=0, id="r1"),
+        detail("text", signature="sig==", index=0), detail("text", text="Next.", index=0),
+        detail("encrypted", data="e1", index=1), detail("encrypted", data="e2", index=1),
+        detail("summary", summary="S", index=2), detail("summary", summary="um.", index=2),
+    ]  # fmt: skip
+    deltas = [{"reasoning_details": [one]} for one in came]
+    thought = answered(read_chunks(*deltas, fragment(0, "{}", call_id="t", name="look"))).answer.parts[0]
     assert thought.text == "Hm.Next.Sum."
     assert thought.block == {
         "reasoning_details": [
-            {
-                "format": "f",
-                "type": "reasoning.text",
-                "text": "Hm.",
-                "index": 0,
-                "id": "r1",
-                "signature": "sig==",
-            },
-            {"format": "f", "type": "reasoning.text", "text": "Next.", "index": 0},
-            {"format": "f", "type": "reasoning.encrypted", "data": "e1", "index": 1},
-            {"format": "f", "type": "reasoning.encrypted", "data": "e2", "index": 1},
-            {"format": "f", "type": "reasoning.summary", "summary": "Sum.", "index": 2},
+            detail("text", text="Hm.", index=0, id="r1", signature="sig=="),
+            detail("text", text="Next.", index=0),
+            detail("encrypted", data="e1", index=1),
+            detail("encrypted", data="e2", index=1),
+            detail("summary", summary="Sum.", index=2),
         ]
     }
 
 
 def test_thinking_blocks_are_put_together_and_kept_with_their_signature() -> None:
-    def block(**values: Any) -> dict[str, Any]:
-        return {"thinking_blocks": [{"type": "thinking", **values}]}
-
-    pieces = read(
-        "openai",
-        sse(
-            chunk(block(thinking="H", signature=None)),
-            chunk(block(thinking="m.", signature="")),
-            chunk(block(thinking="", signature="sig==")),
-            chunk({"thinking_blocks": [{"type": "redacted_thinking", "data": "sealed"}]}),
-            chunk(fragment(0, "{}", call_id="t", name="look")),
-            chunk(finish="tool_calls"),
-        ),
-    )
-    thought = answered(pieces).answer.parts[0]
-    assert isinstance(thought, ThinkingPart)
+    came = [
+        {"type": "thinking", "thinking": "H", "signature": None},
+        {"type": "thinking", "thinking": "m.", "signature": ""},
+        {"type": "thinking", "thinking": "", "signature": "sig=="},
+        {"type": "redacted_thinking", "data": "sealed"},
+    ]
+    deltas = [{"thinking_blocks": [one]} for one in came]
+    thought = answered(read_chunks(*deltas, fragment(0, "{}", call_id="t", name="look"))).answer.parts[0]
     assert thought.text == "Hm."
     assert thought.block == {
         "thinking_blocks": [
@@ -349,61 +282,44 @@ def test_thinking_blocks_are_put_together_and_kept_with_their_signature() -> Non
 
 
 def test_encrypted_reasoning_alone_is_kept_for_the_way_back() -> None:
-    detail = {"type": "reasoning.encrypted", "data": "e"}
-    pieces = read(
-        "openai", sse(chunk({"reasoning_details": [detail]}), chunk({"content": "a"}), chunk(finish="stop"))
-    )
-    assert answered(pieces).answer.parts == [ThinkingPart("", {"reasoning_details": [detail]}), TextPart("a")]
+    details = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "e"}]}
+    assert answered(read_chunks(details, {"content": "a"})).answer.parts == [
+        ThinkingPart("", details),
+        TextPart("a"),
+    ]
+
+
+COUNTED = {"prompt_tokens": 10, "completion_tokens": 5}
 
 
 @pytest.mark.parametrize(
     ("usage", "read_as"),
     [
-        ({"prompt_tokens": 10, "completion_tokens": 5}, ReportedUsage(10, 5)),
-        (
-            {"prompt_tokens": 10, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 8}},
-            ReportedUsage(2, 5, 8),
-        ),
-        (
-            {
-                "prompt_tokens": 10,
-                "completion_tokens": 5,
-                "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 4},
-                "cost": 0.0125,
-            },
-            ReportedUsage(3, 5, 3, 4, 0.0125),
-        ),
-        ({"prompt_tokens": 10, "completion_tokens": 5, "prompt_cache_hit_tokens": 4}, ReportedUsage(6, 5, 4)),
-        (
-            {"prompt_tokens": 1, "completion_tokens": 0, "prompt_tokens_details": {"cached_tokens": 9}},
-            ReportedUsage(0, 0, 9),
-        ),
-        ({"prompt_tokens": 1, "completion_tokens": 1, "cost": float("nan")}, ReportedUsage(1, 1)),
+        (COUNTED, ReportedUsage(10, 5)),
+        ({**COUNTED, "prompt_tokens_details": {"cached_tokens": 8}}, ReportedUsage(2, 5, 8)),
+        ({**COUNTED, "prompt_tokens_details": {"cached_tokens": 3, "cache_write_tokens": 4}, "cost": 0.0125},
+            ReportedUsage(3, 5, 3, 4, 0.0125)),
+        ({**COUNTED, "prompt_cache_hit_tokens": 4}, ReportedUsage(6, 5, 4)),
+        ({**COUNTED, "prompt_tokens_details": {"cached_tokens": 19}}, ReportedUsage(0, 5, 19)),
+        ({**COUNTED, "cost": float("nan")}, ReportedUsage(10, 5)),
         ({"prompt_tokens": 0, "completion_tokens": 0}, None),
         (None, None),
         ({"prompt_tokens": "10"}, None),
     ],
-)
+)  # fmt: skip
 def test_tokens_are_counted_without_what_was_cached(
     usage: dict[str, Any] | None, read_as: ReportedUsage | None
 ) -> None:
-    last = {"choices": [], "usage": usage}
-    assert (
-        answered(read("openai", sse(chunk({"content": "a"}), chunk(finish="stop"), last, DONE))).usage
-        == read_as
-    )
+    events = sse(chunk({"content": "a"}), chunk(finish="stop"), {"choices": [], "usage": usage}, DONE)
+    assert answered(read("openai", events)).usage == read_as
 
 
 def test_usage_may_be_in_any_chunk() -> None:
-    counted = {"prompt_tokens": 10, "completion_tokens": 5}
-    in_last = sse(chunk({"content": "a"}), chunk(finish="stop", usage=counted))
+    in_last = sse(chunk({"content": "a"}), chunk(finish="stop", usage=COUNTED))
     choice = chunk(finish="stop")
-    choice["choices"][0]["usage"] = counted
-    assert (
-        answered(read("openai", in_last)).usage
-        == answered(read("openai", sse(choice))).usage
-        == ReportedUsage(10, 5)
-    )
+    choice["choices"][0]["usage"] = COUNTED
+    for events in (in_last, sse(choice)):
+        assert answered(read("openai", events)).usage == ReportedUsage(10, 5)
 
 
 @pytest.mark.parametrize(
@@ -411,33 +327,26 @@ def test_usage_may_be_in_any_chunk() -> None:
     [("stop", "end"), ("eos", "end"), ("length", "length"), ("content_filter", "refusal"), ("odd", "odd")],
 )
 def test_why_it_stopped(reason: str, stop: str) -> None:
-    assert answered(read("openai", sse(chunk({"content": "a"}), chunk(finish=reason), DONE))).stop == stop
+    assert answered(read_chunks({"content": "a"}, finish=reason)).stop == stop
 
 
 def test_a_refusal_is_text_marked_as_such() -> None:
-    answer = answered(read("openai", sse(chunk({"refusal": "I will not."}), chunk(finish="stop"), DONE)))
+    answer = answered(read_chunks({"refusal": "I will not."}))
     assert (answer.answer.parts, answer.stop) == ([TextPart("I will not.")], "refusal")
 
 
 def test_the_end_may_come_without_a_word() -> None:
-    assert answered(
-        read("openai", sse(chunk({"content": "a"}), chunk(finish="stop")))
-    ).answer == AssistantMessage([TextPart("a")])
-    with pytest.raises(Unreadable, match="ended too early"):
-        read("openai", sse(chunk({"content": "a"})))
-    with pytest.raises(Unreadable, match="ended too early"):
-        read("openai", sse(chunk({"content": "a"}), DONE))
+    assert answered(read_chunks({"content": "a"})).answer == AssistantMessage([TextPart("a")])
+    for events in (sse(chunk({"content": "a"})), sse(chunk({"content": "a"}), DONE)):
+        with pytest.raises(Unreadable, match="ended too early"):
+            read("openai", events)
 
 
 @pytest.mark.parametrize(
     ("error", "status", "words"),
     [
         ({"error": {"message": "down", "type": "server_error", "code": None}}, 500, "down"),
-        (
-            {"error": {"message": "slow down", "type": "requests", "code": "rate_limit_exceeded"}},
-            429,
-            "slow down",
-        ),
+        ({"error": {"message": "slow", "type": "requests", "code": "rate_limit_exceeded"}}, 429, "slow"),
         (
             {"error": {"code": 502, "message": "Provider returned error", "metadata": {"raw": "odd"}}},
             502,
@@ -461,9 +370,8 @@ def test_an_event_named_error_is_an_error() -> None:
 
 
 def test_a_chunk_whose_error_is_null_is_not_an_error() -> None:
-    assert answered(
-        read("openai", sse(chunk({"content": "a"}, error=None), chunk(finish="stop")))
-    ).answer.parts == [TextPart("a")]
+    events = sse(chunk({"content": "a"}, error=None), chunk(finish="stop"))
+    assert answered(read("openai", events)).answer.parts == [TextPart("a")]
 
 
 def test_a_whole_answer_is_read_as_well() -> None:
@@ -483,55 +391,30 @@ def test_a_whole_answer_is_read_as_well() -> None:
     assert answer.usage == ReportedUsage(10, 5)
 
 
-@pytest.mark.parametrize(
-    "junk", [None, 3, "x", [], {}, [3], {"type": 3}, True, [{"index": {}, "function": 3}]]
-)
-def test_no_form_of_a_value_crashes_the_reader(junk: object) -> None:
-    events: list[dict[str, Any]] = [
-        {"choices": junk},
-        {"choices": [junk]},
-        {"choices": [{"delta": junk, "finish_reason": junk if not isinstance(junk, str) else None}]},
-        {"choices": [], "usage": junk},
-        {
-            "choices": [],
-            "usage": {
-                "prompt_tokens": junk,
-                "completion_tokens": 1,
-                "prompt_tokens_details": junk,
-                "cost": junk,
-            },
-        },
-        chunk({"tool_calls": junk}),
-        chunk({"tool_calls": [{"index": junk, "id": junk, "function": {"name": junk, "arguments": junk}}]}),
-        chunk({"content": junk, "refusal": junk, "reasoning": junk, "reasoning_details": junk}),
-        chunk(
-            {
-                "reasoning_details": [
-                    {"type": "reasoning.text", "text": junk, "index": junk, "signature": junk}
-                ]
-            }
-        ),
-        chunk(finish="stop"),
-    ]
-    pieces = read("openai", sse(*events, DONE))
-    body_of(small_request(UserMessage("a"), answered(pieces).answer))
+def test_no_form_of_a_value_crashes_the_reader() -> None:
+    for junk in (None, 3, "x", [], {}, [3], {"type": 3}, True, [{"index": {}, "function": 3}]):
+        counted = {"prompt_tokens": junk, "completion_tokens": 1, "prompt_tokens_details": junk, "cost": junk}
+        call = {"index": junk, "id": junk, "function": {"name": junk, "arguments": junk}}
+        thought = {"type": "reasoning.text", "text": junk, "index": junk, "signature": junk}
+        events: list[dict[str, Any]] = [
+            {"choices": junk}, {"choices": [junk]},
+            {"choices": [{"delta": junk, "finish_reason": junk if not isinstance(junk, str) else None}]},
+            {"choices": [], "usage": junk}, {"choices": [], "usage": counted}, chunk({"tool_calls": junk}),
+            chunk({"tool_calls": [call]}),
+            chunk({"content": junk, "refusal": junk, "reasoning": junk, "reasoning_details": junk}),
+            chunk({"reasoning_details": [thought]}), chunk(finish="stop"),
+        ]  # fmt: skip
+        pieces = read("openai", sse(*events, DONE))
+        body_of(small_request(UserMessage("a"), answered(pieces).answer))
 
 
-@pytest.mark.parametrize(
-    ("events", "why"),
-    [
+def test_a_stream_of_another_dialect_is_reported() -> None:
+    deep = b'{"a":' * 60 + b"1" + b"}" * 60
+    nested = b'data: {"choices":[{"index":0,"delta":{"reasoning_details":[' + deep + b"]}}]}\n\n"
+    for events, why in (
         (b"data: {\n\n", "not a JSON object"),
         (b"data: 3\n\n", "not a JSON object"),
-        (
-            b'data: {"choices":[{"index":0,"delta":{"reasoning_details":['
-            + b'{"a":' * 60
-            + b"1"
-            + b"}" * 60
-            + b"]}}]}\n\n",
-            "nested",
-        ),
-    ],
-)
-def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> None:
-    with pytest.raises(Unreadable, match=why):
-        read("openai", events)
+        (nested, "nested"),
+    ):
+        with pytest.raises(Unreadable, match=why):
+            read("openai", events)

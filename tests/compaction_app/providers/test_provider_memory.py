@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar, Final
 
 from tests.compaction_app.providers.provider_bombs import bomb
-from tests.server import start_server
+from tests.scripted_models import added_provider
+from tests.server import Server
 
 BAR_MEGABYTES: Final = 20
 
@@ -50,32 +51,25 @@ def hostile() -> Iterator[str]:
 def peak_megabytes(process: int) -> float:
     """The most memory that a process has had so far."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
-    assert found is not None
     return int(found[1]) / 1_000
 
 
-def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(tmp_path: Path) -> None:
+def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_server: Server) -> None:
     assert len(Provider.body) < 10_000
-    with hostile() as address, start_server(tmp_path) as server:
-        models = {}
-        for name, url in (
-            ("closed", "http://127.0.0.1:1/v1"),
-            ("ok", f"{address}/200"),
-            ("failing", f"{address}/500"),
-        ):
-            server.post("/providers/add", "/providers/add", name=name, dialect="openai", base_url=url)
-            limits = {"window": "100000", "output_limit": "8000"}
-            page = server.post("/models/add", "/models/add", provider=name, name="m", **limits)
-            models[name] = page.rpartition("#model-")[2]
-
-        def tested(name: str) -> None:
-            server.post("/models", f"/models/{models[name]}/test")
-
+    process = shared_server.child.pid
+    with hostile() as address, ExitStack() as added:
+        bases = {"closed": "http://127.0.0.1:1/v1", "ok": f"{address}/200", "failing": f"{address}/500"}
+        models = {
+            name: added.enter_context(added_provider(shared_server, name, base, "m"))[0]
+            for name, base in bases.items()
+        }
         # What it needs for any request to a provider is loaded before it is measured.
-        tested("closed")
-        before = peak_megabytes(server.child.pid)
-        tested("ok")
-        tested("failing")
-        grown = peak_megabytes(server.child.pid) - before
+        shared_server.post("/models", f"{models['closed']}/test")
+        # What it needed for earlier tests is forgotten.
+        Path(f"/proc/{process}/clear_refs").write_text("5")
+        before = peak_megabytes(process)
+        for name in ("ok", "failing"):
+            shared_server.post("/models", f"{models[name]}/test")
+        grown = peak_megabytes(process) - before
     assert Provider.answered == ["/200/chat/completions", "/500/chat/completions"]
     assert grown < BAR_MEGABYTES, f"{grown:.1f} MB"

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import selectors
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.core.messages import AssistantMessage, CallPart, TextPart, ThinkingPart
@@ -18,11 +20,13 @@ from compaction_app.providers import accumulator
 from compaction_app.providers import sse as providers_sse
 from compaction_app.providers.error_mapping import Reported, Unreadable
 from compaction_app.providers.types import Dialect
+from tests.budget import examples
 from tests.compaction_app.providers.streams import (
     DIALECTS,
     LOOKING,
     answered,
     block,
+    both,
     call_block,
     chunk,
     fragment,
@@ -68,7 +72,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@examples(100)
 def test_any_cut_of_the_bytes_gives_the_same_answer(dialect: Dialect, data: st.DataObject) -> None:
     whole = data.draw(answers(dialect))
     at_once = read(dialect, whole)
@@ -78,7 +82,7 @@ def test_any_cut_of_the_bytes_gives_the_same_answer(dialect: Dialect, data: st.D
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@examples(100)
 def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(
     dialect: Dialect, data: st.DataObject
 ) -> None:
@@ -92,7 +96,7 @@ def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(
     text_of_seen.encode()
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_every_single_byte_may_come_alone(dialect: Dialect) -> None:
     data = LOOKING[dialect]
     pieces = read(dialect, *(data[place : place + 1] for place in range(len(data))))
@@ -101,24 +105,22 @@ def test_every_single_byte_may_come_alone(dialect: Dialect) -> None:
     )
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 @pytest.mark.parametrize("end", [b"\r\n", b"\r", b"\n"])
 def test_all_ends_of_lines_are_ends_of_lines(dialect: Dialect, end: bytes) -> None:
+    usual = read(dialect, LOOKING[dialect])
     data = LOOKING[dialect].replace(b"\n", end)
-    assert (
-        read(dialect, data)
-        == read(dialect, *cut(data, list(range(0, len(data), 7))))
-        == read(dialect, LOOKING[dialect])
-    )
+    assert read(dialect, data) == usual
+    assert read(dialect, *cut(data, list(range(0, len(data), 7)))) == usual
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_lines_that_are_not_events_are_ignored(dialect: Dialect) -> None:
     around = b"\xef\xbb\xbf: OPENROUTER PROCESSING\n\nretry: 5\nid: 1\n\n: \n" + LOOKING[dialect]
     assert read(dialect, around) == read(dialect, LOOKING[dialect])
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_separators_inside_a_text_are_text(dialect: Dialect) -> None:
     odd = "a\u2028b\u2029c\x85d\x0be"
     raw = json.dumps(odd, ensure_ascii=False).replace("\\u000b", "\\u000b").encode()
@@ -129,7 +131,7 @@ def test_separators_inside_a_text_are_text(dialect: Dialect) -> None:
     assert answered(read(dialect, data)).answer == AssistantMessage([TextPart(odd)])
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect: Dialect) -> None:
     fragments = ["a\ud83d", "\ude00b", "\ud83d", "c\ude00", "\0d\ud83d"]
     data = {
@@ -143,7 +145,7 @@ def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect: Dialect) 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@examples(100)
 def test_any_bytes_are_a_response_or_a_reported_fault(dialect: Dialect, data: st.DataObject) -> None:
     """Garbage in front of, inside of and instead of a stream: never another error than `Unreadable` or `Reported`."""
     whole = LOOKING[dialect]
@@ -173,7 +175,7 @@ def endless(dialect: Dialect, text: str, times: int) -> bytes:
     return sse(chunk({"content": text})) * times
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_an_answer_that_never_ends_is_cut_off(dialect: Dialect) -> None:
     text = "x" * 1_000_000
     with pytest.raises(Unreadable, match="8,000,000 characters"):
@@ -190,7 +192,7 @@ def test_what_is_kept_and_never_shown_counts_as_well() -> None:
         read("openai", sse(*details, chunk(finish="stop")))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_an_event_that_never_ends_is_cut_off(dialect: Dialect) -> None:
     with pytest.raises(Unreadable, match="one of its events"):
         read(dialect, *([b"data: "] + [b"x" * (1 << 20)] * 5))
@@ -198,7 +200,7 @@ def test_an_event_that_never_ends_is_cut_off(dialect: Dialect) -> None:
         read(dialect, *([b"data: x\n" * (1 << 17)] * 5))
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@both
 def test_calls_without_an_end_are_cut_off(dialect: Dialect) -> None:
     many = range(accumulator.CALLS + 1)
     data = {
@@ -229,7 +231,50 @@ def test_a_body_without_an_end_is_read_up_to_its_limit() -> None:
     assert len(asyncio.run(take())) == providers_sse.ERROR_BYTES
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+class InNoTime(asyncio.SelectorEventLoop):
+    """An event loop that waits for nothing: its clock jumps to the next thing to do."""
+
+    def __init__(self) -> None:
+        loop = self
+        loop.now = 0.0
+
+        class Skipping(selectors.DefaultSelector):
+            def select(self, timeout: float | None = None) -> list[Any]:
+                loop.now += max(timeout or 0, 0)
+                return super().select(0)
+
+        super().__init__(Skipping())
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("pauses", "is_read"),
+    [([2, *[1] * 20], True), ([4], False), ([2, 2], False)],
+    ids=["keep-alive comments", "silence at first", "silence later"],
+)
+def test_every_byte_extends_the_wait(pauses: list[float], is_read: bool) -> None:
+    async def sent() -> AsyncIterator[bytes]:
+        for pause in pauses:
+            await asyncio.sleep(pause)
+            yield b": still reading\n\n"
+        yield b"data: {}\n\n"
+
+    async def take() -> list[Any]:
+        return [
+            event async for event in providers_sse.Body(httpx.Response(200, content=sent()), 3, 1.5).events()
+        ]
+
+    with asyncio.Runner(loop_factory=InNoTime) as runner:
+        if is_read:
+            assert len(runner.run(take())) == 1
+        else:
+            with pytest.raises(TimeoutError):
+                runner.run(take())
+
+
+@both
 def test_the_time_a_call_takes_grows_with_its_length_and_no_faster(dialect: Dialect) -> None:
     def seconds(fragments: int) -> float:
         reader = reader_of(dialect)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,9 @@ from django.http import HttpResponse
 from django.test import Client
 
 from compaction_app.display.branches import forget_branches
-from compaction_app.models import PlannerModel, Provider, Run, RunEvent
+from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.planning.egress_preview import measure_first_request
 from compaction_app.planning.model_registry import model_named
-from compaction_app.runs.lease import worker_name
-from compaction_app.runs.worker import work
 from devtools.bench.sessions import generate
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
@@ -25,23 +23,19 @@ from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import element, elements, field, fields, text_of
 from tests.installation import Installation
+from tests.runs import finish_run
 
 HOST = "gateway.example:8443"
 
 
-def recorded(model: str = "claude-x", level: str = "high") -> list[dict[str, Any]]:
+def recorded() -> list[dict[str, Any]]:
     """A session written with a model at a thinking level."""
     entries = working_session(steps=20)
     for entry in entries:
         if entry.get("message", {}).get("role") == "assistant":
-            entry["message"] |= {"provider": "acme", "model": model, "api": "anthropic-messages"}
-    change = {
-        "type": "thinking_level_change",
-        "id": "level",
-        "parentId": entries[-1]["id"],
-        "thinkingLevel": level,
-    }
-    return [*entries, change]
+            entry["message"] |= {"provider": "acme", "model": "claude-x", "api": "anthropic-messages"}
+    change = {"type": "thinking_level_change", "id": "level", "parentId": entries[-1]["id"]}
+    return [*entries, {**change, "thinkingLevel": "high"}]
 
 
 HTMX = {"hx-request": "true"}
@@ -87,7 +81,7 @@ def disclosed(page: HttpResponse) -> str:
     return field(page, "disclosed")
 
 
-def size(page: HttpResponse) -> str:
+def text_of_size(page: HttpResponse) -> str:
     return text_of(element(page, "#size"))
 
 
@@ -105,13 +99,9 @@ def test_the_sessions_own_model_and_thinking_level_are_selected(look: Look) -> N
     assert field(page, "planner") == "acme/claude-x"
     assert "This is the session’s own model." in text_of(page)
     assert field(page, "thinking") == "medium"
-    assert "The session’s thinking level is high. The nearest that the model supports is medium." in text_of(
-        page
-    )
-
-
-def test_a_model_that_supports_the_sessions_thinking_level_gets_it(look: Look) -> None:
-    configured(thinking_levels=["low", "high"])
+    nearest = "The session’s thinking level is high. The nearest that the model supports is medium."
+    assert nearest in text_of(page)
+    PlannerModel.objects.update(thinking_levels=["low", "high"])
     page = look()
     assert field(page, "thinking") == "high"
     assert "The session’s thinking level is high." in text_of(page)
@@ -132,11 +122,7 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) 
     assert "The model can search and read every entry of this branch, piece by piece." in text_of(page)
     assert "$3.00 for a million tokens in, $15.00 for a million out." in text_of(page)
     assert element(page, "#size").attributes["hx-get"] == "?part=size"
-
-
-def test_the_form_shows_how_much_would_be_sent(look: Look) -> None:
-    configured()
-    assert SIZE.match(size(look()))
+    assert SIZE.match(text_of_size(page))
 
 
 def test_a_planner_whose_size_was_not_shown_cannot_be_started(
@@ -156,7 +142,7 @@ def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(
 ) -> None:
     configured()
     (known_root / session.relative_path).unlink()
-    shown = size(look())
+    shown = text_of_size(look())
     assert shown.startswith("none: ")
     assert str(known_root / session.relative_path) in shown
 
@@ -198,7 +184,7 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, ses
         refused = posted(browser, session, planner=planner, disclosed=given)
         assert refused.status_code == 409
         assert "the form had not shown that yet. Nothing was sent and nothing planned." in text_of(refused)
-        assert SIZE.match(size(refused))
+        assert SIZE.match(text_of_size(refused))
         assert not Run.objects.exists()
     answer = posted(browser, session, planner="elsewhere", disclosed=disclosed(refused), thinking="low")
     assert answer.status_code == 303
@@ -230,7 +216,7 @@ def test_without_javascript_a_button_shows_what_another_planner_would_send(
     answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
     assert answer.status_code == 200
     assert HOST in text_of(answer)
-    assert SIZE.match(size(answer))
+    assert SIZE.match(text_of_size(answer))
     assert field(answer, "query") == "the parser"
     assert not Run.objects.exists()
 
@@ -245,51 +231,37 @@ def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_
 # ---- how much ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def scripted() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as provider:
-        yield provider
-
-
 @pytest.mark.parametrize("window", [200_000, 12_000], ids=["a large window", "a small one"])
 def test_the_size_shown_is_the_size_sent(
-    look: Look, session: Session, browser: Client, scripted: ScriptedProvider, window: int
+    look: Look, session: Session, browser: Client, provider: ScriptedProvider, window: int
 ) -> None:
-    base_url = scripted.base_url("anthropic")
+    base_url = provider.base_url("anthropic")
     configured("good-plan", base_url=base_url, thinking_levels=["low", "high"], window=window)
     typed = {"keep": "40", "preserve_recent": "4", "query": "the parser", "planner": "acme/good-plan"}
     shown = text_of(look(part="size", thinking="high", **typed)).partition(" characters")[0]
     mark = disclosed(look(planner="acme/good-plan"))
     assert posted(browser, session, thinking="high", disclosed=mark, **typed).status_code == 303
     run = Run.objects.get()
-    work(run.pk, worker_name())
-    asked = RunEvent.objects.filter(run=run, kind="asked").order_by("seq").first()
-    assert asked is not None
+    asked = finish_run(run).events.filter(kind="asked").order_by("seq").first()
     assert asked.data["characters"] == int(shown.replace(",", ""))
 
 
-def test_the_first_request_contains_eighty_of_fifty_thousand_entries(
-    known_root: Path, redline: Installation
-) -> None:
-    lines = session_bytes(list(generate(entries=50_000, entry_bytes=300, seed=1)))
+def test_the_first_request_contains_eighty_of_many_entries(known_root: Path, redline: Installation) -> None:
+    lines = session_bytes(list(generate(entries=2_000, entry_bytes=300, seed=1)))
     session = index_file(place(known_root / "large.jsonl", lines))
     configured()
-    model = model_named("acme/claude-x")
-    found = measure_first_request(session, "", {}, model, "low")
+    found = measure_first_request(session, "", {}, model_named("acme/claude-x"), "low")
     assert found.entries == 80
     assert 10_000 < found.characters < 100_000
 
 
-def test_a_run_is_planned_for_the_chosen_writer(browser: Client, session: Session) -> None:
+def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(
+    browser: Client, session: Session
+) -> None:
     Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
-    answer = browser.post(address(session), {"planner": "embedded", "writer": "fork"})
-    assert answer.status_code in (302, 303)
-    assert Run.objects.get().writer == "fork"
-
-
-def test_a_writer_that_the_agent_does_not_honour_is_refused(browser: Client, session: Session) -> None:
-    Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
-    answer = browser.post(address(session), {"planner": "embedded", "writer": "context-compaction"})
+    answer = posted(browser, session, planner="embedded", writer="context-compaction")
     assert answer.status_code == 422
     assert "There is no writer context-compaction" in text_of(answer)
     assert not Run.objects.exists()
+    assert posted(browser, session, planner="embedded", writer="fork").status_code == 303
+    assert Run.objects.get().writer == "fork"

@@ -25,13 +25,11 @@ def run(known_root: Path) -> Run:
     return plan_session(index_file(path))
 
 
-def test_nothing_is_opened_before_somebody_opens_it(run: Run) -> None:
-    assert opened_targets(run) == frozenset()
-
-
 def test_entries_and_blocks_are_remembered(run: Run) -> None:
+    assert opened_targets(run) == frozenset()
     record_opened(run, [ENTRY, BLOCK], timezone.now())
     assert opened_targets(run) == {ENTRY, BLOCK}
+    assert opened_targets(plan_session(run.session)) == frozenset(), "another run of the session"
 
 
 def test_the_first_time_counts(run: Run) -> None:
@@ -39,9 +37,3 @@ def test_the_first_time_counts(run: Run) -> None:
     record_opened(run, [ENTRY, ENTRY], first)
     record_opened(run, [ENTRY], first + timedelta(minutes=1))
     assert [opening.at for opening in run.openings.all()] == [first]
-
-
-def test_what_was_opened_in_one_run_was_not_opened_in_another(run: Run) -> None:
-    record_opened(run, [ENTRY], timezone.now())
-    other = plan_session(run.session)
-    assert opened_targets(other) == frozenset()

@@ -5,11 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,20 +20,33 @@ from websockets.sync.client import ClientConnection
 import compaction_app.runs.consumers
 import sessions_app.list.consumers
 from compaction_app.routing import websocket_urlpatterns as of_runs
-from compaction_app.runs.commands import start_run
+from compaction_app.runs import commands
 from compaction_app.runs.worker import work
+from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.routing import websocket_urlpatterns as of_sessions
 from sessions_app.web import page_socket
-from tests.browser.scenarios import event_count, is_over, paused_run
+from tests.browser.scenarios import (
+    event_count,
+    is_over,
+    paused_run,
+    place_titled,
+    proposal_count,
+    query_number,
+    run_number,
+    start_run,
+    title,
+    titled_session,
+)
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import element, elements
 from tests.installation import Installation
 from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
 from tests.run_factories import asked_event as was_asked
-from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
+from tests.scripted_models import add_provider, start_model
+from tests.server import Server, place_in, start_server
+from tests.wait import WAIT_SECONDS, wait_until
 
 
 def rows_in(message: object) -> list[int]:
@@ -46,24 +55,16 @@ def rows_in(message: object) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("run-socket")
-    root = base / "sessions"
-    root.mkdir()
-    for name, steps in (("small", 12), ("long", 1_500)):
-        path = root / f"{name}.jsonl"
-        recorded = working_session(steps=steps, words=40)
-        recorded[1]["message"]["content"] = f"Mend the {name} parser."
-        path.write_bytes(session_bytes(recorded))
-        os.utime(path, (time.time() - 3_600,) * 2)
-    with start_server(base) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "run-socket") as mine:
+        for name, steps in (("small", 12), ("long", 1_500)):
+            mine.put(f"{name}.jsonl", titled_session(name, steps=steps, words=40))
+        yield mine
 
 
 def start(server: Server, name: str) -> str:
     """Start a run; returns the path of its page."""
-    address = server.session(f"Mend the {name} parser.")
-    return server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
+    return start_run(server, server.session(title(name)))
 
 
 def socket_of(server: Server, page: str) -> ClientConnection:
@@ -100,13 +101,11 @@ def test_after_a_lost_connection_the_page_continues_from_its_last_row(server: Se
         assert arrived(socket) == whole[3:]
 
 
-@pytest.mark.parametrize(
-    "said", ["", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000]
-)
-def test_nonsense_on_the_socket_is_ignored(server: Server, said: str) -> None:
+def test_nonsense_on_the_socket_is_ignored(server: Server) -> None:
     page = start(server, "small")
     with socket_of(server, page) as socket:
-        socket.send(said)
+        for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
+            socket.send(nonsense)
         socket.send('{"after": 0}')
         assert arrived(socket)[0] == 1
 
@@ -117,25 +116,14 @@ def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
         assert arrived(socket) == []
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Origin": "http://127.0.0.1:1"},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Origin": "https://{host}"},
-        {"Origin": "http://{host}/"},
-        {"Cookie": ""},
-        {"Cookie": "{name}=forged"},
-    ],
-    ids=str,
-)
-def test_another_site_or_an_unknown_browser_cannot_listen(server: Server, headers: dict[str, str]) -> None:
+def test_another_site_or_an_unknown_browser_cannot_listen(server: Server) -> None:
     (known,) = [cookie.name for cookie in server.cookies if cookie.name.startswith("redline_launch")]
     host = server.base.removeprefix("http://")
-    headers = {name: value.format(name=known, host=host) for name, value in headers.items()}
-    with pytest.raises(InvalidStatus):
-        server.socket("/ws/runs/1", **headers)
+    origins = ("http://127.0.0.1:1", "http://evil.example", "null", f"https://{host}", f"http://{host}/")
+    strangers = [{"Origin": one} for one in origins] + [{"Cookie": ""}, {"Cookie": f"{known}=forged"}]
+    for headers in strangers:
+        with pytest.raises(InvalidStatus):
+            server.socket("/ws/runs/1", **headers)
 
 
 def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
@@ -155,72 +143,29 @@ def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
     server.wait_for(lambda: "the target is met" in server.text(page))
 
 
-def test_an_interrupted_server_leaves_its_run_interrupted_and_the_next_one_resumes_it(tmp_path: Path) -> None:
-    root = tmp_path / "sessions"
-    root.mkdir()
-    path = root / "long.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
-    os.utime(path, (time.time() - 3_600,) * 2)
+def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_path: Path) -> None:
+    """Ends its own servers: the worker of a killed one continues, and that of an interrupted one ends with it."""
+    place_titled(tmp_path / "sessions", "long", steps=1_500, words=40)
     with start_server(tmp_path) as first:
-        address = first.session("Mend the parser.")
-        page = first.post(f"{address}/compact", f"{address}/compact", keep="30", planner="embedded")
-        first.wait_for(lambda: rows_in(first.get(page)))
-        first.child.send_signal(signal.SIGINT)
-        assert first.child.wait(timeout=WAIT_SECONDS) == 0
-    with start_server(tmp_path) as second:
-        ended = ("interrupted", "the target is met")
-        second.wait_for(lambda: any(words in second.text(page) for words in ended))
-        if "interrupted" in second.text(page):
-            second.post(page, f"{page}/resume")
-        second.wait_for(lambda: "the target is met" in second.text(page))
-        seen = rows_in(second.get(page))
-        assert seen == list(range(1, len(seen) + 1))
-
-
-def test_a_run_continues_after_its_server_was_killed(tmp_path: Path) -> None:
-    root = tmp_path / "sessions"
-    root.mkdir()
-    path = root / "long.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=3_000, words=40)))
-    os.utime(path, (time.time() - 3_600,) * 2)
-    with start_server(tmp_path) as first:
-        address = first.session("Mend the parser.")
         page, worker = paused_run(
-            first,
-            lambda: first.post(f"{address}/compact", f"{address}/compact", keep="20", planner="embedded"),
-            lambda run: event_count(first, run) > 0,
+            first, lambda: start(first, "long"), lambda run: event_count(first, run) > 0
         )
         had = rows_in(first.get(page))
         first.child.kill()
         first.child.wait()
         worker.resume()
-    with start_server(tmp_path) as second:
+    with start_server(tmp_path) as second, ScriptedProvider() as provider:
         second.wait_for(lambda: "the target is met" in second.text(page))
         seen = rows_in(second.get(page))
-    assert len(seen) > len(had)
-    assert seen == list(range(1, len(seen) + 1))
-
-
-def test_a_separate_worker_takes_the_runs_that_the_server_left(tmp_path: Path) -> None:
-    root = tmp_path / "sessions"
-    root.mkdir()
-    path = root / "small.jsonl"
-    path.write_bytes(session_bytes(working_session()))
-    os.utime(path, (time.time() - 3_600,) * 2)
-    with start_server(tmp_path, REDLINE_WORK_IN="worker") as server:
-        address = server.session("Mend the parser.")
-        page = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-        assert "waiting for a worker" in server.text(page)
-        with socket_of(server, page) as socket:
-            socket.send('{"after": 0}')
-            command = [sys.executable, "-m", "redline", "worker"]
-            with subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE) as worker:
-                # Nothing is announced between the two: the socket finds the rows by looking.
-                seen = arrived(socket)
-                worker.terminate()
-                assert worker.wait(timeout=WAIT_SECONDS) == 0
+        assert len(seen) > len(had)
         assert seen == list(range(1, len(seen) + 1))
-        assert "the target is met" in server.text(page)
+        add_provider(second, "scripted", provider.base_url("openai"), "stalls")
+        run = run_number(start_model(second, second.session(title("long")), "scripted/stalls"))
+        second.wait_for(lambda: proposal_count(second, run))
+        second.child.send_signal(signal.SIGINT)
+        assert second.child.wait(timeout=WAIT_SECONDS) == 0
+        state = "SELECT count(*) FROM compaction_app_run WHERE id = ? AND state = 'interrupted'"
+        wait_until(lambda: query_number(second, state, run), "its run was not interrupted")
 
 
 # ---- when it cannot be looked ------------------------------------------------------------------------------
@@ -258,7 +203,7 @@ def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Calla
 @pytest.fixture
 def run(known_root: Path) -> int:
     session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
-    return start_run(session, planner="embedded", requested_parameters={}).pk
+    return commands.start_run(session, planner="embedded", requested_parameters={}).pk
 
 
 BUSY = OperationalError("database is locked")
@@ -288,20 +233,15 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(
 
 def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline: Installation) -> None:
     factory = RunFactory(redline.data / "redline.sqlite3", run)
-    factory.add_all(
-        [PREPARED, was_asked(1), streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])]
-    )
+    begun = streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])
+    factory.add_all([PREPARED, was_asked(1), begun])
     messages: list[str] = []
 
     async def watch(socket: ApplicationCommunicator) -> None:
         await socket.send_input({"type": "websocket.receive", "text": f'{{"after": {factory.seq}}}'})
         messages.append((await socket.receive_output(10))["text"])
-        factory.add_all(
-            [
-                streamed_event(1, ["text", "this <b> "]),
-                streamed_event(1, ["text", "too."], ["arguments", 0, "{"]),
-            ]
-        )
+        factory.add_all([streamed_event(1, ["text", "this <b> "])])
+        factory.add_all([streamed_event(1, ["text", "too."], ["arguments", 0, "{"])])
         messages.append((await socket.receive_output(10))["text"])
         factory.add_all([answered_event(1)])
         factory.add_call(1, 0, "context_delete", {})
@@ -330,17 +270,19 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline:
     assert "It had" not in second + after
 
 
-def test_a_defect_closes_the_socket_of_a_run_so_that_its_page_connects_again(
-    run: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("path", ["/ws/runs/{run}", "/ws/sessions"])
+def test_a_defect_closes_a_socket_so_that_its_page_connects_again(
+    run: int, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    consumers = compaction_app.runs.consumers
-    monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 1, ZeroDivisionError()))
+    of_runs, of_list = compaction_app.runs.consumers, sessions_app.list.consumers
+    monkeypatch.setattr(of_runs, "follow_run", failing_at(of_runs.follow_run, 1, ZeroDivisionError()))
+    monkeypatch.setattr(of_list, "draw", failing_at(of_list.draw, 1, ZeroDivisionError()))
 
     async def watch(socket: ApplicationCommunicator) -> None:
-        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0}'})
+        await socket.send_input({"type": "websocket.receive", "text": '{"after": 0, "query": ""}'})
         assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
 
-    talk(f"/ws/runs/{run}", watch)
+    talk(path.format(run=run), watch)
 
 
 @pytest.mark.usefixtures("known_root")
@@ -355,19 +297,5 @@ def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.Monke
             await socket.send_input({"type": "websocket.receive", "text": hello})
             message = (await socket.receive_output(10))["text"]
             assert element(message, "#listing").attributes["data-asked"] == str(asked)
-
-    talk("/ws/sessions", watch)
-
-
-@pytest.mark.usefixtures("known_root")
-def test_a_defect_closes_the_socket_of_the_list_so_that_its_page_connects_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    consumers = sessions_app.list.consumers
-    monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 1, ZeroDivisionError()))
-
-    async def watch(socket: ApplicationCommunicator) -> None:
-        await socket.send_input({"type": "websocket.receive", "text": '{"query": ""}'})
-        assert await socket.receive_output(10) == {"type": "websocket.close", "code": 1011}
 
     talk("/ws/sessions", watch)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +24,23 @@ from compaction_app.models import Agreement, Backup, Compaction, PlannerModel, P
 from compaction_app.providers.addresses import origin_of
 from compaction_app.runs.automatic import AT_ONCE, FRESH, REST, automatic_planner, left_because, plan_due
 from compaction_app.runs.commands import start_run, stop_run
-from compaction_app.runs.lease import change_state, worker_name
+from compaction_app.runs.lease import change_state
 from compaction_app.runs.unseen_proposals import mark_seen, new_proposals
-from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.index_store import remember_own_write
 from sessions_app.index.indexer import index_file
 from sessions_app.list.listing import session_json
 from sessions_app.list.service import ListFilters, browse
 from sessions_app.models import Session
+from tests.browser.scenarios import newest_run
+from tests.compaction_app.runs.test_run_socket import arrived
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
-from tests.files import backdate, place
+from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import Source, element, elements, link, text_of, texts
 from tests.installation import Installation, override_configuration
-from tests.processes import become_nobody, in_child
-from tests.server import Server, start_server
+from tests.runs import finish_run
+from tests.scripted_models import add_scripted
+from tests.server import start_server
 from tests.wait import WAIT_SECONDS
 
 MODEL = {"provider": "p", "model": "small-model"}
@@ -47,29 +51,22 @@ HOSTILE = "Mend \u202e<b>the</b>\x1b[2J parser."
 
 
 @pytest.fixture(autouse=True)
-def small_window(request: pytest.FixtureRequest) -> Iterator[None]:
-    if "known_root" in request.fixturenames:
-        # It configures the root: what is configured here comes on top.
-        request.getfixturevalue("known_root")
+def small_window(known_root: Path) -> Iterator[None]:
     with override_configuration(windows={"small-model": WINDOW}, plan_by_itself=True):
         yield
 
 
-def recorded(*said: dict[str, Any], title: str = "Mend the parser.", cwd: str = "/nowhere") -> list[Any]:
+def said(entry_id: str, parent_id: Any, message: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "message", "id": entry_id, "parentId": parent_id, "timestamp": "t", "message": message}
+
+
+def recorded(*messages: dict[str, Any], title: str = "Mend the parser.", cwd: str = "/nowhere") -> list[Any]:
     """A session worth compacting, and what an agent wrote after it."""
     found = working_session()
     found[0] = {**found[0], "cwd": cwd}
     found[1]["message"]["content"] = title
-    for number, message in enumerate(said, 1):
-        found.append(
-            {
-                "type": "message",
-                "id": f"said{number}",
-                "parentId": found[-1]["id"],
-                "timestamp": "t",
-                "message": message,
-            }
-        )
+    for number, message in enumerate(messages, 1):
+        found.append(said(f"said{number}", found[-1]["id"], message))
     return found
 
 
@@ -77,24 +74,15 @@ def full(**more: Any) -> dict[str, Any]:
     return assistant(text("Done."), **MODEL, usage=FULL, **more)
 
 
-def put(root: Path, *said: dict[str, Any], name: str = "work", hours: float = 1, **more: Any) -> Session:
-    path = root / f"{name}.jsonl"
-    path.write_bytes(session_bytes(recorded(*said, **more)))
+def put(root: Path, *messages: dict[str, Any], name: str = "work", hours: float = 1, **more: Any) -> Session:
+    path = place(root / f"{name}.jsonl", session_bytes(recorded(*messages, **more)))
     return index_file(backdate(path, hours=hours))
 
 
 def write_on(session: Session, number: int, message: dict[str, Any]) -> Session:
     """An agent continued the session, some time ago."""
-    path = Path(session.root.path) / session.relative_path
-    entry = {
-        "type": "message",
-        "id": f"later{number}",
-        "parentId": session.leaf_id,
-        "timestamp": "t",
-        "message": message,
-    }
-    with path.open("ab") as file:
-        file.write(session_bytes([entry]))
+    path = session.real_path()
+    append_as_agent(path, session_bytes([said(f"later{number}", session.leaf_id, message)]))
     return index_file(backdate(path, hours=0.5))
 
 
@@ -105,8 +93,20 @@ def look(after: timedelta = timedelta()) -> list[int]:
 def planned() -> Run:
     """The one run that a check starts, worked on to its end."""
     [number] = look()
-    work(number, worker_name())
-    return Run.objects.get(pk=number)
+    return finish_run(Run.objects.get(pk=number))
+
+
+def plan_by_hand(session: Session) -> Run:
+    return finish_run(start_run(session, planner="embedded", requested_parameters={}))
+
+
+def fail(run: int, now: datetime | None = None) -> None:
+    ended = now or timezone.now()
+    assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=ended)
+
+
+def why_left(session: Session) -> str:
+    return left_because(session, timezone.now(), Path.home())
 
 
 # ---- when a session is due ---------------------------------------------------------------------------------
@@ -146,90 +146,77 @@ def test_an_overflow_is_kept_while_a_file_grows(known_root: Path) -> None:
 
 
 def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -> None:
+    unknown = assistant(provider="p", model="nobody-knows-it", **TOO_LONG)
     put(known_root, full(), name="full", title="the full one")
-    put(known_root, assistant(**MODEL, **TOO_LONG), name="over", title="the overflown one")
+    put(known_root, unknown, name="over", title="the overflown one")
     put(known_root, name="fine", title="the fine one")
     listing = browse(ListFilters(show="due"), timezone.now())
-    assert {row.session.title: row.session.due for row in listing.rows} == {
-        "the full one": "threshold",
-        "the overflown one": "overflow",
-    }
+    due = {row.session.title: row.session.due for row in listing.rows}
+    assert due == {"the full one": "threshold", "the overflown one": "overflow"}
     assert session_json(Session.objects.get(title="the overflown one"))["dueReason"] == "overflow"
-    (row,) = [row for row in elements(browser.get("/"), "tr") if "the overflown one" in text_of(row)]
+    (row,) = [row for row in elements(browser.get("/?show=due"), "tr") if "the overflown one" in text_of(row)]
     assert "overflow" in texts(row, ".mark--due")
-
-
-def test_without_a_window_an_overflow_is_seen_in_the_list(known_root: Path, browser: Client) -> None:
-    put(known_root, assistant(provider="p", model="nobody-knows-it", **TOO_LONG))
-    page = browser.get("/?show=due")
-    assert "window unknown" in text_of(page)
-    assert texts(page, ".mark--due") == ["overflow"]
+    assert "window unknown" in text_of(row)
 
 
 # ---- what is planned ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("said", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")]
+    ("message", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")]
 )
 def test_a_session_that_is_due_is_planned_and_nothing_is_written(
-    known_root: Path, said: dict[str, Any], reason: str
+    known_root: Path, message: dict[str, Any], reason: str
 ) -> None:
-    session = put(known_root, said)
-    before = (known_root / "work.jsonl").read_bytes()
+    session = put(known_root, message)
+    before = snapshot(known_root)
     run = planned()
     assert (run.session_id, run.reason, run.automatic, run.planner) == (session.pk, reason, True, "embedded")
     assert run.state == RunState.TARGET_MET
-    assert (known_root / "work.jsonl").read_bytes() == before
-    assert [path.name for path in known_root.iterdir()] == ["work.jsonl"]
+    assert snapshot(known_root) == before
     assert list(Run.objects.unseen()) == [run]
 
 
-def test_a_run_started_by_hand_is_manual(known_root: Path) -> None:
-    run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
-    assert (run.reason, run.automatic) == ("manual", False)
-
-
-def test_a_session_that_is_not_due_is_left(known_root: Path) -> None:
+def test_what_is_not_due_abandoned_missing_or_unreadable_is_left(known_root: Path) -> None:
     put(known_root)
     assert look() == []
+    session = put(known_root, full(), hours=1 + FRESH.total_seconds() / 3600)
+    assert look() == []
+    session = put(known_root, full())
+    for change in ({"missing": True}, {"missing": False, "fault": "it cannot be read"}):
+        Session.objects.filter(pk=session.pk).update(**change)
+        assert look() == [], change
+    Session.objects.filter(pk=session.pk).update(fault="")
+    assert len(look()) == 1
 
 
-@pytest.mark.parametrize("place", [".atomic/settings.json", ".pi/settings.json"])
+@pytest.mark.parametrize("name", [".atomic/settings.json", ".pi/settings.json"])
 def test_what_the_project_switched_off_is_left_but_not_for_a_human(
-    known_root: Path, tmp_path: Path, place: str
+    known_root: Path, tmp_path: Path, name: str
 ) -> None:
-    path = tmp_path / "project" / place
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"compaction": {"enabled": False}}))
+    path = place(tmp_path / "project" / name, b'{"compaction": {"enabled": false}}')
     session = put(known_root, full(), cwd=str(tmp_path / "project"))
     assert look() == []
-    assert str(path) in left_because(session, timezone.now(), Path.home())
-    start_run(session, planner="embedded", requested_parameters={})
+    assert str(path) in why_left(session)
+    run = plan_by_hand(session)
+    assert (run.reason, run.automatic) == ("manual", False)
 
 
 def test_what_the_user_switched_off_a_project_can_switch_on(
     known_root: Path, redline: Installation, tmp_path: Path
 ) -> None:
-    for directory, enabled in (
-        (redline.home / ".atomic" / "agent", False),
-        (tmp_path / "p" / ".atomic", True),
-    ):
-        directory.mkdir(parents=True)
-        (directory / "settings.json").write_text(json.dumps({"compaction": {"enabled": enabled}}))
+    place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
+    place(tmp_path / "p" / ".atomic" / "settings.json", b'{"compaction": {"enabled": true}}')
     off = put(known_root, full(), name="off")
     put(known_root, full(), name="on", cwd=str(tmp_path / "p"))
     assert [Run.objects.get(pk=one).session.relative_path for one in look()] == ["on.jsonl"]
-    assert "enabled: false" in left_because(off, timezone.now(), Path.home())
+    assert "enabled: false" in why_left(off)
 
 
 def test_what_could_not_be_written_is_left(known_root: Path) -> None:
-    now = timezone.now()
-    put(known_root, full(), name="old")
-    old = (known_root / "old.jsonl").read_bytes().replace(b'"version": 3', b'"version": 2', 1)
-    (known_root / "old.jsonl").write_bytes(old)
-    session = index_file(backdate(known_root / "old.jsonl"))
-    assert "version 2" in left_because(session, now, Path.home())
+    old = session_bytes(recorded(full())).replace(b'"version": 3', b'"version": 2', 1)
+    session = index_file(place(known_root / "old.jsonl", old))
+    assert "version 2" in why_left(session)
     assert look() == []
 
 
@@ -241,29 +228,10 @@ def test_a_session_of_pi_is_planned(known_root: Path, redline: Installation) -> 
     assert [Run.objects.get(pk=one).session for one in look()] == [session]
 
 
-def test_what_may_not_be_written_to_is_left(known_root: Path) -> None:
+def test_what_may_not_be_written_to_is_left(known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     session = put(known_root, full())
-    (known_root / "work.jsonl").chmod(0o444)
-    for directory in (known_root, *known_root.parents[:-2]):
-        directory.chmod(directory.stat().st_mode | 0o055)
-    message = in_child(
-        lambda: "left" if not os.access(known_root / "work.jsonl", os.W_OK) else "may be written to",
-        become_nobody,
-    )
-    assert message == "left"
-    if os.geteuid():
-        assert "is not writable" in left_because(session, timezone.now(), Path.home())
-
-
-@pytest.mark.parametrize("change_of", [{"missing": True}, {"fault": "it cannot be read"}])
-def test_what_is_not_there_or_unreadable_is_left(known_root: Path, change_of: dict[str, Any]) -> None:
-    session = put(known_root, full())
-    Session.objects.filter(pk=session.pk).update(**change_of)
-    assert look() == []
-
-
-def test_an_abandoned_session_is_skipped(known_root: Path) -> None:
-    put(known_root, full(), hours=1 + FRESH.total_seconds() / 3600)
+    monkeypatch.setattr(os, "access", lambda path, _: path != session.path)
+    assert "is not writable" in why_left(session)
     assert look() == []
 
 
@@ -282,33 +250,26 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Pat
     session = put(known_root, full())
     [number] = look()
     assert look() == [], "its run is under way"
-    work(number, worker_name())
-    session = write_on(session, 1, full())
+    run = finish_run(Run.objects.get(pk=number))
+    write_on(session, 1, full())
     assert look(after=2 * REST) == [], "its proposal waits"
-    mark_seen(Run.objects.get(pk=number))
+    mark_seen(run)
     assert look() == [], "somebody is looking at it"
     assert len(look(after=2 * REST)) == 1
-
-
-def test_what_was_planned_is_not_planned_again_as_it_is(known_root: Path) -> None:
-    put(known_root, full())
-    run = planned()
-    mark_seen(run)
-    assert look(after=2 * REST) == []
 
 
 def test_a_session_is_not_planned_automatically_during_a_run(known_root: Path) -> None:
     session = put(known_root, full())
     run = start_run(session, planner="embedded", requested_parameters={})
     assert look() == []
-    work(run.pk, worker_name())
-    assert look() == [], "it was planned as it is"
+    mark_seen(finish_run(run))
+    assert look(after=2 * REST) == [], "it was planned as it is"
 
 
 def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
     session = put(known_root, full())
     [number] = look()
-    assert change_state(number, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
+    fail(number)
     assert look(after=2 * REST) == [], "the session is as it was then"
     assert not Run.objects.unseen().exists()
     session = write_on(session, 1, full())
@@ -321,12 +282,11 @@ def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
 
 def continue_session(session: Session, number: int) -> Session:
     """An agent continues the session, after everything that was done to it so far."""
-    path = Path(session.root.path) / session.relative_path
     write_on(session, number, full())
     # The clock of the file system lags a little behind ours.
     then = time.time() + 1
-    os.utime(path, (then, then))
-    return index_file(path)
+    os.utime(session.real_path(), (then, then))
+    return index_file(session.real_path())
 
 
 def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
@@ -337,17 +297,15 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
         session = continue_session(session, number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         [run] = plan_due(now, Path.home()).started
-        assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=now)
+        fail(run, now)
         session = continue_session(session, 100 + number)
         Session.objects.update(mtime_ns=int(far.timestamp() * 1e9), last_used=far)
         rest = timedelta(minutes=10 * tens)
         assert plan_due(now + rest - timedelta(seconds=1), Path.home()).started == [], number
         now += rest
     last = Session.objects.get()
-    why = left_because(last, now - timedelta(hours=3), Path.home())
-    assert (
-        why
-        == "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
+    assert left_because(last, now - timedelta(hours=3), Path.home()) == (
+        "planning it failed 10 times in a row; the next attempt is in 3 hours, if an agent continues it"
     )
 
 
@@ -355,24 +313,41 @@ def test_a_run_started_by_hand_ends_the_series_of_failures(known_root: Path) -> 
     session = put(known_root, full())
     for number in range(3):
         [run] = look(after=number * 10 * REST)
-        assert change_state(run, RunState.FAILED, failure="for no reason", ended_at=timezone.now())
+        fail(run)
         session = continue_session(session, number)
     assert look(after=2 * REST) == []
-    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
+    plan_by_hand(session)
     continue_session(session, 9)
     assert len(look()) == 1
 
 
-def test_a_stopped_session_is_skipped_until_a_run_is_started_by_hand(known_root: Path) -> None:
-    session = put(known_root, full())
+def stopped() -> None:
     [number] = look()
     stop_run(Run.objects.get(pk=number))
+
+
+def cancelled() -> None:
+    session_before_compact.connect(cancel := lambda **_: Cancel("not on a Friday"))
+    run = planned()
+    session_before_compact.disconnect(cancel)
+    assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
+
+
+@pytest.mark.parametrize(
+    ("end", "why"),
+    [(stopped, "automatic planning was stopped"), (cancelled, "a hook cancelled automatic planning")],
+)
+def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand(
+    known_root: Path, end: Callable[[], None], why: str
+) -> None:
+    session = put(known_root, full())
+    end()
     session = continue_session(session, 1)
     assert look() == []
     assert look(after=100 * REST) == []
-    assert "automatic planning was stopped" in left_because(session, timezone.now(), Path.home())
+    assert why in why_left(session)
     assert not Run.objects.unseen().exists()
-    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
+    plan_by_hand(session)
     continue_session(session, 2)
     assert len(look()) == 1
 
@@ -390,25 +365,6 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
         session=session, backup=backup, entry_id="e", leaf_id="e", planner="embedded",
         written_at=timezone.now(), parameters={}, stats={}, origins={},
     )  # fmt: skip
-    assert len(look()) == 1
-
-
-def test_a_session_that_a_hook_cancelled_is_skipped_until_a_run_is_started_by_hand(known_root: Path) -> None:
-    def no(**sent: Any) -> Cancel:
-        return Cancel("not on a Friday")
-
-    session = put(known_root, full())
-    session_before_compact.connect(no)
-    try:
-        run = planned()
-    finally:
-        session_before_compact.disconnect(no)
-    assert (run.state, "not on a Friday" in run.failure) == (RunState.FAILED, True)
-    session = continue_session(session, 1)
-    assert look(after=100 * REST) == []
-    assert "a hook cancelled automatic planning" in left_because(session, timezone.now(), Path.home())
-    work(start_run(session, planner="embedded", requested_parameters={}).pk, worker_name())
-    continue_session(session, 2)
     assert len(look()) == 1
 
 
@@ -431,7 +387,7 @@ def test_at_most_two_run_at_once(known_root: Path) -> None:
     names = [Run.objects.get(pk=number).session.relative_path for number in looked.started]
     assert names == ["work0.jsonl", "work1.jsonl"], "those last written to first"
     assert look() == []
-    work(looked.started[0], worker_name())
+    finish_run(Run.objects.get(pk=looked.started[0]))
     assert len(look()) == 1
 
 
@@ -469,56 +425,40 @@ def test_a_model_plans_automatically_only_with_permission(
 
 def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None:
     own = {"provider": "scripted", "model": "good-plan"}
-    recorded_at_high = {
-        "type": "thinking_level_change",
-        "id": "level",
-        "parentId": "e27",
-        "timestamp": "t",
-        "thinkingLevel": "high",
-    }
-    last = {"type": "message", "id": "last", "parentId": "level", "timestamp": "t"}
-    last["message"] = assistant(text("Done."), **own, usage=FULL)
-    path = known_root / "work.jsonl"
-    path.write_bytes(session_bytes([*recorded(), recorded_at_high, last]))
+    level = {"type": "thinking_level_change", "id": "level", "parentId": "e27", "timestamp": "t"}
+    last = said("last", "level", assistant(text("Done."), **own, usage=FULL))
+    path = place(
+        known_root / "work.jsonl", session_bytes([*recorded(), {**level, "thinkingLevel": "high"}, last])
+    )
     with (
         ScriptedProvider() as provider,
         override_configuration(plan_by_itself_with="session", windows={"good-plan": WINDOW}),
     ):
-        url = provider.base_url("openai")
-        Provider.objects.create(name="scripted", dialect="openai", base_url=url)
-        PlannerModel.objects.create(
-            provider="scripted",
-            name="good-plan",
-            window=100_000,
-            output_limit=8_000,
-            thinking_levels=["low", "medium"],
-        )
-        session = index_file(backdate(path))
+        add_scripted(provider, "good-plan", thinking_levels=["low", "medium"])
+        session = index_file(path)
         run = planned()
         assert (run.planner, run.state, provider.requests) == ("embedded", RunState.TARGET_MET, [])
         assert "You have not allowed automatic planning" in run.planner_note
         mark_seen(run)
-        Agreement.objects.create(provider="scripted", origin=origin_of(url), agreed_at=timezone.now())
+        origin = origin_of(provider.base_url("openai"))
+        Agreement.objects.create(provider="scripted", origin=origin, agreed_at=timezone.now())
         write_on(session, 1, assistant(text("More."), **own, usage=FULL))
         [number] = look(after=2 * REST)
-        work(number, worker_name())
-        run = Run.objects.get(pk=number)
+        run = finish_run(Run.objects.get(pk=number))
         assert (run.planner, run.thinking, run.planner_note) == ("scripted/good-plan", "medium", "")
         assert (run.state, run.automatic) == (RunState.TARGET_MET, True)
         assert provider.requests
     assert list(Run.objects.unseen()) == [run]
 
 
-def test_a_permission_for_another_host_does_not_count(known_root: Path, model: PlannerModel) -> None:
+@pytest.mark.parametrize(
+    ("moved", "field"), [(Agreement, "origin"), (PlannerModel, "base_url")], ids=["agreed", "used"]
+)
+def test_a_permission_for_another_host_does_not_count(
+    known_root: Path, model: PlannerModel, moved: Any, field: str
+) -> None:
     agree()
-    Agreement.objects.update(origin="http://127.0.0.1:10")
-    with override_configuration(plan_by_itself_with="here/small-model"):
-        assert automatic_planner(put(known_root, full())).planner == "embedded"
-
-
-def test_an_agreement_is_not_for_a_model_at_another_address(known_root: Path, model: PlannerModel) -> None:
-    agree()
-    PlannerModel.objects.update(base_url="http://127.0.0.1:10/v1")
+    moved.objects.update(**{field: "http://127.0.0.1:10"})
     with override_configuration(plan_by_itself_with="here/small-model"):
         assert automatic_planner(put(known_root, full())).planner == "embedded"
 
@@ -546,9 +486,8 @@ def test_the_run_says_why_another_planner_was_used(known_root: Path, browser: Cl
         [number] = look()
         run = Run.objects.get(pk=number)
         assert run.planner == "embedded"
-        assert "There is no planner nobody/nothing" in run.planner_note
-        assert "There is no planner nobody/nothing" in text_of(browser.get(f"/runs/{number}"))
-        assert "There is no planner nobody/nothing" in text_of(browser.get("/runs/"))
+        for words in (run.planner_note, *(text_of(browser.get(f"/runs/{page}")) for page in (number, ""))):
+            assert "There is no planner nobody/nothing" in words
 
 
 # ---- what is said of it ------------------------------------------------------------------------------------
@@ -585,8 +524,7 @@ def test_the_list_links_to_the_review_of_waiting_proposals(known_root: Path, bro
 
 
 def test_a_manual_run_does_not_count_as_unseen_proposal(known_root: Path, browser: Client) -> None:
-    run = start_run(put(known_root, full()), planner="embedded", requested_parameters={})
-    work(run.pk, worker_name())
+    plan_by_hand(put(known_root, full()))
     assert badge(browser) == 0
 
 
@@ -594,9 +532,7 @@ def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(
     known_root: Path, redline: Installation, browser: Client
 ) -> None:
     put(known_root, full(), title=HOSTILE)
-    directory = redline.home / ".atomic" / "agent"
-    directory.mkdir(parents=True)
-    (directory / "settings.json").write_text(json.dumps({"compaction": {"enabled": False}}))
+    place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
     answer = browser.get("/runs/")
     page = text_of(answer)
     assert "On: sessions that are due are planned with the embedded planner" in page
@@ -626,16 +562,6 @@ def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root: Path)
 # ---- on a real server --------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
-    (tmp_path / "sessions").mkdir()
-    (tmp_path / "sessions" / "work.jsonl").write_bytes(session_bytes(recorded()))
-    with start_server(tmp_path, **around) as running:
-        running.session("Mend the parser.")
-        yield running
-
-
 def next_message(socket: ClientConnection) -> dict[str, Any]:
     """The first JSON message of the socket."""
     deadline = time.monotonic() + WAIT_SECONDS
@@ -647,25 +573,37 @@ def next_message(socket: ClientConnection) -> dict[str, Any]:
     raise AssertionError("nothing was told")
 
 
-def test_an_agent_that_fills_its_window_finds_a_proposal_waiting(server: Server) -> None:
-    path = server.root / "work.jsonl"
-    assert shown_badge(server.get("/")) == 0
-    with server.socket("/ws/sessions") as quiet_page, server.socket("/ws/sessions") as page:
-        page.send(json.dumps({"query": "", "asked": 1}))
-        with path.open("ab") as file:
-            file.write(session_bytes([recorded(full())[-1]]))
-        before = path.read_bytes()
-        for socket in (page, quiet_page):
-            message = next_message(socket)
-            assert message["waiting"] == 1
-            assert "Mend the parser." in message["tell"]["words"]
-    page_of_list = server.get("/")
-    assert shown_badge(page_of_list) == 1
-    assert link(page_of_list, "proposal waits") == message["tell"]["address"]
-    assert "planned automatically" in server.text("/runs/")
-    with server.socket("/ws/sessions") as socket:
-        review = server.text(message["tell"]["address"])
-        assert "Mend the parser." in review
-        assert next_message(socket) == {"waiting": 0}
-    assert path.read_bytes() == before
-    assert [one.name for one in server.root.iterdir()] == ["work.jsonl"]
+def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_waiting(tmp_path: Path) -> None:
+    """Configures its server: it plans automatically, and leaves its runs to a worker that is started separately."""
+    configured = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WORK_IN": "worker"}
+    path = place(tmp_path / "sessions" / "work.jsonl", session_bytes(recorded()))
+    with start_server(tmp_path, **configured, REDLINE_WINDOWS=json.dumps({"small-model": WINDOW})) as server:
+        server.session("Mend the parser.")
+        assert shown_badge(server.get("/")) == 0
+        with server.socket("/ws/sessions") as quiet_page, server.socket("/ws/sessions") as page:
+            page.send(json.dumps({"query": "", "asked": 1}))
+            append_as_agent(path, session_bytes([recorded(full())[-1]]))
+            before = path.read_bytes()
+            run = f"/runs/{server.wait_for(lambda: newest_run(server))}"
+            assert "waiting for a worker" in server.text(run)
+            with server.socket(f"/ws{run}") as watched:
+                watched.send('{"after": 0}')
+                command = [sys.executable, "-m", "redline", "worker"]
+                with subprocess.Popen(command, env=server.environment, stdout=subprocess.PIPE) as worker:
+                    # Nothing is announced between the two: the socket finds the rows by looking.
+                    seen = arrived(watched)
+                    worker.terminate()
+                    assert worker.wait(timeout=WAIT_SECONDS) == 0
+            assert seen == list(range(1, len(seen) + 1))
+            for socket in (page, quiet_page):
+                message = next_message(socket)
+                assert message["waiting"] == 1
+                assert "Mend the parser." in message["tell"]["words"]
+        page_of_list = server.get("/")
+        assert shown_badge(page_of_list) == 1
+        assert link(page_of_list, "proposal waits") == message["tell"]["address"]
+        assert "planned automatically" in server.text("/runs/")
+        with server.socket("/ws/sessions") as socket:
+            assert "Mend the parser." in server.text(message["tell"]["address"])
+            assert next_message(socket) == {"waiting": 0}
+        assert snapshot(server.root) == {"work.jsonl": before}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from django.db import OperationalError
 
 from compaction_app.core.states import RunState
-from compaction_app.models import PlannerModel, Provider, Run
+from compaction_app.models import Run
 from compaction_app.querysets import RunQuerySet
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.workers import worker_pool
@@ -18,28 +18,20 @@ from compaction_app.workers.worker_pool import WorkerPool
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
-from tests.files import backdate
+from tests.files import place
 from tests.installation import Installation
+from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS, wait_until
-
-
-@pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider() as scripted:
-        yield scripted
 
 
 @pytest.fixture
 def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
     """A queued run of a separate session; its script deletes something and then stops sending."""
-    url = provider.base_url("openai")
-    Provider.objects.create(name="scripted", dialect="openai", base_url=url)
-    PlannerModel.objects.create(provider="scripted", name="stalls", window=100_000, output_limit=8_000)
+    add_scripted(provider, "stalls")
 
     def begin(name: str) -> Run:
-        path = known_root / name
-        path.write_bytes(session_bytes(working_session(steps=8)))
-        return start_run(index_file(backdate(path)), planner="scripted/stalls", requested_parameters={})
+        session = index_file(place(known_root / name, session_bytes(working_session(steps=8))))
+        return start_run(session, planner="scripted/stalls", requested_parameters={})
 
     return begin
 

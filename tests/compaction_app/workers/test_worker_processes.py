@@ -18,7 +18,7 @@ from compaction_app.workers import worker_processes
 from compaction_app.workers.worker_processes import PROCESSES, STARTS, WorkerProcesses, needed_processes
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
-from tests.files import backdate
+from tests.files import place
 
 
 @pytest.fixture
@@ -26,9 +26,8 @@ def queued(known_root: Path) -> Callable[..., Run]:
     """A queued run of a separate session; the planner needs no row of a model."""
 
     def queue(name: str, planner: str = "embedded") -> Run:
-        path = known_root / name
-        path.write_bytes(session_bytes(working_session()))
-        run = start_run(index_file(backdate(path)), planner="embedded", requested_parameters={})
+        session = index_file(place(known_root / name, session_bytes(working_session())))
+        run = start_run(session, planner="embedded", requested_parameters={})
         Run.objects.filter(pk=run.pk).update(planner=planner)
         return run
 

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -70,36 +69,22 @@ def test_an_error_has_its_message(server: StandInRedline, requests: ServerReques
         requests.get("/12", 10)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"[]",
-        b"<html>",
-        b"\xff",
-        {},
-        {**WAITING, "do": "apply"},
-        {**WAITING, "do": 1},
-        {**WAITING, "message": None},
-        {**WAITING, "seconds": -1},
-        {**WAITING, "seconds": 1e300},
-        {**WAITING, "poll": 0},
-        {**WAITING, "id": "../.."},
-        b'{"do": "wait", "message": "%s"}' % (b"x" * 2_000_000),
-    ],
-)
-def test_garbage_is_no_answer(server: StandInRedline, requests: ServerRequests, body: Any) -> None:
-    server.answers.append(Said(body))
-    with pytest.raises(NoAnswer):
-        requests.get("/12", 10)
-
-
-@pytest.mark.parametrize("status", [204, 301, 302, 307, 308])
-def test_redirects_are_not_followed(server: StandInRedline, requests: ServerRequests, status: int) -> None:
-    with StandInRedline() as other:
-        server.answers.append(Said(b"", status, {"Location": f"{other.url}/api/handshakes"}))
+def test_garbage_is_no_answer(server: StandInRedline, requests: ServerRequests) -> None:
+    wrong = {"do": ["apply", 1], "message": [None], "seconds": [-1, 1e300], "poll": [0], "id": ["../.."]}
+    documents = [{**WAITING, name: value} for name, values in wrong.items() for value in values]
+    endless = b'{"do": "wait", "message": "%s"}' % (b"x" * 2_000_000)
+    for body in (b"", b"[]", b"<html>", b"\xff", {}, endless, *documents):
+        server.answers.append(Said(body))
         with pytest.raises(NoAnswer):
-            requests.post("", {}, 10)
+            requests.get("/12", 10)
+
+
+def test_redirects_are_not_followed(server: StandInRedline, requests: ServerRequests) -> None:
+    with StandInRedline() as other:
+        for status in (204, 301, 302, 307, 308):
+            server.answers.append(Said(b"", status, {"Location": f"{other.url}/api/handshakes"}))
+            with pytest.raises(NoAnswer):
+                requests.post("", {}, 10)
         assert other.asked == []
 
 
@@ -149,24 +134,20 @@ def test_nobody_listens(tmp_path: Path) -> None:
         ServerRequests(tmp_path, NAME).post("", {}, 10)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "",
-        "http://example.org:80",
-        "http://127.0.0.1",
-        "http://127.0.0.1:99999",
-        "http://127.0.0.2:80",
-        "https://127.0.0.1:80",
-        "file:///etc/passwd",
-        "http://[::1:80",
-        "http://127.0.0.1.example.org:80",
-        "nonsense",
-    ],
-)
-def test_other_machines_are_not_asked(requests: ServerRequests, tmp_path: Path, url: str) -> None:
-    with pytest.raises(NoAnswer):
-        redirect(tmp_path, url).post("", {}, 10)
+def test_other_machines_are_not_asked(
+    server: StandInRedline, requests: ServerRequests, tmp_path: Path
+) -> None:
+    for address in (
+        "", "http://example.org:80", "http://127.0.0.1", "http://127.0.0.1:99999", "http://127.0.0.2:80",
+        "https://127.0.0.1:80", "file:///etc/passwd", "http://[::1:80", "http://127.0.0.1.example.org:80", "nonsense",
+    ):  # fmt: skip
+        with pytest.raises(NoAnswer):
+            redirect(tmp_path, address).post("", {}, 10)
+    port = server.url.rsplit(":", 1)[1]
+    for host in ("127.0.0.2", "localhost.example", "127.0.0.1@127.0.0.2"):
+        with pytest.raises(NoAnswer, match="is not an address on this machine"):
+            redirect(tmp_path, f"http://{host}:{port}").get("/12", 1)
+    assert server.asked == []
 
 
 def test_proxies_are_not_used(
@@ -177,27 +158,13 @@ def test_proxies_are_not_used(
     assert requests.get("/12", 10).do == "wait"
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"\xff", json.dumps({"name": NAME}).encode()])
-def test_a_damaged_connection_is_no_answer(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_connection_is_no_answer(tmp_path: Path) -> None:
     path = connection_path(tmp_path, NAME)
     path.parent.mkdir()
-    path.write_bytes(content)
-    with pytest.raises(NoAnswer, match="could not be read"):
-        ServerRequests(tmp_path, NAME).get("/12", 10)
-
-
-@pytest.mark.parametrize("name", ["../x", "", "a/b", "X", "x" * 100])
-def test_a_name_that_no_connection_can_have_is_no_answer(tmp_path: Path, name: str) -> None:
-    with pytest.raises(NoAnswer):
-        ServerRequests(tmp_path, name).get("/12", 10)
-
-
-@pytest.mark.parametrize("host", ["127.0.0.2", "localhost.example", "127.0.0.1@127.0.0.2"])
-def test_a_token_is_sent_to_this_machine_only(
-    server: StandInRedline, requests: ServerRequests, tmp_path: Path, host: str
-) -> None:
-    port = server.url.rsplit(":", 1)[1]
-    requests = redirect(tmp_path, f"http://{host}:{port}")
-    with pytest.raises(NoAnswer, match="is not an address on this machine"):
-        requests.get("/12", 1)
-    assert server.asked == []
+    for content in (b"", b"{}", b"[]", b"\xff", json.dumps({"name": NAME}).encode()):
+        path.write_bytes(content)
+        with pytest.raises(NoAnswer, match="could not be read"):
+            ServerRequests(tmp_path, NAME).get("/12", 10)
+    for name in ("../x", "", "a/b", "X", "x" * 100):
+        with pytest.raises(NoAnswer):
+            ServerRequests(tmp_path, name).get("/12", 10)

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from django.conf import settings as django_settings
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 
 from sessions_app.agents.file_bridge import FileBridge
 from sessions_app.agents.opencode.bridge import PluginBridge
@@ -74,20 +72,24 @@ def removed(key: str, project: Path | None = None) -> None:
     disconnect(planned_removal(key, project))
 
 
-def home_snapshot(redline: Installation) -> Any:
-    return snapshot(redline.home)
+def written(redline: Installation, key: str, text: str) -> Path:
+    """The user's configuration of an agent."""
+    path = redline.home / FILES[key]
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    return path
 
 
 @pytest.mark.parametrize("key", FILES)
 def test_the_file_of_each_agent_is_made_and_deleted_again(redline: Installation, key: str) -> None:
-    before = home_snapshot(redline)
+    before = snapshot(redline.home)
     one = made(key)
     path = redline.home / FILES[key]
     assert (one.name, one.agent, one.changed, one.project) == (key, key, str(path), "")
     assert b"connections/" in path.read_bytes() or b" ask " in path.read_bytes()
     assert status_of_connection(one).state is ConnectionState.CURRENT
     removed(key)
-    assert home_snapshot(redline) == before
+    assert snapshot(redline.home) == before
     assert all_connections() == []
 
 
@@ -111,38 +113,31 @@ def test_an_agent_does_not_ask_twice(redline: Installation, tmp_path: Path) -> N
         planned_connection("pi", tmp_path)
 
 
-def test_a_bridge_names_its_connection_file(redline: Installation) -> None:
+def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline: Installation) -> None:
     made("pi")
-    path = connection_path(django_settings.REDLINE_DATA_DIR, "pi")
     written = (redline.home / FILES["pi"]).read_text()
-    assert f"const CONNECTION = {json.dumps(str(path))};" in written
-
-
-def test_a_hook_names_this_installation(redline: Installation) -> None:
+    assert f"const CONNECTION = {json.dumps(str(connection_path(redline.data, 'pi')))};" in written
     made("claude-code")
     settings = json.loads((redline.home / FILES["claude-code"]).read_bytes())
     (entry,) = settings["hooks"]["PreCompact"][0]["hooks"]
     assert entry["command"].endswith("redline ask claude-code --connection claude-code")
-    assert entry["command"].startswith(f"REDLINE_DATA_DIR={django_settings.REDLINE_DATA_DIR} /")
+    assert entry["command"].startswith(f"REDLINE_DATA_DIR={redline.data} /")
     assert entry["timeout"] == 3_660
 
 
 @pytest.mark.parametrize("key", FILES)
 def test_connecting_again_changes_nothing(redline: Installation, key: str) -> None:
     one = made(key)
-    before = home_snapshot(redline)
+    before = snapshot(redline.home)
     change = planned_connection(key, None)
     assert not change.changes_file
     assert connect(change, NOW) == one
-    assert home_snapshot(redline) == before
+    assert snapshot(redline.home) == before
     removed(key)
     assert not (redline.home / FILES[key]).exists()
 
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
-@hypothesis_settings(
-    max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
 @given(document=documents())
 def test_a_configuration_comes_back_byte_for_byte(
     redline: Installation, key: str, document: tuple[bytes, dict[str, Any]]
@@ -163,9 +158,7 @@ def test_a_configuration_comes_back_byte_for_byte(
 @pytest.mark.parametrize("key", WITH_HOOKS)
 @pytest.mark.parametrize("again", [False, True])
 def test_what_others_changed_in_between_stays(redline: Installation, key: str, again: bool) -> None:
-    path = redline.home / FILES[key]
-    path.parent.mkdir()
-    path.write_text('{\n  // mine\n  "model": "a"\n}\n')
+    path = written(redline, key, '{\n  // mine\n  "model": "a"\n}\n')
     made(key)
     path.write_text(path.read_text().replace('"model": "a"', '"theirs": [1], "model": "b"'))
     if again:
@@ -186,13 +179,11 @@ def test_a_file_that_redline_made_and_others_reformatted_is_deleted(redline: Ins
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
 def test_a_file_that_cannot_be_read_is_left_alone(redline: Installation, key: str) -> None:
-    path = redline.home / FILES[key]
-    path.parent.mkdir()
-    path.write_text('{"a": ')
-    before = home_snapshot(redline)
+    written(redline, key, '{"a": ')
+    before = snapshot(redline.home)
     with pytest.raises(BadInput, match="cannot be read"):
         made(key)
-    assert home_snapshot(redline) == before
+    assert snapshot(redline.home) == before
     assert all_connections() == []
 
 
@@ -208,7 +199,7 @@ def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again
     with pytest.raises(BadInput, match="is not as Redline wrote it"):
         planned_removal(key, None)
     made(key)
-    kept = django_settings.REDLINE_DATA_DIR / "connections" / f"{key}.replaced"
+    kept = redline.data / "connections" / f"{key}.replaced"
     assert kept.read_text().endswith("// mine\n")
     removed(key)
     assert not path.exists()
@@ -216,9 +207,7 @@ def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again
 
 @pytest.mark.parametrize("key", WITH_FILES)
 def test_another_file_of_that_name_is_left_alone(redline: Installation, key: str) -> None:
-    path = redline.home / FILES[key]
-    path.parent.mkdir(parents=True)
-    path.write_text("export default () => {};\n")
+    written(redline, key, "export default () => {};\n")
     with pytest.raises(BadInput, match="another file"):
         planned_connection(key, None)
     with pytest.raises(BadInput, match="is not connected"):
@@ -255,7 +244,7 @@ def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_re
 def test_a_bridge_without_a_connection_can_be_removed(redline: Installation) -> None:
     for key in ("pi", "claude-code"):
         one = made(key)
-        connection_path(django_settings.REDLINE_DATA_DIR, one.name).unlink()
+        connection_path(redline.data, one.name).unlink()
         removed(key)
         assert not (redline.home / FILES[key]).exists()
 
@@ -306,7 +295,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(
     before = snapshot(project if in_project else redline.home)
     assert refusal(lambda: planned_removal(key, directory)) in (f"2 {how}", "2 outside")
     revoke(connection_of(key, directory))
-    assert connection_with(django_settings.REDLINE_DATA_DIR, one.token) is None
+    assert connection_with(redline.data, one.token) is None
     assert snapshot(project if in_project else redline.home) == before
     assert refusal(lambda: connection_of(key, directory)) == "2 not_connected"
 
@@ -339,7 +328,7 @@ def test_the_connection_of_a_project_that_became_a_link_is_ended(
     project.symlink_to(target)
     assert planned_removal("pi", project).project == project  # not what it leads to
     ended("pi", project)
-    assert connection_with(django_settings.REDLINE_DATA_DIR, one.token) is None
+    assert connection_with(redline.data, one.token) is None
 
 
 @pytest.mark.parametrize("key", FILES)
@@ -354,9 +343,7 @@ def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(
 
 
 def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline: Installation) -> None:
-    path = redline.home / FILES["claude-code"]
-    path.parent.mkdir()
-    path.write_text('{"theirs": 1}')
+    written(redline, "claude-code", '{"theirs": 1}')
     one = made("claude-code")
     revoke(one)
     assert Path(one.backup).read_text() == '{"theirs": 1}'
@@ -381,16 +368,14 @@ def test_what_is_connected_instead_is_said(redline: Installation, tmp_path: Path
 
 
 def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline: Installation) -> None:
-    path = redline.home / FILES["claude-code"]
-    path.parent.mkdir()
-    path.write_text("{}")
+    path = written(redline, "claude-code", "{}")
     change = planned_connection("claude-code", None)
     path.write_text('{"theirs": 1}')
     with pytest.raises(Conflict, match="changed by another program"):
         connect(change, NOW)
     assert path.read_text() == '{"theirs": 1}'
     assert all_connections() == []
-    assert [one.name for one in (django_settings.REDLINE_DATA_DIR / "connections").iterdir()] == []
+    assert [one.name for one in (redline.data / "connections").iterdir()] == []
 
 
 def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) -> None:
@@ -407,18 +392,18 @@ def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) ->
 def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(
     redline: Installation, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = home_snapshot(redline)
+    before = snapshot(redline.home)
     for then in (made, removed):
         with monkeypatch.context() as killed:
             killed.setattr(service, "replace_configuration_file", lambda *_: None)
             one = made(key)
-        assert home_snapshot(redline) == before
+        assert snapshot(redline.home) == before
         assert status_of_connection(one).state is ConnectionState.MISSING
         then(key)
         if then is made:
             assert status_of_connection(one).state is ConnectionState.CURRENT
             removed(key)
-        assert (home_snapshot(redline), all_connections()) == (before, [])
+        assert (snapshot(redline.home), all_connections()) == (before, [])
 
 
 @pytest.mark.parametrize("key", FILES)
@@ -436,21 +421,17 @@ def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_remove
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
 def test_without_the_backup_only_the_entry_is_taken_out(redline: Installation, key: str) -> None:
-    path = redline.home / FILES[key]
-    path.parent.mkdir()
-    path.write_text('{\n  "theirs": 1\n}\n')
+    path = written(redline, key, '{\n  "theirs": 1\n}\n')
     Path(made(key).backup).unlink()
     removed(key)
     assert path.read_text() == '{\n  "theirs": 1\n}\n'
 
 
 def test_everything_of_a_connection_is_private(redline: Installation) -> None:
-    path = redline.home / FILES["claude-code"]
-    path.parent.mkdir()
-    path.write_text('{"env": {"KEY": "secret"}}')
+    path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
     path.chmod(0o644)
     one = made("claude-code")
-    for kept in (Path(one.backup), connection_path(django_settings.REDLINE_DATA_DIR, one.name)):
+    for kept in (Path(one.backup), connection_path(redline.data, one.name)):
         assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
 
@@ -472,13 +453,10 @@ def test_links_and_comments_are_remarked_on(redline: Installation) -> None:
 @pytest.mark.parametrize(
     ("key", "variable"),
     [
-        ("claude-code", "CLAUDE_CONFIG_DIR"),
-        ("codex", "CODEX_HOME"),
-        ("opencode", "XDG_CONFIG_HOME"),
-        ("pi", "PI_CODING_AGENT_DIR"),
-        ("atomic", "ATOMIC_CODING_AGENT_DIR"),
+        ("claude-code", "CLAUDE_CONFIG_DIR"), ("codex", "CODEX_HOME"), ("opencode", "XDG_CONFIG_HOME"),
+        ("pi", "PI_CODING_AGENT_DIR"), ("atomic", "ATOMIC_CODING_AGENT_DIR"),
     ],
-)
+)  # fmt: skip
 def test_the_variables_of_agents_are_respected(
     redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, variable: str
 ) -> None:
@@ -508,7 +486,7 @@ def test_other_agents_cannot_be_connected(redline: Installation, key: str) -> No
 
 def test_a_damaged_connection_is_reported(redline: Installation) -> None:
     one = made("pi")
-    connection_path(django_settings.REDLINE_DATA_DIR, one.name).write_text("{")
+    connection_path(redline.data, one.name).write_text("{")
     with pytest.raises(SystemFailure, match="is damaged"):
         planned_connection("pi", None)
 
@@ -516,7 +494,5 @@ def test_a_damaged_connection_is_reported(redline: Installation) -> None:
 def test_a_change_is_identified_by_what_it_does(redline: Installation) -> None:
     first = planned_connection("codex", None).digest
     assert first == planned_connection("codex", None).digest
-    path = redline.home / FILES["codex"]
-    path.parent.mkdir()
-    path.write_text("{}")
+    written(redline, "codex", "{}")
     assert first != planned_connection("codex", None).digest

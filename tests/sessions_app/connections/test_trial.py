@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -54,13 +54,22 @@ def one() -> ConnectedAgent:
     return ConnectedAgent("claude-code", "claude-code", "", "t" * 40, 1, datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def tried(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, redline: str, url: str = ""
-) -> ConnectionTest:
-    program(tmp_path / "bin" / "claude", CLIENT)
-    command = program(tmp_path / "bin" / "redline", redline)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    return try_connection(AGENTS["claude-code"], one, lambda data: f"REDLINE_DATA_DIR={data} {command}", url)
+Tried = Callable[..., ConnectionTest]
+
+
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> Tried:
+    """Tests the connection with these programs in the places of `redline` and of the agent."""
+
+    def test(redline: str, url: str = "", agent: str = CLIENT) -> ConnectionTest:
+        program(tmp_path / "bin" / "claude", agent)
+        command = program(tmp_path / "bin" / "redline", redline)
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+        return try_connection(
+            AGENTS["claude-code"], one, lambda data: f"REDLINE_DATA_DIR={data} {command}", url
+        )
+
+    return test
 
 
 @pytest.fixture
@@ -70,49 +79,38 @@ def server() -> Iterator[Listener]:
         yield listener
 
 
-def test_a_bridge_that_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
-    trial = tried(tmp_path, monkeypatch, one, ASKING)
+def test_a_bridge_that_asks(tried: Tried) -> None:
+    trial = tried(ASKING)
     assert (trial.has_asked, trial.is_answered) == (True, None)
     assert "Claude Code 2.1.330 was run in an empty home" in trial.sentence
 
 
-def test_a_bridge_that_does_not_ask(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
-) -> None:
-    trial = tried(tmp_path, monkeypatch, one, SILENT)
+def test_a_bridge_that_does_not_ask(tried: Tried) -> None:
+    trial = tried(SILENT)
     assert (trial.has_asked, trial.is_answered) == (False, None)
     assert "did not ask" in trial.sentence
     assert "Compaction prevented" in trial.sentence
 
 
 def test_the_server_gets_the_question_with_the_token_of_the_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, server: Listener
+    tried: Tried, one: ConnectedAgent, server: Listener
 ) -> None:
     server.token = one.token
-    trial = tried(tmp_path, monkeypatch, one, ASKING, server.url)
+    trial = tried(ASKING, server.url)
     assert (trial.has_asked, trial.is_answered) == (True, True)
     assert server.questions == [{"test": True, "agent": "claude-code"}]
 
 
-def test_a_server_that_refuses_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent, server: Listener
-) -> None:
-    trial = tried(tmp_path, monkeypatch, one, ASKING, server.url)
+def test_a_server_that_refuses_the_token_or_is_gone(tried: Tried, server: Listener) -> None:
+    trial = tried(ASKING, server.url)
     assert (trial.has_asked, trial.is_answered) == (True, False)
     assert "status 404" in trial.sentence
-
-
-def test_a_server_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
-    trial = tried(tmp_path, monkeypatch, one, ASKING, "http://127.0.0.1:9")
+    trial = tried(ASKING, "http://127.0.0.1:9")
     assert (trial.has_asked, trial.is_answered) == (True, False)
 
 
-def test_a_program_that_does_not_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
-) -> None:
-    program(tmp_path / "bin" / "claude", SILENT)
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-    trial = try_connection(AGENTS["claude-code"], one, lambda _: "redline")
+def test_a_program_that_does_not_run(tried: Tried) -> None:
+    trial = tried(SILENT, agent=SILENT)
     assert trial.has_asked is False
     assert "could not be used" in trial.sentence
 

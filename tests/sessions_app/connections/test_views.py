@@ -48,16 +48,12 @@ def test_all_agents_that_can_ask_are_listed(browser: Client) -> None:
     assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
 
 
-def test_an_agent_that_is_not_installed_is_still_listed(
+def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(
     browser: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    assert "The program codex was not found." in text_of(browser.get("/agents"))
-
-
-def test_without_its_program_no_test_is_promised(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "in an empty home" in text_of(browser.get(CONNECT))
     monkeypatch.setenv("PATH", "/nowhere")
+    assert "The program codex was not found." in text_of(browser.get("/agents"))
     page = text_of(browser.get(CONNECT))
     assert "the program claude was not found" in page
     assert "in an empty home" not in page

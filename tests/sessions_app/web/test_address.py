@@ -24,29 +24,28 @@ from sessions_app.web import listeners
 from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.listeners import IPV4, IPV6, listening, listening_from, port_of
 from sessions_app.web.running_server import RunningServer, launch_address, only_server, running_server
-from tests.factories import session_bytes, working_session
-from tests.files import place
-from tests.html import element, text_of
-from tests.installation import Installation, Result, refusal
-from tests.server import Server, opener, start_server
+from tests.installation import Installation, refusal
+from tests.raw_http import cookie_of
+from tests.server import Server, opener, place_in, start_server
+from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    base = tmp_path_factory.mktemp("address")
-    place(base / "sessions" / "a.jsonl", session_bytes(working_session()))
-    with start_server(base) as running:
-        running.session("Mend the parser.")
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "address") as mine:
+        yield mine
 
 
-def run(server: Server, *arguments: str) -> Result:
-    return Installation(server.data, Path(server.environment["HOME"])).run(*arguments)
+@pytest.fixture
+def of_server(server: Server, settings: Any) -> Installation:
+    """Commands in this process that use the data directory of the server."""
+    settings.REDLINE_DATA_DIR = server.data
+    return Installation(server.data, Path(server.environment["HOME"]))
 
 
 def status(server: Server, path: str, *, at: str = IPV4, host: str, **headers: str) -> int:
     """The status with which the server answers a request for this host at one of its addresses."""
-    connection = HTTPConnection(at, server.port, timeout=60)
+    connection = HTTPConnection(at, server.port, timeout=WAIT_SECONDS)
     try:
         connection.request("GET", path, headers={"Host": f"{host}:{server.port}", **headers})
         return connection.getresponse().status
@@ -54,15 +53,11 @@ def status(server: Server, path: str, *, at: str = IPV4, host: str, **headers: s
         connection.close()
 
 
-def cookie(server: Server) -> str:
-    return "; ".join(f"{one.name}={one.value}" for one in server.cookies)
-
-
 def closing_code(socket: ClientConnection) -> int:
     """The code with which the server closes a socket, after whatever it still sends."""
     with contextlib.suppress(ConnectionClosed):
         while True:
-            socket.recv(timeout=60)
+            socket.recv(timeout=WAIT_SECONDS)
     assert socket.close_code is not None
     return socket.close_code
 
@@ -78,7 +73,7 @@ def test_the_printed_address_has_the_secret_name(server: Server) -> None:
 def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
     """A browser tries ::1 first: no other process may listen there."""
     name = browser_host(server.data)
-    assert status(server, "/", at=at, host=name, Cookie=cookie(server)) == 200
+    assert status(server, "/", at=at, host=name, Cookie=cookie_of(server)) == 200
     assert status(server, "/", at=at, host=name) == 403
     assert status(server, "/", at=at, host="evil.example") == 400
 
@@ -86,52 +81,35 @@ def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) 
 def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> None:
     bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
     for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
-        assert status(server, "/api/runs/1", at=at, host=host, **bearer) == 404
+        assert status(server, "/api/runs/999999", at=at, host=host, **bearer) == 404
         assert status(server, "/", at=at, host=host, **bearer) == 403
-        assert status(server, "/", at=at, host=host, Cookie=cookie(server)) == 403
-        assert status(server, "/api/runs/1", at=at, host=host, Cookie=cookie(server)) == 401
+        assert status(server, "/", at=at, host=host, Cookie=cookie_of(server)) == 403
+        assert status(server, "/api/runs/999999", at=at, host=host, Cookie=cookie_of(server)) == 401
     with pytest.raises(InvalidStatus, match="403"):
         server.socket("/ws/sessions", at="127.0.0.1")
-
-
-def test_a_plain_server_admits_browsers_at_the_plain_address(tmp_path: Path) -> None:
-    with start_server(tmp_path, arguments=["--plain"]) as plain:
-        assert plain.base == f"http://127.0.0.1:{plain.port}"
-        assert text_of(element(plain.get("/"), "h1")) == "Sessions"
-        printed = run(plain, "address", "--json").json["address"]
-        assert printed.startswith(f"{plain.base}/launch?token=")
-        with plain.socket("/ws/sessions") as socket:
-            socket.send('{"query": ""}')
-            assert socket.recv(timeout=60)
 
 
 # ---- finding the server ------------------------------------------------------------------------------------
 
 
-def test_a_new_launch_address_admits_another_browser(server: Server) -> None:
-    ended = run(server, "address", "--json")
+def test_a_new_launch_address_admits_another_browser(server: Server, of_server: Installation) -> None:
+    ended = of_server.call("address", "--json")
     assert (ended.code, ended.json.keys()) == (0, {"address"})
     address = ended.json["address"]
     assert address.startswith(f"{server.base}/launch?token=")
     assert opener().open(address).status == 200
-    forwarded = run(server, "address", "--port", "9", "--json").json["address"]
+    forwarded = of_server.call("address", "--port", "9", "--json").json["address"]
     assert forwarded.startswith(f"http://{browser_host(server.data)}:9/launch?token=")
 
 
-def test_without_a_server_there_is_no_address(fresh: Installation) -> None:
-    ended = fresh.run("address", "--json")
+def test_without_a_server_there_is_no_address(redline: Installation) -> None:
+    ended = redline.call("address", "--json")
     assert (ended.code, ended.error) == (4, "not_served")
-    for_people = fresh.run("address")
+    for_people = redline.call("address")
     assert (for_people.code, for_people.out) == (4, "")
     assert "redline serve" in for_people.err
-
-
-def test_a_killed_server_does_not_count_as_running(tmp_path: Path) -> None:
-    with start_server(tmp_path) as running:
-        running.child.kill()
-        running.child.wait()
-        assert (running.data / "server.json").exists()
-        assert run(running, "address", "--json").error == "not_served"
+    RunningServer(8123, plain=False).keep(redline.data)
+    assert redline.call("address", "--json").error == "not_served", "a server was killed and left its record"
 
 
 def test_the_server_record_is_removed_when_the_server_ends(tmp_path: Path) -> None:
@@ -154,49 +132,50 @@ def test_the_server_record_is_private(server: Server) -> None:
 # ---- revoking the host name --------------------------------------------------------------------------------
 
 
-def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path: Path) -> None:
+def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(
+    tmp_path: Path, settings: Any
+) -> None:
+    """Takes the host name of its server away."""
     with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
         socket.send('{"query": ""}')
-        assert socket.recv(timeout=60)
+        assert socket.recv(timeout=WAIT_SECONDS)
         old = browser_host(running.data)
-        ended = run(running, "address", "--revoke", "--json")
+        settings.REDLINE_DATA_DIR = running.data
+        ended = Installation(running.data, tmp_path).call("address", "--revoke", "--json")
         assert closing_code(socket) == 4001
-        assert status(running, "/", host=old, Cookie=cookie(running)) == 400
-        assert status(running, "/", host=browser_host(running.data), Cookie=cookie(running)) == 403
+        assert status(running, "/", host=old, Cookie=cookie_of(running)) == 400
+        assert status(running, "/", host=browser_host(running.data), Cookie=cookie_of(running)) == 403
         browser = opener()
         assert browser.open(ended.json["address"]).status == 200
         assert old not in ended.json["address"]
 
 
-def test_the_host_name_can_be_revoked_without_a_server(fresh: Installation) -> None:
-    assert fresh.run("sessions").code == 0
-    old = browser_host(fresh.data)
-    ended = fresh.run("address", "--revoke", "--json")
+def test_the_host_name_can_be_revoked_without_a_server(redline: Installation) -> None:
+    old = browser_host(redline.data)
+    ended = redline.call("address", "--revoke", "--json")
     assert (ended.code, ended.json) == (0, {"address": None})
-    assert browser_host(fresh.data) != old
+    assert browser_host(redline.data) != old
 
 
-def test_logging_out_closes_only_this_browsers_sockets(tmp_path: Path) -> None:
-    with start_server(tmp_path) as running:
-        other = Server(
-            running.child,
-            run(running, "address", "--json").json["address"],
-            running.root,
-            running.data,
-            running.environment,
-        )
-        other.let_in()
-        with running.socket("/ws/sessions") as socket, other.socket("/ws/sessions") as stays:
-            for one in (socket, stays):
-                one.send('{"query": ""}')
-                assert one.recv(timeout=60)
-            running.post("/settings", "/log-out")
-            assert closing_code(socket) == 4001
-            assert "Sessions" in other.get("/")
-            stays.send('{"query": "?show=due"}')
-            assert stays.recv(timeout=60)
-        with pytest.raises(urllib.error.HTTPError, match="403"):
-            running.get("/")
+def test_logging_out_closes_only_this_browsers_sockets(server: Server, of_server: Installation) -> None:
+    def another_browser() -> Server:
+        address = of_server.call("address", "--json").json["address"]
+        one = Server(server.child, address, server.root, server.data, server.environment)
+        one.let_in()
+        return one
+
+    leaver, other = another_browser(), another_browser()
+    with leaver.socket("/ws/sessions") as socket, other.socket("/ws/sessions") as stays:
+        for one in (socket, stays):
+            one.send('{"query": ""}')
+            assert one.recv(timeout=WAIT_SECONDS)
+        leaver.post("/settings", "/log-out")
+        assert closing_code(socket) == 4001
+        assert "Sessions" in other.get("/")
+        stays.send('{"query": "?show=due"}')
+        assert stays.recv(timeout=WAIT_SECONDS)
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        leaver.get("/")
 
 
 # ---- ports -------------------------------------------------------------------------------------------------

@@ -29,17 +29,11 @@ Reading = Callable[..., Credentials]
 @pytest.mark.parametrize(
     ("host", "ours"),
     [
-        ("127.0.0.1:8000", True),
-        ("localhost", True),
-        ("LOCALHOST:1", True),
-        ("[::1]:8000", True),
-        ("", False),
-        ("evil.example", False),
-        ("127.0.0.1.evil.example", False),
-        ("127.0.0.1:x", False),
+        ("127.0.0.1:8000", True), ("localhost", True), ("LOCALHOST:1", True), ("[::1]:8000", True),
+        ("", False), ("evil.example", False), ("127.0.0.1.evil.example", False), ("127.0.0.1:x", False),
         ("127.0.0.1,evil.example", False),
     ],
-)
+)  # fmt: skip
 def test_only_our_host_is_accepted(credentials: Reading, host: str, ours: bool) -> None:
     assert credentials(host=host).name_our_host() is ours
 
@@ -53,15 +47,10 @@ def test_two_host_headers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("origin", "ours"),
     [
-        ("http://127.0.0.1:8000", True),
-        ("https://127.0.0.1:8000", False),
-        ("http://127.0.0.1:8001", False),
-        ("http://127.0.0.1", False),
-        ("http://127.0.0.1:8000/", False),
-        ("null", False),
-        ("", False),
+        ("http://127.0.0.1:8000", True), ("https://127.0.0.1:8000", False), ("http://127.0.0.1:8001", False),
+        ("http://127.0.0.1", False), ("http://127.0.0.1:8000/", False), ("null", False), ("", False),
     ],
-)
+)  # fmt: skip
 def test_only_our_origin_is_accepted(credentials: Reading, origin: str, ours: bool) -> None:
     assert credentials(host="127.0.0.1:8000", origin=origin).come_from_our_page() is ours
 

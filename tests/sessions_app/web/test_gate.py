@@ -20,7 +20,7 @@ from tests.factories import chain, session_bytes, user
 from tests.html import field, form
 from tests.installation import Installation
 from tests.raw_http import ask, connected, cookie_of, head
-from tests.server import Server, start_server
+from tests.server import Server, place_in
 
 PIECE = b"x" * 65_536
 
@@ -69,22 +69,14 @@ def known(redline: Installation) -> str:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"cookie": ""},
-        {"cookie": f"{COOKIE}=forged"},
-        {"host": "evil.example"},
-        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"},
-        {"origin": "http://evil.example"},
-        {"origin": "http://127.0.0.1:8001"},
-        {"origin": "https://{ours}"},
-        {"origin": "null"},
-        {"method": "PUT"},
-        {"method": "GET"},
-        {"path": "/nowhere"},
-        {"path": "nowhere"},
+        {"cookie": ""}, {"cookie": f"{COOKIE}=forged"}, {"host": "evil.example"},
+        {"host": "127.0.0.1:8000", "origin": "http://127.0.0.1:8000"}, {"origin": "http://evil.example"},
+        {"origin": "http://127.0.0.1:8001"}, {"origin": "https://{ours}"}, {"origin": "null"},
+        {"method": "PUT"}, {"method": "GET"}, {"path": "/nowhere"}, {"path": "nowhere"},
         {"path": "/api/sessions/1/a.jsonl/compact", "authorization": "Bearer wrong"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[str, str]) -> None:
     scope = request(**{"cookie": known, "origin": "http://{ours}", **changed})
     assert received(scope, []) == b""
@@ -143,9 +135,9 @@ def test_a_form_with_too_many_parts_is_cut_off(known: str, size: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start_server(tmp_path_factory.mktemp("gate")) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "gate") as mine:
+        yield mine
 
 
 def written_by(server: Server) -> int:
@@ -154,32 +146,24 @@ def written_by(server: Server) -> int:
     return int(counters.split("wchar: ")[1].split()[0])
 
 
-STRANGERS: dict[str, dict[str, str]] = {
-    "no cookie": {},
-    "a foreign host": {"Host": "evil.example"},
-    "a foreign page": {"Origin": "http://127.0.0.1:1"},
-    "a wrong token": {"Authorization": "Bearer wrong"},
-}
+STRANGERS = [
+    ({}, "/import", 403),
+    ({}, "/api/runs/1/stop", 401),
+    ({"Host": "evil.example"}, "/import", 400),
+    ({"Origin": "http://127.0.0.1:1"}, "/import", 403),
+    ({"Authorization": "Bearer wrong"}, "/api/runs/1/stop", 401),
+]
 
 
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process writes is looked up there")
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize(
-    ("stranger", "path", "status"),
-    [
-        ("no cookie", "/import", 403),
-        ("no cookie", "/api/runs/1/stop", 401),
-        ("a foreign host", "/import", 400),
-        ("a foreign page", "/import", 403),
-        ("a wrong token", "/api/runs/1/stop", 401),
-    ],
-)
+@pytest.mark.parametrize(("stranger", "path", "status"), STRANGERS)
 def test_nothing_sent_by_a_stranger_is_kept(
-    server: Server, stranger: str, path: str, status: int, chunked: bool
+    server: Server, stranger: dict[str, str], path: str, status: int, chunked: bool
 ) -> None:
-    pieces = 300
-    headers = {"Content_Type": "multipart/form-data; boundary=x", **STRANGERS[stranger]}
-    if stranger != "no cookie":
+    pieces = 100
+    headers = {"Content_Type": "multipart/form-data; boundary=x", **stranger}
+    if stranger:
         headers["Cookie"] = cookie_of(server)
     headers |= {"Transfer_Encoding": "chunked"} if chunked else {"Content_Length": str(pieces * len(PIECE))}
     piece = b"%x\r\n%s\r\n" % (len(PIECE), PIECE) if chunked else PIECE
@@ -187,7 +171,8 @@ def test_nothing_sent_by_a_stranger_is_kept(
     end = b"0\r\n\r\n" if chunked else b""
     answer = ask(server, head("POST", path, server, **headers), [*[piece] * pieces, end])
     assert answer.status == status
-    assert written_by(server) - before < 100_000
+    # The server's other work may write a little meanwhile.
+    assert written_by(server) - before < pieces * len(PIECE) / 10
     assert list((server.data / "uploads").iterdir()) == []
 
 
@@ -235,18 +220,8 @@ def test_an_upload_of_any_length_is_received(server: Server) -> None:
         b'--limit\r\nContent-Disposition: form-data; name="csrfmiddlewaretoken"\r\n\r\n%s\r\n'
         b'--limit\r\nContent-Disposition: form-data; name="sessions"; filename="large.jsonl"\r\n\r\n%s\r\n--limit--\r\n'
     ) % (token.encode(), session)
-    answer = ask(
-        server,
-        head(
-            "POST",
-            "/import",
-            server,
-            Cookie=cookie_of(server),
-            Origin=server.base,
-            Content_Type="multipart/form-data; boundary=limit",
-            Content_Length=str(len(body)),
-        ),
-        [body],
-    )
+    known = {"Cookie": cookie_of(server), "Origin": server.base, "Content_Length": str(len(body))}
+    sent = head("POST", "/import", server, Content_Type="multipart/form-data; boundary=limit", **known)
+    answer = ask(server, sent, [body])
     assert answer.status == 303
     assert answer.header("Location").endswith("large.jsonl")

@@ -18,7 +18,8 @@ from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.listeners import IPV4, IPV6, listening
 from sessions_app.web.peers import Address, is_of_another_user, user_of
 from tests.processes import NOBODY, become_nobody, in_child
-from tests.server import Server, start_server
+from tests.raw_http import cookie_of
+from tests.server import Server, place_in
 
 MAPPED = "::ffff:127.0.0.1"
 """127.0.0.1 in the notation of an IPv6 socket."""
@@ -118,19 +119,19 @@ def test_without_socket_diagnostics_nobody_is_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with start_server(tmp_path_factory.mktemp("peers")) as running:
-        yield running
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "peers") as mine:
+        yield mine
 
 
 @linux
 @pytest.mark.parametrize("at", [IPV4, IPV6, MAPPED])
-@pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/1"])
+@pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/999999"])
 def test_another_user_gets_no_answer_whatever_they_send(server: Server, at: str, path: str) -> None:
     bearer = f"Bearer {api_token(server.data)}"
     brought = {
         "Host": f"{browser_host(server.data)}:{server.port}",
-        "Cookie": "; ".join(f"{one.name}={one.value}" for one in server.cookies),
+        "Cookie": cookie_of(server),
         **({"Authorization": bearer} if path.startswith("/api/") else {}),
     }
 

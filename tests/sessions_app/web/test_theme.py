@@ -34,27 +34,20 @@ def test_a_chosen_theme_is_on_every_page_and_leads_back(browser: Client, name: s
         assert drawn_in(browser, address) == name
 
 
-def test_the_theme_of_the_system_can_be_chosen_again(browser: Client) -> None:
-    browser.post("/theme", {"theme": "dark", "next": "/"})
-    browser.post("/theme", {"theme": "", "next": "/"})
-    assert drawn_in(browser) is None
-
-
-def test_a_theme_that_does_not_exist_is_that_of_the_system(browser: Client) -> None:
-    browser.post("/theme", {"theme": "dark", "next": "/"})
-    browser.post("/theme", {"theme": '"><script>', "next": "/"})
-    assert drawn_in(browser) is None
+def test_any_other_theme_is_that_of_the_system(browser: Client) -> None:
+    for other in ("", '"><script>'):
+        browser.post("/theme", {"theme": "dark", "next": "/"})
+        browser.post("/theme", {"theme": other, "next": "/"})
+        assert drawn_in(browser) is None
     browser.cookies[COOKIE] = "sepia"
     assert drawn_in(browser) is None
 
 
-@pytest.mark.parametrize(
-    "elsewhere",
-    ["", "//evil.example", "https://evil.example/", "javascript:alert(1)", "/\\evil.example", "settings"],
-)
-def test_a_form_never_leads_elsewhere(browser: Client, elsewhere: str) -> None:
-    answer = browser.post("/theme", {"theme": "dark", "next": elsewhere})
-    assert answer["Location"] == "/"
+def test_a_form_never_leads_elsewhere(browser: Client) -> None:
+    sites = ("//evil.example", "https://evil.example/", "javascript:alert(1)", "/\\evil.example")
+    for elsewhere in ("", "settings", *sites):
+        answer = browser.post("/theme", {"theme": "dark", "next": elsewhere})
+        assert answer["Location"] == "/", elsewhere
 
 
 def test_the_form_knows_the_page_that_it_is_on(browser: Client) -> None:

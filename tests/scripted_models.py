@@ -1,0 +1,44 @@
+"""Providers whose models are scripts: rows of this process's database, or added to a running server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from compaction_app.models import PlannerModel, Provider
+from devtools.scripted.server import ScriptedProvider
+from tests.server import Server
+
+
+def add_scripted(provider: ScriptedProvider, *scripts: str, dialect: Any = "openai", **more: Any) -> None:
+    """Add the provider `scripted`, and its models `scripted/SCRIPT` with `more` fields."""
+    Provider.objects.get_or_create(
+        name="scripted", defaults={"dialect": dialect, "base_url": provider.base_url(dialect)}
+    )
+    limits = {"window": 100_000, "output_limit": 8_000}
+    for script in scripts:
+        PlannerModel.objects.get_or_create(provider="scripted", name=script, defaults={**limits, **more})
+
+
+def add_provider(server: Server, name: str, base_url: str, *models: str) -> list[str]:
+    """Add a provider to a running server; returns the paths of its models."""
+    server.post("/providers/add", "/providers/add", name=name, dialect="openai", base_url=base_url)
+    limits = {"window": "100000", "output_limit": "8000"}
+    pages = [server.post("/models/add", "/models/add", provider=name, name=one, **limits) for one in models]
+    return [f"/models/{page.rpartition('#model-')[2]}" for page in pages]
+
+
+@contextmanager
+def added_provider(server: Server, name: str, base_url: str, *models: str) -> Iterator[list[str]]:
+    """The same, until the end: other tests of the server do not meet it."""
+    try:
+        yield add_provider(server, name, base_url, *models)
+    finally:
+        server.post(f"/providers/{name}/remove", f"/providers/{name}/remove")
+
+
+def start_model(server: Server, address: str, planner: str) -> str:
+    """Start a run of the session at this address with a model; returns the path of its page."""
+    form = f"{address}/compact"
+    return server.post(f"{form}?planner={planner}", form, planner=planner, keep="40")
