@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
-from tests.files import append_as_agent
+from tests.files import append_as_agent, fingerprint_of, state_of
 from tests.installation import refusal
-from tests.kill_target import fingerprint_of, state_of
 from tests.processes import NOBODY, become_nobody, limit_file_size, refusal_in_child
 
 NOW = datetime(2026, 1, 5, 10, 0, 0, 123_456, tzinfo=UTC)
