@@ -29,8 +29,7 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.runs.commands import resume_run
 from compaction_app.runs.reviews import carried_from, decide
-from redline.configuration import RootSetting
-from sessions_app.index.indexer import configured_roots, index_file
+from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.append import append_lines
@@ -41,6 +40,7 @@ from tests.html import actions, fields, link, links, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, finish_run, plan_session
+from tests.sessions import use_root
 
 LATER = {**user("and the docs"), "id": "later", "parentId": "e27"}
 
@@ -242,9 +242,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(session: Work, name: 
 def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmation(
     session: Work, settings: Any
 ) -> None:
-    roots = [RootSetting(path=session.path.parent)]
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
-    configured_roots()
+    use_root(settings, session.path.parent, None)
     session.plan()
     page = text_of(session.browser.get(session.session_url))
     assert "so this is a guess" in page
