@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from sessions_app.storage.files import FileState, Fingerprint, SessionReader, file_state
+
 
 def backdate(path: Path, hours: float = 1) -> Path:
     """The file, last modified some time ago, so that no agent seems to have it open."""
@@ -37,3 +39,22 @@ def snapshot(directory: Path) -> dict[str, bytes | str]:
         elif path.is_file():
             found[name] = path.read_bytes()
     return found
+
+
+def fingerprint_of(path: Path) -> Fingerprint:
+    """The fingerprint of all complete lines of `path`."""
+    with SessionReader(path) as reader:
+        content = b"".join(reader.chunks(0))
+        return reader.fingerprint(content.rfind(b"\n") + 1, None)
+
+
+def state_of(path: Path) -> FileState:
+    """The state of `path`, which must exist."""
+    state = file_state(path)
+    assert state is not None, f"{path} is gone"
+    return state
+
+
+def never_complete(_: bytes) -> bool:
+    """For sessions whose last line has its newline: it must not be called."""
+    return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tests.budget import FACTOR
+
 PROJECT = Path(__file__).resolve().parent.parent
 
 
@@ -24,3 +26,9 @@ def corpus_sessions(directory: Path) -> list[Path]:
     path = directory / "generated.jsonl"
     write_session(path, generate(entries=400, entry_bytes=900, seed=7))
     return [path]
+
+
+def sessions_to_try(directory: Path) -> list[Path]:
+    """The sessions of the corpus with which a test makes a whole journey: the small ones; in `make test-all` all."""
+    found = corpus_sessions(directory)
+    return [path for path in found if path.stat().st_size < 600_000 or FACTOR > 1] or found[:1]

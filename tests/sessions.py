@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
+from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from tests.factories import session_bytes
 
@@ -18,3 +20,10 @@ def add_session(root: Path, name: str, recorded: list[Any], reader: str = "") ->
     if reader:
         Session.objects.filter(pk=found.pk).update(reader=reader)
     return f"/sessions/{found.root_id}/{name}"
+
+
+def use_root(settings: Any, directory: Path, agent: str | None) -> None:
+    """Have one configured root: a directory of sessions of this agent, or of an unknown one."""
+    root = RootSetting(path=directory) if agent is None else RootSetting(path=directory, agent=agent)
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root]})
+    configured_roots()

@@ -17,7 +17,7 @@ from compaction_app.models import AuditEntry, Run
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import sha256_of
 from tests.factories import session_bytes, working_session
-from tests.files import backdate
+from tests.files import place
 from tests.html import text_of
 from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
@@ -47,9 +47,8 @@ def break_log() -> None:
 
 @pytest.fixture
 def committed(redline: Installation, known_root: Path) -> Run:
-    path = known_root / "work.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=4)))
-    run = approve_proposals(plan_session(index_file(backdate(path))))
+    path = place(known_root / "work.jsonl", session_bytes(working_session(steps=4)))
+    run = approve_proposals(plan_session(index_file(path)))
     now = timezone.now()
     commit_run(run, Confirmations(), preflight_of(approval(run), now).digest(), now)
     return run
@@ -102,11 +101,14 @@ def test_each_change_says_what_was_done(browser: Client, redline: Installation) 
     assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
 
 
-def test_the_newest_come_first_a_hundred_on_each_page(browser: Client, redline: Installation) -> None:
-    for number in range(1, 102):
+def test_the_newest_come_first_page_by_page(
+    browser: Client, redline: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("compaction_app.audit.presenter.PAGE_SIZE", 3)
+    for number in range(1, 5):
         record(number)
     first, second = text_of(browser.get("/audit")), text_of(browser.get("/audit?page=2"))
-    assert first.index("/work/s101.jsonl") < first.index("/work/s100.jsonl")
+    assert first.index("/work/s4.jsonl") < first.index("/work/s3.jsonl")
     assert "/work/s1.jsonl" not in first
     assert "/work/s1.jsonl" in second
     assert "Page 1 of 2" in first

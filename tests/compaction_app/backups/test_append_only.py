@@ -12,22 +12,20 @@ from django.utils import timezone
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.models import Run
-from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.files import backdate, snapshot
 from tests.html import addresses, text_of
 from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
+from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import work
 
 
 @pytest.fixture
 def run(redline: Installation, settings: Any) -> Run:
     """A committed run on a thread of Codex, below a configured root."""
-    settings.REDLINE = Configuration(
-        roots=[RootSetting(path=redline.home / ".codex" / "sessions", agent="codex")]
-    )
+    use_root(settings, redline.home / ".codex" / "sessions", "codex")
     directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
     path = backdate(work().save(directory))
     index_roots()
@@ -54,7 +52,9 @@ def page(run: Run) -> str:
     return f"/sessions/{run.session.root_id}/{run.session.relative_path}"
 
 
-def test_the_list_offers_the_undo_instead(browser: Client, run: Run, page: str, backup: Path) -> None:
+def test_the_list_and_the_result_offer_the_undo_instead(
+    browser: Client, run: Run, page: str, backup: Path
+) -> None:
     found = browser.get(f"{page}/backups")
     links = addresses(found)
     assert not [one for one in links if one.endswith("/restore")]
@@ -63,6 +63,9 @@ def test_the_list_offers_the_undo_instead(browser: Client, run: Run, page: str, 
     assert "Before you restore" not in text_of(found)
     verified = browser.post(f"{page}/backups/{backup.name}/verify", headers={"HX-Request": "true"})
     assert "Restore" not in text_of(verified)
+    result = text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "Undo" in result
+    assert "restore a backup" not in result
 
 
 def test_a_kept_address_of_a_restore_says_why_there_is_none(
@@ -75,12 +78,6 @@ def test_a_kept_address_of_a_restore_says_why_there_is_none(
     assert "Restore this backup" not in text_of(shown)
     assert browser.post(f"{page}/backups/{backup.name}/restore").status_code == 409
     assert snapshot(path.parent) == before
-
-
-def test_the_result_does_not_lead_to_a_restore(browser: Client, run: Run) -> None:
-    found = text_of(browser.get(f"/runs/{run.pk}/result"))
-    assert "Undo" in found
-    assert "restore a backup" not in found
 
 
 def test_the_commands_say_what_to_do_instead(redline: Installation, path: Path, backup: Path) -> None:

@@ -28,24 +28,14 @@ from sessions_app.storage.locks import session_lock
 from tests.clients import fetched, new_client
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
-from tests.html import (
-    active_markup,
-    element,
-    elements,
-    field,
-    fields,
-    link,
-    links,
-    text_of,
-    texts,
-    values,
-)
+from tests.html import active_markup, element, elements, field, fields, link, links, text_of, texts, values
 from tests.installation import Installation
 from tests.plans import approved_plan
-from tests.server import start_server
+from tests.server import Server, place_in
 
 FOREIGN = "s.jsonl.2025-01-01T00-00-00-000Z.compact.bak"
 ACTIONS = ("restore", "verify", "delete", "download")
+BELOW = ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in ACTIONS))
 
 
 @pytest.fixture
@@ -74,6 +64,11 @@ def grown(path: Path, *words: str) -> bytes:
     more = [message(f"n{number}", "e27", user(word)) for number, word in enumerate(words)]
     place(path, path.read_bytes() + session_bytes(more))
     return path.read_bytes()
+
+
+def of(path: Path, name: str, action: str = "restore") -> str:
+    """The address of a page of a backup."""
+    return f"{address(path)}/backups/{name}/{action}"
 
 
 def shown(browser: Client, page: str) -> str:
@@ -134,7 +129,7 @@ def test_viewing_the_list_hashes_nothing(
 
     monkeypatch.setattr(backup_page.files, "verify", fail)
     assert browser.get(f"{address(path)}/backups").status_code == 200
-    assert browser.get(f"{address(path)}/backups/{name}/restore").status_code == 200
+    assert browser.get(of(path, name)).status_code == 200
 
 
 def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page(
@@ -148,20 +143,16 @@ def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page
     assert any(second in address for _, address in links(rows[0]))
     assert "The compaction it was made for" in newest
     assert "Shown before you restore" in older
-    page = text_of(browser.get(f"{address(path)}/backups/{first}/restore"))
+    page = text_of(browser.get(of(path, first)))
     assert "1 compaction and the compaction it was made for" in page
 
 
 def test_no_address_makes_the_page_say_that_something_was_done(browser: Client, path: Path) -> None:
     name = compacted(path)
     page = f"{address(path)}/backups"
-    for query in (
-        f"?deleted={name}",
-        f"?deleted={FOREIGN}",
-        "?deleted=<b>",
-        f"?restored={name}",
-        f"?restored={name}&back={name}&overtaken=1&open=1",
-    ):
+    restored = f"?restored={name}"
+    deleted = (f"?deleted={name}", f"?deleted={FOREIGN}", "?deleted=<b>")
+    for query in (*deleted, restored, f"{restored}&back={name}&overtaken=1&open=1"):
         assert not elements(browser.get(page + query), "main [role=status]")
 
 
@@ -185,7 +176,7 @@ def test_a_verification_is_shown_until_the_file_changes(browser: Client, path: P
 
 def test_htmx_gets_only_the_row(browser: Client, path: Path) -> None:
     name = compacted(path)
-    answer = browser.post(f"{address(path)}/backups/{name}/verify", headers={"HX-Request": "true"})
+    answer = browser.post(of(path, name, "verify"), headers={"HX-Request": "true"})
     row = element(answer, "tr")
     assert answer.status_code == 200
     assert text_of(row) == text_of(answer)
@@ -197,12 +188,12 @@ def test_a_changed_backup_cannot_be_restored(browser: Client, path: Path) -> Non
     name = compacted(path)
     backup = path.parent / name
     backup.write_bytes(backup.read_bytes()[:-9] + b"#")
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, name)
     state = shown(browser, page)
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
     assert "does not have the SHA-256 that was recorded" in text
 
-    row = text_of(browser.post(f"{address(path)}/backups/{name}/verify", headers={"HX-Request": "true"}))
+    row = text_of(browser.post(of(path, name, "verify"), headers={"HX-Request": "true"}))
     assert "Hash mismatch" in row
     assert "Restore…" not in row
     again = browser.get(page)
@@ -212,7 +203,7 @@ def test_a_changed_backup_cannot_be_restored(browser: Client, path: Path) -> Non
 
 def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser: Client, path: Path) -> None:
     backup = place(path.parent / FOREIGN, b"the agent's own\n")
-    row = text_of(browser.post(f"{address(path)}/backups/{FOREIGN}/verify", headers={"HX-Request": "true"}))
+    row = text_of(browser.post(of(path, FOREIGN, "verify"), headers={"HX-Request": "true"}))
     assert hashlib.sha256(backup.read_bytes()).hexdigest()[:12] in row
     assert "Unverified" in row
 
@@ -235,7 +226,7 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser: Client
     before = path.read_bytes()
     name = compacted(path)
     after = path.read_bytes()
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, name)
     answer = browser.get(page)
     assert f"{len(after):,} → {len(before):,} bytes" in text_of(answer)
     assert "The compaction it was made for." in text_of(answer)
@@ -256,7 +247,7 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser: Clie
     before = path.read_bytes()
     name = compacted(path)
     after = grown(path, *map(str, range(53)))
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, name)
     text = text_of(browser.get(page))
     assert "53 user messages and the compaction it was made for" in text
     assert "n49" in text
@@ -278,7 +269,7 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser: Clie
 
 def test_each_danger_needs_its_own_confirmation(browser: Client, path: Path) -> None:
     backup = place(path.parent / FOREIGN, session_bytes(working_session(steps=2)))
-    page = f"{address(path)}/backups/{FOREIGN}/restore"
+    page = of(path, FOREIGN)
     state = shown(browser, page)
     assert "2 confirmations required" in text_of(browser.get(page))
     for given, missing in (("drop_newer", "unverified"), ("unverified", "drop_newer")):
@@ -295,7 +286,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(
 ) -> None:
     name = compacted(path)
     grown(path, "seen")
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, name)
     state = shown(browser, page)
     grown(path, "seen", "not seen")
     text = refuses(browser, path, page, shown=state, yes=["drop_newer"])
@@ -308,8 +299,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(
 
 def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Client, path: Path) -> None:
     before = path.read_bytes()
-    name = compacted(path)
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, compacted(path))
     assert "was written to in the last 5 minutes" not in text_of(browser.get(page))
     os.utime(path)
     after = path.read_bytes()
@@ -323,8 +313,7 @@ def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Clien
 
 def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
     before = path.read_bytes()
-    name = compacted(path)
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, compacted(path))
     path.unlink()
     index_roots()
     assert "the session file is missing" in text_of(browser.get(f"{address(path)}/backups"))
@@ -342,13 +331,13 @@ def test_a_locked_session_is_not_restored(
     name = compacted(path)
     grown(path, "one")
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
-    page = f"{address(path)}/backups/{name}/restore"
+    page = of(path, name)
     state = shown(browser, page)
     with session_lock(redline.data, path, 0):
         text = refuses(browser, path, page, shown=state)
         assert "is locked by another Redline process" in text
         assert "Confirmation missing" not in text
-        assert "is locked" in refuses(browser, path, f"{address(path)}/backups/{name}/delete", only="yes")
+        assert "is locked" in refuses(browser, path, of(path, name, "delete"), only="yes")
 
 
 # ---- deleting ----------------------------------------------------------------------------------------------
@@ -357,7 +346,7 @@ def test_a_locked_session_is_not_restored(
 def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser: Client, path: Path) -> None:
     name = compacted(path)
     session = path.read_bytes()
-    page = f"{address(path)}/backups/{name}/delete"
+    page = of(path, name, "delete")
     text = text_of(browser.get(page))
     assert "This is the only backup of s.jsonl" in text
     assert "The record of the compaction is kept" in text
@@ -373,7 +362,7 @@ def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser: 
 
 def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser: Client, path: Path) -> None:
     first, second = compacted(path, compression_ratio=0.8), compacted(path, compression_ratio=0.5)
-    page = f"{address(path)}/backups/{first}/delete"
+    page = of(path, first, "delete")
     text = text_of(browser.get(page))
     assert "the only backup" not in text
     assert "1 more backup of this session stays" in text
@@ -392,7 +381,7 @@ def test_downloads_are_byte_exact(browser: Client, path: Path) -> None:
     backup = place(path.parent / FOREIGN, b"\xfe" * 3_000_000)
     pages = {
         f"{address(path)}/download": (before, "s.jsonl"),
-        f"{address(path)}/backups/{FOREIGN}/download": (backup.read_bytes(), FOREIGN),
+        of(path, FOREIGN, "download"): (backup.read_bytes(), FOREIGN),
     }
     for page, (content, name) in pages.items():
         answer, body = fetched(browser, page)
@@ -450,15 +439,10 @@ def _open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def test_a_real_server_sends_the_whole_download(tmp_path: Path) -> None:
-    with start_server(tmp_path) as server:
-        content = (
-            session_bytes(working_session())
-            + b'{"type":"custom","id":"big","data":"'
-            + b"x" * 4_000_000
-            + b'"}\n'
-        )
-        place(server.root / "s.jsonl", content)
+def test_a_real_server_sends_the_whole_download(shared_server: Server) -> None:
+    big = b'{"type":"custom","id":"big","data":"' + b"x" * 4_000_000 + b'"}'
+    with place_in(shared_server, "download") as server:
+        content = server.put("s.jsonl", [*working_session(), big]).read_bytes()
         page = server.session("Mend the parser.")
         with server._opener.open(f"{server.base}{page}/download") as answer:
             assert answer.read() == content
@@ -493,48 +477,37 @@ def test_a_download_has_a_harmless_file_name(name: str, header: str | None) -> N
 # ---- names, methods, permissions ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("action", ACTIONS)
-@pytest.mark.parametrize(
-    "name",
-    [
-        "..",
-        "%2e%2e",
-        "..%2fother.jsonl",
-        "..%2f..%2f..%2fetc%2fpasswd",
-        "%2fetc%2fpasswd",
-        "s.jsonl",
-        f"{FOREIGN}.sha256",
-        "s.jsonl.2025-13-01T00-00-00-000Z.compact.bak",
-        "other.jsonl.2025-01-01T00-00-00-000Z.compact.bak",
-        "s.jsonl.2025-02-02T00-00-00-000Z.compact.bak",
-        "..%2fshown%2f" + FOREIGN,
-        "%2e%2f" + FOREIGN,
-        FOREIGN + "%00",
-        FOREIGN + "%0a",
-        FOREIGN.replace("s.jsonl", "S.jsonl"),
-    ],
+OTHER_NAMES = (
+    *("..", "%2e%2e", "..%2fother.jsonl", "..%2f..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "s.jsonl"),
+    *(f"{FOREIGN}.sha256", "..%2fshown%2f" + FOREIGN, "%2e%2f" + FOREIGN, FOREIGN + "%00", FOREIGN + "%0a"),
+    FOREIGN.replace("s.jsonl", "S.jsonl"),
+    "s.jsonl.2025-13-01T00-00-00-000Z.compact.bak",
+    "other.jsonl.2025-01-01T00-00-00-000Z.compact.bak",
+    "s.jsonl.2025-02-02T00-00-00-000Z.compact.bak",
 )
-def test_a_name_in_an_address_cannot_reach_another_file(
-    browser: Client, path: Path, name: str, action: str
-) -> None:
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_name_in_an_address_cannot_reach_another_file(browser: Client, path: Path, action: str) -> None:
     place(path.parent / FOREIGN, path.read_bytes())
     other = place(path.parent / "other.jsonl", path.read_bytes())
     place(other.with_name(FOREIGN.replace("s.jsonl", "other.jsonl", 1)), b"another session's\n")
     outside = place(path.parent.parent / "outside.bak", b"outside\n")
     path.with_name("s.jsonl.2025-02-02T00-00-00-000Z.compact.bak").symlink_to(outside)
     index_roots()
-    before = snapshot(path.parent.parent / "shown")
-    page = f"{address(path)}/backups/{name}/{action}"
+    before = snapshot(path.parent)
     values = {"yes": ["drop_newer", "unverified"], "only": "yes", "shown": ""}
-    for answer in (
-        browser.get(page),
-        browser.post(page, values),
-        browser.post(page, values, headers={"HX-Request": "true"}),
-    ):
-        assert is_refused(answer, path)
-        assert not answer.streaming
-        assert b"outside" not in answer.content
-    assert snapshot(path.parent.parent / "shown") == before
+    for name in OTHER_NAMES:
+        page = of(path, name, action)
+        for answer in (
+            browser.get(page),
+            browser.post(page, values),
+            browser.post(page, values, headers={"HX-Request": "true"}),
+        ):
+            assert is_refused(answer, path), name
+            assert not answer.streaming, name
+            assert b"outside" not in answer.content, name
+        assert snapshot(path.parent) == before, name
     assert outside.read_bytes() == b"outside\n"
 
 
@@ -551,7 +524,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser: Cl
     assert answer.status_code == 404
     assert "s.jsonl has no backup named nothing<b>" in text_of(answer)
     assert link(element(answer, "main"), "Backups") == f"{address(path)}/backups"
-    gone = browser.post(f"{address(path)}/backups/{FOREIGN}/verify", headers={"HX-Request": "true"})
+    gone = browser.post(of(path, FOREIGN, "verify"), headers={"HX-Request": "true"})
     assert gone["HX-Redirect"] == f"{address(path)}/backups"
 
     page = address(path)
@@ -568,7 +541,7 @@ def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: C
     place(elsewhere.with_name(FOREIGN), b"elsewhere\n")
     path.unlink()
     path.symlink_to(elsewhere)
-    for page in ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in ACTIONS)):
+    for page in BELOW:
         for answer in (browser.get(f"{address(path)}/{page}"), browser.post(f"{address(path)}/{page}")):
             assert is_refused(answer, path)
             assert not answer.streaming
@@ -577,20 +550,18 @@ def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: C
     assert elsewhere.with_name(FOREIGN).is_file()
 
 
-def test_only_configured_roots_have_backups_in_the_browser(browser: Client, path: Path) -> None:
+def test_without_the_cookie_or_a_configured_root_no_page_is_shown(
+    client: Client, browser: Client, path: Path
+) -> None:
     place(path.parent / FOREIGN, path.read_bytes())
     page = address(path)
+    pages = [f"{page}/{below}" for below in BELOW]
+    for one in pages:
+        assert (client.get(one).status_code, client.post(one).status_code) == (403, 403)
     Root.objects.update(configured=False)
-    for below in ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in ACTIONS)):
-        assert is_refused(browser.get(f"{page}/{below}"), path)
-        assert is_refused(browser.post(f"{page}/{below}"), path)
-
-
-def test_without_the_cookie_every_page_is_403(client: Client, path: Path) -> None:
-    place(path.parent / FOREIGN, path.read_bytes())
-    for below in ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in ACTIONS)):
-        assert client.get(f"{address(path)}/{below}").status_code == 403
-        assert client.post(f"{address(path)}/{below}").status_code == 403
+    for one in pages:
+        assert is_refused(browser.get(one), path)
+        assert is_refused(browser.post(one), path)
 
 
 def test_every_change_needs_a_csrf_token(browser: Client, path: Path) -> None:
@@ -599,11 +570,11 @@ def test_every_change_needs_a_csrf_token(browser: Client, path: Path) -> None:
     strict.cookies = browser.cookies
     before = snapshot(path.parent)
     for action in ("restore", "verify", "delete"):
-        page = f"{address(path)}/backups/{FOREIGN}/{action}"
+        page = of(path, FOREIGN, action)
         assert strict.post(page, {"yes": ["unverified"], "only": "yes"}).status_code == 403
     assert snapshot(path.parent) == before
 
-    page = f"{address(path)}/backups/{FOREIGN}/delete"
+    page = of(path, FOREIGN, "delete")
     assert strict.post(page, fields(strict.get(page))).status_code == 303
 
 
@@ -624,13 +595,8 @@ def test_other_methods_are_refused(browser: Client, path: Path) -> None:
 
 
 HOSTILE = [
-    "<script>alert(1)<",
-    "\"><img src=x onerror=alert(1)>'",
-    "a b%2f?#&;",
-    "\u202egnp.",
-    "{{ 7|add:7 }}",
-    "\x1b]0;owned\x07",
-    "line\nbreak",
+    *("<script>alert(1)<", "\"><img src=x onerror=alert(1)>'", "a b%2f?#&;", "\u202egnp.", "{{ 7|add:7 }}"),
+    *("\x1b]0;owned\x07", "line\nbreak"),
 ]
 
 
@@ -647,12 +613,8 @@ def test_hostile_names_and_texts_are_inert_on_every_page(
     more = [{"type": words, "id": words, "parentId": "e27", "timestamp": "t"}]
     place(path, path.read_bytes() + session_bytes(more))
     page = f"{address(path)}/backups"
-    pages = [
-        page,
-        f"{page}/{quote(backup)}/restore",
-        f"{page}/{quote(backup)}/delete",
-        f"{page}/{words}/restore",
-    ]
+    names = (f"{quote(backup)}/restore", f"{quote(backup)}/delete", f"{words}/restore")
+    pages = [page, *(f"{page}/{name}" for name in names)]
     for one in pages:
         answer = browser.get(one)
         text = text_of(answer)

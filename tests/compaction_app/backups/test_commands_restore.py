@@ -24,7 +24,7 @@ def backup(redline: Installation, path: Path) -> Path:
 
 def test_without_a_confirmation_nothing_is_restored(redline: Installation, path: Path, backup: Path) -> None:
     before = snapshot(path.parent)
-    refused = redline.run("restore", backup, "--json")
+    refused = redline.call("restore", backup, "--json")
     assert (refused.code, refused.error) == (5, "not_confirmed")
     assert "--yes" in refused.json["error"]["message"]
     assert snapshot(path.parent) == before
@@ -72,19 +72,22 @@ def test_an_unverified_backup_needs_its_own_confirmation(redline: Installation, 
     assert path.read_bytes() == content[:-1]
 
 
-@pytest.mark.parametrize("label", ["compact", "auto-compact", "overflow-auto-compact", "context-compact"])
 def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(
-    redline: Installation, path: Path, label: str
+    redline: Installation, path: Path
 ) -> None:
     content = path.read_bytes()
-    agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.{label}.bak"), content[:-1])
-    (listed,) = redline.call("backups", path, "--json").json
-    assert (listed["path"], listed["label"], listed["holds"]) == (str(agents), label, None)
-    assert f" ? {label} " in redline.call("backups", path).out
-    assert redline.call("restore", agents, "--yes", "--drop-newer", "--json").error == "unverified_backup"
-    done = redline.call("restore", agents, "--yes", "--drop-newer", "--unverified", "--json")
-    assert done.code == 0, done
-    assert path.read_bytes() == content[:-1]
+    for label in ("compact", "auto-compact", "overflow-auto-compact", "context-compact"):
+        agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.{label}.bak"), content[:-1])
+        (listed,) = redline.call("backups", path, "--json").json
+        assert (listed["path"], listed["label"], listed["holds"]) == (str(agents), label, None)
+        assert f" ? {label} " in redline.call("backups", path).out
+        assert redline.call("restore", agents, "--yes", "--drop-newer", "--json").error == "unverified_backup"
+        done = redline.call("restore", agents, "--yes", "--drop-newer", "--unverified", "--json")
+        assert done.code == 0, done
+        assert path.read_bytes() == content[:-1]
+        for backup in path.parent.glob("*.bak*"):
+            backup.unlink()
+        place(path, content)
 
 
 def test_a_damaged_backup_is_marked_and_not_restored(redline: Installation, path: Path, backup: Path) -> None:
@@ -108,19 +111,14 @@ def test_a_missing_session_is_restored_from_its_backup(
     assert path.read_bytes() == content
 
 
-@pytest.mark.parametrize(
-    ("name", "code"),
-    [("s.jsonl", "not_a_backup"), ("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak", "no_such_file")],
-)
-def test_a_file_that_is_not_a_backup_is_bad_input(
-    redline: Installation, path: Path, name: str, code: str
+def test_a_file_that_is_not_a_backup_is_bad_input_and_a_session_without_backups_says_so(
+    redline: Installation, path: Path
 ) -> None:
     before = snapshot(path.parent)
-    ended = redline.call("restore", path.with_name(name), "--yes", "--json")
-    assert (ended.code, ended.error) == (2, code)
+    gone = path.with_name("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak")
+    for file, code in ((path, "not_a_backup"), (gone, "no_such_file")):
+        ended = redline.call("restore", file, "--yes", "--json")
+        assert (ended.code, ended.error) == (2, code)
     assert snapshot(path.parent) == before
-
-
-def test_a_session_without_backups_says_so(redline: Installation, path: Path) -> None:
     assert redline.call("backups", path, "--json").json == []
     assert "has no backups" in redline.call("backups", path).out

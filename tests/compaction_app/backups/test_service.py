@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import DatabaseError
@@ -57,6 +56,17 @@ def compacted(path: Path, **own: object) -> Path:
     return commit(approved_plan(path, **own), Confirmations(live=True), now()).backup.path
 
 
+def grown(path: Path, *lines: bytes) -> bytes:
+    """The bytes of the session after its agent added a message and these lines an hour ago."""
+    place(path, path.read_bytes() + session_bytes([message("n1", "e27", user("New work.")), *lines]))
+    return path.read_bytes()
+
+
+def foreign(path: Path, content: bytes) -> Path:
+    """A backup that Redline did not make."""
+    return place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), content)
+
+
 def back(backup: Path, **confirmations: bool) -> Restored:
     return restore(backup, RestoreConfirmations(**confirmations), now())
 
@@ -97,8 +107,7 @@ def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path: Path) 
 def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
     first = compacted(path)
     back(first)
-    foreign = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
-    foreign.write_bytes(b"the agent's own")
+    foreign(path, b"the agent's own")
     assert [(one.reason, one.recorded is not None) for one in list_backups(path)] == [
         ("restore", True),
         ("compact", True),
@@ -110,10 +119,7 @@ def test_lines_that_came_after_the_backup_need_a_confirmation(path: Path) -> Non
     before = path.read_bytes()
     backup = compacted(path)
     assert newer_lines(path, backup) == []
-    with path.open("ab") as file:
-        file.write(session_bytes([message("n1", "e27", user("New work.")), b"{torn"]))
-    backdate(path)
-    after = path.read_bytes()
+    after = grown(path, b"{torn")
     assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [
         ("n1", "user"),
         ("", "damaged line"),
@@ -139,9 +145,7 @@ def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path
     place(path, path.read_bytes() + line[:-1])
     backup = compacted(path)
     assert newer_lines(path, backup) == []  # only its newline was added since
-    torn = files.backup_name(path, datetime(2025, 1, 1, tzinfo=UTC))
-    place(path.with_name(torn), path.read_bytes()[:-40])
-    assert len(newer_lines(path, path.with_name(torn))) == 1
+    assert len(newer_lines(path, foreign(path, path.read_bytes()[:-40]))) == 1
 
 
 SOME_LINES = st.lists(st.sampled_from([b"a", b"bb", b"", b'{"id":"x1","type":"label"}', b"c" * 9000, b"{to"]))
@@ -177,7 +181,7 @@ def test_a_difference_far_into_a_large_file_is_found(path: Path) -> None:
     )
     place(path, body)  # more than one chunk is the same
     assert len(body) > 2 * CHUNK
-    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), body)
+    backup = foreign(path, body)
     place(path, body[:-20_000] + b"#" + body[-19_999:] + session_bytes([message("y", "x59", user("New."))]))
     change = difference(path, backup)
     assert [(line.number, line.entry_id) for line in change.newer] == [(88, "x59"), (89, "y")]
@@ -186,7 +190,7 @@ def test_a_difference_far_into_a_large_file_is_found(path: Path) -> None:
 
 def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> None:
     old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
-    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), session_bytes(old))
+    backup = foreign(path, session_bytes(old))
     place(path, session_bytes([*old, {"type": "message", "message": user("two")}]))
     assert difference(path, backup) == RestoreDifference([NewerEntry(3, "00000002", "user")], "", 0)
 
@@ -203,9 +207,7 @@ def test_a_difference_names_what_comes_back_and_the_removed_compaction(path: Pat
 def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
     backup = compacted(path)
     seen = state_of(path, backup)
-    with path.open("ab") as file:
-        file.write(session_bytes([message("n1", "e27", user("New work."))]))
-    backdate(path)
+    grown(path)
     confirmations = RestoreConfirmations(drop_newer=True)
     assert refused(path, lambda: restore(backup, confirmations, now(), shown=seen)) == "4 session_changed"
     restore(backup, confirmations, now(), shown=state_of(path, backup))
@@ -224,32 +226,28 @@ def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
 
 def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> None:
     old = path.read_bytes()
-    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), old)
+    backup = foreign(path, old)
     with pytest.raises(RedlineError, match="--unverified"):
         back(backup)
     assert refused(path, lambda: back(backup, drop_newer=True)) == "5 unverified_backup"
     assert back(backup, unverified=True).sha256 == hashlib.sha256(old).hexdigest()
     assert path.read_bytes() == old
+    backup.write_bytes(b"no session\n")
+    back(backup, unverified=True, drop_newer=True)
+    assert path.read_bytes() == b"no session\n"
 
 
-@pytest.mark.parametrize("in_database", [True, False])
-def test_a_backup_that_is_damaged_is_not_restored(path: Path, in_database: bool) -> None:
-    backup = compacted(path)
-    content = backup.read_bytes()
-    backup.write_bytes(content[:-9] + b"#" + content[-8:])
-    if not in_database:
-        Backup.objects.all().update(path="/elsewhere")
-    confirmations = {"drop_newer": True, "unverified": True}
-    assert refused(path, lambda: back(backup, **confirmations)) == "4 backup_damaged"
-
-
-def test_the_database_has_the_hash_if_the_record_beside_the_backup_was_changed(path: Path) -> None:
+@pytest.mark.parametrize("hash_is_in", ["database", "file", "database, and the file is damaged as well"])
+def test_a_backup_that_is_damaged_is_not_restored(path: Path, hash_is_in: str) -> None:
     backup = compacted(path)
     content = backup.read_bytes()[:-9] + b"#"
     backup.write_bytes(content)
-    record = backup.with_name(f"{backup.name}.sha256")
-    record.write_text(f"{hashlib.sha256(content).hexdigest()}  {backup.name}\n")
-    assert refused(path, lambda: back(backup, drop_newer=True)) == "4 backup_damaged"
+    if hash_is_in == "file":
+        Backup.objects.all().update(path="/elsewhere")
+    elif hash_is_in != "database":
+        record = backup.with_name(f"{backup.name}.sha256")
+        record.write_text(f"{hashlib.sha256(content).hexdigest()}  {backup.name}\n")
+    assert refused(path, lambda: back(backup, drop_newer=True, unverified=True)) == "4 backup_damaged"
 
 
 def test_a_lost_database_loses_no_backup(path: Path) -> None:
@@ -298,12 +296,6 @@ def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) ->
     assert refused(path, lambda: back(link, unverified=True, drop_newer=True)) != "done"
 
 
-def test_a_backup_that_is_not_a_session_is_restored_with_a_warning(path: Path) -> None:
-    backup = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), b"no session\n")
-    back(backup, unverified=True, drop_newer=True)
-    assert path.read_bytes() == b"no session\n"
-
-
 def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,14 +320,15 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
     assert [row.path for row in recorded] == [str(backup.path) for backup in restored.previous]
 
 
+def fail(*_: object, **__: object) -> None:
+    raise DatabaseError("database is locked")
+
+
 def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = path.read_bytes()
     backup = compacted(path)
-
-    def fail(**_: object) -> None:
-        raise DatabaseError("database is locked")
 
     with monkeypatch.context() as broken:
         broken.setattr(Backup.objects, "get_or_create", fail)
@@ -356,9 +349,6 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
 ) -> None:
     before = path.read_bytes()
     backup = compacted(path)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise DatabaseError("database is locked")
 
     monkeypatch.setattr(backups_service, "index_file", fail)
     back(backup)

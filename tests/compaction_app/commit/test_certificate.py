@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,11 @@ YES = Confirmations(live=True, not_honoured=True, below_target=True)
 
 
 def session_at(idle_root: Path, reader: str) -> Path:
-    path = place(idle_root / "s.jsonl", session_bytes(working_session()))
+    return put(idle_root, reader, working_session())
+
+
+def put(root: Path, reader: str, recorded: list[Any]) -> Path:
+    path = place(root / "s.jsonl", session_bytes(recorded))
     Session.objects.filter(pk=session_row(path).pk).update(reader=reader)
     return path
 
@@ -74,36 +79,23 @@ def test_a_context_that_providers_would_newly_refuse_is_not_written(
     assert not Compaction.objects.exists()
 
 
-def test_it_can_be_made_again(idle_root: Path) -> None:
+def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(idle_root: Path) -> None:
     path = session_at(idle_root, "pi")
+    original = path.read_bytes()
     commit(approved_plan(path, writer="context-edit", reader="pi"), YES, NOW)
     later = NOW + timedelta(hours=1)
     certify_again(Compaction.objects.get(), later)
     certificate = stored_certificate(Compaction.objects.get())
     assert certificate is not None
-    assert certificate.checked_at == later
-    assert certificate.difference == ""
-
-
-def test_a_compaction_that_is_not_in_the_file_any_more_cannot_be_checked(idle_root: Path) -> None:
-    path = session_at(idle_root, "pi")
-    original = path.read_bytes()
-    commit(approved_plan(path, writer="context-edit", reader="pi"), YES, NOW)
+    assert (certificate.checked_at, certificate.difference) == (later, "")
     path.write_bytes(original)
     with pytest.raises(BadInput, match="has no entry"):
         certify_again(Compaction.objects.get(), NOW)
 
 
 def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_root: Path) -> None:
-    recorded = chain(
-        user("go"),
-        assistant(text(""), text("long " * 400)),
-        assistant(text("more")),
-        user("on"),
-        user("and on"),
-    )
-    path = place(idle_root / "s.jsonl", session_bytes(recorded))
-    Session.objects.filter(pk=session_row(path).pk).update(reader="pi")
+    answers = (assistant(text(""), text("long " * 400)), assistant(text("more")))
+    path = put(idle_root, "pi", chain(user("go"), *answers, user("on"), user("and on")))
     approved = replace(
         approved_plan(path, writer="context-edit", reader="pi", compression_ratio=0.9),
         targets=(Target("e2", 1),),

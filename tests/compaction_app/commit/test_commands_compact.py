@@ -7,32 +7,32 @@ import json
 import os
 import pty
 import re
-import select
 import shlex
-import shutil
 import signal
 import sys
-import time
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connection
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.management.commands.compact import CONFIRMATIONS
 from compaction_app.models import Compaction
+from redline.main import main
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.measure import significant
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
-from tests.files import backdate, place, snapshot
+from tests.files import place, snapshot
 from tests.installation import Installation
-from tests.paths import PROJECT, corpus_sessions
+from tests.paths import sessions_to_try
 from tests.plans import context_ids, context_without
+from tests.processes import start_child
 from tests.wait import WAIT_SECONDS
 
 
@@ -47,24 +47,44 @@ def last_line(path: Path) -> dict[str, Any]:
     return found
 
 
+def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[int, str]:
+    """Exit code and screen of a command on a terminal, in a fork of this process, with `answer` typed at the prompt."""
+    connection.close()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        try:
+            signal.alarm(WAIT_SECONDS)
+            os.environ.update({"PAGER": "cat", "TERM": "dumb", **environment})
+            sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
+            sys.argv = ["redline", *map(str, arguments)]
+            main()
+        except SystemExit as ended:
+            sys.stdout.flush()
+            os._exit(ended.code or 0)  # type: ignore[arg-type]
+        finally:
+            os._exit(1)
+    screen, has_answered = b"", False
+    with suppress(OSError):  # the other end is closed
+        while piece := os.read(terminal, 65_536):
+            screen += piece
+            if not has_answered and b"[y/N]" in screen:
+                os.write(terminal, answer.encode())
+                has_answered = True
+    _, status = os.waitpid(pid, 0)
+    os.close(terminal)
+    return os.waitstatus_to_exitcode(status), screen.decode()
+
+
 # The whole life of real sessions ----------------------------------------------------------------------------
 
 
-def current_sessions(directory: Path) -> Iterator[Path]:
-    for source in corpus_sessions(directory):
-        log = load_session(source).log
-        if log.version == 3 and log.header is not None:
-            yield source
-
-
 def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_path: Path) -> None:
-    for source in current_sessions(tmp_path):
-        home = redline.home / source.stem
-        home.mkdir()
-        path = home / source.name
-        shutil.copyfile(source, path)
-        backdate(path)
-        whole = path.read_bytes()
+    for source in sessions_to_try(tmp_path):
+        log = load_session(source).log
+        if log.version != 3 or log.header is None:
+            continue
+        home, whole = redline.home / source.stem, source.read_bytes()
+        path = place(home / source.name, whole)
         # The steps are those of an Atomic session: another agent's compactions are inert for it.
         context = context_ids(path)
         Session.objects.filter(pk=index_file(path).pk).update(reader="atomic-0.8")
@@ -99,12 +119,8 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         assert backup.with_name(f"{backup.name}.sha256").read_text().startswith(digest)
 
         (listed,) = redline.call("backups", path, "--json").json
-        assert (listed["path"], listed["sha256"], listed["holds"], listed["reason"]) == (
-            str(backup),
-            digest,
-            True,
-            "compact",
-        )
+        found = [listed[name] for name in ("path", "sha256", "holds", "reason")]
+        assert found == [str(backup), digest, True, "compact"]
         undone = redline.call("restore", backup, "--yes", "--json")
         assert undone.code == 0, (source.name, undone)
         assert undone.json["sha256"] == digest
@@ -112,7 +128,8 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
         redone = redline.call("restore", undone.json["previousBackup"], "--yes", "--json")
         assert redone.code == 0, (source.name, redone)
         assert path.read_bytes() == after
-        shutil.rmtree(home)
+        for beside in home.iterdir():
+            beside.unlink()
 
 
 def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: Path) -> None:
@@ -164,25 +181,20 @@ def test_the_users_settings_are_the_defaults(redline: Installation, path: Path) 
     assert "settings.json), query: Now the tests." in shown
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [
-        (["--ratio", "0"], "bad_ratio"),
-        (["--ratio", "1"], "bad_ratio"),
-        (["--ratio", "-0.5"], "bad_ratio"),
-        (["--ratio", "nan"], "bad_ratio"),
-        (["--preserve-recent", "-1"], "bad_preserve_recent"),
-        (["--preserve-recent", "1.5"], "bad_arguments"),
-        (["--planner", "oracle"], "unknown_planner"),
-        (["--leaf", "nowhere"], "unknown_entry"),
-    ],
-)
-def test_wrong_parameters_are_bad_input(
-    redline: Installation, path: Path, arguments: list[str], code: str
-) -> None:
+def test_wrong_parameters_are_bad_input(redline: Installation, path: Path) -> None:
     before = snapshot(path.parent)
-    ended = redline.call("compact", path, "--yes", "--json", *arguments)
-    assert (ended.code, ended.error) == (2, code)
+    for name, value, code in (
+        ("--ratio", "0", "bad_ratio"),
+        ("--ratio", "1", "bad_ratio"),
+        ("--ratio", "-0.5", "bad_ratio"),
+        ("--ratio", "nan", "bad_ratio"),
+        ("--preserve-recent", "-1", "bad_preserve_recent"),
+        ("--preserve-recent", "1.5", "bad_arguments"),
+        ("--planner", "oracle", "unknown_planner"),
+        ("--leaf", "nowhere", "unknown_entry"),
+    ):
+        ended = redline.call("compact", path, "--yes", "--json", name, value)
+        assert (ended.code, ended.error) == (2, code), (name, value)
     assert snapshot(path.parent) == before
 
 
@@ -213,31 +225,25 @@ def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -
     shown = redline.call("compact", path, "--dry-run", "--full").out
     texts = load_session(path).texts(load_session(path).log.entries)
     for target in plan["deletedTargets"]:
-        held = texts[target["entryId"]]
-        text = (
-            held.blocks[target["blockIndex"]]
-            if "blockIndex" in target
-            else "\n".join(held.blocks) or held.whole
-        )
+        held, index = texts[target["entryId"]], target.get("blockIndex")
+        text = ("\n".join(held.blocks) or held.whole) if index is None else held.blocks[index]
         assert text
         assert all(f"    {line}" in shown for line in text.split("\n"))
 
 
 @pytest.mark.parametrize("pager", ["cat", "sh -c 'sed s/^/paged:/'", "nowhere", "'open", ""])
-def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(
-    redline: Installation, path: Path, pager: str
-) -> None:
-    code, screen = on_terminal(redline, "n\n", "compact", path, "--full", PAGER=pager, LINES="10")
+def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(path: Path, pager: str) -> None:
+    code, screen = on_terminal("n\n", "compact", path, "--full", PAGER=pager, LINES="10")
     assert code == 5, screen
     assert ("paged:" in screen) == pager.startswith("sh")
     assert screen.index("tokens:") < screen.index("write this by context-compaction? [y/N]")
     assert "Traceback" not in screen
 
 
-def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(redline: Installation, path: Path) -> None:
-    _, screen = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
+def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path: Path) -> None:
+    _, screen = on_terminal("n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
     assert "\x1b[31m" in screen
-    _, plain = on_terminal(redline, "n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
+    _, plain = on_terminal("n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
     assert "\x1b" not in plain
     rows = [line for line in plain.split("\r\n") if line.startswith("e")]
     assert rows
@@ -249,7 +255,7 @@ def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(redline: Inst
 
 def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline: Installation, path: Path) -> None:
     before = snapshot(redline.home)
-    ended = redline.run("compact", path, "--json")
+    ended = redline.call("compact", path, "--json")
     assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
     assert ended.json["deletedTargets"]
     assert redline.call("compact", path).code == 5
@@ -294,10 +300,7 @@ def test_a_refused_plan_shows_that_command_too(redline: Installation, path: Path
     assert (for_programs.code, for_programs.error) == (5, "session_live")
     assert "--yes --live --allow-below-target`" in for_programs.json["error"]["message"]
     for_people = redline.call(*arguments)
-    assert for_people.code == 5
-    assert [
-        line for line in for_people.out.splitlines() if line.startswith("To write this: `redline compact ")
-    ]
+    assert (for_people.code, "\nTo write this: `redline compact " in for_people.out) == (5, True)
 
 
 def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(
@@ -310,57 +313,22 @@ def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(
     assert redline.call("compact", path, "--json").error == "unknown_version"
 
 
-def test_a_dry_run_adds_nothing_to_the_index(redline: Installation, path: Path) -> None:
-    assert redline.call("compact", path, "--dry-run").code == 0
-    assert redline.call("sessions", "--json").json == []
-
-
 def test_every_confirmation_has_a_flag() -> None:
     assert set(CONFIRMATIONS) == {field.name for field in fields(Confirmations)}
 
 
-def test_a_dry_run_overrides_yes(redline: Installation, path: Path) -> None:
+def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline: Installation, path: Path) -> None:
     before = snapshot(redline.home)
-    assert redline.call("compact", path, "--dry-run", "--yes").code == 0
+    for more in ([], ["--yes"]):
+        assert redline.call("compact", path, "--dry-run", *more).code == 0
     assert snapshot(redline.home) == before
-
-
-def on_terminal(
-    installation: Installation, answer: str, *arguments: object, **environment: str
-) -> tuple[int, str]:
-    """Exit code and screen of a command on a terminal, with `answer` typed at the prompt."""
-    environment = installation.environment(**{"PAGER": "cat", "TERM": "dumb", **environment})
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(PROJECT)
-        command = [sys.executable, "-m", "redline", *map(str, arguments)]
-        os.execve(sys.executable, command, environment)  # noqa: S606
-    screen, typed, deadline = b"", False, time.monotonic() + WAIT_SECONDS
-    while time.monotonic() < deadline:
-        ready, _, _ = select.select([terminal], [], [], 1)
-        try:
-            piece = os.read(terminal, 65_536) if ready else b""
-        except OSError:  # the other end is closed
-            break
-        if ready and not piece:
-            break
-        screen += piece
-        if not typed and b"[y/N]" in screen:
-            os.write(terminal, answer.encode())
-            typed = True
-    else:
-        os.kill(pid, signal.SIGKILL)
-    _, status = os.waitpid(pid, 0)
-    os.close(terminal)
-    return os.waitstatus_to_exitcode(status), screen.decode()
+    assert redline.call("sessions", "--json").json == []
 
 
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("\n", False), ("y\n", True)])
-def test_on_a_terminal_the_plan_is_shown_before_the_question(
-    redline: Installation, path: Path, answer: str, written: bool
-) -> None:
+def test_on_a_terminal_the_plan_is_shown_before_the_question(path: Path, answer: str, written: bool) -> None:
     before = snapshot(path.parent)
-    code, screen = on_terminal(redline, answer, "compact", path)
+    code, screen = on_terminal(answer, "compact", path)
     assert code == (0 if written else 5), screen
     assert screen.index("REASON") < screen.index("write this by context-compaction? [y/N]")
     assert (snapshot(path.parent) == before) == (not written)
@@ -370,17 +338,17 @@ def test_on_a_terminal_the_plan_is_shown_before_the_question(
         assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
 
 
-def test_an_interrupted_question_writes_nothing(redline: Installation, path: Path) -> None:
+def test_an_interrupted_question_writes_nothing(path: Path) -> None:
     before = snapshot(path.parent)
-    code, screen = on_terminal(redline, "\x03", "compact", path)
+    code, screen = on_terminal("\x03", "compact", path)
     assert code == 130
     assert "Traceback" not in screen
     assert snapshot(path.parent) == before
 
 
-def test_with_json_no_question_is_asked(redline: Installation, path: Path) -> None:
+def test_with_json_no_question_is_asked(path: Path) -> None:
     before = snapshot(path.parent)
-    code, screen = on_terminal(redline, "y\n", "compact", path, "--json")
+    code, screen = on_terminal("y\n", "compact", path, "--json")
     assert code == 5
     assert "[y/N]" not in screen
     # The progress of a command that takes longer is on the screen as well, and is wiped out before the document.
@@ -448,13 +416,10 @@ def test_a_dry_run_below_the_target_has_its_own_exit_code(redline: Installation,
     assert (shown.code, "--allow-below-target" in shown.out) == (3, True)
 
 
-def test_a_session_without_deletable_entries_is_reported_as_such(redline: Installation, path: Path) -> None:
+def test_a_session_with_nothing_to_delete_is_reported_as_such(redline: Installation, path: Path) -> None:
     place(path, session_bytes(working_session(steps=0)))
     ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
     assert (ended.code, ended.error) == (3, "nothing_deletable")
-
-
-def test_a_branch_too_short_to_compact_is_bad_input(redline: Installation, path: Path) -> None:
     place(path, session_bytes(working_session(steps=0)[:2]))
     ended = redline.call("compact", path, "--json")
     assert (ended.code, ended.error) == (2, "nothing_to_compact")
@@ -473,9 +438,11 @@ def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Insta
 
 def test_two_concurrent_processes_write_one_compaction(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
-    started = [redline.start("compact", path, "--yes", "--json") for _ in range(2)]
-    ended = [(process.communicate(timeout=WAIT_SECONDS)[0], process.returncode) for process in started]
-    written = sorted(json.loads(out)["entryId"] for out, code in ended if code == 0)
+    started = [
+        start_child(lambda: json.dumps(redline.call("compact", path, "--yes", "--json"))) for _ in "ab"
+    ]
+    ended = [(json.loads(out), code) for code, out, _ in (json.loads(wait()) for wait in started)]
+    written = sorted(document["entryId"] for document, code in ended if code == 0)
     # One that began late enough plans on the other's result; else its plan is no longer valid (4), or the line
     # is in the file and not yet recorded as Redline's own (5).
     assert sorted(code for _, code in ended) in ([0, 4], [0, 3], [0, 0], [0, 5])
@@ -541,7 +508,7 @@ def test_a_writer_that_the_agent_does_not_honour_is_refused(redline: Installatio
 
 
 def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline: Installation, tmp_path: Path) -> None:
-    path = backdate(place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:])))
+    path = place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:]))
     document = redline.call("compact", path, "--dry-run", "--json").json
     assert (document["needs"], document["to_write"]) == ([], None)
     assert document["obstacle"]["code"] == "no_header"

@@ -46,6 +46,12 @@ def path(redline: Installation) -> Path:
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
+@pytest.fixture
+def elsewhere(redline: Installation) -> Path:
+    """A session whose agent is not known."""
+    return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 
@@ -82,9 +88,11 @@ def refused(path: Path, act: Callable[[], object]) -> str:
 # What is written --------------------------------------------------------------------------------------------
 
 
-def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
+def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_the_database(
+    path: Path,
+) -> None:
     before, context = path.read_bytes(), context_ids(path)
-    approved = approved_plan(path, query="the parser")
+    approved = approved_plan(path, compression_ratio=0.4, query="the parser")
     committed = done(approved)
 
     written = path.read_bytes()
@@ -106,7 +114,7 @@ def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
         *("objectsBefore", "objectsAfter", "objectsDeleted", "tokensBefore", "tokensAfter"),
         "percentReduction",
     ]
-    assert entry["stats"]["percentReduction"] >= 50
+    assert entry["stats"]["percentReduction"] >= 60
     assert context_ids(path) == context_without(context, entry["deletedTargets"])
 
     backup = Path(entry["backupPath"])
@@ -117,26 +125,15 @@ def test_a_commit_appends_one_line_with_what_was_approved(path: Path) -> None:
     assert backup.with_name(f"{backup.name}.sha256").read_text() == f"{digest}  {backup.name}\n"
     assert sorted(snapshot(path.parent)) == sorted([path.name, backup.name, f"{backup.name}.sha256"])
 
-
-def test_facts_missing_from_the_entry_are_kept_in_the_database(path: Path) -> None:
-    approved = approved_plan(path, compression_ratio=0.4, query="the parser")
-    committed = done(approved)
     row = Compaction.objects.get()
-    assert (row.entry_id, row.leaf_id, row.planner, row.reason) == (
-        committed.entry_id,
-        LAST,
-        "embedded",
-        "manual",
-    )
+    facts = (row.entry_id, row.leaf_id, row.planner, row.reason)
+    assert facts == (committed.entry_id, LAST, "embedded", "manual")
     assert row.parameters == {"compression_ratio": 0.4, "preserve_recent": 2, "query": "the parser"}
-    assert row.stats == last_line(path)["stats"]
-    assert [
-        {name: one[name] for name in one if name not in ("call", "tool", "reason")} for one in row.origins
-    ] == [target.to_json() for target in approved.targets]
-    assert (
-        row.backup.sha256
-        == hashlib.sha256(row.backup.path and Path(row.backup.path).read_bytes()).hexdigest()
-    )
+    assert row.stats == entry["stats"]
+    facts_of = ("call", "tool", "reason")
+    origins = [{name: one[name] for name in one if name not in facts_of} for one in row.origins]
+    assert origins == entry["deletedTargets"]
+    assert row.backup.sha256 == digest
     session = Session.objects.get()
     assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
 
@@ -168,17 +165,12 @@ def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path: Path) -> 
     again = [target.to_json() for target in second.validated.targets]
     assert once == context_without(context, deleted)
     assert context_ids(path) == context_without(once, again)
-    assert not {target["entryId"] for target in deleted if target["kind"] == "entry"} & {
-        target["entryId"] for target in again
-    }
+    gone = {target["entryId"] for target in deleted if target["kind"] == "entry"}
+    assert not gone & {target["entryId"] for target in again}
     assert second.parent_id == first.entry_id
 
 
 # What changed since the review ------------------------------------------------------------------------------
-
-
-def vanish(path: Path) -> None:
-    path.unlink()
 
 
 def shrink(path: Path) -> None:
@@ -211,7 +203,7 @@ def change_a_text_and_grow(path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
-        (vanish, "2 no_such_file"),
+        (Path.unlink, "2 no_such_file"),
         (shrink, "4 session_rewritten"),
         (replace_by_a_copy, "4 session_rewritten"),
         (replace_by_a_directory, "2 not_a_file"),
@@ -248,30 +240,19 @@ def test_new_text_that_makes_the_target_be_missed_does_not_undo_the_approval(pat
     assert done(approved).validated.stats.percent_reduction < 50
 
 
-def late_result(entry_id: str, parent: str) -> dict[str, Any]:
-    return message(entry_id, parent, result("c1", "Late."))
-
-
-def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path) -> None:
+@pytest.mark.parametrize("is_error", [False, True], ids=["result", "error"])
+def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path, is_error: bool) -> None:
     approved = approved_plan(path, compression_ratio=0.05)
     assert "e3" in {target.entry_id for target in approved.targets}
-    foreign(path, late_result("n1", LAST))
+    foreign(path, message("n1", LAST, result("c1", "Late.", error=is_error)))
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
     foreign(path, message("n2", "n1", user("More.")), message("n3", "n2", user("And more.")))
+    if is_error:  # which is never deleted
+        assert refused(path, lambda: done(approved)) == "4 plan_refused"
+        return
     assert refused(path, lambda: done(approved)) == "4 plan_changed"
     with pytest.raises(RedlineError, match="have to delete entry n1 as well"):
         done(approved)
-
-
-def test_a_new_error_of_a_deleted_call_is_a_conflict(path: Path) -> None:
-    approved = approved_plan(path, compression_ratio=0.05)
-    foreign(
-        path,
-        message("n1", LAST, result("c1", "It failed.", error=True)),
-        message("n2", "n1", user("More.")),
-        message("n3", "n2", user("And more.")),
-    )
-    assert refused(path, lambda: done(approved)) == "4 plan_refused"
 
 
 def test_a_switch_to_another_branch_is_a_conflict(path: Path) -> None:
@@ -314,9 +295,8 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: 
     committed = done(approved_plan(path), after_torn_line=True)
     assert path.read_bytes() == before + b"\n" + committed.lines[0] + b"\n"
     assert load_session(path).leaf_id == committed.entry_id
-    done(
-        approved_plan(path, compression_ratio=0.9)
-    )  # once is enough: the session ends in a complete line now
+    # Once is enough: the session ends in a complete line now.
+    done(approved_plan(path, compression_ratio=0.9))
 
 
 def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path: Path) -> None:
@@ -407,14 +387,15 @@ def test_an_agent_writing_right_after_the_commit_makes_the_session_live(
     assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
 
 
+def fail(*_: object, **__: object) -> None:
+    raise DatabaseError("database is locked")
+
+
 @pytest.mark.parametrize("model", [Compaction, Backup])
 def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
     path: Path, monkeypatch: pytest.MonkeyPatch, model: type[Any]
 ) -> None:
     before = path.read_bytes()
-
-    def fail(**_: object) -> None:
-        raise DatabaseError("database is locked")
 
     with monkeypatch.context() as broken:
         broken.setattr(model.objects, "get_or_create", fail)
@@ -433,9 +414,6 @@ def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
 def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(**_: object) -> None:
-        raise DatabaseError("database is locked")
-
     with monkeypatch.context() as broken:
         broken.setattr(Compaction.objects, "get_or_create", fail)
         with pytest.raises(RedlineError, match="was written"):
@@ -465,9 +443,6 @@ def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next
 
 
 def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(_: Path) -> None:
-        raise DatabaseError("database is locked")
-
     monkeypatch.setattr(commit_service, "index_file", fail)
     assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
@@ -477,30 +452,18 @@ def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: 
 
 def test_a_session_written_to_recently_needs_a_confirmation(path: Path) -> None:
     approved = approved_plan(path)
-    os.utime(path)
-    approved = approved_plan(path)
-    assert refused(path, lambda: done(approved)) == "5 session_live"
-    assert done(approved, live=True).parent_id == LAST
-
-
-def test_a_session_written_to_between_review_and_commit_needs_a_confirmation(path: Path) -> None:
-    approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("Still here.")))
     os.utime(path)
+    for plan in (approved, approved_plan(path)):
+        assert refused(path, partial(done, plan)) == "5 session_live"
+    backdate(path, hours=-1)  # a time in the future
     assert refused(path, lambda: done(approved)) == "5 session_live"
+    assert done(approved, live=True).parent_id == "n1"
 
 
 def test_a_write_of_redlines_own_does_not_make_a_session_live(path: Path) -> None:
-    done(approved_plan(path, compression_ratio=0.7))
-    assert (
-        done(approved_plan(path)).parent_id
-        == load_session(path).tree.branch(load_session(path).leaf_id)[-2].id
-    )
-
-
-def test_a_modification_time_in_the_future_makes_a_session_live(path: Path) -> None:
-    backdate(path, hours=-1)
-    assert refused(path, lambda: done(approved_plan(path))) == "5 session_live"
+    first = done(approved_plan(path, compression_ratio=0.7))
+    assert done(approved_plan(path)).parent_id == first.entry_id
 
 
 def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Path) -> None:
@@ -523,12 +486,11 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Pa
         message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
     ],
 )
-def test_a_writer_that_the_agent_would_ignore_is_refused(redline: Installation, sign: dict[str, Any]) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    foreign(path, sign)
-    approved = approved_plan(path)
-    assert refused(path, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
-    assert done(approved_plan(path, reader="pi", writer="context-edit")).parent_id == "n1"
+def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere: Path, sign: dict[str, Any]) -> None:
+    foreign(elsewhere, sign)
+    approved = approved_plan(elsewhere)
+    assert refused(elsewhere, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
+    assert done(approved_plan(elsewhere, reader="pi", writer="context-edit")).parent_id == "n1"
 
 
 def guessed_plan(path: Path, **own: object) -> Approved:
@@ -540,9 +502,8 @@ def guessed_plan(path: Path, **own: object) -> Approved:
     return approved_plan(path, reader=reading.reader.name, writer=writer.name, **own)
 
 
-def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    approved = guessed_plan(path)
+def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere: Path) -> None:
+    approved = guessed_plan(elsewhere)
     with pytest.raises(ConfirmationNeeded) as caught:
         done(approved)
     assert caught.value.code == "not_honoured"
@@ -550,34 +511,33 @@ def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(redline
     assert done(approved, not_honoured=True).parent_id == LAST
 
 
-def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    approved = guessed_plan(path)
+def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere: Path) -> None:
+    approved = guessed_plan(elsewhere)
     done(approved, not_honoured=True)
-    again = replace(guessed_plan(path, compression_ratio=0.3), writer=approved.writer)
-    assert refused(path, lambda: done(again, below_target=True)) == "5 not_honoured"
-    foreign(path, {"type": "usage", "id": "n1", "parentId": last_line(path)["id"], "kind": "summary"})
-    index_file(path)
-    log = load_session(path).log
-    reading = reading_of_session(session_row(path), path, log.entries, log.state)
+    again = replace(guessed_plan(elsewhere, compression_ratio=0.3), writer=approved.writer)
+    assert refused(elsewhere, lambda: done(again, below_target=True)) == "5 not_honoured"
+    foreign(
+        elsewhere, {"type": "usage", "id": "n1", "parentId": last_line(elsewhere)["id"], "kind": "summary"}
+    )
+    index_file(elsewhere)
+    log = load_session(elsewhere).log
+    reading = reading_of_session(session_row(elsewhere), elsewhere, log.entries, log.state)
     assert (reading.reader.name, reading.is_guess) == ("pi", False)
 
 
-def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    before, log = path.read_bytes(), load_session(path).log
-    reading = reading_of(path, log.entries, log.state)
+def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere: Path) -> None:
+    before, log = elsewhere.read_bytes(), load_session(elsewhere).log
+    reading = reading_of(elsewhere, log.entries, log.state)
     assert reading.writer().name == "fork"
-    committed = done(approved_plan(path, reader=reading.reader.name, writer="fork"))
+    committed = done(approved_plan(elsewhere, reader=reading.reader.name, writer="fork"))
     assert committed.created is not None
-    assert committed.created.parent == path.parent
-    assert path.read_bytes() == before
+    assert committed.created.parent == elsewhere.parent
+    assert elsewhere.read_bytes() == before
 
 
-def test_a_reader_chosen_by_the_user_is_not_a_guess(redline: Installation) -> None:
-    path = place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
-    approved = approved_plan(path)
-    select_reader(index_file(path), "atomic-0.8")
+def test_a_reader_chosen_by_the_user_is_not_a_guess(elsewhere: Path) -> None:
+    approved = approved_plan(elsewhere)
+    select_reader(index_file(elsewhere), "atomic-0.8")
     assert done(approved).parent_id == LAST
 
 

@@ -29,31 +29,99 @@ from compaction_app.core.states import RunState
 from compaction_app.models import Backup, Compaction, Proposal, Run
 from compaction_app.runs.commands import resume_run
 from compaction_app.runs.reviews import carried_from, decide
-from redline.configuration import RootSetting
-from sessions_app.index.indexer import configured_roots, index_file
+from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.append import append_lines
 from sessions_app.storage.locks import session_lock
 from tests.factories import session_bytes, user, working_session
-from tests.files import backdate, place
+from tests.files import place
 from tests.html import actions, fields, link, links, text_of, values
 from tests.installation import override_configuration, refusal
 from tests.plans import context_ids, context_without
 from tests.runs import approve_proposals, finish_run, plan_session
+from tests.sessions import use_root
+
+LATER = {**user("and the docs"), "id": "later", "parentId": "e27"}
+
+
+class Work:
+    """A session, and the pages of a run on it."""
+
+    def __init__(self, browser: Client, path: Path) -> None:
+        self.browser, self.path = browser, path
+        self.before = path.read_bytes()
+
+    def plan(self, first: int | None = None, leaf_id: str = "") -> None:
+        """Plan a run of which the first proposals are approved, or all."""
+        self.run = plan_session(index_file(self.path), leaf_id=leaf_id)
+        if first != 0:
+            approve_proposals(self.run, first=first)
+
+    @property
+    def url(self) -> str:
+        return f"/runs/{self.run.pk}"
+
+    @property
+    def session_url(self) -> str:
+        return self.run.session.get_absolute_url()
+
+    def page(self, name: str = "/commit", **query: str) -> Any:
+        return self.browser.get(f"{self.url}{name}", query, follow=True)
+
+    def shown(self, writer: str = "") -> str:
+        """The digest of the plan that the commit page shows; empty if it shows none."""
+        return "".join(fields(self.page(writer=writer)).get("plan", []))
+
+    def post(self, **sent: Any) -> Any:
+        return self.browser.post(f"{self.url}/commit", sent)
+
+    def commit(self, *confirmations: str, writer: str = "") -> Any:
+        """Open the page of a writer, or of the best one, and confirm what it shows."""
+        return self.post(yes=confirmations, plan=self.shown(writer), writer=writer)
+
+    def commits(self, *confirmations: str, writer: str = "") -> None:
+        assert self.commit(*confirmations, writer=writer).status_code == 303
+
+    def refuses(self, answer: Any, status: int = 409) -> Any:
+        """The answer, which says that nothing was written."""
+        assert (answer.status_code, self.path.read_bytes()) == (status, self.before)
+        return answer
+
+    def append(self, *entries: dict[str, Any]) -> None:
+        place(self.path, self.path.read_bytes() + session_bytes(entries))
+        self.before = self.path.read_bytes()
+
+    def last_line(self) -> Any:
+        return json.loads(self.path.read_bytes().splitlines()[-1])
+
+    def state(self) -> tuple[str, datetime | None]:
+        """The state of the run, and since when it is being committed."""
+        self.run.refresh_from_db()
+        return str(self.run.state), self.run.committing_since
+
+    def planned_again(self) -> Run:
+        answer = self.browser.post(f"{self.url}/again")
+        later = Run.objects.get(replaces=self.run)
+        assert answer["Location"] == f"/runs/{later.pk}"
+        return later
+
+    def plans_again(self, page: Any) -> bool:
+        """Whether a page offers to plan the run again."""
+        return f"{self.url}/again" in actions(page)
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
-    path = known_root / "work.jsonl"
-    path.write_bytes(session_bytes(working_session()))
-    return backdate(path)
+def session(browser: Client, known_root: Path) -> Work:
+    """A session without a run."""
+    return Work(browser, place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
-def run(path: Path) -> Run:
-    """A planned run of the session with every proposal approved."""
-    return approve_proposals(plan_session(index_file(path)))
+def work(session: Work) -> Work:
+    """A session with a run of which every proposal is approved."""
+    session.plan()
+    return session
 
 
 class Killed(BaseException):
@@ -68,264 +136,201 @@ def no_cleaning_up(run: Run, now: datetime, handshake: int | None = None) -> Ite
     yield
 
 
-def append(path: Path, *entries: dict[str, Any]) -> None:
-    with path.open("ab") as file:
-        file.writelines(json.dumps(entry).encode() + b"\n" for entry in entries)
-    backdate(path)
+def write_and_die(fd: int, payload: bytes) -> int:
+    os.write(fd, payload)
+    raise Killed
 
 
-def commit(browser: Client, run: Run, *confirmations: str, writer: str = "") -> Any:
-    """Open the page of a writer, or of the best one, and confirm what it shows."""
-    return browser.post(
-        f"/runs/{run.pk}/commit",
-        {"yes": confirmations, "plan": shown(browser, run, writer), "writer": writer},
-    )
+def commit_killed_after_its_write(work: Work, *, is_blocking: bool) -> None:
+    """With `is_blocking`, decisions on the run stay blocked, as a killed process leaves them."""
+    now = timezone.now()
+    seen = preflight_of(approval(work.run), now).digest()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
+        if is_blocking:
+            patch.setattr(commit_service, "block_decisions", no_cleaning_up)
+        with pytest.raises(Killed):
+            commit_service.commit_run(work.run, Confirmations(), seen, now)
+    if is_blocking:
+        Run.objects.filter(pk=work.run.pk).update(committing_since=now)
+    assert work.path.read_bytes() != work.before
+    assert not Compaction.objects.exists()
 
 
-def shown(browser: Client, run: Run, writer: str = "") -> str:
-    """The digest of the plan that the commit page shows; empty if it shows none."""
-    return "".join(fields(browser.get(f"/runs/{run.pk}/commit", {"writer": writer})).get("plan", []))
+def locked(path: Path) -> Any:
+    return session_lock(django_settings.REDLINE_DATA_DIR, path, 1)
 
 
-def plans_again(page: Any, run: Run) -> bool:
-    """Whether a page offers to plan the run again."""
-    return f"/runs/{run.pk}/again" in actions(page)
-
-
-def test_the_page_shows_the_line_and_its_place_and_warns_about_an_open_agent(
-    browser: Client, run: Run
-) -> None:
-    answer = browser.get(f"/runs/{run.pk}/commit")
-    page = text_of(answer)
-    assert answer.status_code == 200
-    assert "work.jsonl" in page
-    assert ".compact.bak" in page
-    assert "Close the session in the agent" in page
-    assert values(answer, "yes") == []
-
-
-def test_one_line_is_appended_after_a_backup_and_the_run_is_committed(
-    browser: Client, run: Run, path: Path
-) -> None:
-    before, kept = path.read_bytes(), context_ids(path)
-    answer = commit(browser, run)
-    assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}/result")
-    after = path.read_bytes()
-    assert after.startswith(before)
-    written = json.loads(after[len(before) :])
+def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work: Work) -> None:
+    kept, page = context_ids(work.path), text_of(work.page())
+    for words in ("work.jsonl", ".compact.bak", "Close the session in the agent"):
+        assert words in page
+    answer = work.commit()
+    assert (answer.status_code, answer["Location"]) == (303, f"{work.url}/result")
+    after = work.path.read_bytes()
+    assert after.startswith(work.before)
+    written = json.loads(after[len(work.before) :])
     assert written["type"] == "context_compaction"
-    assert context_ids(path) == context_without(kept, written["deletedTargets"])
-    assert Path(written["backupPath"]).read_bytes() == before
+    assert context_ids(work.path) == context_without(kept, written["deletedTargets"])
+    assert Path(written["backupPath"]).read_bytes() == work.before
     compaction = Compaction.objects.get()
-    assert (compaction.run, compaction.entry_id) == (run, written["id"])
-    run.refresh_from_db()
-    assert run.state == RunState.COMMITTED
+    assert (compaction.run, compaction.entry_id) == (work.run, written["id"])
+    assert work.state() == (RunState.COMMITTED, None)
+    page = text_of(work.page("/result"))
+    for words in ("recorded by context-compaction", "context_compaction", "Reload the session there"):
+        assert words in page
 
 
-def test_only_what_was_approved_is_written(browser: Client, path: Path) -> None:
-    run = approve_proposals(plan_session(index_file(path)), first=1)
-    commit(browser, run, "below_target")
-    written = json.loads(path.read_bytes().splitlines()[-1])
-    proposal = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0]
-    assert proposal.entry_id in {target["entryId"] for target in written["deletedTargets"]}
-    assert len(written["deletedTargets"]) < run.proposals.count()
+def test_only_what_was_approved_is_written(session: Work) -> None:
+    session.plan(first=1)
+    assert values(session.page(), "yes") == ["below_target"]
+    session.commits("below_target")
+    deleted = {target["entryId"] for target in session.last_line()["deletedTargets"]}
+    proposal = session.run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[0]
+    assert proposal.entry_id in deleted
+    assert len(session.last_line()["deletedTargets"]) < session.run.proposals.count()
 
 
-def test_the_result_shows_before_and_after_and_the_line(browser: Client, run: Run) -> None:
-    commit(browser, run)
-    page = text_of(browser.get(f"/runs/{run.pk}/result"))
-    assert "recorded by context-compaction" in page
-    assert "context_compaction" in page
-    assert "Reload the session there" in page
-
-
-def test_the_result_shows_the_certificate_and_makes_it_again(browser: Client, run: Run) -> None:
-    commit(browser, run)
-    assert "The agent can continue from it." in text_of(browser.get(f"/runs/{run.pk}/result"))
+def test_the_result_shows_the_certificate_and_makes_it_again(work: Work) -> None:
+    work.commit()
+    assert "The agent can continue from it." in text_of(work.page("/result"))
     first = Compaction.objects.get().certificate
-    assert browser.post(f"/runs/{run.pk}/certify")["Location"] == f"/runs/{run.pk}/result"
+    assert work.browser.post(f"{work.url}/certify")["Location"] == f"{work.url}/result"
     assert Compaction.objects.get().certificate["checkedAt"] > first["checkedAt"]
-    assert "The agent can continue from it." in text_of(browser.get(f"/runs/{run.pk}/result"))
+    assert "The agent can continue from it." in text_of(work.page("/result"))
 
 
-def test_a_second_commit_of_the_same_run_writes_nothing(browser: Client, run: Run, path: Path) -> None:
-    plan = shown(browser, run)
-    first = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
-    written = path.read_bytes()
-    second = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
-    assert second["Location"] == first["Location"] == f"/runs/{run.pk}/result"
-    assert path.read_bytes() == written
+def test_a_second_commit_of_the_same_run_writes_nothing(work: Work) -> None:
+    plan = work.shown()
+    first = work.post(plan=plan)
+    written = work.path.read_bytes()
+    second = work.post(plan=plan)
+    assert second["Location"] == first["Location"] == f"{work.url}/result"
+    assert work.path.read_bytes() == written
     assert Backup.objects.count() == 1
 
 
-def test_nothing_approved_is_nothing_to_write(browser: Client, path: Path) -> None:
-    run = plan_session(index_file(path))
-    before = path.read_bytes()
-    assert commit(browser, run, "below_target").status_code == 409
-    assert path.read_bytes() == before
-    assert "Nothing is approved" in text_of(browser.get(f"/runs/{run.pk}/commit"))
+def test_nothing_approved_is_nothing_to_write(session: Work) -> None:
+    session.plan(first=0)
+    session.refuses(session.commit("below_target"))
+    assert "Nothing is approved" in text_of(session.page())
 
 
 # ---- confirmations ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["live", "below_target", "switch_branch", "after_torn_line"])
-def test_each_case_needs_its_own_confirmation_and_no_other(
-    browser: Client, path: Path, known_root: Path, name: str
-) -> None:
-    recorded = working_session()
+def test_each_case_needs_its_own_confirmation_and_no_other(session: Work, name: str) -> None:
     if name == "switch_branch":
         # Another branch forks early; the agent continues from it.
-        recorded.append({**user("another way"), "id": "other", "parentId": "e3"})
-        path.write_bytes(session_bytes(recorded))
-        backdate(path)
-    session = index_file(path)
-    first = 1 if name == "below_target" else None
-    run = approve_proposals(
-        plan_session(session, leaf_id="e27" if name == "switch_branch" else ""), first=first
+        session.append({**user("another way"), "id": "other", "parentId": "e3"})
+    session.plan(
+        first=1 if name == "below_target" else None, leaf_id="e27" if name == "switch_branch" else ""
     )
     if name == "after_torn_line":
-        backdate(place(path, path.read_bytes() + b'{"type":"mess'))
+        place(session.path, session.path.read_bytes() + b'{"type":"mess')
     if name == "live":
-        os.utime(path)
-    before = path.read_bytes()
-    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == [name]
+        os.utime(session.path)
+    session.before = session.path.read_bytes()
+    assert values(session.page(), "yes") == [name]
     others = {"live", "below_target", "not_honoured", "switch_branch", "after_torn_line"} - {name}
-    refused = commit(browser, run, *others)
-    assert refused.status_code == 422
-    assert path.read_bytes() == before
-    assert commit(browser, run, name).status_code == 303
-    assert path.read_bytes() != before
+    session.refuses(session.commit(*others), 422)
+    session.commits(name)
+    assert session.path.read_bytes() != session.before
 
 
 def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmation(
-    browser: Client, path: Path, known_root: Path, settings: Any
+    session: Work, settings: Any
 ) -> None:
-    roots = [RootSetting(path=known_root)]
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
-    configured_roots()
-    session = index_file(path)
-    run = approve_proposals(plan_session(session))
-    page = text_of(browser.get(f"/sessions/{session.root_id}/{session.relative_path}"))
+    use_root(settings, session.path.parent, None)
+    session.plan()
+    page = text_of(session.browser.get(session.session_url))
     assert "so this is a guess" in page
     assert "Writer: fork. Writes a new session" in page
-    before = path.read_bytes()
-    first = browser.get(f"/runs/{run.pk}/commit")
+    first = session.page()
     assert values(first, "yes") == []
-    (other,) = (
-        address for _, address in links(first) if address.startswith("?writer=") and "fork" not in address
-    )
-    writer = other.removeprefix("?writer=")
-    answer = browser.get(f"/runs/{run.pk}/commit{other}")
+    offered = [one.removeprefix("?writer=") for _, one in links(first) if one.startswith("?writer=")]
+    (writer,) = (one for one in offered if "fork" not in one)
+    answer = session.page(writer=writer)
     assert values(answer, "yes") == ["not_honoured"]
     assert "it is not known which agent this session belongs to" in text_of(answer)
     assert "so this is a guess" in text_of(answer)
-    assert commit(browser, run, writer=writer).status_code == 422
-    assert path.read_bytes() == before
-    assert commit(browser, run, "not_honoured", writer=writer).status_code == 303
-    assert path.read_bytes() != before
+    session.refuses(session.commit(writer=writer), 422)
+    session.commits("not_honoured", writer=writer)
+    assert session.path.read_bytes() != session.before
 
 
-def test_a_fork_is_offered_with_the_command_that_continues_it(browser: Client, run: Run, path: Path) -> None:
-    before = path.read_bytes()
-    page = text_of(browser.get(f"/runs/{run.pk}/commit?writer=fork"))
-    assert "a new session is written beside it" in page
-    assert "Back up and make the fork" in page
-    assert commit(browser, run, writer="fork").status_code == 303
-    assert path.read_bytes() == before
+def test_a_fork_is_offered_with_the_command_that_continues_it(work: Work) -> None:
+    os.utime(work.path)
+    page = work.page(writer="fork")
+    assert values(page, "yes") == [], "a session that is live can be forked"
+    assert "a new session is written beside it" in text_of(page)
+    assert "Back up and make the fork" in text_of(page)
+    work.commits(writer="fork")
+    assert work.path.read_bytes() == work.before
     compaction = Compaction.objects.get()
     new = Path(compaction.created)
-    assert (compaction.writer, new.parent) == ("fork", path.parent)
-    assert json.loads(new.read_bytes().splitlines()[0])["parentSession"] == str(path)
-    answer = browser.get(f"/runs/{run.pk}/result")
+    assert (compaction.writer, new.parent) == ("fork", work.path.parent)
+    assert json.loads(new.read_bytes().splitlines()[0])["parentSession"] == str(work.path)
+    answer = work.page("/result")
     assert f"--session {new}" in text_of(answer)
-    assert browser.get(link(answer, "Open the new session")).status_code == 200
+    assert work.browser.get(link(answer, "Open the new session")).status_code == 200
     # Nothing was removed from the session itself.
-    assert link(answer, "Read what was removed") == f"/runs/{run.pk}/undo"
-    assert link(answer, "Undo…") == f"/runs/{run.pk}/undo"
+    assert link(answer, "Read what was removed") == link(answer, "Undo…") == f"{work.url}/undo"
 
 
-def test_a_fork_of_a_live_session_needs_no_confirmation(browser: Client, run: Run, path: Path) -> None:
-    os.utime(path)
-    assert values(browser.get(f"/runs/{run.pk}/commit?writer=fork"), "yes") == []
-    assert commit(browser, run, writer="fork").status_code == 303
-
-
-def test_a_writer_of_another_agent_is_refused(browser: Client, run: Run, path: Path) -> None:
-    before = path.read_bytes()
-    answer = browser.get(f"/runs/{run.pk}/commit?writer=context-edit")
-    assert "does not honour the writer context-edit" in text_of(answer)
-    assert commit(browser, run, writer="context-edit").status_code >= 400
-    assert path.read_bytes() == before
+def test_a_writer_of_another_agent_is_refused(work: Work) -> None:
+    assert "does not honour the writer context-edit" in text_of(work.page(writer="context-edit"))
+    assert work.commit(writer="context-edit").status_code >= 400
+    assert work.path.read_bytes() == work.before
 
 
 # ---- conflicts -------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_only_grew_is_committed_at_its_new_leaf(browser: Client, run: Run, path: Path) -> None:
-    append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
-    assert commit(browser, run).status_code == 303
-    assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "later"
+def test_a_session_that_only_grew_is_committed_at_its_new_leaf(work: Work) -> None:
+    work.append(LATER)
+    work.commits()
+    assert work.last_line()["parentId"] == "later"
 
 
-def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(
-    browser: Client, run: Run, path: Path
-) -> None:
-    path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
-    backdate(path)
-    before = path.read_bytes()
-    answer = commit(browser, run)
-    assert answer.status_code == 409
-    assert path.read_bytes() == before
-    assert plans_again(answer, run)
-    run.refresh_from_db()
-    assert run.state == RunState.TARGET_MET
+def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(work: Work) -> None:
+    place(work.path, work.before.replace(b"Step 1.", b"Step X."))
+    work.before = work.path.read_bytes()
+    assert work.plans_again(work.refuses(work.commit()))
+    assert work.state() == (RunState.TARGET_MET, None)
 
 
-def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_are_kept(
-    browser: Client, run: Run, path: Path
-) -> None:
-    append(path, {**user("another way"), "id": "other", "parentId": "e5"})
-    before = path.read_bytes()
-    assert commit(browser, run).status_code == 409
-    assert path.read_bytes() == before
-    answer = browser.post(f"/runs/{run.pk}/again")
-    later = Run.objects.get(replaces=run)
-    assert answer["Location"] == f"/runs/{later.pk}"
-    finish_run(later)
-    run.refresh_from_db()
-    assert run.state == RunState.SUPERSEDED
+def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_are_kept(work: Work) -> None:
+    work.append({**user("another way"), "id": "other", "parentId": "e5"})
+    work.refuses(work.commit())
+    finish_run(work.planned_again())
+    assert work.state() == (RunState.SUPERSEDED, None)
 
 
-def test_a_lock_that_is_not_released_in_time_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
-    before = path.read_bytes()
-    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
-        answer = commit(browser, run)
-    assert answer.status_code == 409
-    assert path.read_bytes() == before
+def test_a_lock_that_is_not_released_in_time_is_a_conflict_that_offers_no_new_plan(work: Work) -> None:
+    plan = work.shown()
+    with override_configuration(lock_seconds=0), locked(work.path):
+        assert not work.plans_again(work.refuses(work.post(plan=plan)))
 
 
-def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
-    browser: Client, run: Run, path: Path
-) -> None:
-    commit(browser, run)
+def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(work: Work) -> None:
+    work.commit()
     # The agent had the session open: its next line continues from its own leaf.
-    append(path, {**user("and the docs"), "id": "later", "parentId": "e27"})
-    session = index_file(path)
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
-    assert "is bypassed" in text_of(page)
-    assert plans_again(page, run)
-    assert "sends to" not in text_of(page)
-    Run.objects.filter(pk=run.pk).update(base_url="https://models.example:8443/v1")
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
-    assert "sends to models.example:8443 again" in text_of(page)
-    Run.objects.filter(pk=run.pk).update(base_url="")
-    browser.post(f"/runs/{run.pk}/again")
-    later = Run.objects.get(replaces=run)
-    finish_run(later)
-    run.refresh_from_db()
-    assert run.state == RunState.COMMITTED
-    assert commit(browser, later).status_code == 303
+    work.append(LATER)
+    index_file(work.path)
+    for base_url, said in (("", False), ("https://models.example:8443/v1", True)):
+        Run.objects.filter(pk=work.run.pk).update(base_url=base_url)
+        page = work.browser.get(work.session_url)
+        assert "is bypassed" in text_of(page)
+        assert work.plans_again(page)
+        assert ("sends to models.example:8443 again" in text_of(page)) is said
+        assert ("sends to" in text_of(page)) is said
+    Run.objects.filter(pk=work.run.pk).update(base_url="")
+    later = finish_run(work.planned_again())
+    assert work.state() == (RunState.COMMITTED, None)
+    work.run = later
+    work.commits()
     first, second = Compaction.objects.order_by("pk")
     assert second.leaf_id == "later"
     assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
@@ -336,22 +341,19 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(
 # ---- only what was shown --------------------------------------------------------------------------------
 
 
-def test_confirming_another_plan_than_the_one_shown_writes_nothing(browser: Client, path: Path) -> None:
-    run = approve_proposals(plan_session(index_file(path)), first=1)
-    plan, before = shown(browser, run), path.read_bytes()
-    approve_proposals(run)
-    answer = browser.post(f"/runs/{run.pk}/commit", {"yes": ["below_target"], "plan": plan})
-    assert answer.status_code == 409
+def test_confirming_another_plan_than_the_one_shown_writes_nothing(session: Work) -> None:
+    session.plan(first=1)
+    plan = session.shown()
+    approve_proposals(session.run)
+    answer = session.refuses(session.post(yes=["below_target"], plan=plan))
     assert "no longer the one on this page" in text_of(answer)
-    assert path.read_bytes() == before
-    assert browser.post(f"/runs/{run.pk}/commit").status_code == 409
-    assert path.read_bytes() == before
+    session.refuses(session.post())
 
 
 def test_decisions_and_resuming_are_refused_during_a_commit(
-    browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
+    work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = approve_proposals(plan_session(index_file(path)))
+    run = work.run
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     refused: list[str] = []
     usual = commit_service.back_up
@@ -363,213 +365,157 @@ def test_decisions_and_resuming_are_refused_during_a_commit(
         return usual(*arguments)
 
     monkeypatch.setattr(commit_service, "back_up", back_up)
-    assert commit(browser, run).status_code == 303
+    work.commits()
     assert refused == ["4 being_committed", "4 wrong_state"]
-    run.refresh_from_db()
-    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+    assert work.state() == (RunState.COMMITTED, None)
     assert not run.decisions.filter(kind="reject").exists()
 
 
 def test_after_a_failed_commit_decisions_are_possible_again(
-    browser: Client, run: Run, path: Path, monkeypatch: pytest.MonkeyPatch
+    work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
 
-    before = path.read_bytes()
     with monkeypatch.context() as broken:
         broken.setattr(commit_service, "back_up", fail)
-        assert commit(browser, run).status_code == 503
-    assert path.read_bytes() == before
-    run.refresh_from_db()
-    assert (run.state, run.committing_since) == (RunState.TARGET_MET, None)
-    assert commit(browser, run).status_code == 303
+        work.refuses(work.commit(), 503)
+    assert work.state() == (RunState.TARGET_MET, None)
+    work.commits()
 
 
-def test_a_link_in_place_of_a_session_is_never_followed(
-    browser: Client, run: Run, path: Path, tmp_path: Path
-) -> None:
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret.jsonl").write_bytes(path.read_bytes())
-    before = (outside / "secret.jsonl").read_bytes()
-    path.unlink()
-    path.symlink_to(outside / "secret.jsonl")
-    for address in ("commit", "review", "transcript.jsonl"):
-        assert browser.get(f"/runs/{run.pk}/{address}").status_code == 409, address
-    assert browser.post(f"/runs/{run.pk}/commit", {"plan": "x"}).status_code == 409
-    session = run.session
-    page = browser.get(f"/sessions/{session.root_id}/{session.relative_path}")
-    assert page.status_code in (404, 409)
-    assert sorted(outside.iterdir()) == [outside / "secret.jsonl"]
-    assert (outside / "secret.jsonl").read_bytes() == before
+def test_a_link_in_place_of_a_session_is_never_followed(work: Work, tmp_path: Path) -> None:
+    secret = place(tmp_path / "outside" / "secret.jsonl", work.before)
+    work.path.unlink()
+    work.path.symlink_to(secret)
+    for name in ("/commit", "/review", "/transcript.jsonl"):
+        assert work.page(name).status_code == 409, name
+    assert work.post(plan="x").status_code == 409
+    assert work.browser.get(work.session_url).status_code in (404, 409)
+    assert list(secret.parent.iterdir()) == [secret]
+    assert secret.read_bytes() == work.before
 
 
-def test_an_entry_id_that_now_names_another_line_is_a_conflict(browser: Client, run: Run, path: Path) -> None:
-    proposal = run.proposals.filter(block_index=None).order_by("order")[0]
-    recorded = next(
-        json.loads(line)
-        for line in path.read_bytes().splitlines()
-        if f'"{proposal.entry_id}"'.encode() in line[:200]
-    )
-    append(path, recorded, {**user("and the docs"), "id": "later", "parentId": "e27"})
-    before = path.read_bytes()
-    assert commit(browser, run).status_code == 409
-    assert path.read_bytes() == before
+def test_an_entry_id_that_now_names_another_line_is_a_conflict(work: Work) -> None:
+    proposal = work.run.proposals.filter(block_index=None).order_by("order")[0]
+    recorded = next(one for one in working_session() if one["id"] == proposal.entry_id)
+    work.append(recorded, LATER)
+    work.refuses(work.commit())
 
 
-def test_a_side_branch_that_became_the_active_one_is_not_cut_off(browser: Client, path: Path) -> None:
-    recorded = [*working_session(), {**user("another way"), "id": "other", "parentId": "e3"}]
-    path.write_bytes(session_bytes(recorded))
-    backdate(path)
-    run = approve_proposals(plan_session(index_file(path), leaf_id="e27"))
-    append(path, {**user("back again"), "id": "n1", "parentId": "e27"})
-    assert values(browser.get(f"/runs/{run.pk}/commit"), "yes") == []
-    assert commit(browser, run).status_code == 303
-    assert json.loads(path.read_bytes().splitlines()[-1])["parentId"] == "n1"
+def test_a_side_branch_that_became_the_active_one_is_not_cut_off(session: Work) -> None:
+    session.append({**user("another way"), "id": "other", "parentId": "e3"})
+    session.plan(leaf_id="e27")
+    session.append(LATER)
+    assert values(session.page(), "yes") == []
+    session.commits()
+    assert session.last_line()["parentId"] == "later"
 
 
-def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again(
-    browser: Client, run: Run, path: Path
-) -> None:
-    before = path.read_bytes()
-    session = run.session
-    session.reader = "pi"
-    session.save()
-    answer = browser.get(f"/runs/{run.pk}/commit")
+def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again(work: Work) -> None:
+    work.run.session.reader = "pi"
+    work.run.session.save()
+    answer = work.page()
     assert "was planned as atomic-0.8 reads it, and is now read as pi" in text_of(answer)
-    assert plans_again(answer, run)
-    assert browser.post(f"/runs/{run.pk}/commit", {"plan": "x"}).status_code == 409
-    assert path.read_bytes() == before
-
-
-def test_a_locked_session_offers_no_new_plan(browser: Client, run: Run, path: Path) -> None:
-    plan = shown(browser, run)
-    with override_configuration(lock_seconds=0), session_lock(django_settings.REDLINE_DATA_DIR, path, 1):
-        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
-    assert answer.status_code == 409
-    assert not plans_again(answer, run)
+    assert work.plans_again(answer)
+    work.refuses(work.post(plan="x"))
 
 
 def test_an_older_session_version_is_not_planned(browser: Client, known_root: Path) -> None:
-    old = known_root / "old.jsonl"
-    recorded = working_session()
-    recorded[0] = {**recorded[0], "version": 2}
-    old.write_bytes(session_bytes(recorded))
-    session = index_file(backdate(old))
-    answer = browser.post(f"/sessions/{session.root_id}/old.jsonl/compact", {"planner": "embedded"})
+    header, *entries = working_session()
+    old = place(known_root / "old.jsonl", session_bytes([{**header, "version": 2}, *entries]))
+    answer = browser.post(f"{index_file(old).get_absolute_url()}/compact", {"planner": "embedded"})
     assert answer.status_code == 409
     assert "version 3 copy" in text_of(answer)
 
 
-def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(
-    browser: Client, run: Run, path: Path
-) -> None:
-    browser.post(f"/runs/{run.pk}/again")
-    later = Run.objects.get(replaces=run)
-    away = path.rename(path.with_suffix(".away"))
-    finish_run(later)
-    run.refresh_from_db()
-    assert (later.state, run.state) == (RunState.FAILED, RunState.TARGET_MET)
-    away.rename(path)
-    assert commit(browser, run).status_code == 303
+def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work: Work) -> None:
+    later = work.planned_again()
+    away = work.path.rename(work.path.with_suffix(".away"))
+    assert finish_run(later).state == RunState.FAILED
+    assert work.state() == (RunState.TARGET_MET, None)
+    away.rename(work.path)
+    work.commits()
 
 
-def test_planning_again_approves_nothing_that_was_not_approved(browser: Client, path: Path) -> None:
-    run = plan_session(index_file(path))
+def test_planning_again_approves_nothing_that_was_not_approved(session: Work) -> None:
+    session.plan(first=0)
     Proposal.objects.create(
-        run=run, order=10_000, entry_id="gone", source=Proposal.Source.PLANNER, call=1, tool="context_delete"
+        run=session.run,
+        order=10_000,
+        entry_id="gone",
+        source=Proposal.Source.PLANNER,
+        call=1,
+        tool="context_delete",
     )
-    assert carried_from(run).targets == []
+    assert carried_from(session.run).targets == []
 
 
 # ---- a torn last line, a restore, a kill ------------------------------------------------------------------
 
 
-def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(
-    browser: Client, path: Path
-) -> None:
-    session = index_file(path)
-    run = approve_proposals(plan_session(session))
-    form = f"/sessions/{session.root_id}/{session.relative_path}/compact"
-    pages = (form, f"/runs/{run.pk}/review", f"/runs/{run.pk}/commit")
+def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(work: Work) -> None:
+    pages = (f"{work.session_url}/compact", f"{work.url}/review", f"{work.url}/commit")
     for page in pages:
-        assert "a torn line of" not in text_of(browser.get(page))
-    size = path.stat().st_size
-    place(path, path.read_bytes() + b'{"type":"mess')
+        assert "a torn line of" not in text_of(work.browser.get(page))
+    place(work.path, work.before + b'{"type":"mess')
     for page in pages:
-        assert f"a torn line of 13 bytes, from byte {size:,} on" in text_of(browser.get(page)), page
+        words = f"a torn line of 13 bytes, from byte {len(work.before):,} on"
+        assert words in text_of(work.browser.get(page)), page
 
 
-def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(browser: Client, run: Run) -> None:
-    commit(browser, run)
+def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work: Work) -> None:
+    work.commit()
     backup = Path(Compaction.objects.get().backup.path)
 
-    def pages() -> dict[str, str]:
-        names = {"list": "/runs/", "run": f"/runs/{run.pk}", "result": f"/runs/{run.pk}/result"}
-        found = {name: browser.get(address, follow=True) for name, address in names.items()}
-        assert f"/runs/{run.pk}/result" in [address for _, address in links(found["run"])]
-        return {name: text_of(page) for name, page in found.items()}
+    def taken_back() -> set[str]:
+        """The pages that say so."""
+        found = {"/runs/": work.browser.get("/runs/")} | {one: work.page(one) for one in ("", "/result")}
+        assert f"{work.url}/result" in [address for _, address in links(found[""])]
+        return {name for name, page in found.items() if "taken back" in text_of(page)}
 
-    assert not [name for name, page in pages().items() if "taken back" in page]
+    assert not taken_back()
     way_back = restore(backup, RestoreConfirmations(), timezone.now()).previous_backup
-    run.refresh_from_db()
-    assert run.state == RunState.RESTORED
-    after = pages()
-    assert [name for name, page in after.items() if "taken back" in page] == list(after)
-    assert "recorded by context-compaction" not in after["result"]
-    assert "every recorded byte is still in the file" not in after["result"]
-    assert "Reload the session there" not in after["result"]
+    assert work.state() == (RunState.RESTORED, None)
+    assert taken_back() == {"/runs/", "", "/result"}
+    page = work.page("/result")
+    for words in (
+        "recorded by context-compaction",
+        "every recorded byte is still in the file",
+        "Reload the session there",
+    ):
+        assert words not in text_of(page)
+    assert work.plans_again(page)
     assert way_back is not None
     restore(way_back.path, RestoreConfirmations(), timezone.now())
-    run.refresh_from_db()
-    assert run.state == RunState.COMMITTED
-    assert not [name for name, page in pages().items() if "taken back" in page]
+    assert work.state() == (RunState.COMMITTED, None)
+    assert not taken_back()
 
 
-def test_a_restored_run_can_be_planned_again_with_its_decisions(browser: Client, run: Run) -> None:
-    commit(browser, run)
+def test_a_restored_run_can_be_planned_again_with_its_decisions(work: Work) -> None:
+    work.commit()
     first = Compaction.objects.get()
     restore(Path(first.backup.path), RestoreConfirmations(), timezone.now())
-    assert plans_again(browser.get(f"/runs/{run.pk}/result"), run)
-    browser.post(f"/runs/{run.pk}/again")
-    later = Run.objects.get(replaces=run)
-    finish_run(later)
-    assert commit(browser, later).status_code == 303
-    run.refresh_from_db()
-    assert run.state == RunState.RESTORED
+    later = finish_run(work.planned_again())
+    assert work.state() == (RunState.RESTORED, None)
+    work.run = later
+    work.commits()
     assert Compaction.objects.latest("pk").origins[0]["entryId"] == first.origins[0]["entryId"]
 
 
 @pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
-def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(
-    browser: Client, run: Run, path: Path, page: str
-) -> None:
-    def write_and_die(fd: int, payload: bytes) -> int:
-        os.write(fd, payload)
-        raise Killed
-
-    now, before = timezone.now(), path.read_bytes()
-    seen = preflight_of(approval(run), now).digest()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
-        patch.setattr(commit_service, "block_decisions", no_cleaning_up)
-        with pytest.raises(Killed):
-            commit_service.commit_run(run, Confirmations(), seen, now)
-    Run.objects.filter(pk=run.pk).update(committing_since=now)
-    assert path.read_bytes() != before
-    assert not Compaction.objects.exists()
-    answer = browser.get(f"/runs/{run.pk}{page}", follow=True)
-    assert Compaction.objects.get().run == run
+def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work: Work, page: str) -> None:
+    commit_killed_after_its_write(work, is_blocking=True)
+    answer = work.page(page)
+    assert Compaction.objects.get().run == work.run
     addresses = [address for _, address in links(answer)]
-    assert f"/runs/{run.pk}/result" in addresses or "recorded by context-compaction" in text_of(answer)
+    assert f"{work.url}/result" in addresses or "recorded by context-compaction" in text_of(answer)
     assert "Nothing was written" not in text_of(answer)
-    run.refresh_from_db()
-    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+    assert work.state() == (RunState.COMMITTED, None)
 
 
 @pytest.fixture
-def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
+def other_writer(work: Work) -> Iterator[sqlite3.Connection]:
     """Another connection to the database, while this process waits only a moment for it."""
     connection.close()
     with pytest.MonkeyPatch.context() as patch:
@@ -580,9 +526,9 @@ def other_writer(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
-    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+    work: Work, other_writer: sqlite3.Connection
 ) -> None:
-    before, plan = path.read_bytes(), shown(browser, run)
+    plan = work.shown()
 
     def record_too_late(*arguments: Any) -> None:
         other_writer.execute("BEGIN IMMEDIATE")
@@ -590,33 +536,23 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(commit_service, "record_commit", record_too_late)
-        answer = browser.post(f"/runs/{run.pk}/commit", {"plan": plan})
+        answer = work.post(plan=plan)
     page = text_of(answer)
-    assert path.read_bytes() != before
+    assert work.path.read_bytes() != work.before
     assert (answer.status_code, "was written" in page) == (503, True)
     assert "Nothing was written" not in page
     other_writer.execute("ROLLBACK")
-    assert "recorded by context-compaction" in text_of(browser.get(f"/runs/{run.pk}/result"))
-    run.refresh_from_db()
-    assert (run.state, run.committing_since) == (RunState.COMMITTED, None)
+    assert "recorded by context-compaction" in text_of(work.page("/result"))
+    assert work.state() == (RunState.COMMITTED, None)
 
 
 def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
-    browser: Client, run: Run, path: Path, other_writer: sqlite3.Connection
+    work: Work, other_writer: sqlite3.Connection
 ) -> None:
-    def write_and_die(fd: int, payload: bytes) -> int:
-        os.write(fd, payload)
-        raise Killed
-
-    seen = preflight_of(approval(run), timezone.now()).digest()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
-        with pytest.raises(Killed):
-            commit_service.commit_run(run, Confirmations(), seen, timezone.now())
+    commit_killed_after_its_write(work, is_blocking=False)
     other_writer.execute("BEGIN IMMEDIATE")
-    address = f"/sessions/{run.session.root_id}/{run.session.relative_path}"
-    assert browser.get(address).status_code == 200
+    assert work.browser.get(work.session_url).status_code == 200
     assert not Compaction.objects.exists()
     other_writer.execute("ROLLBACK")
-    assert browser.get(address).status_code == 200
-    assert Compaction.objects.get().run == run
+    assert work.browser.get(work.session_url).status_code == 200
+    assert Compaction.objects.get().run == work.run

@@ -11,26 +11,20 @@ from django.test import Client
 
 from compaction_app.models import Run
 from compaction_app.runs.commands import start_run
-from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import configured_roots
 from tests.html import links, text_of
 from tests.runs import approve_proposals, finish_run
+from tests.sessions import use_root
 
 
 @pytest.fixture
 def run(idle_root: Path, settings: Any) -> Run:
-    root = RootSetting(path=idle_root, agent="amp")
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root]})
-    configured_roots()
+    use_root(settings, idle_root, "amp")
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Begin."}]}]
     for number in range(8):
         call = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"path": f"f{number}"}}
-        found = {
-            "type": "tool_result",
-            "toolUseID": f"t{number}",
-            "run": {"result": f"output {number} " * 90},
-        }
+        run = {"result": f"output {number} " * 90}
+        found = {"type": "tool_result", "toolUseID": f"t{number}", "run": run}
         messages += [{"role": "assistant", "content": [call]}, {"role": "user", "content": [found]}]
     messages.append({"role": "assistant", "content": [{"type": "text", "text": "All is read."}]})
     thread = {"v": 9, "id": "T-1", "created": 1_750_000_000_000, "title": "A thread", "messages": messages}
@@ -61,7 +55,4 @@ def test_what_is_kept_is_downloaded_without_what_was_approved(browser: Client, r
     assert text.endswith("All is read.\n")
     kept = [number for number in range(8) if f"output {number} " in text]
     assert 0 < len(kept) < 8
-
-
-def test_nothing_is_kept_of_a_run_without_an_approved_plan(browser: Client, run: Run) -> None:
     assert browser.get(f"/runs/{run.pk + 1}/handoff.md").status_code == 404

@@ -1,7 +1,6 @@
 """A killed commit or restore leaves the session as before or as after, and everything usable.
 
-The victim is a fork of this process, so that a round costs milliseconds. `test_kill` is about the file edge
-alone; here the database, the lock and the next command take part.
+`test_kill` is about the files alone; here the database, the lock and the next command take part.
 """
 
 from __future__ import annotations
@@ -9,10 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
-import signal
-import time
-from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
@@ -29,7 +24,7 @@ from compaction_app.commit.service import Approved, Confirmations, commit
 from compaction_app.models import Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.index.indexer import index_file
-from sessions_app.index.session_locks import lock_session, settle_interrupted
+from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage import backups
 from sessions_app.storage import restore as storage_restore
 from sessions_app.storage.append import append_lines
@@ -37,52 +32,27 @@ from sessions_app.storage.files import BACKUP_SUFFIX
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
 from tests.installation import Installation, refusal
+from tests.kill_steps import IS_SOAK, World, assert_any_kill_leaves_one_of_two_states, die, killed
 from tests.plans import approved_plan, context_ids, context_without
-from tests.wait import WAIT_SECONDS
 
-ROUNDS = int(os.environ.get("REDLINE_KILL_ROUNDS", "20"))
-SEED = int(os.environ.get("REDLINE_KILL_SEED", "20260105"))
-YES = Confirmations(live=True)
+from .test_kill_steps import Kills
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    return place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=40)))
+    return place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=10)))
 
 
-def commit_and_restore(approved: Approved, begin: Callable[[str], object]) -> None:
-    """Cleans up nothing: the next process has to deal with what a kill leaves."""
-    begin("commit")
-    committed = commit(approved, YES, datetime.now(UTC))
-    begin("restore")
-    restore(committed.backup.path, RestoreConfirmations(), datetime.now(UTC))
-    begin("done")
-    time.sleep(60)
+def commit_now(approved: Approved) -> Path:
+    """Commit; returns the backup."""
+    return commit(approved, Confirmations(live=True), datetime.now(UTC)).backup.path
 
 
-def killed(act: Callable[[Callable[[str], object]], object], delay_us: int | None = None) -> str:
-    """The phase in which a fork that runs `act` was killed, after `delay_us` or by its own signal."""
-    connection.close()
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.alarm(WAIT_SECONDS)
-            act(lambda phase: os.write(writing, phase.encode() + b"\n"))
-        except BaseException as error:  # noqa: BLE001  the parent shows it
-            os.write(writing, repr(error).encode() + b"\n")
-        finally:
-            os._exit(1)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        first = pipe.readline()
-        if delay_us is not None:
-            time.sleep(delay_us / 1e6)
-            os.kill(pid, signal.SIGKILL)
-        phases = (first + pipe.read()).decode().split("\n")
-    _, status = os.waitpid(pid, 0)
-    assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, phases
-    return phases[-2] if len(phases) > 1 else ""
+def commit_and_die(approved: Approved, write: Callable[[int, bytes], int]) -> None:
+    """Commit in a process that is killed by its write."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write))
+        killed(partial(commit_now, approved))
 
 
 def line_after(path: Path, before: bytes) -> bytes:
@@ -118,9 +88,8 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
     settle_interrupted()
     assert_the_rows_tell_what_is_in_the_file(path, before)
     if line_after(path, before).endswith(b"\n"):
-        undone = redline.call(
-            "restore", json.loads(line_after(path, before))["backupPath"], "--yes", "--json"
-        )
+        backup = json.loads(line_after(path, before))["backupPath"]
+        undone = redline.call("restore", backup, "--yes", "--json")
         assert undone.code == 0, undone
         assert path.read_bytes() == before
     context = context_ids(path)
@@ -130,164 +99,109 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
     assert Compaction.objects.filter(entry_id=written.json["entryId"]).count() == 1
     assert redline.call("restore", written.json["backupPath"], "--yes", "--json").code == 0
     assert path.read_bytes() == before
-    listed = redline.call("backups", path, "--json").json
-    assert all(one["holds"] for one in listed)
+    assert all(one["holds"] for one in redline.call("backups", path, "--json").json)
     assert not [name for name in snapshot(path.parent) if name.startswith(".")]
-    assert not list((redline.data / "locks").glob("*.intent"))
-    assert not list((redline.data / "locks").glob("*.unresolved"))
+    assert {one.suffix for one in (redline.data / "locks").iterdir()} <= {".lock"}
 
 
-def clean(path: Path) -> None:
-    Compaction.objects.all().delete()
-    Backup.objects.all().delete()
-    for beside in path.parent.iterdir():
-        if beside != path:
-            beside.unlink()
+# ---- at any moment -----------------------------------------------------------------------------------------
 
 
 def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
-    redline: Installation, path: Path, capsys: pytest.CaptureFixture[str]
+    redline: Installation, path: Path
 ) -> None:
-    dice = random.Random(SEED)
-    before = path.read_bytes()
-    phases: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    approved = approved_plan(path)
-    began = time.perf_counter()
-    restore(commit(approved, YES, datetime.now(UTC)).backup.path, RestoreConfirmations(), datetime.now(UTC))
-    longest_us = int(1.3e6 * (time.perf_counter() - began))
-    clean(path)
-    for _ in range(ROUNDS):
-        phases[killed(partial(commit_and_restore, approved_plan(path)), dice.randrange(longest_us))] += 1
+    before, world = path.read_bytes(), World(redline.data, path.parent)
+
+    def put_back() -> None:
+        """A restore replaces the session, so each round has a plan of its own."""
+        nonlocal approved
+        world.put_back()
+        approved = approved_plan(path)
+
+    def act() -> None:
+        restore(commit_now(approved), RestoreConfirmations(), datetime.now(UTC))
+
+    def outcome() -> str:
         after = line_after(path, before)
         if after.endswith(b"\n"):
             assert json.loads(after)["type"] == "context_compaction"
-        found["before" if not after else "after" if after.endswith(b"\n") else "torn, and mended"] += 1
         assert_backups_are_whole(path, before)
         assert_usable(redline, path, before)
-        clean(path)
-    with connection.cursor() as cursor:
-        cursor.execute("PRAGMA integrity_check")
-        assert cursor.fetchone() == ("ok",)
-    with capsys.disabled():
-        print(f"\n{ROUNDS} kills, seed {SEED}: in {dict(phases)}; the session was {dict(found)}")
-    assert len(phases) > 1, "every kill hit the same phase: the delays are wrong"
+        with connection.cursor() as cursor:
+            cursor.execute("PRAGMA integrity_check")
+            assert cursor.fetchone() == ("ok",)
+        return "before" if not after else "after" if after.endswith(b"\n") else "torn, and mended"
+
+    approved = approved_plan(path)
+    assert_any_kill_leaves_one_of_two_states(put_back, act, outcome)
 
 
-def state_after_settling(path: Path, before: bytes) -> str:
-    """Whether a change is there, whole and with its row, or not at all, once the next process has started."""
-    settle_interrupted()
-    with lock_session(path):
-        pass
-    assert not [name for name in snapshot(path.parent) if name.startswith(".")]
-    made = [one for one in path.parent.glob("*.jsonl") if one != path]
-    added = line_after(path, before)
-    assert not (added and made)
-    if not added and not made:
-        assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
-        return "before"
-    compaction = Compaction.objects.get()
-    lines = (made[0].read_bytes() if made else added).splitlines(keepends=True)
-    assert all(line.endswith(b"\n") for line in lines)
-    ids = [json.loads(line)["id"] for line in lines]
-    assert (compaction.entry_id, compaction.created) == ((ids[0], str(made[0])) if made else (ids[-1], ""))
-    assert Path(compaction.backup.path).read_bytes() == before
-    return "after"
+WRITERS = [
+    ("pi", "fork"),
+    ("pi", "context-edit"),
+    ("codex", "compacted"),
+    ("codex", "fork"),
+    ("codex, legacy", "compacted"),
+    ("codex, legacy", "fork"),
+    ("claude-code", "boundary"),
+]
 
 
-@pytest.mark.parametrize("writer", ["context-edit", "fork"])
+@pytest.mark.parametrize(("reader", "writer"), WRITERS if IS_SOAK else WRITERS[:1])
 def test_a_kill_at_any_moment_leaves_a_change_of_any_writer_whole_or_not_made(
-    path: Path, capsys: pytest.CaptureFixture[str], writer: str
+    redline: Installation, reader: str, writer: str
 ) -> None:
-    dice = random.Random(SEED)
-    before = path.read_bytes()
-    phases: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    select_reader(index_file(path), "pi")
-    approved = approved_plan(path, reader="pi", writer=writer)
+    kills = Kills(redline, reader, writer)
+    assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)
 
-    def commit_and_wait(begin: Callable[[str], object]) -> None:
-        begin("commit")
-        commit(approved, YES, datetime.now(UTC))
-        begin("done")
-        time.sleep(60)
 
-    def put_back() -> None:
-        clean(path)
-        place(path, before)
-
-    began = time.perf_counter()
-    commit(approved, YES, datetime.now(UTC))
-    longest_us = int(2e6 * (time.perf_counter() - began))
-    for _ in range(ROUNDS):
-        put_back()
-        approved = approved_plan(path, reader="pi", writer=writer)
-        phases[killed(commit_and_wait, dice.randrange(longest_us))] += 1
-        found[state_after_settling(path, before)] += 1
-    with capsys.disabled():
-        print(f"\n{ROUNDS} kills of {writer}, seed {SEED}: in {dict(phases)}; the change was {dict(found)}")
+# ---- at the write ------------------------------------------------------------------------------------------
 
 
 def write_first_line(fd: int, payload: bytes) -> int:
     return os.write(fd, payload[: payload.index(b"\n") + 1])
 
 
-def write_first_line_and_die(fd: int, payload: bytes) -> int:
-    write_first_line(fd, payload)
-    return die()
+def and_die(write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
+    def write_and_die(fd: int, payload: bytes) -> int:
+        write(fd, payload)
+        return die()
+
+    return write_and_die
 
 
-def test_some_of_several_lines_are_cut_off_after_a_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = path.read_bytes()
-    select_reader(index_file(path), "pi")
-    approved = approved_plan(path, reader="pi", writer="context-edit")
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line_and_die))
-        killed(lambda _: commit(approved, YES, datetime.now(UTC)))
-    assert line_after(path, before).count(b"\n") == 1
-    assert state_after_settling(path, before) == "before"
-    assert path.read_bytes() == before
-
-
-def test_some_of_several_lines_are_cut_off_if_the_disk_is_full(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_killed", [True, False], ids=["kill", "full disk"])
+def test_some_of_several_lines_are_cut_off(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
 ) -> None:
     before = snapshot(path.parent)
     select_reader(index_file(path), "pi")
     approved = approved_plan(path, reader="pi", writer="context-edit")
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line))
-        assert refusal(lambda: commit(approved, YES, datetime.now(UTC))) == "6 disk_full"
+    if is_killed:
+        commit_and_die(approved, and_die(write_first_line))
+        assert path.read_bytes().count(b"\n") == before[path.name].count(b"\n") + 1  # type: ignore[arg-type]
+        settle_interrupted()
+    else:
+        monkeypatch.setattr(commit_change, "append_lines", partial(append_lines, write=write_first_line))
+        assert refusal(lambda: commit_now(approved)) == "6 disk_full"
     assert snapshot(path.parent) == before
     assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
 
 
-def die(*_: object) -> int:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("it lives on")
-
-
 def write_half(fd: int, payload: bytes) -> int:
-    os.write(fd, payload[: len(payload) // 2])
-    return die()
-
-
-def write_and_die(fd: int, payload: bytes) -> int:
-    os.write(fd, payload)
-    return die()
+    return os.write(fd, payload[: len(payload) // 2])
 
 
 @pytest.mark.parametrize(
-    ("write", "left"), [(die, "nothing"), (write_half, "a half"), (write_and_die, "the line")]
+    ("write", "left"),
+    [(die, "nothing"), (and_die(write_half), "a half"), (and_die(os.write), "the line")],
+    ids=["nothing", "a half", "the line"],
 )
 def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(
-    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, write: Any, left: str
+    redline: Installation, path: Path, write: Any, left: str
 ) -> None:
     before = path.read_bytes()
-    approved = approved_plan(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write))
-        killed(lambda _: commit(approved, YES, datetime.now(UTC)))
+    commit_and_die(approved_plan(path), write)
     after = line_after(path, before)
     assert {b"": "nothing", b"\n": "the line"}.get(after[-1:], "a half") == left
     assert_backups_are_whole(path, before)
@@ -304,27 +218,23 @@ def test_a_restore_killed_at_its_replacement_is_whole(
     redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, replace: Any, restored: bool
 ) -> None:
     before = path.read_bytes()
-    backup = commit(approved_plan(path), YES, datetime.now(UTC)).backup.path
+    backup = commit_now(approved_plan(path))
     with monkeypatch.context() as patch:
         patch.setattr(backups_service, "restore_session", partial(storage_restore.restore, replace=replace))
-        killed(lambda _: restore(backup, RestoreConfirmations(), datetime.now(UTC)))
+        killed(lambda: restore(backup, RestoreConfirmations(), datetime.now(UTC)))
     assert (line_after(path, before) == b"") == restored
     assert_backups_are_whole(path, before)
     assert_usable(redline, path, before)
 
 
 @pytest.mark.parametrize("command", ["sessions", "backups"])
-def test_the_next_start_records_a_commit_whose_process_was_killed(
-    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+def test_the_next_command_records_a_commit_whose_process_was_killed(
+    redline: Installation, path: Path, command: str
 ) -> None:
     before = path.read_bytes()
-    approved = approved_plan(path)
-    with monkeypatch.context() as patch:
-        patch.setattr(commit_change, "append_lines", partial(append_lines, write=write_and_die))
-        killed(lambda _: commit(approved, YES, datetime.now(UTC)))
+    commit_and_die(approved_plan(path), and_die(os.write))
     assert not Compaction.objects.exists()
-    connection.close()
-    started = redline.run(command, *([path] if command == "backups" else []), "--json")
+    started = redline.call(command, *([path] if command == "backups" else []), "--json")
     assert started.code == 0, started
     line = json.loads(line_after(path, before))
     recorded = Compaction.objects.get()

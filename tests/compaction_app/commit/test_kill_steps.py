@@ -1,74 +1,62 @@
-"""A commit and a restore, killed before each of their steps: the next start completes or undoes them and shows which.
-
-`test_kill` and `test_kill_commands` kill at random moments; here no step is left out (`stepping`).
-"""
+"""A commit by each writer, and a restore, killed before each of their steps: the next start completes or undoes them,
+and shows which. `test_kill_commands` kills at random moments; here no step is left out."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import pytest
-from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.preflight import Confirmations
-from compaction_app.commit.service import approval, commit_run, preflight_of
+from compaction_app.commit.service import approval, commit, commit_run, preflight_of
 from compaction_app.core.states import RunState
-from compaction_app.models import AuditEntry, Backup, Compaction, Run
+from compaction_app.models import AuditEntry, Backup, Compaction
 from compaction_app.session_page.reader_selection import select_reader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.indexer import index_file
-from sessions_app.index.session_locks import lock_session, settle_interrupted
+from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
+from tests.compaction_app.undo.scenes import Scene, claude_scene, claude_work, codex_scene
+from tests.compaction_app.undo.scenes import scene as pi_scene
 from tests.factories import session_bytes, working_session
-from tests.files import backdate, place, snapshot
+from tests.files import place
 from tests.html import text_of
 from tests.installation import Installation
-from tests.kill_steps import killed_before
+from tests.kill_steps import World, assert_each_kill_leaves_one_of_two_states
+from tests.plans import approved_plan
 from tests.runs import approve_proposals, plan_session
-
-MOST: Final = 2_000
-"""More steps than any commit or restore has."""
+from tests.sessions_app.agents.codex.rollouts import work
 
 
-class World:
-    """A session with its run and its database, which can be put back to how it was."""
+class Work:
+    """A run with every proposal approved, its session, and their pages."""
 
-    def __init__(self, redline: Installation, path: Path, browser: Client, run: Run) -> None:
-        self.redline, self.path, self.browser, self.run = redline, path, browser, run
-        self.database = redline.data / "redline.sqlite3"
+    def __init__(self, redline: Installation, root: Path, browser: Client, writer: str) -> None:
+        self.path, self.browser, self.writer = root / "work.jsonl", browser, writer
+        session = index_file(place(self.path, session_bytes(working_session(steps=4))))
+        if writer != "context-compaction":
+            select_reader(session, "pi")
+            session.refresh_from_db()
+        self.run = approve_proposals(plan_session(session))
+        self.before = self.path.read_bytes()
+        self.redline = redline
 
     def remember(self) -> None:
-        with connection.cursor() as cursor:
-            cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        connection.close()
-        self.rows, self.files = self.database.read_bytes(), snapshot(self.path.parent)
+        self.world = World(self.redline.data, self.path.parent)
 
-    def put_back(self) -> None:
-        """Restore database and files. Sessions keep their inode, which identifies them."""
-        connection.close()
-        for beside in self.redline.data.glob("redline.sqlite3-*"):
-            beside.unlink()
-        self.database.write_bytes(self.rows)
-        for there in self.path.parent.iterdir():
-            if there.name not in self.files:
-                there.unlink()
-        for name, content in self.files.items():
-            assert isinstance(content, bytes)
-            with self.path.with_name(name).open(
-                "r+b" if self.path.with_name(name).exists() else "wb"
-            ) as file:
-                file.write(content)
-                file.truncate()
-            backdate(self.path.with_name(name))
+    def commit(self) -> Path:
+        """Returns the backup."""
         self.run.refresh_from_db()
+        now = timezone.now()
+        seen = preflight_of(approval(self.run), now, self.writer).digest()
+        return commit_run(self.run, Confirmations(), seen, now, self.writer).backup.path
 
     def page(self, name: str) -> str:
         """The text of a page of the run; without a name, of the list of runs."""
@@ -81,180 +69,165 @@ class World:
         assert self.run.committing_since is None
         return str(self.run.state)
 
-    def assert_the_next_lock_leaves_nothing_over(self) -> None:
-        with lock_session(self.path):
-            pass
-        assert not [name for name in snapshot(self.path.parent) if name.startswith(".")]
-        left = [path.suffix for path in (self.redline.data / "locks").iterdir()]
-        assert set(left) <= {".lock"}
-
-
-@pytest.fixture
-def world(redline: Installation, known_root: Path, browser: Client) -> World:
-    """A run with every proposal approved."""
-    path = known_root / "work.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=4)))
-    run = approve_proposals(plan_session(index_file(backdate(path))))
-    return World(redline, path, browser, run)
-
-
-def each_step(world: World, act: Callable[[], object], check: Callable[[], str]) -> dict[str, int]:
-    """What `check` found, and how often, after `act` was killed before each step and Redline restarted."""
-    found: dict[str, int] = {}
-    for step in range(1, MOST):
-        world.put_back()
-        was_killed = killed_before(step, act)
+    def settle(self) -> bytes:
+        """What the session has once Redline has started again. Every file named like a backup is a whole one."""
         settle_interrupted()
-        outcome = check()
-        found[outcome] = found.get(outcome, 0) + 1
-        if not was_killed:
-            return found
-    raise AssertionError(f"more than {MOST} steps")
+        self.world.assert_the_next_locks_leave_nothing_over(self.path)
+        for listed in list_backups(self.path):
+            assert listed.recorded == hashlib.sha256(listed.file.path.read_bytes()).hexdigest()
+        return self.path.read_bytes()
 
 
-def test_a_commit_killed_before_any_step_is_completed_or_undone(
-    world: World, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("writer", ["context-compaction", "fork"])
+def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(
+    redline: Installation, known_root: Path, browser: Client, writer: str
 ) -> None:
-    before = world.path.read_bytes()
+    work = Work(redline, known_root, browser, writer)
+    approved = approval(work.run)
 
-    def commit() -> None:
-        now = timezone.now()
-        commit_run(world.run, Confirmations(), preflight_of(approval(world.run), now).digest(), now)
-
-    def check() -> str:
-        content = world.path.read_bytes()
-        assert content.startswith(before)
-        world.assert_the_next_lock_leaves_nothing_over()
-        for listed in list_backups(world.path):
-            assert listed.file.path.read_bytes() == before
-            assert listed.recorded == hashlib.sha256(before).hexdigest()
-        if content == before:
-            assert world.state() == RunState.TARGET_MET
+    def outcome() -> str:
+        content = work.settle()
+        made = [one for one in work.path.parent.glob("*.jsonl") if one != work.path]
+        assert content.startswith(work.before)
+        assert {listed.file.path.read_bytes() for listed in list_backups(work.path)} <= {work.before}
+        if content == work.before and not made:
+            assert work.state() == RunState.TARGET_MET
             assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
-            assert "Back up and append" in world.page("commit")
-            assert world.browser.get(f"/runs/{world.run.pk}/result").status_code == 404
-            commit()
-            assert world.state() == RunState.COMMITTED
             return "before"
-        written = json.loads(content[len(before) :])
-        compaction = Compaction.objects.get()
-        assert (compaction.entry_id, compaction.run, compaction.backup.path) == (
-            written["id"],
-            world.run,
-            written["backupPath"],
-        )
-        assert len(compaction.origins) == len(written["deletedTargets"])
-        assert world.state() == RunState.COMMITTED
-        for name in ("commit", "result"):
-            page = world.page(name)
-            assert f"Compaction {written['id']}" in page
-            assert "recorded by context-compaction" in page
-            assert "Nothing was written" not in page
-        assert written["id"] in world.page("result")
-        assert "This run is committed" in world.page("review")
-        return "after"
-
-    world.remember()
-    found = each_step(world, commit, check)
-    with capsys.disabled():
-        print(f"\na commit killed before each of its steps: the session was {found}")
-    assert min(found["before"], found["after"]) > 5
-
-
-@pytest.mark.parametrize("writer", ["context-edit", "fork"])
-def test_a_commit_by_another_writer_killed_before_any_step_is_completed_or_undone(
-    redline: Installation, known_root: Path, browser: Client, capsys: pytest.CaptureFixture[str], writer: str
-) -> None:
-    path = known_root / "work.jsonl"
-    session = index_file(place(path, session_bytes(working_session(steps=4))))
-    select_reader(session, "pi")
-    session.refresh_from_db()
-    world = World(redline, path, browser, approve_proposals(plan_session(session)))
-    before = path.read_bytes()
-    approved = approval(world.run)
-
-    def commit() -> None:
-        now = timezone.now()
-        seen = preflight_of(approval(world.run), now, writer).digest()
-        commit_run(world.run, Confirmations(), seen, now, writer)
-
-    def assert_written(changed: Path, written: bytes) -> None:
-        """The change is whole, and recorded."""
-        assert written.endswith(b"\n")
-        compaction = Compaction.objects.get()
-        assert (compaction.writer, compaction.run) == (writer, world.run)
-        assert Path(compaction.backup.path).read_bytes() == before
-        lines = [json.loads(line) for line in written.splitlines()]
-        named = lines[0]["id"] if changed != path else lines[-1]["id"]
-        assert (compaction.entry_id, compaction.created) == (named, "" if changed == path else str(changed))
-        loaded = load_session(changed)
-        left = {
-            message.entry.id for message in READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages
-        }
-        gone = {target.entry_id for target in approved.targets if target.block_index is None}
-        assert left == {entry.id for entry in approved.loaded.log.entries} - gone
+        assert (content == work.before, len(made)) == ((True, 1) if writer == "fork" else (False, 0))
+        changed = made[0] if made else work.path
+        written = json.loads((changed.read_bytes() if made else content[len(work.before) :]).splitlines()[0])
+        row = Compaction.objects.get()
+        assert (row.entry_id, row.run, row.writer) == (written["id"], work.run, writer)
+        assert row.created == (str(changed) if made else "")
+        assert Path(row.backup.path).read_bytes() == work.before
         assert AuditEntry.objects.get().sha256_after == hashlib.sha256(changed.read_bytes()).hexdigest()
-
-    def check() -> str:
-        content = path.read_bytes()
-        assert content.startswith(before)
-        world.assert_the_next_lock_leaves_nothing_over()
-        made = [one for one in path.parent.glob("*.jsonl") if one != path]
-        if content == before and not made:
-            assert world.state() == RunState.TARGET_MET
-            assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
-            commit()
-            assert world.state() == RunState.COMMITTED
-            return "before"
-        assert (content == before, len(made)) == ((True, 1) if writer == "fork" else (False, 0))
-        assert_written(*((made[0], made[0].read_bytes()) if made else (path, content[len(before) :])))
-        assert world.state() == RunState.COMMITTED
-        assert f"recorded by {writer}" in world.page("result") or "in a new session" in world.page("result")
+        assert work.state() == RunState.COMMITTED
+        if made:
+            gone = {target.entry_id for target in approved.targets if target.block_index is None}
+            loaded = load_session(changed)
+            rebuilt = READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages
+            kept = {one.id for one in approved.loaded.log.entries} - gone
+            assert {one.entry.id for one in rebuilt} == kept
+        else:
+            assert written["backupPath"] == row.backup.path
+            assert len(row.origins) == len(written["deletedTargets"])
         return "after"
 
-    world.remember()
-    found = each_step(world, commit, check)
-    with capsys.disabled():
-        print(f"\na commit by {writer} killed before each of its steps: the session was {found}")
-    assert min(found["before"], found["after"]) > 5
+    def pages(state: str) -> None:
+        if state == "before":
+            assert "Back up and" in work.page("commit")
+            assert work.browser.get(f"/runs/{work.run.pk}/result").status_code == 404
+            work.commit()
+            assert work.state() == RunState.COMMITTED
+            return
+        entry_id = Compaction.objects.get().entry_id
+        for name in ("commit", "result"):
+            page = work.page(name)
+            assert f"Compaction {entry_id}" in page or "in a new session" in page
+            assert "recorded by context-compaction" in page or writer == "fork"
+            assert "Nothing was written" not in page
+        assert "This run is committed" in work.page("review")
+
+    work.remember()
+    assert_each_kill_leaves_one_of_two_states(work.world, work.commit, outcome, pages)
 
 
 def test_a_restore_killed_before_any_step_is_completed_or_undone(
-    world: World, capsys: pytest.CaptureFixture[str]
+    redline: Installation, known_root: Path, browser: Client
 ) -> None:
-    before = world.path.read_bytes()
-    now = timezone.now()
-    committed = commit_run(world.run, Confirmations(), preflight_of(approval(world.run), now).digest(), now)
-    after = world.path.read_bytes()
+    work = Work(redline, known_root, browser, "context-compaction")
+    backup = work.commit()
+    compacted = work.path.read_bytes()
 
-    def check() -> str:
-        content = world.path.read_bytes()
-        assert content in (before, after)
-        world.assert_the_next_lock_leaves_nothing_over()
-        for listed in list_backups(world.path):
-            kept = listed.file.path.read_bytes()
-            assert kept == (before if listed.file.path == committed.backup.path else after)
-            assert listed.recorded == hashlib.sha256(kept).hexdigest()
+    def outcome() -> str:
+        content = work.settle()
+        assert content in (work.before, compacted)
+        for listed in list_backups(work.path):
+            kept = work.before if listed.file.path == backup else compacted
+            assert listed.file.path.read_bytes() == kept
         assert all(Path(row.path).is_file() for row in Backup.objects.all())
-        page = world.page("result")
-        if content == after:
-            assert world.state() == RunState.COMMITTED
-            assert "recorded by context-compaction" in page
-            return "not restored"
-        assert Backup.objects.get(reason=Backup.Reason.RESTORE).size == len(after)
-        assert world.state() == RunState.RESTORED
-        assert "taken back" in page
-        assert "every recorded byte is still in the file" not in page
-        assert "recorded by context-compaction" not in page
-        assert "taken back" in world.page("review")
-        assert "taken back" in world.page("")
-        return "restored"
+        if content == compacted:
+            assert work.state() == RunState.COMMITTED
+            return "before"
+        assert Backup.objects.get(reason=Backup.Reason.RESTORE).size == len(compacted)
+        assert work.state() == RunState.RESTORED
+        return "after"
 
-    world.remember()
-    found = each_step(
-        world, partial(restore, committed.backup.path, RestoreConfirmations(live=True), timezone.now()), check
-    )
-    with capsys.disabled():
-        print(f"\na restore killed before each of its steps: it was {found}")
-    assert min(found.values()) > 5
-    assert len(found) == 2
+    def pages(state: str) -> None:
+        page = work.page("result")
+        assert ("recorded by context-compaction" in page) is (state == "before")
+        for one in (page, work.page("review"), work.page("")):
+            assert ("taken back" in one) is (state == "after")
+        assert state == "before" or "every recorded byte is still in the file" not in page
+
+    work.remember()
+    act = partial(restore, backup, RestoreConfirmations(live=True), timezone.now())
+    assert_each_kill_leaves_one_of_two_states(work.world, act, outcome, pages)
+
+
+def scene_of(redline: Installation, reader: str, writer: str) -> Scene:
+    """A session of each agent."""
+    if reader.startswith("codex"):
+        return codex_scene(redline, work(paginated="legacy" not in reader), writer)
+    if reader == "claude-code":
+        return claude_scene(redline, claude_work(), writer)
+    return pi_scene(redline, reader, writer, steps=4)
+
+
+class Kills:
+    """A commit by one writer that is done again and again, and the check of what a kill has left of it."""
+
+    def __init__(self, redline: Installation, reader: str, writer: str) -> None:
+        self.scene = scene_of(redline, reader, writer)
+        self.path, self.content, self.before = self.scene.path, self.scene.path.read_bytes(), self.scene.ids()
+        index_file(self.path)
+        self.approved = approved_plan(self.path, reader=self.scene.reader, writer=writer)
+        self.world = World(redline.data, self.path.parent)
+
+    def act(self) -> None:
+        commit(self.approved, Confirmations(live=True, below_target=True), datetime.now(UTC))
+
+    def outcome(self) -> str:
+        """Whether the commit is made, with all its records, or not at all, once Redline has started again."""
+        settle_interrupted()
+        made = [one for one in self.path.parent.glob("*.jsonl") if one != self.path]
+        self.world.assert_the_next_locks_leave_nothing_over(self.path, *made)
+        found = self.path.read_bytes()
+        assert found.startswith(self.content)
+        assert found.endswith(b"\n")
+        for listed in list_backups(self.path):
+            assert listed.file.path.read_bytes() == self.content
+            assert listed.recorded == hashlib.sha256(self.content).hexdigest()
+        is_made = bool(made) or found != self.content
+        assert AuditEntry.objects.count() == is_made
+        if not is_made:
+            assert (Compaction.objects.count(), Backup.objects.count()) == (0, 0)
+            return "before"
+        writer = self.scene.writer
+        assert (found == self.content, len(made)) == ((True, 1) if writer == "fork" else (False, 0))
+        changed, row = made[0] if made else self.path, Compaction.objects.get()
+        assert (row.writer, row.created) == (writer, str(changed) if made else "")
+        assert AuditEntry.objects.get().sha256_after == hashlib.sha256(changed.read_bytes()).hexdigest()
+        gone = {target.entry_id for target in self.approved.targets if target.block_index is None}
+        assert self.scene.ids(changed) == [entry_id for entry_id in self.before if entry_id not in gone]
+        return "after"
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "is_first"),
+    [
+        pytest.param("pi", "context-edit", True, id="several lines by one write"),
+        pytest.param("codex", "compacted", True, id="a line, under a lock of the agent's"),
+        pytest.param("codex, legacy", "compacted", False, id="a line of a legacy thread"),
+        pytest.param("codex", "fork", False, id="a fork for Codex"),
+        pytest.param("codex, legacy", "fork", False, id="a fork of a legacy thread"),
+        pytest.param("claude-code", "boundary", False, id="a boundary"),
+        pytest.param("claude-code", "fork", False, id="a fork for Claude Code"),
+    ],
+)
+def test_a_commit_by_each_writer_killed_before_any_step_is_completed_or_leaves_nothing(
+    redline: Installation, reader: str, writer: str, is_first: bool
+) -> None:
+    kills = Kills(redline, reader, writer)
+    assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=is_first)

@@ -63,6 +63,11 @@ def run(path: Path) -> Run:
     return plan_session(index_file(path))
 
 
+@pytest.fixture
+def approved(run: Run) -> Run:
+    return approve_proposals(run)
+
+
 def leads(run: Run) -> list[Target]:
     return [item.target for item in review_of(run).leads()]
 
@@ -78,9 +83,8 @@ def undo_last(run: Run) -> None:
 # ---- sums --------------------------------------------------------------------------------------------------
 
 
-def test_all_tables_have_the_headline_as_their_total(run: Run) -> None:
-    approve_proposals(run)
-    look = look_at(run)
+def test_all_tables_have_the_headline_as_their_total(approved: Run) -> None:
+    look = look_at(approved)
     account = look.account
     stats = account.review.approved_stats
     assert look.tokens == account.struck == account.before.tokens - account.after.tokens > 0
@@ -125,9 +129,8 @@ def numbers(row: Any) -> list[str]:
     return texts(row, "td.numeric")
 
 
-def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    page = browser.get(f"/runs/{run.pk}/commit")
+def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, approved: Run) -> None:
+    page = browser.get(f"/runs/{approved.pk}/commit")
     title = text_of(element(page, "h1"))
     struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", title)
     assert struck is not None
@@ -152,28 +155,28 @@ def test_the_size_that_the_file_will_have_is_the_one_it_gets(
 # ---- what was opened ---------------------------------------------------------------------------------------
 
 
-def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    largest = look_at(run).largest[0].target
-    assert "never opened" in texts(browser.get(f"/runs/{run.pk}/commit"), "tbody tr:has(.unit) b.never")
-    record_opened(run, [largest], timezone.now())
-    look = look_at(run)
+def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser: Client, approved: Run) -> None:
+    largest = look_at(approved).largest[0].target
+    assert "never opened" in texts(browser.get(f"/runs/{approved.pk}/commit"), "tbody tr:has(.unit) b.never")
+    record_opened(approved, [largest], timezone.now())
+    look = look_at(approved)
     assert look.largest[0].is_opened
     assert look.opened == look.in_bulk.opened == 1
 
 
-def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    (group, *_) = look_at(run).groups
+def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Client, approved: Run) -> None:
+    (group, *_) = look_at(approved).groups
     shown = [unit.target for unit in group.unopened]
     address = next(
-        at for words, at in links(browser.get(f"/runs/{run.pk}/commit")) if at.endswith(f"{group.key}#look")
+        at
+        for words, at in links(browser.get(f"/runs/{approved.pk}/commit"))
+        if at.endswith(f"{group.key}#look")
     )
-    page = browser.get(f"/runs/{run.pk}/commit{address}")
+    page = browser.get(f"/runs/{approved.pk}/commit{address}")
     assert len(elements(page, "article.sample")) == len(shown) <= 5
-    assert opened_targets(run) == frozenset(shown)
+    assert opened_targets(approved) == frozenset(shown)
     assert texts(page, ".sample__text")[0]
-    assert look_at(run).in_bulk.opened == len(shown)
+    assert look_at(approved).in_bulk.opened == len(shown)
 
 
 def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Client, run: Run) -> None:
@@ -191,10 +194,9 @@ def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Clien
     assert opened_targets(run) == {proposal.target}
 
 
-def test_a_spot_check_of_an_unknown_group_opens_nothing(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    assert browser.get(f"/runs/{run.pk}/commit?look=nothing").status_code == 200
-    assert opened_targets(run) == frozenset()
+def test_a_spot_check_of_an_unknown_group_opens_nothing(browser: Client, approved: Run) -> None:
+    assert browser.get(f"/runs/{approved.pk}/commit?look=nothing").status_code == 200
+    assert opened_targets(approved) == frozenset()
 
 
 def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run: Run) -> None:
@@ -206,17 +208,18 @@ def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run
     assert first not in {unit.target for group in look.groups for unit in group.units}
 
 
-def test_what_was_added_by_hand_is_named(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    assert "Nothing was added by hand." in text_of(browser.get(f"/runs/{run.pk}/commit"))
+def test_what_was_added_by_hand_is_named(browser: Client, approved: Run) -> None:
+    assert "Nothing was added by hand." in text_of(browser.get(f"/runs/{approved.pk}/commit"))
     stays = next(
         entry
-        for entry in account_of(run).transcript.entries
-        if not entry.is_protected and Target(entry.entry_id) not in review_of(run).goes and entry.result_for
+        for entry in account_of(approved).transcript.entries
+        if not entry.is_protected
+        and Target(entry.entry_id) not in review_of(approved).goes
+        and entry.result_for
     )
-    decide(run, Kind.ADD, [Target(stays.entry_id)], timezone.now())
-    assert [unit.target.entry_id for unit in look_at(run).by_hand] == [stays.entry_id]
-    assert "Added by hand" in texts(browser.get(f"/runs/{run.pk}/commit"), "h2")
+    decide(approved, Kind.ADD, [Target(stays.entry_id)], timezone.now())
+    assert [unit.target.entry_id for unit in look_at(approved).by_hand] == [stays.entry_id]
+    assert "Added by hand" in texts(browser.get(f"/runs/{approved.pk}/commit"), "h2")
 
 
 # ---- everything undecided ----------------------------------------------------------------------------------
@@ -243,9 +246,8 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(
 
 
 def test_a_decision_made_meanwhile_is_not_overridden(browser: Client, run: Run) -> None:
-    sent = {
-        name: given[0] for name, given in fields(browser.get(f"/runs/{run.pk}/commit?undecided=1")).items()
-    }
+    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
+    sent = {name: given[0] for name, given in fields(page).items()}
     decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
     answer = browser.post(f"/runs/{run.pk}/approve-rest", sent)
     assert answer.status_code == 409
@@ -263,9 +265,8 @@ def test_a_review_without_an_approval_offers_to_approve_the_rest(browser: Client
     assert link(page, "Approve everything undecided…") == "?undecided=1"
 
 
-def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
+def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, approved: Run) -> None:
+    page = browser.get(f"/runs/{approved.pk}/commit?undecided=1")
     assert "Nothing is undecided" in text_of(element(page, "h1"))
     assert not elements(page, "form[action$=approve-rest]")
 
@@ -273,17 +274,15 @@ def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, run: Run) -
 # ---- cost --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_price_only_tokens_are_given(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    page = text_of(browser.get(f"/runs/{run.pk}/commit"))
+def test_without_a_price_only_tokens_are_given(browser: Client, approved: Run) -> None:
+    page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
     assert "The price of claude-x is not known" in page
     assert "$" not in page
 
 
-def test_with_a_price_the_page_says_when_it_pays(browser: Client, run: Run) -> None:
-    approve_proposals(run)
+def test_with_a_price_the_page_says_when_it_pays(browser: Client, approved: Run) -> None:
     with override_configuration(prices=PRICES):
-        page = browser.get(f"/runs/{run.pk}/commit")
+        page = browser.get(f"/runs/{approved.pk}/commit")
     assert elements(page, "svg.plot path.plot__struck")
     words = text_of(page)
     assert "$0.3 cache read, $3.75 cache write, per million tokens, from your configuration" in words
@@ -291,20 +290,17 @@ def test_with_a_price_the_page_says_when_it_pays(browser: Client, run: Run) -> N
     assert "because its price is not known" not in words
 
 
-def test_what_is_counted_as_input_is_said(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    with override_configuration(prices={"claude-x": PriceSetting(input=3)}):
-        page = text_of(browser.get(f"/runs/{run.pk}/commit"))
-    assert "Cached input is counted as input, because its price is not known." in page
-    assert "Pays after 1 request" in page
-
-
-def test_a_free_model_has_no_plot(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    with override_configuration(prices={"claude-x": PriceSetting(input=0)}):
-        page = browser.get(f"/runs/{run.pk}/commit")
-    assert not elements(page, "svg.plot")
-    assert "Pays after" not in text_of(page)
+def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(
+    browser: Client, approved: Run
+) -> None:
+    pages = []
+    for price in (3, 0):
+        with override_configuration(prices={"claude-x": PriceSetting(input=price)}):
+            pages.append(browser.get(f"/runs/{approved.pk}/commit"))
+    assert "Cached input is counted as input, because its price is not known." in text_of(pages[0])
+    assert "Pays after 1 request" in text_of(pages[0])
+    assert not elements(pages[1], "svg.plot")
+    assert "Pays after" not in text_of(pages[1])
 
 
 # ---- the result, and the exports ---------------------------------------------------------------------------
@@ -316,34 +312,27 @@ def committed(browser: Client, run: Run) -> Any:
     return browser.get(f"/runs/{run.pk}/result")
 
 
-def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    account = account_of(run)
-    page = committed(browser, run)
+def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Client, approved: Run) -> None:
+    account = account_of(approved)
+    page = committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
     struck = re.search(r"Struck about ([\d,]+) of", text_of(element(page, "h1")))
     assert struck is not None
     assert [foot for foot in feet if f"−{struck[1]}" in foot] == feet
     (row, *_) = removals_of(account).rows
-    chosen = browser.get(f"/runs/{run.pk}/result?reason={row.key}")
+    chosen = browser.get(f"/runs/{approved.pk}/result?reason={row.key}")
     shown = elements(chosen, "#each tbody tr")
     assert len(shown) == len(row.removed)
     assert f"call {row.removed[0].call}" in text_of(shown[0])
-    assert f"with {len(leads(run)) - 1} others" in text_of(shown[0])
+    assert f"with {len(leads(approved)) - 1} others" in text_of(shown[0])
 
 
-def test_the_maps_of_the_result_have_one_scale(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    heights = [
-        int(str(drawn.attributes["viewBox"]).split()[3])
-        for drawn in elements(committed(browser, run), ".maps svg")
-    ]
+def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(
+    browser: Client, approved: Run
+) -> None:
+    page = committed(browser, approved)
+    heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
-
-
-def test_the_command_that_continues_can_be_copied(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    page = committed(browser, run)
     assert text_of(element(page, "[data-copy] code")).startswith("atomic --session")
     assert "hidden" in element(page, "[data-copy-button]").attributes
 
@@ -361,19 +350,16 @@ def test_both_exports_have_the_numbers_of_the_page(browser: Client, run: Run) ->
     assert document["compaction"] is None
     answer = browser.get(f"/runs/{run.pk}/review.md")
     assert answer["Content-Type"] == "text/markdown; charset=utf-8"
-    lines = answer.content.decode().splitlines()
-    assert (
-        sum(line.startswith("| All |") and f"| {significant(look.tokens):,} |" in line for line in lines) == 2
-    )
-    assert f"| | All {len(rest)} | {significant(look.tokens):,} | | | | |" in lines
+    lines, struck = answer.content.decode().splitlines(), f"{significant(look.tokens):,}"
+    assert sum(line.startswith("| All |") and f"| {struck} |" in line for line in lines) == 2
+    assert f"| | All {len(rest)} | {struck} | | | | |" in lines
 
 
-def test_the_export_of_a_committed_run_names_the_backup(browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    committed(browser, run)
-    document = browser.get(f"/runs/{run.pk}/review.json").json()
+def test_the_export_of_a_committed_run_names_the_backup(browser: Client, approved: Run) -> None:
+    committed(browser, approved)
+    document = browser.get(f"/runs/{approved.pk}/review.json").json()
     assert document["compaction"]["backup"].endswith(".compact.bak")
-    assert "SHA-256" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
 
 
 def test_a_run_that_was_never_prepared_has_no_export(browser: Client, run: Run) -> None:
@@ -382,12 +368,14 @@ def test_a_run_that_was_never_prepared_has_no_export(browser: Client, run: Run) 
     assert browser.get(f"/runs/{queued.pk + 1}/review.md").status_code == 404
 
 
-def test_the_command_prints_the_exports(redline: Installation, browser: Client, run: Run) -> None:
-    approve_proposals(run)
-    printed = redline.call("review", run.pk)
-    assert printed.out == browser.get(f"/runs/{run.pk}/review.md").content.decode()
-    assert redline.call("review", run.pk, "--json").json == browser.get(f"/runs/{run.pk}/review.json").json()
-    assert redline.call("review", run.pk + 1, "--json").error == "no_such_run"
+def test_the_command_prints_the_exports(redline: Installation, browser: Client, approved: Run) -> None:
+    printed = redline.call("review", approved.pk)
+    assert printed.out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
+    assert (
+        redline.call("review", approved.pk, "--json").json
+        == browser.get(f"/runs/{approved.pk}/review.json").json()
+    )
+    assert redline.call("review", approved.pk + 1, "--json").error == "no_such_run"
 
 
 def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: Path) -> None:
@@ -414,12 +402,13 @@ def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: 
         assert browser.get(f"/runs/{run.pk}/{page}").status_code == 200
 
 
-def test_a_session_that_changed_since_still_has_its_numbers(browser: Client, run: Run, path: Path) -> None:
-    approve_proposals(run)
-    struck = look_at(run).tokens
-    committed(browser, run)
+def test_a_session_that_changed_since_still_has_its_numbers(
+    browser: Client, approved: Run, path: Path
+) -> None:
+    struck = look_at(approved).tokens
+    committed(browser, approved)
     path.write_bytes(session_bytes(recorded()[:4]))
     backdate(path)
-    account: ReviewAccount = account_of(run)
+    account: ReviewAccount = account_of(approved)
     assert account.struck == struck
-    assert browser.get(f"/runs/{run.pk}/result").status_code == 200
+    assert browser.get(f"/runs/{approved.pk}/result").status_code == 200

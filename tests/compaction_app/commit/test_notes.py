@@ -21,16 +21,14 @@ from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage.session_loader import load_session
 from tests.factories import session_bytes, working_session
-from tests.files import backdate
+from tests.files import place
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, field, text_of
 from tests.runs import approve_proposals, plan_session
 
 
 @pytest.fixture
 def path(known_root: Path) -> Path:
-    path = known_root / "work.jsonl"
-    path.write_bytes(session_bytes(working_session(steps=12)))
-    return backdate(path)
+    return place(known_root / "work.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
@@ -47,12 +45,8 @@ def spans(browser: Client, run: Run, writer: str = "fork") -> list[str]:
 def send(browser: Client, run: Run, notes: dict[str, str]) -> Any:
     page = browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"})
     found = [str(one.attributes["value"]) for one in elements(page, "input[name=span]")]
-    sent = {
-        "plan": field(page, "plan"),
-        "writer": "fork",
-        "span": found,
-        "note": [notes.get(one, "") for one in found],
-    }
+    written = [notes.get(one, "") for one in found]
+    sent = {"plan": field(page, "plan"), "writer": "fork", "span": found, "note": written}
     return browser.post(f"/runs/{run.pk}/commit", sent)
 
 
@@ -61,25 +55,24 @@ def created() -> list[dict[str, Any]]:
     return [json.loads(line) for line in made.read_bytes().splitlines()]
 
 
-def test_a_note_stands_where_its_span_was_and_says_whose_it_is(browser: Client, run: Run) -> None:
+def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browser: Client, run: Run) -> None:
     (first, *_) = spans(browser, run)
     assert send(browser, run, {first: " the parser was\tread "}).status_code == 303
     lines = created()
-    (place,) = (at for at, one in enumerate(lines) if one["type"] == "custom_message")
-    note = lines[place]
+    (at,) = (at for at, one in enumerate(lines) if one["type"] == "custom_message")
+    note = lines[at]
     assert note["content"] == note_text("the parser was read")
-    assert note["parentId"] == lines[place - 1]["id"]
-    assert lines[place + 1]["parentId"] == note["id"]
-    recorded = [one["id"] for one in working_session(steps=12)[1:]]
-    assert (
-        recorded.index(lines[place - 1]["id"])
-        < recorded.index(first)
-        < recorded.index(lines[place + 1]["id"])
-    )
+    assert note["parentId"] == lines[at - 1]["id"]
+    assert lines[at + 1]["parentId"] == note["id"]
+    order = [one["id"] for one in working_session()]
+    places = [order.index(one) for one in (lines[at - 1]["id"], first, lines[at + 1]["id"])]
+    assert places == sorted(places)
     shown = text_of(browser.get(f"/runs/{run.pk}/result"))
     assert "Your notes in place of what went" in shown
     assert "the parser was read" in shown
     assert "the parser was read" in browser.get(f"/runs/{run.pk}/review.md").content.decode()
+    loaded = load_session(Path(Compaction.objects.get().created))
+    assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)
 
 
 def test_no_note_stands_between_a_call_and_its_result(browser: Client, run: Run) -> None:
@@ -109,12 +102,11 @@ def test_a_writer_without_room_for_notes_says_so(browser: Client, run: Run) -> N
     assert preflight_of(approval(run), timezone.now(), "context-compaction").notes == {}
 
 
-@pytest.mark.parametrize("words", ["x" * (NOTE_LENGTH + 1), "a\x1bb"])
-def test_a_note_that_cannot_be_written_is_refused(browser: Client, run: Run, words: str) -> None:
+def test_a_note_that_cannot_be_written_is_refused(browser: Client, run: Run) -> None:
     (first, *_) = spans(browser, run)
-    answered = send(browser, run, {first: words})
-    assert answered.status_code == 409
-    assert "A note has at most" in text_of(answered)
+    for words in ("x" * (NOTE_LENGTH + 1), "a\x1bb"):
+        answered = send(browser, run, {first: words})
+        assert (answered.status_code, "A note has at most" in text_of(answered)) == (409, True), words
     assert not Compaction.objects.exists()
 
 
@@ -140,10 +132,3 @@ def test_a_note_that_is_not_in_the_new_session_is_not_proven(
     with pytest.raises(SystemFailure, match="a note of the context"):
         commit(replace(approval(run), writer="fork"), Confirmations(), timezone.now())
     assert not Compaction.objects.exists()
-
-
-def test_the_new_session_counts_its_notes(browser: Client, run: Run) -> None:
-    (first, *_) = spans(browser, run)
-    send(browser, run, {first: "the parser was read"})
-    loaded = load_session(Path(Compaction.objects.get().created))
-    assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)

@@ -10,7 +10,7 @@ from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
 from tests.compaction_app.undo.scenes import Scene
 from tests.factories import session_bytes
-from tests.files import backdate, place, snapshot
+from tests.files import place, snapshot
 from tests.installation import Installation
 
 from .test_moves import forked_talk
@@ -18,9 +18,8 @@ from .test_moves import forked_talk
 
 @pytest.fixture
 def talk(redline: Installation) -> Scene:
-    path = place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(forked_talk()))
-    backdate(path)
-    return Scene(path, "pi", "fork")
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    return Scene(place(path, session_bytes(forked_talk())), "pi", "fork")
 
 
 @pytest.mark.parametrize(

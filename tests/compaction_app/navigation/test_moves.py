@@ -54,9 +54,7 @@ def forked_talk() -> list[dict[str, Any]]:
 @pytest.fixture
 def talk(redline: Installation) -> Scene:
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(path, session_bytes(forked_talk()))
-    backdate(path)
-    return Scene(path, "pi", "fork")
+    return Scene(place(path, session_bytes(forked_talk())), "pi", "fork")
 
 
 def append(path: Path, make: MakeChange, confirmations: AppendConfirmations = CONFIRMED) -> AppendedEntries:
@@ -90,24 +88,23 @@ def test_a_move_appends_one_line_whose_parent_is_the_entry(talk: Scene) -> None:
     assert Session.objects.get().leaf_id == appended.leaf_id
 
 
-def test_a_move_to_what_a_user_says_goes_before_it(talk: Scene) -> None:
-    append(talk.path, move_to("e3"))
-    assert talk.last_lines(1)[0]["parentId"] == "e2"
-    assert [one["role"] for one in talk.context()] == ["user", "assistant"]
+@pytest.mark.parametrize(
+    ("entry_id", "is_leaf", "parent", "roles"),
+    [
+        ("e3", False, "e2", ["user", "assistant"]),
+        ("e3", True, "e3", ["user", "assistant", "user"]),
+        ("e4", False, "e4", ["user", "assistant", "user", "assistant"]),
+        ("e1", False, None, []),
+    ],
+)
+def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(
+    talk: Scene, entry_id: str, is_leaf: bool, parent: str | None, roles: list[str]
+) -> None:
     tree = load_session(talk.path).tree
-    assert destination_of(tree, "e3").is_before
-    assert not destination_of(tree, "e4").is_before
-
-
-def test_a_move_can_end_with_what_a_user_says(talk: Scene) -> None:
-    append(talk.path, move_to("e3", is_leaf=True))
-    assert talk.last_lines(1)[0]["parentId"] == "e3"
-
-
-def test_a_move_to_the_first_message_leaves_nothing_before_it(talk: Scene) -> None:
-    append(talk.path, move_to("e1"))
-    assert talk.last_lines(1)[0]["parentId"] is None
-    assert talk.context() == []
+    assert destination_of(tree, entry_id, is_leaf=is_leaf).is_before is (parent != entry_id)
+    append(talk.path, move_to(entry_id, is_leaf=is_leaf))
+    assert talk.last_lines(1)[0]["parentId"] == parent
+    assert [one["role"] for one in talk.context()] == roles
 
 
 def test_a_move_is_taken_back_by_a_move(talk: Scene) -> None:
@@ -206,9 +203,7 @@ def test_a_session_in_use_needs_a_confirmation(talk: Scene) -> None:
 
 
 def test_after_a_torn_line_an_append_needs_a_confirmation(talk: Scene) -> None:
-    with talk.path.open("ab") as file:
-        file.write(b'{"type":"mess')
-    backdate(talk.path)
+    talk.append(b'{"type":"mess')
     assert refusal(talk.path, move_to("e4")).code == "torn_last_line"
     append(talk.path, move_to("e4"), AppendConfirmations(after_torn_line=True))
     assert talk.context() == talk.context(leaf_id="e4")

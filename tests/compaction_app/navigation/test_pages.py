@@ -10,13 +10,11 @@ import pytest
 from django.test import Client
 
 from compaction_app.display.branches import branch_state, forget_branches
-from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
-from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from tests.factories import chain, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, text_of
-from tests.sessions import add_session
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, hidden_fields, links, text_of
+from tests.sessions import add_session, use_root
 from tests.sessions_app.agents.codex.rollouts import Rollout, answer, meta
 from tests.sessions_app.agents.codex.rollouts import user as prompt
 
@@ -45,11 +43,7 @@ def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
 def send(browser: Client, address: str, **data: Any) -> Any:
     """Send the form of a page, with what is hidden in it."""
     shown = page(browser, address, entry=data["entry"])
-    hidden = {
-        one.attributes["name"]: one.attributes["value"]
-        for one in elements(shown, "form.form input[type=hidden]")
-    }
-    return browser.post(address, {**hidden, **data}, follow=True)
+    return browser.post(address, {**hidden_fields(element(shown, "form.form")), **data}, follow=True)
 
 
 def lines(root: Path) -> list[Any]:
@@ -95,11 +89,7 @@ def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser: Client, 
     Session.objects.update(reader="pi")
     moved = send(browser, f"{url}/tree/move", entry="e4")
     back = page(browser, dict(links(moved))["move back"])
-    hidden = {
-        one.attributes["name"]: one.attributes["value"]
-        for one in elements(back, "form.form input[type=hidden]")
-    }
-    browser.post(f"{url}/tree/move", hidden)
+    browser.post(f"{url}/tree/move", hidden_fields(element(back, "form.form")))
     assert lines(idle_root)[-1]["parentId"] == "e5"
 
 
@@ -213,9 +203,7 @@ def test_an_agent_without_a_form_says_so_on_its_tree(
 ) -> None:
     directory = tmp_path / "codex"
     Rollout(meta(), prompt("Mend it."), answer("Done.")).save(directory)
-    root = RootSetting(path=directory, agent="codex")
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root], "live_minutes": 0})
-    configured_roots()
+    use_root(settings, directory, "codex")
     index_roots()
     url = f"{Session.objects.get().get_absolute_url()}/tree"
     words = text_of(page(browser, url))
@@ -225,10 +213,10 @@ def test_an_agent_without_a_form_says_so_on_its_tree(
     assert "Fork from here…" in words
 
 
-@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_nothing_that_a_session_says_can_act(browser: Client, idle_root: Path, hostile: str) -> None:
-    url = add_session(idle_root, "a.jsonl", chain(user(hostile), user(hostile), user("x")))
+def test_nothing_that_a_session_says_can_act(browser: Client, idle_root: Path) -> None:
+    url = add_session(idle_root, "a.jsonl", chain(*map(user, HOSTILE_TEXTS), user("x")))
     Session.objects.update(reader="pi")
-    for step in ("move", "label", "fork"):
-        assert_inert(page(browser, f"{url}/tree/{step}", entry="e2"))
-    assert_inert(page(browser, f"{url}/tree", again="e2"))
+    for number in range(2, len(HOSTILE_TEXTS) + 1):
+        for step in ("move", "label", "fork"):
+            assert_inert(page(browser, f"{url}/tree/{step}", entry=f"e{number}"))
+        assert_inert(page(browser, f"{url}/tree", again=f"e{number}"))

@@ -3,35 +3,26 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.http import HttpResponse
 
-from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
-from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.clients import authorized_client
 from tests.compaction_app.rendering.test_pictures import png
 from tests.html import elements, texts
 from tests.opencode_stores import OpenCodeStore, tool
+from tests.sessions import use_root
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
 
 DATA = b64encode(png(30, 20)).decode()
 OTHER = b64encode(png(7, 5)).decode()
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@\n-x\n+y\n*** End Patch"
-
-
-def root_of(directory: Path, settings: Any, agent: str) -> None:
-    settings.REDLINE = settings.REDLINE.model_copy(
-        update={"roots": [RootSetting(path=directory, agent=agent)]}
-    )
-    configured_roots()
 
 
 def claude_code(directory: Path) -> Session:
@@ -73,12 +64,8 @@ def codex(directory: Path) -> Session:
 
 def opencode(directory: Path) -> Session:
     def file(data: str) -> dict[str, Any]:
-        return {
-            "type": "file",
-            "mime": "image/png",
-            "filename": "a.png",
-            "url": f"data:image/png;base64,{data}",
-        }
+        url = f"data:image/png;base64,{data}"
+        return {"type": "file", "mime": "image/png", "filename": "a.png", "url": url}
 
     store = OpenCodeStore(directory)
     path = store.session()
@@ -88,28 +75,23 @@ def opencode(directory: Path) -> Session:
     return index_file(path)
 
 
-AGENTS: dict[str, Callable[[Path], Session]] = {
-    "claude-code": claude_code,
-    "codex": codex,
-    "opencode": opencode,
-}
+AGENTS = {"claude-code": claude_code, "codex": codex, "opencode": opencode}
 
 
 @pytest.fixture(params=sorted(AGENTS))
 def page(request: pytest.FixtureRequest, idle_root: Path, settings: Any) -> HttpResponse:
-    root_of(idle_root, settings, request.param)
+    use_root(settings, idle_root, request.param)
     session = AGENTS[request.param](idle_root)
     return authorized_client().get(session.get_absolute_url(), {"view": "all"})
 
 
-def test_the_pictures_of_messages_and_of_results_are_shown(page: HttpResponse) -> None:
+def test_the_pictures_of_messages_and_of_results_are_shown_and_the_change_of_a_file_is_a_diff(
+    page: HttpResponse,
+) -> None:
     shown = elements(page, "article img")
     assert [one.attributes["width"] for one in shown] == ["30", "7"]
     browser = authorized_client()
     assert [browser.get(str(one.attributes["src"])).content for one in shown] == [png(30, 20), png(7, 5)]
-
-
-def test_the_change_of_a_file_is_a_diff(page: HttpResponse) -> None:
     (diff,) = elements(page, "article .diff")
     assert [line for line in diff.text().splitlines() if line[0] in "+-"] == ["-x", "+y"]
     assert "+1 −1" in texts(page, ".call-line")[-1]

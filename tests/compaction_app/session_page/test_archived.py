@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.files import backdate
 from tests.html import text_of
 from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
+from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import THREAD, summarised, user, work
 
 
@@ -22,7 +22,7 @@ from tests.sessions_app.agents.codex.rollouts import THREAD, summarised, user, w
 def session(redline: Installation, settings: Any, request: pytest.FixtureRequest) -> Session:
     """A thread of Codex with a compaction of its own, archived or not."""
     directory = redline.home / ".codex" / request.param
-    settings.REDLINE = Configuration(roots=[RootSetting(path=directory, agent="codex")])
+    use_root(settings, directory, "codex")
     backdate(work(summarised("so far"), user("On.")).save(directory))
     index_roots()
     return Session.objects.get()

@@ -9,20 +9,28 @@ import pytest
 from django.test import Client
 
 from compaction_app.core.states import RunState
-from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.claude_sessions import SESSION_ID as ID
 from tests.claude_sessions import ClaudeSession, call
 from tests.html import links, text_of
 from tests.runs import approve_proposals, plan_session
+from tests.sessions import use_root
 
 
 @pytest.fixture
 def root(idle_root: Path, settings: Any) -> Path:
-    of_agent = RootSetting(path=idle_root, agent="claude-code")
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [of_agent]})
+    use_root(settings, idle_root, "claude-code")
     return idle_root
+
+
+def worked() -> ClaudeSession:
+    session = ClaudeSession()
+    session.user("go")
+    for number in range(6):
+        session.reply(f"msg_{number}", call(f"t{number}"))
+        session.result(f"t{number}", "output " * 90)
+    return session
 
 
 def add(root: Path, session: ClaudeSession) -> Session:
@@ -126,34 +134,26 @@ def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser: Client,
         assert all(f"/{name}/subagents/" in address for address in started)
 
 
-def test_a_subagent_without_an_id_was_started_by_no_call(browser: Client, root: Path) -> None:
+def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_no_link(
+    browser: Client, root: Path
+) -> None:
     session = ClaudeSession()
     session.user("go")
-    session.reply("msg_1", call("t1", "Agent"))
+    session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
     session.result("t1", "found")
+    session.result("t2", "found", toolUseResult={"agentId": "gone"})
     subagent = ClaudeSession()
     subagent.user("look around", isSidechain=True)
     (root / "agent-x.jsonl").write_bytes(subagent.content)
-    add(root, session)
+    parent = add(root, session)
+    assert "started the subagent" not in text_of(browser.get(parent.get_absolute_url()))
     child = Session.objects.get(relative_path="agent-x.jsonl")
     assert (child.is_subagent, child.header_id, child.parent_path) == (True, "", ID)
     assert "started by" not in text_of(browser.get(child.get_absolute_url()))
 
 
-def test_a_call_that_names_a_subagent_without_a_session_has_no_link(browser: Client, root: Path) -> None:
-    session = ClaudeSession()
-    session.user("go")
-    session.reply("msg_1", call("t1", "Agent"))
-    session.result("t1", "found", toolUseResult={"agentId": "gone"})
-    assert "started the subagent" not in text_of(browser.get(add(root, session).get_absolute_url()))
-
-
 def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser: Client, root: Path) -> None:
-    session = ClaudeSession()
-    session.user("go")
-    for number in range(6):
-        session.reply(f"msg_{number}", call(f"t{number}"))
-        session.result(f"t{number}", "output " * 90)
+    session = worked()
     session.reply("msg_9", call("t9"))
     found = {"type": "tool_result", "tool_use_id": "t9", "content": "nothing"}
     said = {"type": "text", "text": "Not that one."}
@@ -168,11 +168,7 @@ def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser
 
 
 def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser: Client, root: Path) -> None:
-    session = ClaudeSession()
-    session.user("go")
-    for number in range(6):
-        session.reply(f"msg_{number}", call(f"t{number}"))
-        session.result(f"t{number}", "output " * 90)
+    session = worked()
     session.user("go on", version="2.1.112")
     run = approve_proposals(plan_session(add(root, session)))
     shown = text_of(browser.get(f"/runs/{run.pk}/commit"))

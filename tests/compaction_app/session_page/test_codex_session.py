@@ -11,12 +11,12 @@ from django.test import Client
 
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
-from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.html import addresses, text_of
 from tests.installation import Installation
 from tests.runs import plan_session
+from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import (
     THREAD,
     Rollout,
@@ -37,7 +37,7 @@ OTHER = "01a20000-0000-7000-8000-00000000000d"
 def sessions(redline: Installation, settings: Any) -> list[Session]:
     """A thread, and that of a subagent that it started."""
     directory = redline.home / ".codex" / "sessions"
-    settings.REDLINE = Configuration(roots=[RootSetting(path=directory, agent="codex")])
+    use_root(settings, directory, "codex")
     item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "agent_thread_id": CHILD}
     started = line("event_msg", {"type": "item_completed", "item": item})
     Rollout(meta(), user("Go."), call("c1", "spawn_agent"), started, output("c1"), answer("Done.")).save(

@@ -9,17 +9,13 @@ from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
-from django.http import HttpResponse
 from django.urls import reverse
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.core.states import RunState
 from compaction_app.models import AuditEntry, Run
 from compaction_app.runs.commands import start_run
-from redline.configuration import RootSetting
-from sessions_app.agents.registry import agent_at
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import configured_roots
 from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -33,13 +29,12 @@ from tests.opencode_plans import sent_of
 from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, documents, reasoning, text, tool, worked_session
 from tests.runs import approve_proposals, finish_run
+from tests.sessions import use_root
 
 
 @pytest.fixture
 def store(known_root: Path, settings: Any) -> OpenCodeStore:
-    root = RootSetting(path=known_root, agent="opencode")
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [root]})
-    configured_roots()
+    use_root(settings, known_root, "opencode")
     return OpenCodeStore(known_root)
 
 
@@ -48,36 +43,37 @@ def path(store: OpenCodeStore) -> Path:
     return worked_session(store, turns=8)
 
 
-def page(address: str, **data: str) -> HttpResponse:
+def page(address: str, **data: str) -> str:
+    """The HTML of a page."""
     response = authorized_client().get(address, data)
-    assert response.status_code == 200, (address, text_of(response.content.decode())[:600])
-    return response
-
-
-def session_size(path: Path) -> int:
-    state = agent_at(path).state(path)
-    assert state is not None
-    return state.size
+    assert response.status_code == 200, (address, text_of(response)[:600])
+    return response.content.decode()
 
 
 def shown(address: str, **data: str) -> str:
-    return text_of(page(address, **data).content.decode())
+    return text_of(page(address, **data))
 
 
-@pytest.mark.parametrize("view", ["sees", "all", "removed"])
-def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path, view: str) -> None:
+def committed_run(path: Path, writer: str = "delete") -> Run:
+    run = reviewed_run(path, writer)
+    commit_run(run, writer)
+    return run
+
+
+def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path) -> None:
     asked = store.user({"type": "compaction", "auto": True})
     store.assistant("The summary.", summary=True, parentID=asked)
     store.user("More.")
     last = store.user("Reverted.")
     store.run("UPDATE session SET revert = ?", json.dumps({"messageID": last}))
     session = index_file(path)
-    assert "A title" in shown(session.get_absolute_url(), view=view)
+    for view in ("sees", "all", "removed"):
+        assert "A title" in shown(session.get_absolute_url(), view=view), view
 
 
-@pytest.mark.parametrize("of", ["", "/timeline", "/doctor", "/compact", "/backups"])
-def test_each_page_of_a_session_is_shown(path: Path, of: str) -> None:
-    assert page(f"{index_file(path).get_absolute_url()}{of}").content
+def test_each_page_of_a_session_is_shown(path: Path) -> None:
+    for of in ("", "/timeline", "/doctor", "/compact", "/backups"):
+        assert page(f"{index_file(path).get_absolute_url()}{of}"), of
     assert "A title" in shown("/")
 
 
@@ -90,34 +86,21 @@ def reviewed_run(path: Path, writer: str) -> Run:
 
 def commit_run(run: Run, writer: str) -> None:
     """Commit a run as its page offers it, with every confirmation."""
-    plan = page(f"/runs/{run.pk}/commit", writer=writer).content.decode()
+    plan = page(f"/runs/{run.pk}/commit", writer=writer)
     assert "database" in text_of(plan)
     sent = {name: found[0] for name, found in fields(plan).items() if found}
     confirmed = {"yes": values(plan, "yes")}
     response = authorized_client().post(f"/runs/{run.pk}/commit", {**sent, **confirmed, "writer": writer})
-    assert response.status_code == 303, text_of(response.content.decode())[:900]
+    assert response.status_code == 303, text_of(response)[:900]
     run.refresh_from_db()
     assert run.state == RunState.COMMITTED
 
 
-@pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_plan_is_reviewed_committed_and_shown(store: OpenCodeStore, path: Path, writer: str) -> None:
-    run = reviewed_run(path, writer)
-    assert "Results: bash" in shown(f"/runs/{run.pk}/review")
-    commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
-    assert ("with a placeholder as the result" in commit) is (writer == "prune")
-    commit_run(run, writer)
-    assert shown(f"/runs/{run.pk}/result")
-    for of in ("", "/timeline", "/backups"):
-        assert page(f"{run.session.get_absolute_url()}{of}").content
-
-
 def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Path) -> None:
-    run = reviewed_run(path, "delete")
-    commit_run(run, "delete")
+    run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
-    listed = page(address).content.decode()
+    listed = page(address)
     assert "Before a compaction" in text_of(listed)
     assert link(listed, "Undo…") == f"/runs/{run.pk}/undo"
     assert "Restore…" not in texts(listed, "a")
@@ -133,29 +116,27 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Pa
 def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(
     store: OpenCodeStore, path: Path
 ) -> None:
-    run = reviewed_run(path, "delete")
-    commit_run(run, "delete")
+    run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
     rows = store.parts()
-    deletion = link(page(address).content.decode(), "Delete…")
+    deletion = link(page(address), "Delete…")
     assert "This is the only backup of ses_1 . Nothing else has these rows as they were" in shown(deletion)
     assert backup.file.path.exists()
-    assert "has become the only backup" in text_of(browser.post(deletion).content.decode())
+    assert "has become the only backup" in text_of(browser.post(deletion))
     assert browser.post(deletion, {"only": "yes"}).status_code == 303
     assert list_backups(path) == []
     assert not any(backup.file.path.parent.iterdir())
     assert store.parts() == rows
-    assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo").content.decode())
+    assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo"))
 
 
 def test_backed_up_rows_are_not_restored_as_a_session(path: Path) -> None:
-    run = reviewed_run(path, "delete")
-    commit_run(run, "delete")
+    run = committed_run(path)
     (backup,) = list_backups(path)
     before = snapshot(backup.file.path.parent)
     response = authorized_client().get(f"{run.session.get_absolute_url()}/backups/{backup.name}/restore")
-    assert "Undo the compaction" in text_of(response.content.decode())
+    assert "Undo the compaction" in text_of(response)
     with pytest.raises(RedlineError) as raised:
         restore(backup.file.path, RestoreConfirmations(True, True, True), datetime.now(UTC))
     assert raised.value.code == "backup_of_rows"
@@ -165,23 +146,19 @@ def test_backed_up_rows_are_not_restored_as_a_session(path: Path) -> None:
 def test_another_database_with_the_same_session_has_other_backups(
     store: OpenCodeStore, path: Path, known_root: Path
 ) -> None:
-    commit_run(reviewed_run(path, "delete"), "delete")
+    committed_run(path)
     other = worked_session(OpenCodeStore(known_root, "opencode-beta.db"), turns=8)
     assert other.name == path.name
     assert list_backups(other) == []
     assert len(list_backups(path)) == 1
 
 
-def test_the_words_of_the_assistant_are_prose(path: Path) -> None:
+def test_the_words_of_the_assistant_are_prose_and_rows_that_say_nothing_are_one_line(path: Path) -> None:
     history = page(index_file(path).get_absolute_url(), view="all")
     prose = "".join(texts(history, ".rich"))
     assert "I will do 0." in prose
     assert "output 0 a" not in prose
-
-
-def test_rows_that_say_nothing_are_one_line_of_the_history(path: Path) -> None:
-    history = shown(index_file(path).get_absolute_url(), view="all")
-    assert "2 entries not part of the model's context message, step-start" in history
+    assert "2 entries not part of the model's context message, step-start" in text_of(history)
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
@@ -196,7 +173,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
     row = index_file(path)
     timeline = reverse("compaction:timeline", args=(row.root_id, row.relative_path))
     assert "Fork from before this point" in shown(timeline)
-    (entry,) = fields(page(timeline).content.decode())["entry"]
+    (entry,) = fields(page(timeline))["entry"]
     address = reverse("compaction:fork", args=(row.root_id, row.relative_path))
     assert authorized_client().post(address, {"entry": entry}).status_code == 303
     made = Session.objects.get(
@@ -210,16 +187,20 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_compaction_is_undone_on_its_page(store: OpenCodeStore, path: Path, writer: str) -> None:
+def test_a_plan_is_reviewed_committed_shown_and_undone(store: OpenCodeStore, path: Path, writer: str) -> None:
     before = store.parts()
     run = reviewed_run(path, writer)
+    assert "Results: bash" in shown(f"/runs/{run.pk}/review")
+    commit = shown(f"/runs/{run.pk}/commit?writer={writer}")
+    assert ("with a placeholder as the result" in commit) is (writer == "prune")
     commit_run(run, writer)
-    result = page(f"/runs/{run.pk}/result").content.decode()
+    for of in ("", "/timeline", "/backups"):
+        assert page(f"{run.session.get_absolute_url()}{of}"), of
+    result = page(f"/runs/{run.pk}/result")
     assert "own copy" not in text_of(result)
     assert link(result, "Read what was removed") == f"/runs/{run.pk}/undo"
 
-    response = page(f"/runs/{run.pk}/undo")
-    undo = response.content.decode()
+    undo = page(f"/runs/{run.pk}/undo")
     assert "output 0 a" in text_of(undo)
     assert "own copy" not in text_of(undo)
     assert "byte for byte" not in text_of(undo)
@@ -227,46 +208,42 @@ def test_a_compaction_is_undone_on_its_page(store: OpenCodeStore, path: Path, wr
     confirmed = {"yes": values(undo, "yes")}
     assert authorized_client().post(f"/runs/{run.pk}/undo", {**sent, **confirmed}).status_code == 303
     assert store.parts() == before
-    assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result").content.decode(), "a")
-    assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups").content.decode(), "a")
+    assert "Read what was removed" not in texts(page(f"/runs/{run.pk}/result"), "a")
+    assert "Undo…" not in texts(page(f"{run.session.get_absolute_url()}/backups"), "a")
     timeline = shown(f"{run.session.get_absolute_url()}/timeline")
     assert (f"by {writer}; undone" in timeline) is (writer != "fork")
 
 
 def test_single_entries_are_brought_back_on_the_page(store: OpenCodeStore, path: Path) -> None:
-    run = reviewed_run(path, "prune")
-    commit_run(run, "prune")
+    run = committed_run(path, "prune")
     pruned = store.parts()
     address = f"/runs/{run.pk}/undo"
-    (entry, *_) = values(page(address).content.decode(), "entry")
-    undo = page(address, entry=entry).content.decode()
+    (entry, *_) = values(page(address), "entry")
+    undo = page(address, entry=entry)
     plan = fields(undo)["plan"][0]
     sent = {"plan": plan, "entry": entry, "yes": values(undo, "yes")}
     assert authorized_client().post(address, sent).status_code == 303
     changed = [now["id"] for was, now in zip(pruned, store.parts(), strict=True) if was != now]
     assert entry.removesuffix(".call") in changed
-    assert entry not in values(page(address).content.decode(), "entry")
+    assert entry not in values(page(address), "entry")
 
 
-def test_a_compaction_that_changed_rows_is_named_on_the_timeline(path: Path) -> None:
-    run = reviewed_run(path, "delete")
-    commit_run(run, "delete")
-    timeline = shown(f"{run.session.get_absolute_url()}/timeline")
-    assert "Rows changed by Redline" in timeline
-    assert "it only grew" not in timeline
-    assert "on another branch" not in timeline
-
-
-def test_the_removed_view_names_what_is_only_in_a_backup(path: Path) -> None:
+def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_removed_ones_are_shown(
+    path: Path,
+) -> None:
     run = reviewed_run(path, "delete")
     address = run.session.get_absolute_url()
     assert "The model still sees everything" in shown(address, view="removed")
     commit_run(run, "delete")
-    removed = page(address, view="removed").content.decode()
+    removed = page(address, view="removed")
     assert f'href="/runs/{run.pk}/undo"' in removed
     assert "Nothing else was removed" in text_of(removed)
     assert "The model still sees everything" not in text_of(removed)
     assert "changed rows of" not in shown(address, view="sees")
+    timeline = shown(f"{address}/timeline")
+    assert "Rows changed by Redline" in timeline
+    assert "it only grew" not in timeline
+    assert "on another branch" not in timeline
 
 
 def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
@@ -305,7 +282,7 @@ def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store: OpenCod
     )
     session = index_file(path)
     for view in ("sees", "all"):
-        answer = page(session.get_absolute_url(), view=view).content.decode()
+        answer = page(session.get_absolute_url(), view=view)
         assert len(answer) < 100_000
         for words in ("See.", "[image/png: look.png]", "The notes.", "Hm.", "[image/png: shot.png]"):
             assert words in text_of(answer)
@@ -337,7 +314,7 @@ def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> Non
     with pytest.raises(RedlineError):
         index_file(path)
     assert "recorded in a newer form" in authorized_client().get("/").content.decode()
-    assert "recorded in a newer form" in text_of(authorized_client().get(address).content.decode())
+    assert "recorded in a newer form" in text_of(authorized_client().get(address))
 
 
 def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
@@ -352,15 +329,15 @@ def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_roo
     assert timeline.count(reason) == 1
     assert "Compact that instead" not in timeline
     assert "Fork from before this point" not in timeline
-    main = page(row.get_absolute_url()).content.decode()
+    main = page(row.get_absolute_url())
     assert "Compact…" not in texts(main, "a")
     assert text_of(main).count(reason) == 1
-    assert text_of(page(link(main, "Plan a hand-off…")).content.decode()).count(reason) == 1
+    assert text_of(page(link(main, "Plan a hand-off…"))).count(reason) == 1
     worked_session(store, turns=8, session_id="ses_2")
     run = reviewed_run(documents(known_root, store, "ses_2"), "")
     before = snapshot(older.parents[2])
     assert "Hand off…" in shown(f"/runs/{run.pk}/review")
-    commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit").content.decode())
+    commit = text_of(authorized_client().get(f"/runs/{run.pk}/commit"))
     assert "Download what is kept, as Markdown" in commit
     assert commit.count(reason) == 1
     assert snapshot(older.parents[2]) == before
@@ -425,12 +402,12 @@ def test_what_was_shown_before_the_server_started_is_not_written_through_it(
     store: OpenCodeStore, path: Path
 ) -> None:
     run = reviewed_run(path, "delete")
-    plan = page(f"/runs/{run.pk}/commit", writer="delete").content.decode()
+    plan = page(f"/runs/{run.pk}/commit", writer="delete")
     sent = {name: found[0] for name, found in fields(plan).items() if found}
     rows = store.parts()
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
         answer = authorized_client().post(
             f"/runs/{run.pk}/commit", {**sent, "yes": ["live", "below_target"], "writer": "delete"}
         )
-        assert "is no longer the one on this page" in text_of(answer.content.decode())
+        assert "is no longer the one on this page" in text_of(answer)
     assert store.parts() == rows

@@ -19,32 +19,33 @@ from compaction_app.hooks import (
     session_before_tree,
     session_compact,
 )
-from compaction_app.models import AuditEntry, PlannerModel, Provider
+from compaction_app.models import AuditEntry
 from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, turns_of_work
-from tests.files import backdate, place
+from tests.files import place
 from tests.installation import Installation
+
+from .scripted import scripted_provider
 
 MODEL = "scripted/good-plan"
 
 
 @pytest.fixture
 def path(redline: Installation) -> Path:
-    placed = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
-    place(placed, session_bytes(turns_of_work(turns=8)))
-    return backdate(placed)
+    path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
+    return place(path, session_bytes(turns_of_work(turns=8)))
 
 
-@pytest.fixture(params=["anthropic", "openai"])
-def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
-    del redline
-    with ScriptedProvider() as scripted:
-        Provider.objects.create(
-            name="scripted", dialect=request.param, base_url=scripted.base_url(request.param)
-        )
-        for name in ("good-plan", "refuses", "overflow"):
-            PlannerModel.objects.create(provider="scripted", name=name, window=100_000, output_limit=8_000)
-        yield scripted
+@pytest.fixture
+def provider(redline: Installation) -> Iterator[ScriptedProvider]:
+    with scripted_provider("openai") as found:
+        yield found
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Path:
+    """A file with an edited text."""
+    return place(tmp_path / "edited.md", b"We look at the cache.\n")
 
 
 Connect = Callable[[HookSignal, Callable[..., object]], None]
@@ -63,9 +64,13 @@ def test_a_draft_is_shown_and_saved_and_nothing_is_appended(
     assert path.read_bytes() == before
 
 
-def test_what_is_appended_is_the_edited_text(redline: Installation, path: Path, tmp_path: Path) -> None:
-    edited = tmp_path / "edited.md"
-    edited.write_text("We look at the cache.\n")
+def test_what_is_appended_after_a_confirmation_is_the_edited_text(
+    redline: Installation, path: Path, edited: Path
+) -> None:
+    before = path.read_bytes()
+    ended = redline.call("summarise", path, "--text", edited, "--json")
+    assert (ended.code, ended.error) == (5, "not_confirmed")
+    assert path.read_bytes() == before
     ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert ended.code == 0, ended
     recorded = json.loads(path.read_bytes().splitlines()[-1])
@@ -75,19 +80,7 @@ def test_what_is_appended_is_the_edited_text(redline: Installation, path: Path, 
     assert AuditEntry.objects.get().action == AuditEntry.Action.SUMMARY
 
 
-def test_without_a_confirmation_nothing_is_appended(
-    redline: Installation, path: Path, tmp_path: Path
-) -> None:
-    before, edited = path.read_bytes(), tmp_path / "edited.md"
-    edited.write_text("We look at the cache.\n")
-    ended = redline.call("summarise", path, "--text", edited, "--json")
-    assert (ended.code, ended.error) == (5, "not_confirmed")
-    assert path.read_bytes() == before
-
-
-def test_a_branch_is_left_with_its_summary(redline: Installation, path: Path, tmp_path: Path) -> None:
-    edited = tmp_path / "edited.md"
-    edited.write_text("The other way failed.\n")
+def test_a_branch_is_left_with_its_summary(redline: Installation, path: Path, edited: Path) -> None:
     ended = redline.call("summarise", path, "--leave-for", "e4", "--text", edited, "--yes", "--json")
     assert ended.json["kind"] == "branch", ended
     recorded = json.loads(path.read_bytes().splitlines()[-1])
@@ -115,24 +108,20 @@ def test_a_draft_that_could_not_be_saved_is_not_requested(
     assert there.read_text() == "an earlier draft"
 
 
-def test_without_a_model_nothing_is_sent(redline: Installation, path: Path) -> None:
-    ended = redline.call("summarise", path, "--json")
-    assert (ended.code, ended.error) == (2, "no_model")
-
-
-def test_a_text_that_is_no_text_is_refused(redline: Installation, path: Path, tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong"
-    wrong.write_bytes(b"\xff\xfe")
+def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(
+    redline: Installation, path: Path, tmp_path: Path
+) -> None:
+    assert redline.call("summarise", path, "--json").error == "no_model"
+    wrong = place(tmp_path / "wrong", b"\xff\xfe")
     ended = redline.call("summarise", path, "--text", wrong, "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
 
 
 def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(
-    redline: Installation, connect: Connect, path: Path, tmp_path: Path
+    redline: Installation, connect: Connect, path: Path, edited: Path
 ) -> None:
     connect(session_before_compact, lambda **_: Pin([Target("e2")], "it is needed"))
-    before, edited = path.read_bytes(), tmp_path / "edited.md"
-    edited.write_text("We look at the cache.\n")
+    before = path.read_bytes()
     ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert (ended.code, ended.error) == (2, "pinned_by_hook")
     assert path.read_bytes() == before
@@ -140,12 +129,11 @@ def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(
 
 @pytest.mark.parametrize("leave", [[], ["--leave-for", "e4"]])
 def test_a_hook_cancels_a_summary(
-    redline: Installation, connect: Connect, path: Path, tmp_path: Path, leave: list[str]
+    redline: Installation, connect: Connect, path: Path, edited: Path, leave: list[str]
 ) -> None:
     for signal in (session_before_compact, session_before_tree):
         connect(signal, lambda **_: Cancel("not today"))
-    before, edited = path.read_bytes(), tmp_path / "edited.md"
-    edited.write_text("We look at the cache.\n")
+    before = path.read_bytes()
     ended = redline.call("summarise", path, *leave, "--text", edited, "--yes", "--json")
     assert (ended.code, ended.error) == (2, "cancelled_by_hook")
     assert path.read_bytes() == before
@@ -175,12 +163,10 @@ def test_a_hook_changes_the_focus(
 
 
 def test_hooks_learn_of_a_summary_that_was_appended(
-    redline: Installation, connect: Connect, path: Path, tmp_path: Path
+    redline: Installation, connect: Connect, path: Path, edited: Path
 ) -> None:
     received: list[str] = []
     connect(session_compact, lambda *, summary, **_: received.append(summary))
-    edited = tmp_path / "edited.md"
-    edited.write_text("We look at the cache.\n")
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
 

@@ -17,7 +17,17 @@ from compaction_app.summaries.drafts import WantedSummary, save_text, start_draf
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
 from tests.factories import chain, turns_of_work, user
-from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, link, links, text_of
+from tests.html import (
+    HOSTILE_TEXTS,
+    assert_inert,
+    element,
+    elements,
+    field,
+    hidden_fields,
+    link,
+    links,
+    text_of,
+)
 from tests.sessions import add_session
 
 State = SummaryDraft.State
@@ -56,13 +66,6 @@ def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
     return answered
 
 
-def hidden(answered: Any, form: str = "form.form") -> dict[str, str]:
-    return {
-        one.attributes["name"]: one.attributes["value"]
-        for one in elements(answered, f"{form} input[type=hidden]")
-    }
-
-
 # ---- the request -----------------------------------------------------------------------------------------
 
 
@@ -87,7 +90,7 @@ def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser: C
     assert answered.status_code == 409
     assert "the form had not shown that yet" in text_of(answered)
     assert not SummaryDraft.objects.exists()
-    shown = hidden(page(browser, f"{url}/summarise", planner=MODEL))
+    shown = hidden_fields(element(page(browser, f"{url}/summarise", planner=MODEL), "form.form"))
     sent = browser.post(f"{url}/summarise", {**shown, "planner": MODEL, "focus": "the cache"})
     made = SummaryDraft.objects.get()
     assert sent["Location"] == made.get_absolute_url()

@@ -10,9 +10,10 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import pytest
+from django.db import connection
 
 from compaction_app.hooks import Cancel, HookSignal, SupplySummary, session_before_compact, session_compact
-from compaction_app.models import PlannerModel, Provider, SummaryDraft
+from compaction_app.models import Provider, SummaryDraft
 from compaction_app.navigation.entry_append import AppendConfirmations
 from compaction_app.runs.heartbeat import Terminated
 from compaction_app.runs.lease import LEASE_SECONDS, LeaseWatch
@@ -38,6 +39,8 @@ from tests.files import backdate, place
 from tests.installation import Installation
 from tests.lease_clock import Clock
 
+from .scripted import scripted_provider
+
 CONFIRMED = AppendConfirmations(live=True)
 Connect = Callable[[HookSignal, Callable[..., object]], None]
 State = SummaryDraft.State
@@ -51,15 +54,13 @@ def session(redline: Installation) -> Session:
     return index_file(backdate(path))
 
 
-@pytest.fixture(params=["anthropic", "openai"])
+@pytest.fixture
 def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
-    del redline
-    with ScriptedProvider() as scripted:
-        url = scripted.base_url(request.param)
-        Provider.objects.create(name="scripted", dialect=request.param, base_url=url)
-        for name in ("good-plan", "refuses", "overflow", "stalls-before"):
-            PlannerModel.objects.create(provider="scripted", name=name, window=100_000, output_limit=8_000)
-        yield scripted
+    with scripted_provider(getattr(request, "param", "anthropic")) as found:
+        yield found
+
+
+both_dialects = pytest.mark.parametrize("provider", ["anthropic", "openai"], indirect=True)
 
 
 def written(session: Session, script: str = "good-plan", wanted: WantedSummary = COMPACTION) -> SummaryDraft:
@@ -68,6 +69,10 @@ def written(session: Session, script: str = "good-plan", wanted: WantedSummary =
     write_draft(draft.pk, "one")
     draft.refresh_from_db()
     return draft
+
+
+def requested(session: Session) -> SummaryDraft:
+    return start_draft(session, COMPACTION, "scripted/good-plan")
 
 
 def by_hand(
@@ -101,6 +106,7 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
 # ---- written by a model ----------------------------------------------------------------------------------
 
 
+@both_dialects
 def test_a_model_writes_a_draft_and_nothing_is_appended(session: Session, provider: ScriptedProvider) -> None:
     before = session.real_path().read_bytes()
     draft = written(session, wanted=WantedSummary(focus="the cache"))
@@ -113,6 +119,7 @@ def test_a_model_writes_a_draft_and_nothing_is_appended(session: Session, provid
     assert session.real_path().read_bytes() == before
 
 
+@both_dialects
 @pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
 def test_a_draft_that_does_not_come_says_why(
     session: Session, provider: ScriptedProvider, script: str, words: str
@@ -125,7 +132,7 @@ def test_a_draft_that_does_not_come_says_why(
 def test_the_partial_text_of_a_failed_draft_can_be_edited(
     session: Session, provider: ScriptedProvider
 ) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     claimed = claim_draft(draft.pk, "one")
     assert claimed is not None
     recorder = DraftRecorder(claimed, "one")
@@ -152,8 +159,6 @@ def test_a_stop_ends_the_request(session: Session, provider: ScriptedProvider) -
 
 
 def _work(draft_id: int) -> None:
-    from django.db import connection
-
     try:
         write_draft(draft_id, "one")
     finally:
@@ -163,7 +168,7 @@ def _work(draft_id: int) -> None:
 def test_a_queued_draft_is_stopped_before_anything_is_sent(
     session: Session, provider: ScriptedProvider
 ) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     stop_draft(draft)
     write_draft(draft.pk, "one")
     draft.refresh_from_db()
@@ -172,16 +177,16 @@ def test_a_queued_draft_is_stopped_before_anything_is_sent(
 
 
 def test_one_draft_at_a_time_is_requested_for_a_session(session: Session, provider: ScriptedProvider) -> None:
-    start_draft(session, WantedSummary(), "scripted/good-plan")
+    requested(session)
     with pytest.raises(Conflict, match="is being written"):
-        start_draft(session, WantedSummary(), "scripted/good-plan")
+        requested(session)
     assert by_hand(session).state == State.READY
 
 
 def test_a_request_goes_only_to_the_address_that_was_shown(
     session: Session, provider: ScriptedProvider
 ) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     write_draft(draft.pk, "one")
     draft.refresh_from_db()
@@ -193,7 +198,7 @@ def test_a_request_goes_only_to_the_address_that_was_shown(
 
 
 def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedProvider) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     assert claim_draft(draft.pk, "one") is not None
     assert claim_draft(draft.pk, "two") is None
     write_draft(draft.pk, "two")
@@ -203,7 +208,7 @@ def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedP
 def test_a_draft_whose_worker_is_gone_is_given_up(
     session: Session, provider: ScriptedProvider, clock: Clock
 ) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     claim_draft(draft.pk, "one")
     watch = LeaseWatch(DRAFTS)
     assert watch.give_up_dead() == []
@@ -214,7 +219,7 @@ def test_a_draft_whose_worker_is_gone_is_given_up(
 
 
 def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedProvider) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     ending = threading.Event()
     ending.set()
     with pytest.raises(Terminated):
@@ -227,7 +232,7 @@ def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedPr
 def test_a_draft_for_which_no_worker_starts_fails_in_words(
     session: Session, provider: ScriptedProvider
 ) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     assert fail_unstarted_draft(draft.pk, "exit code 2")
     assert not fail_unstarted_draft(draft.pk, "exit code 2")
     draft.refresh_from_db()
@@ -284,7 +289,7 @@ def test_an_update_by_hand_starts_from_the_summary_before_it(session: Session) -
 
 
 def test_a_draft_that_is_being_written_is_not_discarded(session: Session, provider: ScriptedProvider) -> None:
-    draft = start_draft(session, WantedSummary(), "scripted/good-plan")
+    draft = requested(session)
     with pytest.raises(Conflict, match="is being written"):
         discard_draft(draft)
     stop_draft(draft)

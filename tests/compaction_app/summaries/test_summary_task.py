@@ -24,7 +24,7 @@ from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, call, chain, result, session_bytes, turns_of_work, user
 from tests.files import backdate, place
 from tests.installation import Installation
-from tests.paths import corpus_sessions
+from tests.paths import sessions_to_try
 
 CONFIRMED = AppendConfirmations(live=True)
 LONG = "word " * 4_000
@@ -197,7 +197,7 @@ def test_what_a_compaction_of_each_real_session_leaves_is_proven(
     redline: Installation, tmp_path: Path
 ) -> None:
     compacted = 0
-    for source in corpus_sessions(tmp_path):
+    for source in sessions_to_try(tmp_path):
         path = redline.home / ".pi" / "agent" / "sessions" / source.name
         place(path, source.read_bytes())
         task = task_if_any(backdate(path))

@@ -1,4 +1,4 @@
-"""Compacted sessions of pi, Atomic and Codex, and their contexts as the agents' readers rebuild them."""
+"""Compacted sessions of pi, Atomic, Codex and Claude Code, and their contexts as the agents' readers rebuild them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,19 @@ from typing import Any
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import Committed, commit
 from compaction_app.models import Compaction
+from compaction_app.session_page.reader_selection import select_reader
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import Undone, UndoRequest, planned, undo
-from sessions_app.agents.registry import GENERATIONS
+from sessions_app.agents.registry import GENERATIONS, READERS
+from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import load_session
+from tests.claude_sessions import SESSION_ID, ClaudeSession
+from tests.claude_sessions import call as claude_call
+from tests.claude_sessions import text as claude_text
 from tests.factories import assistant, message, session_bytes, text, user, working_session
-from tests.files import backdate, place
+from tests.files import append_as_agent, backdate, place
 from tests.installation import Installation
 from tests.plans import approved_plan
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout
@@ -53,6 +58,12 @@ class Scene:
                 for found in generation.reader.rebuild(branch).messages
             ]
 
+    def ids(self, path: Path | None = None) -> list[str]:
+        """The ids of the messages that the agent rebuilds."""
+        loaded = load_session(path or self.path)
+        branch = loaded.tree.branch(loaded.leaf_id)
+        return [found.entry.id for found in READERS[self.reader].rebuild(branch).messages]
+
     def continue_with(self, *words: str) -> None:
         """The user and the agent say more, at the end of the active branch."""
         parent, added = load_session(self.path).leaf_id, []
@@ -64,6 +75,11 @@ class Scene:
         with self.path.open("ab") as file:
             file.write(session_bytes(added))
         backdate(self.path, hours=0.5)
+
+    def append(self, *lines: dict[str, Any] | bytes) -> None:
+        """Others append lines, an hour ago; bytes are a part of a line."""
+        append_as_agent(self.path, b"".join(x if isinstance(x, bytes) else session_bytes([x]) for x in lines))
+        backdate(self.path)
 
     def request(self, *entry_ids: str, name: str = "") -> UndoRequest:
         return UndoRequest(load_session(self.path), name=name, entry_ids=entry_ids)
@@ -93,6 +109,32 @@ def codex_scene(redline: Installation, rollout: Rollout, writer: str) -> Scene:
     path = directory / f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
     place(path, rollout.content)
     return Scene(path, "codex", writer)
+
+
+def claude_scene(redline: Installation, session: ClaudeSession, writer: str = "boundary") -> Scene:
+    path = redline.home / ".claude" / "projects" / "-home-dev-project" / f"{SESSION_ID}.jsonl"
+    select_reader(index_file(place(path, session.content)), "claude-code")
+    return Scene(path, "claude-code", writer)
+
+
+def claude_work() -> ClaudeSession:
+    """A session worth compacting: a prompt, then calls with long results, then a reply."""
+    session = ClaudeSession()
+    session.user("Look at everything.")
+    for step in range(12):
+        session.reply(f"m{step}", claude_text(f"step {step}"), claude_call(f"c{step}"))
+        session.result(f"c{step}", f"result {step} " * 400)
+    session.reply("m", claude_text("Done."))
+    return session
+
+
+def claude_continues(scene: Scene, reply_id: str) -> list[str]:
+    """One more turn, which the client hangs on the last line that it was shown; returns the ids of its lines."""
+    session = ClaudeSession()
+    session.lines, session.last = scene.path.read_bytes().splitlines(), scene.ids()[-1]
+    added = [session.user("And now?"), *session.reply(reply_id, claude_text("Later."))]
+    place(scene.path, session.content)
+    return added
 
 
 def deleted_by(committed: Committed) -> list[Target]:

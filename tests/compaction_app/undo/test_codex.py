@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,14 @@ def sent(path: Path) -> list[Any]:
         return list(CODEX.sent_messages(context, lambda entry: file.read_at(entry.offset, entry.length)))
 
 
+def forked(redline: Installation, **own: object) -> tuple[Scene, Path]:
+    """A thread, and a fork of it that nobody has written to recently."""
+    scene = codex_scene(redline, work(), "fork")
+    made = scene.compact(**own).created
+    assert made is not None
+    return scene, backdate(made)
+
+
 def refused(act: Callable[[], object]) -> str:
     with pytest.raises(RedlineError) as caught:
         act()
@@ -75,10 +84,7 @@ def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation
     scene = codex_scene(redline, work(), "compacted")
     before = sent(scene.path)
     wanted = next(target.entry_id for target in deleted_by(scene.compact()))
-    added = Rollout(user("And now?"), answer("Done."), first=90)
-    with scene.path.open("ab") as file:
-        file.write(added.content)
-    backdate(scene.path, hours=0.5)
+    scene.append(Rollout(user("And now?"), answer("Done."), first=90).content)
 
     scene.undo(wanted, live=True)
 
@@ -91,24 +97,12 @@ def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation
 
 def test_reasoning_comes_back_with_what_follows_it(redline: Installation) -> None:
     turn = [reasoning(name=f"rs_{step}") for step in range(2)]
-    long = [call("x"), output("x", "word " * 400)]
-    start = [
-        meta(),
-        user("Go."),
-        turn[0],
-        answer("a"),
-        *long,
-        turn[1],
-        answer("b " * 900),
-        user("On."),
-        answer("c"),
-    ]
-    scene = codex_scene(redline, Rollout(*start), "compacted")
+    start = [user("Go."), turn[0], answer("a"), call("x"), output("x", "word " * 400)]
+    rest = [turn[1], answer("b " * 900), user("On."), answer("c")]
+    scene = codex_scene(redline, Rollout(meta(), *start, *rest), "compacted")
     before = sent(scene.path)
-    deleted = {
-        target.entry_id for target in deleted_by(scene.compact(preserve_recent=1, compression_ratio=0.1))
-    }
-    assert {"6", "7"} <= deleted
+    deleted = deleted_by(scene.compact(preserve_recent=1, compression_ratio=0.1))
+    assert {"6", "7"} <= {target.entry_id for target in deleted}
     scene.undo("7")
     found = sent(scene.path)
     assert turn[1] in found
@@ -131,23 +125,15 @@ def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> 
 
 
 def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: Installation) -> None:
-    scene = codex_scene(redline, work(), "fork")
-    content, before = scene.path.read_bytes(), sent(scene.path)
-    made = scene.compact()
-    assert made.created is not None
-    assert scene.path.read_bytes() == content
-    assert 0 < len(sent(made.created)) < len(before)
-    backdate(made.created)
-
+    scene, made = forked(redline)
+    assert scene.path.read_bytes() == work().content
+    assert 0 < len(sent(made)) < len(sent(scene.path))
     assert scene.undo().plan.way is UndoWay.REMOVAL
-    assert not made.created.exists()
+    assert not made.exists()
 
 
 def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installation) -> None:
-    scene = codex_scene(redline, work(), "fork")
-    made = scene.compact(compression_ratio=0.9).created
-    assert made is not None
-    backdate(made)
+    scene, made = forked(redline, compression_ratio=0.9)
     later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).created
     assert later is not None
     backdate(later)
@@ -161,13 +147,13 @@ def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installati
     assert not made.exists()
 
 
-def test_a_fork_that_codex_opens_meanwhile_is_not_deleted(
+def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(
     redline: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene = codex_scene(redline, work(), "fork")
-    made = scene.compact().created
-    assert made is not None
-    backdate(made)
+    scene, made = forked(redline)
+    with open_in_codex(made), pytest.raises(RedlineError) as caught:
+        scene.undo()
+    assert (caught.value.code, caught.value.message.partition(" ")[0]) == ("open_in_agent", str(made))
     with ExitStack() as client:
         monkeypatch.setattr(
             undo_service,
@@ -214,28 +200,12 @@ def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline: Insta
     loaded = load_session(scene.path)
     (point,) = timeline_of(loaded.tree.branch(loaded.leaf_id), READER).points
 
+    act = partial(fork_session, session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
     with open_in_codex(scene.path):
-        assert (
-            refused(
-                lambda: fork_session(session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
-            )
-            == "open_in_agent"
-        )
-    made = fork_session(session.real_path(), point.before_id, datetime.now(UTC), is_leaf=True)
-
+        assert refused(act) == "open_in_agent"
+    made = act()
     assert sent(made.real_path()) == sent(work(paginated=False).save(redline.home))
     assert scene.path.read_bytes() == content
-
-
-def test_the_refusal_to_delete_an_open_fork_names_the_fork(redline: Installation) -> None:
-    scene = codex_scene(redline, work(), "fork")
-    made = scene.compact().created
-    assert made is not None
-    backdate(made)
-    with open_in_codex(made), pytest.raises(RedlineError) as caught:
-        scene.undo()
-    assert (caught.value.code, caught.value.message.partition(" ")[0]) == ("open_in_agent", str(made))
-    assert made.exists()
 
 
 # ---- the client -----------------------------------------------------------------------------------------------
@@ -263,18 +233,15 @@ def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installati
     scene.compact()
 
 
-def test_an_undo_does_not_append_to_an_open_thread_either(redline: Installation) -> None:
+def test_an_undo_does_not_append_to_an_open_thread_either_and_each_line_has_the_next_ordinal(
+    redline: Installation,
+) -> None:
     scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     content = scene.path.read_bytes()
     with open_in_codex(scene.path):
         assert refused(lambda: scene.undo(live=True)) == "open_in_agent"
     assert scene.path.read_bytes() == content
-
-
-def test_every_line_has_the_next_ordinal(redline: Installation) -> None:
-    scene = codex_scene(redline, work(), "compacted")
-    scene.compact()
     scene.undo()
     ordinals = [json.loads(line)["ordinal"] for line in scene.path.read_bytes().splitlines()]
     assert ordinals == list(range(len(ordinals)))

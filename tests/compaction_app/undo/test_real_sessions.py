@@ -10,18 +10,14 @@ import pytest
 from sessions_app.storage.session_loader import load_session
 from tests.files import place
 from tests.installation import Installation
-from tests.paths import corpus_sessions
+from tests.paths import sessions_to_try
 
 from .scenes import Scene, deleted_by
-
-LARGEST = 1_000_000
-"""Bytes of a session that is tried."""
 
 
 def sessions(directory: Path) -> list[bytes]:
     """The sessions that can be written to."""
-    found = [path for path in corpus_sessions(directory) if path.stat().st_size < LARGEST]
-    logs = {path: load_session(path).log for path in found}
+    logs = {path: load_session(path).log for path in sessions_to_try(directory)}
     return [path.read_bytes() for path, log in logs.items() if log.header is not None and log.version == 3]
 
 

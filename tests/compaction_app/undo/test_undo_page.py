@@ -13,15 +13,14 @@ from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit_run, preflight_of
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run, Undo
-from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_file
-from sessions_app.index.roots import configured_roots
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place
 from tests.html import fields, link, text_of
 from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
+from tests.sessions import use_root
 
 READERS = [("atomic", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
 
@@ -31,11 +30,8 @@ def run(redline: Installation, tmp_path: Path, settings: Any, request: pytest.Fi
     """A committed run."""
     agent, writer = request.param
     directory = tmp_path / "shown"
-    settings.REDLINE = Configuration().model_copy(
-        update={"roots": [RootSetting(path=directory, agent=agent)]}
-    )
     path = place(directory / "work.jsonl", session_bytes(working_session(steps=6)))
-    configured_roots()
+    use_root(settings, directory, agent)
     run = approve_proposals(plan_session(index_file(path)))
     now = timezone.now()
     shown = preflight_of(approval(run), now, writer).digest()

@@ -13,17 +13,17 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
-from tests.files import append_as_agent
+from tests.files import append_as_agent, fingerprint_of, state_of
 from tests.installation import refusal
-from tests.kill_target import fingerprint_of, state_of
 from tests.processes import NOBODY, become_nobody, limit_file_size, refusal_in_child
 
 NOW = datetime(2026, 1, 5, 10, 0, 0, 123_456, tzinfo=UTC)
@@ -76,6 +76,17 @@ def beside(session: Path) -> set[str]:
     return {path.name for path in session.parent.iterdir()} - {session.name}
 
 
+def back(data: Path, session: Path, backup: backups.Backup) -> restore.Restored:
+    return give_back(data, session, backup.path, backup.recorded_sha256)
+
+
+def refused(data: Path, session: Path, backup: backups.Backup, replace: Any = os.replace) -> str:
+    """The refusal of a restore, which leaves no draft."""
+    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256, replace))
+    assert not [name for name in beside(session) if name.startswith(".")]
+    return answer
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
@@ -113,7 +124,7 @@ def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session: Path
         os.chown(session, NOBODY, NOBODY)
     owner = session.stat().st_uid, session.stat().st_gid
     backup = make(data, session)
-    give_back(data, session, backup.path, backup.recorded_sha256)
+    back(data, session, backup)
     for path in session.parent.iterdir():
         assert (path.stat().st_uid, path.stat().st_gid) == owner, path.name
 
@@ -230,9 +241,8 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
             make(data, session, fingerprint)
         assert caught.value.code == "no_space"
 
-    assert (
-        refusal_in_child(act, limit_file_size(1 << 20)) == "done"
-    )  # the limit keeps a failing test from filling the disk
+    # The limit keeps a failing test from filling the disk.
+    assert refusal_in_child(act, limit_file_size(1 << 20)) == "done"
     assert beside(session) == set()
 
 
@@ -381,7 +391,7 @@ def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(sessi
     session.chmod(0o640)
     backup = grown(data, session)
     present = session.read_bytes()
-    restored = give_back(data, session, backup.path, backup.recorded_sha256)
+    restored = back(data, session, backup)
     assert session.read_bytes() == CONTENT
     assert stat.S_IMODE(session.stat().st_mode) == 0o640
     assert (restored.path, restored.sha256) == (files.real_path(session), sha256(CONTENT))
@@ -402,8 +412,7 @@ def test_a_damaged_backup_is_not_restored(session: Path, data: Path) -> None:
     backup = grown(data, session)
     before = session.read_bytes(), state_of(session), beside(session)
     backup.path.write_bytes(changed(CONTENT, 30_000))
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert answer == "4 backup_damaged"
+    assert refused(data, session, backup) == "4 backup_damaged"
     assert (session.read_bytes(), state_of(session), beside(session)) == before
 
 
@@ -417,7 +426,7 @@ def test_the_agents_own_backup_can_be_restored_without_a_digest(session: Path, d
 def test_a_missing_session_is_restored(session: Path, data: Path) -> None:
     backup = make(data, session)
     session.unlink()
-    restored = give_back(data, session, backup.path, backup.recorded_sha256)
+    restored = back(data, session, backup)
     assert restored == (files.real_path(session), sha256(CONTENT), (), False, ())
     assert session.read_bytes() == CONTENT
     assert session.stat().st_nlink == 1
@@ -460,11 +469,9 @@ def test_a_session_that_changes_during_the_restore_is_left_alone(
         return write_ready(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_write_ready", written_to_meanwhile)
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert answer == "4 session_changed"
+    assert refused(data, session, backup) == "4 session_changed"
     grew = CONTENT + b'{"type":"context_compaction"}\ntheirs\n'
     assert session.read_bytes() == (b"theirs\n" if vanished else grew)
-    assert not [name for name in beside(session) if name.startswith(".")]
 
 
 def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
@@ -479,8 +486,7 @@ def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
         appear(ready, path)
 
     monkeypatch.setattr(restore, "_appear", too_late)
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert answer == "4 session_changed"
+    assert refused(data, session, backup) == "4 session_changed"
     assert session.read_bytes() == b"theirs\n"
     assert beside(session) == {NAME, NAME + ".sha256"}
 
@@ -507,10 +513,8 @@ def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session: Pa
     def fail(_: Path, path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error", str(path))
 
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256, fail))
-    assert answer == "6 io_error"
+    assert refused(data, session, backup, fail) == "6 io_error"
     assert session.read_bytes() == present
-    assert not [name for name in beside(session) if name.startswith(".")]
     assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
 
 
@@ -526,8 +530,7 @@ def test_a_backup_that_changes_after_verification_is_not_restored(
         return write_ready(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(restore, "_write_ready", changed_meanwhile)
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert answer == "4 backup_damaged"
+    assert refused(data, session, backup) == "4 backup_damaged"
     assert session.read_bytes() == present
 
 
@@ -544,19 +547,15 @@ def test_a_disk_that_stores_wrong_bytes_is_detected(
         return digest_of(path)
 
     monkeypatch.setattr(restore, "digest_of", with_a_bad_disk)
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256))
-    assert answer == "6 write_failed"
+    assert refused(data, session, backup) == "6 write_failed"
     assert session.read_bytes() == present
-    assert not [name for name in beside(session) if name.startswith(".")]
 
 
 def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session: Path, data: Path) -> None:
     backup = make(data, session)
     session.write_bytes(b"short now\n")
 
-    def act() -> None:
-        give_back(data, session, backup.path, backup.recorded_sha256)
-
+    act = partial(back, data, session, backup)
     assert refusal_in_child(act, limit_file_size(len(CONTENT) - 1)) == "6 disk_full"
     assert session.read_bytes() == b"short now\n"
     assert not [name for name in beside(session) if name.startswith(".")]
@@ -570,7 +569,7 @@ def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(
     outside.write_bytes(b"not ours")
     session.with_name(".a.jsonl.redline-restore").symlink_to(outside)
     backup = grown(data, session)
-    give_back(data, session, backup.path, backup.recorded_sha256)
+    back(data, session, backup)
     assert session.read_bytes() == CONTENT
     assert not session.is_symlink()
     assert outside.read_bytes() == b"not ours"
@@ -618,7 +617,6 @@ def test_a_missing_backup_is_bad_input(session: Path, data: Path) -> None:
     assert NAME in caught.value.message
 
 
-@settings(max_examples=40, deadline=None)
 @given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))
 def test_backup_append_and_restore_bring_every_byte_back(content: bytes, line: bytes) -> None:
     line = line.replace(b"\n", b" ")

@@ -145,25 +145,22 @@ def crash(*_: object) -> None:
     raise Crash
 
 
-def test_one_that_was_announced_and_not_made_leaves_nothing(
-    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = snapshot(session.parent)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "hardlink_to", crash)
+def crash_at(owner: object, name: str, act: Callable[[], object], how: Callable[..., None] = crash) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, how)
         with pytest.raises(Crash):
-            create(data, session)
+            act()
+
+
+def test_one_that_was_announced_and_not_made_leaves_nothing(data: Path, session: Path) -> None:
+    before = snapshot(session.parent)
+    crash_at(Path, "hardlink_to", lambda: create(data, session))
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
     assert snapshot(session.parent) == before
 
 
-def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(
-    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(new_session, "sync_directory", crash)
-        with pytest.raises(Crash):
-            create(data, session)
+def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(data: Path, session: Path) -> None:
+    crash_at(new_session, "sync_directory", lambda: create(data, session))
     with session.with_name(NAME).open("ab") as file:
         file.write(b'{"id":"e3"}\n')
     with session_lock(data, session, 5) as locked:
@@ -171,18 +168,13 @@ def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(
         assert locked.recovery.size == len(b"".join(LINES))
 
 
-def test_another_file_of_its_name_is_not_taken_for_it(
-    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_file_of_its_name_is_not_taken_for_it(data: Path, session: Path) -> None:
     def crash_with_draft(_: Path, draft: Path) -> None:
         # A killed process leaves its draft, so that no other file gets its inode.
         draft.rename(draft.with_name("kept"))
         raise Crash
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "hardlink_to", crash_with_draft)
-        with pytest.raises(Crash):
-            create(data, session)
+    crash_at(Path, "hardlink_to", lambda: create(data, session), crash_with_draft)
     session.with_name(NAME).write_bytes(b"".join(LINES))
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
 

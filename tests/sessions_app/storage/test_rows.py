@@ -7,28 +7,49 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
-from tests.opencode_plans import every_row, put_rows_back, write_rows
+from tests.installation import refusal
+from tests.opencode_plans import WrittenRows, every_row, put_rows_back, write_rows
 from tests.opencode_stores import OpenCodeStore, worked_session
 
 TARGETS = (Target("prt_0007.call"), Target("prt_0007"))
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> OpenCodeStore:
-    return OpenCodeStore(tmp_path / "opencode")
+class Change:
+    """A session in a database, and a place for locks and backups."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store, self.data = OpenCodeStore(directory / "opencode"), directory / "data"
+        self.path = worked_session(self.store)
+        self.before = self.rows()
+
+    def make(self, writer: str = "delete", *targets: str) -> WrittenRows:
+        return write_rows(self.path, writer, (*TARGETS, *map(Target, targets)), self.data)
+
+    def kill(self, owner: Any, name: str, writer: str = "delete", *targets: str, how: Any = None) -> None:
+        """Make it in a process that ends where this function is called."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, how(getattr(owner, name)) if how else die)
+            if name == "back_up_rows":
+                patch.setattr("tests.opencode_plans.back_up_rows", die)
+            killed(lambda: self.make(writer, *targets))
+
+    def recovered(self) -> RecoveryKind:
+        return recovered(self.path, self.data)
+
+    def rows(self) -> dict[str, list[dict[str, Any]]]:
+        return every_row(self.store.database)
 
 
 @pytest.fixture
-def path(store: OpenCodeStore) -> Path:
-    return worked_session(store)
+def change(tmp_path: Path) -> Change:
+    return Change(tmp_path)
 
 
 def killed(step: Callable[[], object]) -> None:
@@ -71,142 +92,100 @@ def recovered(path: Path, data: Path) -> RecoveryKind:
         return locked.recovery.kind
 
 
+KILLS: Final = [
+    (rows, "back_up_rows", None, RecoveryKind.NOT_NEEDED),
+    (rows, "apply_step", None, RecoveryKind.NOT_NEEDED),
+    (LockedSession, "announce", None, RecoveryKind.NOT_NEEDED),
+    (LockedSession, "announce", _after, RecoveryKind.NOT_MADE),
+    (rows, "_commit", None, RecoveryKind.NOT_MADE),
+    (rows, "_commit", _after, RecoveryKind.MADE),
+    (LockedSession, "withdraw", None, RecoveryKind.MADE),
+]
+"""What the next lock holder finds after an end before a function, or after it."""
+
+
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-@pytest.mark.parametrize(
-    ("owner", "name", "how", "kind"),
-    [
-        (rows, "back_up_rows", die, RecoveryKind.NOT_NEEDED),
-        (rows, "apply_step", die, RecoveryKind.NOT_NEEDED),
-        (LockedSession, "announce", die, RecoveryKind.NOT_NEEDED),
-        (LockedSession, "announce", _after, RecoveryKind.NOT_MADE),
-        (rows, "_commit", die, RecoveryKind.NOT_MADE),
-        (rows, "_commit", _after, RecoveryKind.MADE),
-        (LockedSession, "withdraw", die, RecoveryKind.MADE),
-    ],
-    ids=lambda one: getattr(one, "__name__", None) or str(getattr(one, "name", one)),
-)
-def test_a_kill_leaves_one_of_two_states(
-    store: OpenCodeStore,
-    path: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    writer: str,
-    owner: Any,
-    name: str,
-    how: Any,
-    kind: RecoveryKind,
-) -> None:
-    before = every_row(store.database)
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, name, how if how is die else how(getattr(owner, name)))
-        if name == "back_up_rows":
-            patch.setattr("tests.opencode_plans.back_up_rows", die)
-        killed(lambda: write_rows(path, writer, TARGETS, tmp_path / "data"))
-    assert recovered(path, tmp_path / "data") is kind
-    assert (every_row(store.database) != before) is (kind is RecoveryKind.MADE)
-    assert recovered(path, tmp_path / "data") is RecoveryKind.NOT_NEEDED
+def test_a_kill_leaves_one_of_two_states(tmp_path: Path, writer: str) -> None:
+    wrong = []
+    for number, (owner, name, how, recovery) in enumerate(KILLS):
+        change = Change(tmp_path / str(number))
+        change.kill(owner, name, writer, how=how)
+        found = change.recovered(), change.rows() != change.before, change.recovered()
+        if found != (recovery, recovery is RecoveryKind.MADE, RecoveryKind.NOT_NEEDED):
+            wrong.append((name, how, found))
+    assert wrong == []
 
 
 def test_a_commit_that_fails_on_the_disk_is_settled_by_the_next_lock(
-    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    change: Change, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.part("msg_0002", "x" * 100_000)
-    before, data = every_row(store.database), tmp_path / "data"
-    commit = rows._commit
+    change.store.part("msg_0002", "x" * 100_000)
+    before, commit = change.rows(), rows._commit
 
     def on_a_full_disk(*arguments: Any) -> None:
         with largest_file(64):
             commit(*arguments)
 
     monkeypatch.setattr(rows, "_commit", on_a_full_disk)
-    with pytest.raises(SystemFailure) as raised:
-        write_rows(path, "delete", TARGETS, data)
-    assert raised.value.code == "outcome_unknown"
-    assert recovered(path, data) is RecoveryKind.NOT_MADE
-    assert every_row(store.database) == before
+    assert refusal(change.make) == "6 outcome_unknown"
+    assert change.recovered() is RecoveryKind.NOT_MADE
+    assert change.rows() == before
 
 
-def test_a_commit_that_a_reader_prevents_is_not_made(
-    store: OpenCodeStore, path: Path, tmp_path: Path
-) -> None:
-    store.run("PRAGMA journal_mode = DELETE")
-    before, data = every_row(store.database), tmp_path / "data"
-    with closing(store.connect()) as reader:
+def test_a_commit_that_a_reader_prevents_is_not_made(change: Change) -> None:
+    change.store.run("PRAGMA journal_mode = DELETE")
+    with closing(change.store.connect()) as reader:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM part").fetchone()
-        with pytest.raises(SystemFailure) as raised:
-            write_rows(path, "delete", TARGETS, data)
-    assert raised.value.code == "database_busy"
-    assert recovered(path, data) is RecoveryKind.NOT_NEEDED
-    assert every_row(store.database) == before
+        assert refusal(change.make) == "6 database_busy"
+    assert change.recovered() is RecoveryKind.NOT_NEEDED
+    assert change.rows() == change.before
 
 
-def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_change(
-    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(LockedSession, "withdraw", die)
-        killed(lambda: write_rows(path, "delete", TARGETS, tmp_path / "data"))
-    store.run("UPDATE message SET data = '{}'")
-    assert recovered(path, tmp_path / "data") is RecoveryKind.MADE
+def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_change(change: Change) -> None:
+    change.kill(LockedSession, "withdraw")
+    change.store.run("UPDATE message SET data = '{}'")
+    assert change.recovered() is RecoveryKind.MADE
 
 
-def test_a_change_that_no_row_shows_any_more_is_set_aside(
-    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(LockedSession, "withdraw", die)
-        killed(lambda: write_rows(path, "prune", TARGETS, tmp_path / "data"))
-    store.run("UPDATE message SET data = '{}'")
-    store.run("UPDATE part SET data = '{}'")
-    assert recovered(path, tmp_path / "data") is RecoveryKind.UNRESOLVED
+def test_a_change_that_no_row_shows_any_more_is_set_aside(change: Change) -> None:
+    change.kill(LockedSession, "withdraw", "prune")
+    change.store.run("UPDATE message SET data = '{}'")
+    change.store.run("UPDATE part SET data = '{}'")
+    assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
-def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_made(
-    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(rows, "_commit", die)
-        killed(lambda: write_rows(path, "delete", (*TARGETS, Target("prt_0006")), tmp_path / "data"))
-    store.run("DELETE FROM part WHERE id = 'prt_0006'")
-    assert recovered(path, tmp_path / "data") is RecoveryKind.NOT_MADE
+def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_made(change: Change) -> None:
+    change.kill(rows, "_commit", "delete", "prt_0006")
+    change.store.run("DELETE FROM part WHERE id = 'prt_0006'")
+    assert change.recovered() is RecoveryKind.NOT_MADE
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_trigger_is_refused_and_nothing_is_written(
-    store: OpenCodeStore, path: Path, tmp_path: Path, writer: str
-) -> None:
-    store.run("CREATE TRIGGER more AFTER DELETE ON part BEGIN DELETE FROM message; END")
-    store.run("CREATE TRIGGER most AFTER UPDATE ON part BEGIN DELETE FROM message; END")
-    store.run("CREATE TRIGGER new AFTER INSERT ON part BEGIN DELETE FROM message; END")
-    before = every_row(store.database)
-    with pytest.raises(BadInput) as refused:
-        write_rows(path, writer, TARGETS, tmp_path / "data")
-    assert refused.value.code == "not_a_database"
-    assert every_row(store.database) == before
+def test_a_trigger_is_refused_and_nothing_is_written(change: Change, writer: str) -> None:
+    for when in ("DELETE", "UPDATE", "INSERT"):
+        change.store.run(
+            f"CREATE TRIGGER on_{when} AFTER {when} ON part BEGIN DELETE FROM message; END"  # noqa: S608  # ours
+        )
+    assert refusal(lambda: change.make(writer)) == "2 not_a_database"
+    assert change.rows() == change.before
 
 
-def test_a_database_that_is_gone_leaves_the_record(
-    store: OpenCodeStore, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(LockedSession, "withdraw", die)
-        killed(lambda: write_rows(path, "delete", TARGETS, tmp_path / "data"))
-    store.database.unlink()
-    assert recovered(path, tmp_path / "data") is RecoveryKind.UNRESOLVED
+def test_a_database_that_is_gone_leaves_the_record(change: Change) -> None:
+    change.kill(LockedSession, "withdraw")
+    change.store.database.unlink()
+    assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
-def test_columns_of_every_type_survive_a_backup(store: OpenCodeStore, path: Path, tmp_path: Path) -> None:
-    store.run("ALTER TABLE part ADD COLUMN more")
-    store.run("UPDATE part SET more = x'00ff' WHERE id = 'prt_0007'")
-    store.run("UPDATE part SET more = 1.5 WHERE id = 'prt_0005'")
+def test_columns_of_every_type_survive_a_backup(change: Change) -> None:
+    run = change.store.run
+    run("ALTER TABLE part ADD COLUMN more")
+    run("UPDATE part SET more = x'00ff' WHERE id = 'prt_0007'")
+    run("UPDATE part SET more = 1.5 WHERE id = 'prt_0005'")
     not_unicode = "CAST(x'7b2274797065223a2274657874222c2274657874223a22ff227d' AS TEXT)"
-    store.run(f"UPDATE part SET data = {not_unicode} WHERE id = 'prt_0006'")  # noqa: S608  # a constant
-    before = store.run("SELECT id, CAST(data AS BLOB), more, typeof(more), typeof(data) FROM part")
-    targets = (*TARGETS, Target("prt_0005"), Target("prt_0006"))
-    written = write_rows(path, "delete", targets, tmp_path / "data")
-    put_rows_back(path, written.backup, tmp_path / "data")
-    assert (
-        store.run("SELECT id, CAST(data AS BLOB), more, typeof(more), typeof(data) FROM part ORDER BY id")
-        == before
-    )
+    run(f"UPDATE part SET data = {not_unicode} WHERE id = 'prt_0006'")  # noqa: S608  # a constant
+    content = "SELECT id, CAST(data AS BLOB), more, typeof(more), typeof(data) FROM part ORDER BY id"
+    before = run(content)
+    written = change.make("delete", "prt_0005", "prt_0006")
+    put_rows_back(change.path, written.backup, change.data)
+    assert run(content) == before
