@@ -11,6 +11,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.recorder import MigrationRecorder
 
 from sessions_app import database
 from sessions_app.database import open_database
@@ -44,14 +45,14 @@ def older(redline: Installation, path: Path) -> Installation:
 
 
 def test_concurrent_first_uses_create_it_once(fresh: Installation) -> None:
-    started = [fresh.start("sessions", "--json") for _ in range(3)]
+    started = [fresh.start("sessions", "--json") for _ in range(2)]
     ended = [finish(process) for process in started]
-    assert [one.code for one in ended] == [0, 0, 0], ended
+    assert [one.code for one in ended] == [0, 0], ended
     assert copies(fresh) == []
 
 
 def test_the_first_use_creates_the_database(fresh: Installation) -> None:
-    assert fresh.run("sessions", "--json").json == []
+    assert fresh.call("sessions", "--json").json == []
     assert {"sessions_app_session", "sessions_app_entry", "compaction_app_backup"} <= tables(
         fresh.data / "redline.sqlite3"
     )
@@ -90,40 +91,39 @@ def test_a_database_that_cannot_be_copied_is_not_migrated(
     assert "compaction_app_backup" not in tables(older.data / "redline.sqlite3")
 
 
-def test_a_newer_database_is_refused_and_untouched(redline: Installation, path: Path) -> None:
+@pytest.fixture
+def newer(redline: Installation, path: Path) -> Installation:
+    """A database with a session and a migration from the future."""
     index_file(path)
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO django_migrations (app, name, applied) VALUES ('sessions_app', '0099_later', '2030-01-01')"
-        )
+    MigrationRecorder(connection).record_applied("sessions_app", "0099_later")
     connection.close()
-    before = snapshot(redline.data)
+    return redline
+
+
+def test_a_newer_database_is_refused_and_untouched(newer: Installation, path: Path) -> None:
+    before = snapshot(newer.data)
     for command in (["sessions"], ["index"], ["backups", path], ["migrate-session", path]):
-        ended = redline.call(*command, "--json")
+        ended = newer.call(*command, "--json")
         assert (ended.code, ended.error) == (2, "newer_database")
         assert "sessions_app.0099_later" in ended.json["error"]["message"]
     connection.close()
-    assert {name: content for name, content in snapshot(redline.data).items() if name in before} == before
+    assert {name: content for name, content in snapshot(newer.data).items() if name in before} == before
 
 
 def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(
-    redline: Installation, path: Path
+    newer: Installation, path: Path
 ) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "INSERT INTO django_migrations (app, name, applied) VALUES ('sessions_app', '0099_later', '2030-01-01')"
-        )
-    assert redline.call("tree", path, "--json").code == 0
-    assert redline.call("context", path, "--json").code == 0
+    assert newer.call("tree", path, "--json").code == 0
+    assert newer.call("context", path, "--json").code == 0
 
 
-@pytest.mark.parametrize("content", [b"this is no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 5_000])
-def test_a_file_that_is_not_a_database_is_a_system_failure(fresh: Installation, content: bytes) -> None:
+def test_a_file_that_is_not_a_database_is_a_system_failure(fresh: Installation) -> None:
     fresh.data.mkdir(mode=0o700)
-    (fresh.data / "redline.sqlite3").write_bytes(content)
-    ended = fresh.run("sessions", "--json")
-    assert (ended.code, ended.error, ended.err) == (6, "database_failed", "")
-    assert (fresh.data / "redline.sqlite3").read_bytes() == content
+    for content in (b"this is no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 5_000):
+        (fresh.data / "redline.sqlite3").write_bytes(content)
+        ended = fresh.call("sessions", "--json")
+        assert (ended.code, ended.error, ended.err) == (6, "database_failed", "")
+        assert (fresh.data / "redline.sqlite3").read_bytes() == content
 
 
 def test_an_index_of_another_schema_is_rebuilt(redline: Installation, path: Path) -> None:

@@ -8,11 +8,10 @@ characters count as a leak.
 from __future__ import annotations
 
 import base64
+import os
 import re
 import sqlite3
 import stat
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter, deque
@@ -29,8 +28,8 @@ from sessions_app.web.launch_tokens import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
+from tests.installation import Installation
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
 
 KEYS: Final = {
     "anthropic": "sk-ant-api03-Vq7TzLw2NfXk9RbYp4HsJd8Gm3Cu6QeAvnWo",
@@ -249,7 +248,7 @@ def test_only_the_private_key_file_contains_keys(server: Server) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_no_command_prints_a_key(server: Server) -> None:
+def test_no_command_prints_a_key(server: Server, fresh: Installation) -> None:
     session = str(server.root / "anthropic-400.jsonl")
     commands = (
         ("sessions", "--json"), ("context", session, "--json"), ("index",), ("nonsense",),
@@ -257,17 +256,11 @@ def test_no_command_prints_a_key(server: Server) -> None:
         ("compact", session, "--dry-run", "--planner", "openai-401/m-openai-401"),
         ("compact", session, "--dry-run", "--json", "--planner", "nobody"),
     )  # fmt: skip
+    given = {name: text for name, text in server.environment.items() if os.environ.get(name) != text}
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "redline", *command],
-            env=server.environment,
-            cwd=server.root,
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-        assert not found_in(done.stdout + done.stderr), command
-        assert b"Traceback" not in done.stderr, command
+        done = fresh.call(*command, **given)
+        assert not found_in(done.out + done.err), command
+        assert "Traceback" not in done.err, command
 
 
 def test_no_process_has_a_key_on_its_command_line(server: Server) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from devtools.bench.figures import Figure
 from devtools.management.commands import bench
+from redline.main import commands
 from sessions_app.models import Session
 from tests.factories import (
     assistant,
@@ -30,101 +31,65 @@ from tests.files import backdate, place
 from tests.installation import Installation, Result, finish, override_configuration
 from tests.paths import PROJECT, corpus_sessions
 
-SUCCESSES: dict[str, list[Any]] = {
-    "index": ["index", "PATH"],
-    "sessions": ["sessions"],
-    "tree": ["tree", "PATH"],
-    "context": ["context", "PATH"],
-    "timeline": ["timeline", "PATH"],
-    "lost": ["lost", "PATH"],
-    "hindsight": ["hindsight", "PATH"],
-    "lab": ["lab", "PATH"],
-    "compaction-settings": ["compaction-settings", "PATH"],
-    "certify": ["certify", "PATH"],
-    "doctor": ["doctor", "PATH"],
-    "audit": ["audit"],
-    "compact": ["compact", "PATH", "--dry-run"],
-    "address": ["address", "--revoke"],
-    "models": ["models", "list"],
-    "token": ["token"],
-    "connect": ["connect"],
-    "completion": ["completion", "bash"],
-    "backups": ["backups", "PATH"],
-    "restore": ["restore", "BACKUP", "--yes", "--unverified"],
-    "migrate-session": ["migrate-session", "OLD"],
-    "check_vectors": ["check_vectors", PROJECT / "tests" / "vectors"],
-    "bench": ["bench", "extremes"],
+OF_A_SESSION = (
+    "index tree context timeline lost hindsight lab certify doctor backups compaction-settings".split()
+)
+INCOMPLETE = """
+    tree timeline lost lab compaction-settings certify doctor undo completion backups restore migrate-session
+    check_vectors
+""".split()
+SUCCESSES: dict[str, str] = {
+    **{name: f"{name} PATH" for name in OF_A_SESSION},
+    **{name: name for name in ("sessions", "audit", "token", "connect")},
+    "compact": "compact PATH --dry-run",
+    "address": "address --revoke",
+    "models": "models list",
+    "completion": "completion bash",
+    "restore": "restore BACKUP --yes --unverified",
+    "migrate-session": "migrate-session OLD",
+    "check_vectors": "check_vectors VECTORS",
+    "bench": "bench extremes",
 }
-WRONG = {
-    "models": ["models", "--nonsense"],
-    "index": ["index", "--nonsense"],
-    "sessions": ["sessions", "unexpected"],
-    "tree": ["tree"],
-    "context": ["context", "a", "b"],
-    "timeline": ["timeline"],
-    "lost": ["lost"],
-    "hindsight": ["hindsight", "--entry"],
-    "lab": ["lab"],
-    "compaction-settings": ["compaction-settings"],
-    "certify": ["certify"],
-    "doctor": ["doctor"],
-    "audit": ["audit", "unexpected"],
-    "undo": ["undo"],
-    "navigate": ["navigate", "PATH"],
-    "compact": ["compact", "a", "--ratio", "much"],
-    "address": ["address", "--port", "none"],
-    "token": ["token", "--old"],
-    "connect": ["connect", "--nonsense"],
-    "completion": ["completion"],
-    "serve": ["serve", "--port", "none"],
-    "backups": ["backups"],
-    "restore": ["restore"],
-    "migrate-session": ["migrate-session"],
-    "check_vectors": ["check_vectors"],
-    "bench": ["bench", "--fast"],
+WRONG: dict[str, str] = {
+    **{name: name for name in INCOMPLETE},
+    **{name: f"{name} --nonsense" for name in ("models", "index", "token", "connect", "bench")},
+    **{name: f"{name} unexpected" for name in ("sessions", "audit")},
+    **{name: f"{name} --port none" for name in ("serve", "address")},
+    "context": "context a b",
+    "hindsight": "hindsight --entry",
+    "navigate": "navigate PATH",
+    "compact": "compact a --ratio much",
 }
-KEYS = {
-    "models": {"providers"},
-    "address": {"address"},
-    "token": {"token"},
-    "connect": {"connections"},
-    "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
-    "completion": {"script"},
-    "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
-    "context": {"leafId", "reader", "kept", "tokens", "basis", "measuredBy", "fittingReader"},
-    "timeline": {"leafId", "reader", "points", "tokens"},
-    "lost": {"reader", "summaries"},
-    "hindsight": {"sessions", "total"},
-    "lab": {"version", "strategies", "keeps", "failures", "horizon", "results", "sessions"},
-    "compaction-settings": {
-        *("agent", "automatic", "switchedOffIn", "threshold", "settings", "parameters", "hooks", "ownHooks"),
-        *("files", "faults", "compactions"),
-    },
-    "certify": {
-        *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
-        *("versions", "difference", "package", "client", "ledger", "holds"),
-    },
-    "audit": {"count", "sha256", "broken", "entries"},
-    "compact": {
-        *(
-            "run",
-            "leafId",
-            "parameters",
-            "deletedTargets",
-            "protectedEntryIds",
-            "stats",
-            "tokens",
-            "targetMet",
-            "entryId",
-        ),
-        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "obstacle", "tornLine"),
-        *("writer", "created"),
-    },
-    "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},
-    "doctor": {"path", "findings", "moreFindings", "repair"},
-    "migrate-session": {"written", "bytes"},
-    "check_vectors": {"passed", "failed", "failures"},
-    "bench": {"figures"},
+KEYS: dict[str, str] = {
+    "models": "providers",
+    "address": "address",
+    "token": "token",
+    "connect": "connections",
+    "index": "files entries bytes bytes_read damaged refused seconds",
+    "completion": "script",
+    "tree": "leafId version entries branches labels compactions damage",
+    "context": "leafId reader kept tokens basis measuredBy fittingReader",
+    "timeline": "leafId reader points tokens",
+    "lost": "reader summaries",
+    "hindsight": "sessions total",
+    "lab": "version strategies keeps failures horizon results sessions",
+    "compaction-settings": (
+        "agent automatic switchedOffIn threshold settings parameters hooks ownHooks files faults compactions"
+    ),
+    "certify": (
+        "path reader reason checkedAt leafId messages violations refusal versions difference package client ledger "
+        "holds"
+    ),
+    "audit": "count sha256 broken entries",
+    "compact": (
+        "run leafId parameters deletedTargets protectedEntryIds stats tokens targetMet entryId backupPath reasons "
+        "usage hooks needs to_write obstacle tornLine writer created"
+    ),
+    "restore": "restored sha256 previousBackup overtaken stillOpenIn",
+    "doctor": "path findings moreFindings repair",
+    "migrate-session": "written bytes",
+    "check_vectors": "passed failed failures",
+    "bench": "figures",
 }
 
 
@@ -139,56 +104,53 @@ def arguments_of(command: str, path: Path) -> list[Any]:
     old = place(
         path.with_name("old.jsonl"), b'{"type":"session"}\n{"type":"message","message":{"role":"user"}}\n'
     )
-    named = {"PATH": path, "BACKUP": backup, "OLD": old}
-    return [named.get(argument, argument) for argument in SUCCESSES[command]]
+    named = {"PATH": path, "BACKUP": backup, "OLD": old, "VECTORS": PROJECT / "tests" / "vectors"}
+    return [named.get(argument, argument) for argument in SUCCESSES[command].split()]
 
 
 # Every command ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", SUCCESSES)
-def test_with_json_there_is_one_document_on_standard_output(
+def test_a_command_prints_one_document_with_json_and_else_text_for_people(
     redline: Installation, path: Path, command: str
 ) -> None:
-    ended = redline.run(*arguments_of(command, path), "--json")
+    ended = redline.call(*arguments_of(command, path), "--json")
     assert ended.code in ((0, 1) if command == "bench" else (0,)), ended
-    assert ended.err == ""
+    assert (ended.err, ended.out.count("\n")) == ("", 1)
     if command in KEYS:
-        assert ended.json.keys() == KEYS[command]
+        assert ended.json.keys() == {*KEYS[command].split()}
     else:
         assert isinstance(ended.json, list)
-    assert ended.out.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", [command for command in SUCCESSES if command != "bench"])
-def test_without_json_there_is_text_for_people(redline: Installation, path: Path, command: str) -> None:
-    ended = redline.call(*arguments_of(command, path))
-    assert ended.code == 0
-    assert ended.out.strip()
+    if command == "bench":
+        return  # it takes long
+    another = place(path.parent / "another" / path.name, path.read_bytes())
+    ended = redline.call(*arguments_of(command, another))
+    assert (ended.code, bool(ended.out.strip())) == (0, True)
     with pytest.raises(json.JSONDecodeError):
         _ = ended.json
 
 
-@pytest.mark.parametrize("command", SUCCESSES)
-def test_help_is_given(redline: Installation, command: str) -> None:
-    ended = redline.call(command, "--help")
-    assert (ended.code, ended.err) == (0, "")
-    assert f"{command} [-h]" in ended.out
-    assert "--json" in ended.out
+def test_help_is_given_for_each_command(redline: Installation) -> None:
+    for command in commands():
+        ended = redline.call(command, "--help")
+        assert (ended.code, ended.err) == (0, ""), command
+        assert f"{command} [-h]" in ended.out
+        assert "--json" in ended.out
 
 
-@pytest.mark.parametrize("command", SUCCESSES)
-def test_wrong_arguments_are_bad_input(redline: Installation, command: str) -> None:
-    for_programs = redline.call(*WRONG[command], "--json")
-    assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", "")
-    for_people = redline.call(*WRONG[command])
-    assert (for_people.code, for_people.out) == (2, "")
-    assert for_people.err.startswith("redline: ")
-    assert f"{command} --help" in for_people.err
+def test_wrong_arguments_are_bad_input(redline: Installation) -> None:
+    for command, arguments in WRONG.items():
+        for_programs = redline.call(*arguments.split(), "--json")
+        assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", ""), command
+        for_people = redline.call(*arguments.split())
+        assert (for_people.code, for_people.out) == (2, ""), command
+        assert for_people.err.startswith("redline: ")
+        assert f"{command} --help" in for_people.err
 
 
 def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> None:
-    ended = fresh.run("tree", "nowhere.jsonl", "--json")
+    ended = fresh.call("tree", "nowhere.jsonl", "--json")
     assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
     ended = fresh.run("tree", "nowhere.jsonl")
     assert (ended.code, ended.out) == (2, "")
@@ -197,26 +159,14 @@ def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> N
 
 
 def test_an_unknown_command_is_bad_input(fresh: Installation) -> None:
-    ended = fresh.run("compress", "--json")
+    ended = fresh.call("compress", "--json")
     assert (ended.code, ended.error) == (2, "unknown_command")
 
 
 def test_help_lists_redlines_commands(fresh: Installation) -> None:
-    ended = fresh.run("help")
-    assert ended.code == 0
-    assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
-        *SUCCESSES,
-        "ask",
-        "export",
-        "fake_provider",
-        "navigate",
-        "review",
-        "search",
-        "summarise",
-        "undo",
-        "serve",
-        "worker",
-    }
+    ended = fresh.call("help")
+    listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
+    assert (ended.code, listed) == (0, [*commands()])
 
 
 def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: Path) -> None:
@@ -239,12 +189,11 @@ def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Pa
     assert (ended.code, ended.err) == (0, "")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(
-    fresh: Installation, tmp_path: Path, encoding: str
+    fresh: Installation, tmp_path: Path
 ) -> None:
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
-    ended = fresh.run("tree", path, PYTHONIOENCODING=encoding)
+    ended = fresh.run("tree", path, PYTHONIOENCODING="ascii")
     assert ended.code == 0
     assert "e1 user Gr" in ended.out
 
@@ -271,17 +220,8 @@ def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp
         redline.call("index", redline.home)
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
-    assert [
-        (
-            one["title"],
-            one["contextTokens"],
-            one["contextWindow"],
-            one["due"],
-            one["entries"],
-            one["damaged"],
-        )
-        for one in listed
-    ] == [
+    shown_as = ("title", "contextTokens", "contextWindow", "due", "entries", "damaged")
+    assert [tuple(map(one.get, shown_as)) for one in listed] == [
         ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0),
         ("A name", 1, None, False, 2, 1),
     ]
@@ -462,13 +402,9 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
         "measuredBy": "file",
         "fittingReader": None,
     }
-    other = redline.call("context", path, "--leaf", "c1", "--json").json
-    assert other["kept"] == [
-        {"entryId": "e1"},
-        {"entryId": "e2", "blocks": [1]},
-        {"entryId": "e4"},
-        {"entryId": "e5"},
-    ]
+    kept = redline.call("context", path, "--leaf", "c1", "--json").json["kept"]
+    assert [one["entryId"] for one in kept] == ["e1", "e2", "e4", "e5"]
+    assert [one.get("blocks") for one in kept] == [None, [1], None, None]
     as_pi = redline.call("context", path, "--leaf", "c1", "--reader", "pi", "--json").json
     assert (as_pi["reader"], len(as_pi["kept"])) == ("pi", 5)
     shown = redline.call("context", path, "--leaf", "c1").out
@@ -485,13 +421,9 @@ def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(
     words = "first\n\tsecond \x1b[2J " + "word " * 500
     place(path, session_bytes([*chain(user("Begin."), assistant(text(words)), user("On.")), compaction]))
     found = redline.call("context", path, "--entry", "e2", "--json").json
-    assert found == {
-        "entryId": "e2",
-        "role": "assistant",
-        "tokens": found["tokens"],
-        "inContext": False,
-        "text": words,
-    }
+    tokens = found.pop("tokens")
+    assert tokens > 500
+    assert found == {"entryId": "e2", "role": "assistant", "inContext": False, "text": words}
     shown = redline.call("context", path, "--entry", "e2").out
     assert "the model does not see it" in shown
     assert "    second \\x1b[2J " + "word " * 500 in shown
