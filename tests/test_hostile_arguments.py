@@ -97,12 +97,7 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     ("token",): ["--new=1", "extra"],
     ("worker", "--run"): ["999", "0", "-5", LONG_NUMBER, "x", "1 --until-idle"],
     ("check_vectors",): [
-        *(
-            "{there}/text.jsonl /dev/null",
-            "{there}/binary.jsonl.gz",
-            "{there}/deep.json",
-            "{there}/list.json",
-        ),
+        *("{there}/text.jsonl /dev/null", "{there}/binary.jsonl.gz", "{there}/deep.json", "{there}/list.json")
     ],
     ("bench",): ["nothing", "", "\udcff"],
     ("restore", "--yes"): [

@@ -195,9 +195,7 @@ def test_the_number_of_queries_of_the_list_does_not_depend_on_its_size(
         Session(root=root, relative_path=f"{n}.jsonl", title=f"session {n}", cwd=f"/p/{n % 50}", mtime_ns=n)
         for n in range(500)
     )
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         answer = browser.get("/")
     assert len(queries) <= 9
     assert len(answer.content) < 150_000

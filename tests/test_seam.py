@@ -35,7 +35,7 @@ OWN_NAMES: Final[dict[str, set[str]]] = {
     "sessions_app/list/listing.py": {"contextWindow"},
     "compaction_app/core/budget.py": {"contextWindow"},
     "compaction_app/management/plan_display.py": {
-        *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite"),
+        *("deletedTargets", "protectedEntryIds", "backupPath", "cacheRead", "cacheWrite")
     },
     "compaction_app/management/commands/models.py": {"cacheRead", "cacheWrite"},
     # The usage of a run, and the prices of a model.

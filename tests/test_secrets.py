@@ -178,15 +178,7 @@ def test_no_request_body_contains_a_key(server: Server, echo: EchoProvider) -> N
 
 def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     assert not {path: found for path, text in seen.items() if (found := found_in(text))}
-    for path in (
-        "/models",
-        "/settings",
-        "/runs/",
-        "/",
-        "/import",
-        "/providers/openai",
-        "/models/add",
-    ):
+    for path in ("/models", "/settings", "/runs/", "/", "/import", "/providers/openai", "/models/add"):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
     assert sum("echo" in text or "You sent" in text for text in seen.values()), (

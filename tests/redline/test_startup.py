@@ -24,14 +24,7 @@ PAGES = (
     "compaction_app.runs.views",
     "compaction_app.urls",
 )
-SERVER = (
-    "channels",
-    "uvicorn",
-    "django_htmx",
-    "csp",
-    "whitenoise",
-    "template_partials",
-)
+SERVER = ("channels", "uvicorn", "django_htmx", "csp", "whitenoise", "template_partials")
 PROVIDERS = ("httpx", "stamina", "compaction_app.providers.client")
 MODELS = ("django.db.models", "django.urls", "django.http", "django.template", "sessions_app.models")
 LISTING = """
