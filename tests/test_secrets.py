@@ -45,7 +45,9 @@ WAYS: Final = {
 }  # fmt: skip
 """How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
 OF_A_KIND: Final = 20
-"""The number of pages searched per URL pattern: each entry of a session has one."""
+"""The number of pages searched per URL pattern: each run, model and provider has one."""
+OF_SESSIONS: Final = 4
+"""The same for pages of sessions, which show no words of a provider: each entry has one."""
 
 
 def pieces_of(key: str) -> set[str]:
@@ -77,7 +79,6 @@ def echo() -> Iterator[EchoProvider]:
 def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iterator[Server]:
     """A server on which keys were exposed to every risk except model tests: a run of each model was planned."""
     base = tmp_path_factory.mktemp("secrets")
-    (base / "home").mkdir()
     environment = {
         "ANTHROPIC_API_KEY": KEYS["anthropic"],
         "ANTHROPIC_BASE_URL": f"{echo.base}/401",
@@ -85,8 +86,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iter
         "OPENAI_BASE_URL": f"{echo.base}/stream",
         "OPENROUTER_BASE_URL": f"{echo.base}/500",
     }
-    root = base / "sessions"
-    root.mkdir()
     with (base / "stderr").open("wb") as stderr, start_server(base, stderr=stderr, **environment) as running:
         _configure(running, echo)
         _plan_all(running)
@@ -273,19 +272,15 @@ def seen(server: Server) -> dict[str, str]:
     seen: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
-    waiting = deque(
-        [
-            *("/", "/models?dropped=own", "/providers/openai", f"{written}/entries/e3/text"),
-            *("/api/sessions", f"/api{written}"),
-        ]
-    )
+    waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/api/sessions", f"/api{written}"])
+    waiting.append(f"{written}/entries/e3/text")
     runs = {address for _, address in links(server.get("/runs/")) if re.fullmatch("/runs/[0-9]+", address)}
     for run in sorted(runs):
         waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
     while waiting:
         path = waiting.popleft()
         kind = _kind_of(path)
-        if path in seen or kinds[kind] == OF_A_KIND:
+        if path in seen or kinds[kind] == (OF_SESSIONS if "/sessions/" in path else OF_A_KIND):
             continue
         kinds[kind] += 1
         seen[path] = text = refused(server, path)

@@ -162,6 +162,7 @@ def test_other_errors_remain_bugs(browser: Client, session: Session, monkeypatch
 
 
 def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path: Path) -> None:
+    """It is configured to wait only briefly."""
     place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
         address = server.session("Mend the parser.")

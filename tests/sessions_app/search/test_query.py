@@ -31,10 +31,8 @@ TEXTS = (
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TextStore]:
     with TextStore(tmp_path) as opened:
-        found = [
-            IndexedPassage(number, Alike(1, 1, "", 1), None, index_text(text))
-            for number, text in enumerate(TEXTS)
-        ]
+        alike = Alike(1, 1, "", 1)
+        found = [IndexedPassage(number, alike, None, index_text(text)) for number, text in enumerate(TEXTS)]
         opened.add(SearchableSession(1), found)
         yield opened
 
