@@ -14,6 +14,7 @@ import pytest
 
 from redline.configuration import RootSetting
 from sessions_app.storage.session_loader import load_session
+from tests.budget import FACTOR
 from tests.factories import (
     HEADER,
     assistant,
@@ -418,6 +419,7 @@ def with_value(keys: str, value: object) -> list[dict[str, Any]]:
     return recorded
 
 
+STEP = 5
 FIELDS = """
     header.version header.id header.cwd header.timestamp
     entry.timestamp entry.label entry.targetId entry.deletedTargets entry.summary
@@ -428,14 +430,16 @@ FIELDS = """
 """.split()
 
 
-@pytest.mark.parametrize("keys", FIELDS)
-def test_a_field_may_have_any_value(redline: Installation, path: Path, keys: str) -> None:
-    for value in STRANGE:
-        content = session_bytes(with_value(keys, value))
+@pytest.mark.parametrize("number", range(len(FIELDS)), ids=FIELDS)
+def test_a_field_may_have_any_value(redline: Installation, path: Path, number: int) -> None:
+    """`make test` takes a fifth of the values for each field, others for the next one; `make test-all` takes all."""
+    step = STEP if FACTOR == 1 else 1
+    for value in STRANGE[number % step :: step]:
+        content = session_bytes(with_value(FIELDS[number], value))
         place(path, content)
         shown = [redline.call(*command, path) for command in READ_ONLY] + [redline.call("sessions")]
         for ended in shown:
-            assert ended.code in (0, 2, 3), (keys, value, ended)
+            assert ended.code in (0, 2, 3), (value, ended)
             assert_harmless(ended)
         assert path.read_bytes() == content
 

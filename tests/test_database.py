@@ -36,14 +36,6 @@ def tables(path: Path) -> set[str]:
         return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-@pytest.fixture
-def older(redline: Installation, path: Path) -> Installation:
-    """A database in which one app is not migrated yet and the other one has a row."""
-    call_command("migrate", "compaction_app", "zero", verbosity=0)
-    index_file(path)
-    return redline
-
-
 def test_concurrent_first_uses_create_it_once(fresh: Installation) -> None:
     started = [fresh.start("sessions", "--json") for _ in range(2)]
     ended = [finish(process) for process in started]
@@ -59,36 +51,34 @@ def test_the_first_use_creates_the_database(fresh: Installation) -> None:
     assert copies(fresh) == []
 
 
-def test_a_current_database_is_opened_without_a_copy(redline: Installation) -> None:
+def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(
+    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One app is not migrated yet, and the other one has a row. A current database is not copied."""
+
+    def full(name: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError(f"{name}: database or disk is full")
+
     open_database()
     assert copies(redline) == []
+    call_command("migrate", "compaction_app", "zero", verbosity=0)
+    index_file(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(database.sqlite3, "connect", full)
+        ended = redline.call("sessions", "--json")
+    assert (ended.code, ended.error) == (6, "database_failed")
+    assert "compaction_app_backup" not in tables(redline.data / "redline.sqlite3")
 
-
-def test_an_older_database_is_copied_before_it_is_migrated(older: Installation) -> None:
-    assert older.call("sessions", "--json").code == 0
-    (copy,) = copies(older)
+    assert redline.call("sessions", "--json").code == 0
+    (copy,) = copies(redline)
     assert "compaction_app_backup" not in tables(copy)
     with closing(sqlite3.connect(copy)) as opened:
         assert opened.execute("SELECT count(*) FROM sessions_app_session").fetchone() == (1,)
         assert opened.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-    assert "compaction_app_backup" in tables(older.data / "redline.sqlite3")
+    assert "compaction_app_backup" in tables(redline.data / "redline.sqlite3")
     assert Session.objects.count() == 1
-    assert not MigrationExecutor(connection).migration_plan(
-        MigrationExecutor(connection).loader.graph.leaf_nodes()
-    )
-
-
-def test_a_database_that_cannot_be_copied_is_not_migrated(
-    older: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(name: Path) -> sqlite3.Connection:
-        raise sqlite3.OperationalError(f"{name}: database or disk is full")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(database.sqlite3, "connect", full)
-        ended = older.call("sessions", "--json")
-    assert (ended.code, ended.error) == (6, "database_failed")
-    assert "compaction_app_backup" not in tables(older.data / "redline.sqlite3")
+    executor = MigrationExecutor(connection)
+    assert not executor.migration_plan(executor.loader.graph.leaf_nodes())
 
 
 @pytest.fixture

@@ -273,7 +273,7 @@ def seen(server: Server) -> dict[str, str]:
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
     waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/api/sessions", f"/api{written}"])
-    waiting.append(f"{written}/entries/e3/text")
+    waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare"]
     runs = {address for _, address in links(server.get("/runs/")) if re.fullmatch("/runs/[0-9]+", address)}
     for run in sorted(runs):
         waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
