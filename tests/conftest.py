@@ -72,11 +72,12 @@ def no_indexing() -> None:
 
 
 @pytest.fixture
-def fresh(tmp_path: Path) -> Installation:
+def fresh(tmp_path: Path, django_db_blocker: Any) -> Iterator[Installation]:
     """An unused installation: not even its data directory exists."""
     home = tmp_path / "home"
     home.mkdir()
-    return Installation(tmp_path / "data", home)
+    with django_db_blocker.unblock():
+        yield Installation(tmp_path / "data", home)
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from django.db import connection
 
+from sessions_app.storage.token_sample import _encoding
 from tests.installation import refusal
 from tests.wait import WAIT_SECONDS
 
@@ -25,6 +26,8 @@ def start_child(act: Callable[[], str], prepare: Callable[[], object] = lambda: 
     The interpreter is not restarted, because another user may not be able to read it.
     """
     connection.close()  # a connection must not cross a fork
+    if prepare is become_nobody:
+        _encoding()  # it is loaded at its first use, and that user may not be able to read it
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -1,39 +1,75 @@
-"""Parallel test workers collect the tests independently: each has to find the same ones."""
+"""Parallel test workers collect the tests independently: each has to find the same ones, in the same order.
+
+pytest-xdist compares what its workers have collected, each with another order of hashes. It cannot see what differs
+between two days, or between two orders of hashes that agree by chance.
+"""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
 
 from tests.paths import PROJECT
-from tests.wait import WAIT_SECONDS
 
-LATER = """
-import sys, time
-real = time.time
-time.time = lambda: real() + 100_000
-import pytest
-sys.exit(pytest.main(sys.argv[1:]))
-"""
+CHANCE: Final = frozenset(
+    "now utcnow today time time_ns monotonic random randrange randint choice uuid1 uuid4 urandom token_hex".split()
+)
+"""Functions whose results differ between two processes."""
+CALLED: Final = re.compile(rf"\b(?:{'|'.join(CHANCE)})\(")
 
 
-def collected(seed: int, timezone: str) -> list[str]:
-    """The ids of all tests, as collected by a process whose clock is a day ahead of this one's."""
-    options = ["-o", "addopts=", "--collect-only", "-q", "--assert=plain", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [sys.executable, "-c", LATER, *options],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONHASHSEED": str(seed), "TZ": timezone},
-        capture_output=True,
-        text=True,
-        timeout=WAIT_SECONDS,
+def at_import(node: ast.AST) -> Iterator[ast.Call]:
+    """The calls that a module makes when it is imported, with those in decorators and in defaults of arguments."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Lambda):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in (*child.decorator_list, child.args):
+                yield from at_import(ast.Expression(part))  # type: ignore[arg-type]
+            continue
+        if isinstance(child, ast.Call):
+            yield child
+        yield from at_import(child)
+
+
+def name_of(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
+
+
+def drawn_at_import(path: Path) -> list[int]:
+    """The lines of a module of tests that depend on the moment or on chance while it is imported."""
+    text = path.read_text(encoding="utf-8")
+    if not CALLED.search(text):
+        return []
+    return [call.lineno for call in at_import(ast.parse(text)) if name_of(call) in CHANCE]
+
+
+def test_no_module_of_tests_depends_on_the_moment_or_on_chance_when_it_is_imported() -> None:
+    found = {
+        str(path.relative_to(PROJECT)): drawn_at_import(path) for path in (PROJECT / "tests").rglob("*.py")
+    }
+    assert len(found) > 100
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_such_a_module_is_found(tmp_path: Path) -> None:
+    module = tmp_path / "test_x.py"
+    module.write_text(
+        "import time\n@mark(time.time())\ndef f(x=now()):\n    now()\n\nNAMES = [today() for x in y]\n"
     )
-    assert ended.returncode == 0, ended.stdout[-2_000:] + ended.stderr[-2_000:]
-    return [line for line in ended.stdout.splitlines() if "::" in line]
+    assert drawn_at_import(module) == [2, 3, 6]
 
 
-def test_every_process_collects_the_same_tests_at_any_time() -> None:
-    first = collected(seed=1, timezone="UTC")
-    assert len(first) > 1_000
-    assert collected(seed=2, timezone="Asia/Tokyo") == first
+def test_no_test_is_collected_for_each_member_of_a_set(request: pytest.FixtureRequest) -> None:
+    """Its order would be that of the hashes, which differs between processes."""
+    values = [
+        (item.name, mark.args[1])
+        for item in request.session.items
+        for mark in item.iter_markers("parametrize")
+    ]
+    assert not [name for name, given in values if isinstance(given, set | frozenset)]

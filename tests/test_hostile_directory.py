@@ -15,9 +15,7 @@ from devtools.scripted.server import ScriptedProvider
 from sessions_app import children
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.html import text_of
-from tests.installation import Installation
-from tests.server import put_session, start_server
+from tests.server import start_server
 
 REDLINE = Path(sysconfig.get_path("scripts")) / "redline"
 PLANTED = (
@@ -59,21 +57,21 @@ def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
 def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
     hostile: Path, tmp_path: Path
 ) -> None:
-    session = session_bytes(working_session(steps=20))
+    """Its data directory is relative to that directory, also for its child processes."""
+    given = {"PYTHONPATH": "", "REDLINE_DATA_DIR": "../data"}
     with (
         ScriptedProvider() as provider,
-        start_server(tmp_path, command=[str(REDLINE)], started_in=hostile, PYTHONPATH="") as server,
+        start_server(tmp_path, command=[str(REDLINE)], started_in=hostile, **given) as server,
     ):
-        for name in ("embedded", "model"):
-            put_session(server, place(tmp_path / "source.jsonl", session), f"{name}.jsonl")
+        place(server.root / "session.jsonl", session_bytes(working_session(steps=20)))
         url = provider.base_url("openai")
         server.post("/providers/add", "/providers/add", name="scripted", dialect="openai", base_url=url)
         limits = {"window": "100000", "output_limit": "8000"}
         server.post("/models/add", "/models/add", provider="scripted", name="good-plan", **limits)
-        for name, planner in (("embedded", "embedded"), ("model", "scripted/good-plan")):
-            page = f"{server.session(f'{name}.jsonl')}/compact"
+        page = f"{server.session('session.jsonl')}/compact"
+        for planner in ("embedded", "scripted/good-plan"):
             run = server.post(f"{page}?planner={planner}", page, planner=planner, keep="50")
-            server.wait_for(lambda run=run: "Review the proposals" in text_of(server.get(run)))
+            server.wait_for(lambda run=run: "Review the proposals" in server.text(run))
     assert executed(hostile) == []
 
 
@@ -110,19 +108,6 @@ def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(
     assert given["SSL_CERT_FILE"] == str(tmp_path / "ca.pem")
     # An empty entry means the current directory, which is never intended.
     assert given["PYTHONPATH"] == f"{tmp_path / 'hooks'}{os.pathsep}/x"
-
-
-def test_a_server_and_its_child_processes_share_a_relative_data_directory(tmp_path: Path) -> None:
-    place(tmp_path / "sessions" / "a.jsonl", session_bytes(working_session()))
-    with start_server(tmp_path, REDLINE_DATA_DIR="data", started_in=tmp_path) as server:
-        server.session("Mend the parser.")
-
-
-def test_a_root_must_be_an_absolute_path(fresh: Installation) -> None:
-    """A relative path would mean another directory for each command."""
-    ended = fresh.run("sessions", "--json", REDLINE_ROOTS='[{"path": "sessions"}]')
-    assert (ended.code, ended.error) == (2, "bad_configuration")
-    assert "roots.0.path" in ended.json["error"]["message"]
 
 
 def without_pythonpath() -> dict[str, str]:

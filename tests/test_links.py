@@ -128,7 +128,6 @@ def kept() -> str:
 
 PAGES = [
     "",
-    "?view=all",
     "/text",
     "/entries/e1/text",
     "/compact",

@@ -187,8 +187,7 @@ def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
     shares = [group.percent for group in desk.page().groups]
     stats = desk.review.planned_stats
     planned = percent(
-        stats.tokens_before - stats.tokens_after,
-        tokens_to_delete(stats.tokens_before, run.compression_ratio),
+        stats.tokens_before - stats.tokens_after, tokens_to_delete(stats.tokens_before, run.compression_ratio)
     )
     assert sum(shares) == pytest.approx(planned, abs=0.05 * len(shares) + 0.1)
     each_decision_moves_its_number(run, desk)

@@ -1,9 +1,8 @@
-"""The pages: who may see them, what they show, and that hostile transcripts are inert."""
+"""The pages: what they show, and that hostile transcripts are inert. Who may see them: test_security."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,13 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from sessions_app.index.indexer import index_roots
-from sessions_app.models import Root, Session
+from sessions_app.models import Root
 from sessions_app.web.credentials import COOKIE, SALT, new_launch_cookie
 from sessions_app.web.launch_tokens import TOKEN_FILE, new_token
 from tests.clients import new_client
-from tests.factories import assistant, call, chain, conversation, result, session_bytes, text, thinking, user
+from tests.factories import assistant, call, chain, conversation, result, text, thinking, user
 from tests.html import (
     HOSTILE_TEXTS,
-    active_markup,
     assert_inert,
     element,
     elements,
@@ -44,20 +42,10 @@ def words_of(browser: Client, address: str) -> str:
 # ---- access ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["/", "/sessions/1/a.jsonl", "/nowhere"])
-def test_an_unknown_browser_sees_nothing(redline: Installation, client: Client, address: str) -> None:
-    answer = client.get(address)
-    assert answer.status_code == 403
-    assert "redline address" in text_of(answer)
-
-
 def test_a_launch_token_logs_one_browser_in_once(redline: Installation, client: Client) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert (answer.status_code, answer["Location"]) == (302, "/")
-    cookie = answer.cookies[COOKIE]
-    assert cookie["samesite"] == "Strict"
-    assert cookie["httponly"]
     assert client.get("/").status_code == 200
     assert new_client().get("/launch", {"token": token}).status_code == 403
 
@@ -68,20 +56,17 @@ def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Clien
     assert client.get("/launch", {"token": old}).status_code == 403
 
 
-@pytest.mark.parametrize(
-    "forge",
-    [
-        lambda: "",
-        lambda: "1",
-        lambda: signing.dumps(1, salt="another"),
-        lambda: signing.dumps("1", salt=SALT),
-        lambda: new_launch_cookie() + "x",
-    ],
-    ids=["empty", "unsigned", "other-salt", "no-name", "longer"],
-)
-def test_a_forged_cookie_is_refused(redline: Installation, client: Client, forge: Callable[[], str]) -> None:
-    client.cookies[COOKIE] = forge()
-    assert client.get("/").status_code == 403
+def test_a_forged_cookie_is_refused(redline: Installation, client: Client) -> None:
+    forged = [
+        "",
+        "1",
+        signing.dumps(1, salt="another"),
+        signing.dumps("1", salt=SALT),
+        new_launch_cookie() + "x",
+    ]
+    for value in forged:
+        client.cookies[COOKIE] = value
+        assert client.get("/").status_code == 403, value
 
 
 def test_a_link_from_another_site_can_be_followed_by_a_click(redline: Installation, client: Client) -> None:
@@ -102,19 +87,6 @@ def test_an_empty_token_file_admits_nobody(redline: Installation, client: Client
     assert client.get("/launch", {"token": ""}).status_code == 403
 
 
-def test_a_foreign_host_is_refused(browser: Client) -> None:
-    assert browser.get("/", headers={"host": "evil.example"}).status_code == 400
-
-
-def test_no_page_allows_inline_script_or_style(browser: Client, idle_root: Path) -> None:
-    for address in ("/", add_session(idle_root, "a.jsonl", conversation("one"))):
-        answer = browser.get(address)
-        policy = answer["Content-Security-Policy"]
-        assert "script-src 'self'" in policy
-        assert "unsafe" not in policy
-        assert active_markup(answer) == []
-
-
 # ---- the list --------------------------------------------------------------------------------------------
 
 
@@ -131,40 +103,34 @@ def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, id
     assert "silent.jsonl" in words_of(browser, "/")
 
 
-@pytest.mark.parametrize(
-    ("query", "titles"),
-    [
-        ("?q=parser", {"fix the parser"}),
-        ("?q=PARSER", {"fix the parser"}),
-        ("?show=compacted", {"was compacted"}),
-        ("?show=damaged", {"is damaged"}),
-        ("?show=nonsense&sort=nonsense&page=nonsense", {"fix the parser", "was compacted", "is damaged"}),
-        ("?page=999", {"fix the parser", "was compacted", "is damaged"}),
-        ("?project=/nowhere", set()),
-        ("?age=day", {"fix the parser", "was compacted", "is damaged"}),
-    ],
-)
-def test_the_list_can_be_narrowed(browser: Client, idle_root: Path, query: str, titles: set[str]) -> None:
-    add_session(idle_root, "a.jsonl", conversation("fix the parser"))
+def test_the_list_can_be_narrowed(browser: Client, idle_root: Path) -> None:
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e3"}]}
+    add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     add_session(
-        idle_root, "b.jsonl", chain(user("was compacted"), assistant(text("a")), assistant(text("b")), done)
+        idle_root, "b.jsonl", chain(user("was compacted"), *[assistant(text(one)) for one in "ab"], done)
     )
     add_session(idle_root, "c.jsonl", [*chain(user("is damaged")), b"{"])
-    page = words_of(browser, f"/{query}")
-    assert {title for title in ("fix the parser", "was compacted", "is damaged") if title in page} == titles
+    every = {"fix the parser", "was compacted", "is damaged"}
+    for query, titles in {
+        "?q=parser": {"fix the parser"},
+        "?q=PARSER": {"fix the parser"},
+        "?show=compacted": {"was compacted"},
+        "?show=damaged": {"is damaged"},
+        "?show=nonsense&sort=nonsense&page=nonsense": every,
+        "?page=999": every,
+        "?project=/nowhere": set(),
+        "?age=day": every,
+    }.items():
+        page = words_of(browser, f"/{query}")
+        assert {title for title in every if title in page} == titles, query
 
 
 def test_a_full_window_is_due_and_a_narrowed_list_says_so(
     browser: Client, idle_root: Path, settings: Any
 ) -> None:
     settings.REDLINE.windows["m-small"] = 20_000
-    usage = {"totalTokens": 19_000}
-    add_session(
-        idle_root,
-        "a.jsonl",
-        chain(user("full"), assistant(text("x"), provider="p", model="m-small", usage=usage)),
-    )
+    answer = assistant(text("x"), provider="p", model="m-small", usage={"totalTokens": 19_000})
+    add_session(idle_root, "a.jsonl", chain(user("full"), answer))
     page = browser.get("/?show=due")
     assert "full" in text_of(page)
     assert elements(page, ".mark--due")
@@ -186,24 +152,6 @@ def test_sessions_outside_the_configured_roots_are_not_listed(
     assert browser.get(address).status_code == 404
 
 
-def test_the_number_of_queries_of_the_list_does_not_depend_on_its_size(
-    browser: Client, idle_root: Path
-) -> None:
-    add_session(idle_root, "a.jsonl", conversation("one"))
-    root = Root.objects.get()
-    Session.objects.bulk_create(
-        Session(root=root, relative_path=f"{n}.jsonl", title=f"session {n}", cwd=f"/p/{n % 50}", mtime_ns=n)
-        for n in range(500)
-    )
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
-        answer = browser.get("/")
-    assert len(queries) <= 9
-    assert len(answer.content) < 150_000
-    assert "Page 1 of 9" in text_of(answer)
-
-
 def test_htmx_gets_only_the_list(browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     part = browser.get("/", headers={"HX-Request": "true"})
@@ -216,9 +164,7 @@ def test_htmx_gets_only_the_list(browser: Client, idle_root: Path) -> None:
 def test_a_session_shows_what_the_model_sees(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     page = browser.get(address)
-    for shown in (
-        "fix the parser", "about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"
-    ):  # fmt: skip
+    for shown in ("about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"):
         assert shown in text_of(page)
     assert elements(page, '[title^="Protected: it contains what the user said"]')
 
@@ -280,15 +226,6 @@ def test_both_sides_of_a_broken_pair_say_what_becomes_of_them(browser: Client, i
     assert "no call: the provider may refuse this" in page
 
 
-@pytest.mark.parametrize("path", ["../a.jsonl", "..%2fa.jsonl", "/etc/passwd.jsonl", "a.jsonl%00.jsonl"])
-def test_no_url_leads_out_of_a_root(browser: Client, idle_root: Path, path: str) -> None:
-    (idle_root.parent / "a.jsonl").write_bytes(session_bytes(conversation("outside")))
-    add_session(idle_root, "b.jsonl", conversation("inside"))
-    answer = browser.get(f"/sessions/{Root.objects.get().pk}/{path}")
-    assert answer.status_code == 404
-    assert b"outside" not in answer.content
-
-
 def test_the_page_of_a_missing_file_says_so(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     (idle_root / "a.jsonl").unlink()
@@ -308,33 +245,26 @@ def test_a_session_page_needs_few_queries(browser: Client, idle_root: Path) -> N
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)
 def test_hostile_transcript_text_is_inert_everywhere(browser: Client, idle_root: Path, words: str) -> None:
-    recorded = chain(
+    told = [thinking(words), text(words), call(words, words, argument=words)]
+    entries = (
         user(words),
-        assistant(
-            thinking(words), text(words), call(words, words, argument=words), model=words, provider=words
-        ),
+        assistant(*told, model=words, provider=words),
         result(words, words, name=words),
         {"type": words},
         {"type": "session_info", "name": words},
     )
-    recorded[0] = {**recorded[0], "cwd": words, "id": words}
-    address = add_session(idle_root, "a.jsonl", recorded)
-    pages = [
-        address,
-        f"{address}?view=all",
-        f"{address}/entries/e2",
-        f"{address}/entries/e2/text?block=1",
-        "/",
-    ]
-    for page in pages:
-        assert_inert(browser.get(page))
+    header, *recorded = chain(*entries)
+    address = add_session(idle_root, "a.jsonl", [{**header, "cwd": words, "id": words}, *recorded])
+    for below in ("", "?view=all", "/entries/e2", "/entries/e2/text?block=1"):
+        assert_inert(browser.get(address + below))
+    assert_inert(browser.get("/"))
 
 
-def test_a_line_of_twelve_million_characters_is_a_short_page(browser: Client, idle_root: Path) -> None:
+def test_a_line_of_a_million_characters_is_a_short_page(browser: Client, idle_root: Path) -> None:
     address = add_session(
-        idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 12_000_000))
+        idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 1_000_000))
     )
     assert len(browser.get(address).content) < 250_000
     whole = browser.get(f"{address}/entries/e3/text?block=0")
-    assert "11,600,000 more characters are not shown" in text_of(whole)
+    assert "600,000 more characters are not shown" in text_of(whole)
     assert json.dumps("x") not in whole.content.decode()

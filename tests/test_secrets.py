@@ -8,11 +8,10 @@ characters count as a leak.
 from __future__ import annotations
 
 import base64
+import os
 import re
 import sqlite3
 import stat
-import subprocess
-import sys
 import urllib.error
 import urllib.request
 from collections import Counter, deque
@@ -29,8 +28,8 @@ from sessions_app.web.launch_tokens import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
+from tests.installation import Installation
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
 
 KEYS: Final = {
     "anthropic": "sk-ant-api03-Vq7TzLw2NfXk9RbYp4HsJd8Gm3Cu6QeAvnWo",
@@ -46,7 +45,9 @@ WAYS: Final = {
 }  # fmt: skip
 """How the provider answers, and in which dialects: see `tests.fake_provider_echo`."""
 OF_A_KIND: Final = 20
-"""The number of pages searched per URL pattern: each entry of a session has one."""
+"""The number of pages searched per URL pattern: each run, model and provider has one."""
+OF_SESSIONS: Final = 4
+"""The same for pages of sessions, which show no words of a provider: each entry has one."""
 
 
 def pieces_of(key: str) -> set[str]:
@@ -78,7 +79,6 @@ def echo() -> Iterator[EchoProvider]:
 def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iterator[Server]:
     """A server on which keys were exposed to every risk except model tests: a run of each model was planned."""
     base = tmp_path_factory.mktemp("secrets")
-    (base / "home").mkdir()
     environment = {
         "ANTHROPIC_API_KEY": KEYS["anthropic"],
         "ANTHROPIC_BASE_URL": f"{echo.base}/401",
@@ -86,8 +86,6 @@ def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iter
         "OPENAI_BASE_URL": f"{echo.base}/stream",
         "OPENROUTER_BASE_URL": f"{echo.base}/500",
     }
-    root = base / "sessions"
-    root.mkdir()
     with (base / "stderr").open("wb") as stderr, start_server(base, stderr=stderr, **environment) as running:
         _configure(running, echo)
         _plan_all(running)
@@ -179,15 +177,7 @@ def test_no_request_body_contains_a_key(server: Server, echo: EchoProvider) -> N
 
 def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     assert not {path: found for path, text in seen.items() if (found := found_in(text))}
-    for path in (
-        "/models",
-        "/settings",
-        "/runs/",
-        "/",
-        "/import",
-        "/providers/openai",
-        "/models/add",
-    ):
+    for path in ("/models", "/settings", "/runs/", "/", "/import", "/providers/openai", "/models/add"):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
     assert sum("echo" in text or "You sent" in text for text in seen.values()), (
@@ -249,7 +239,7 @@ def test_only_the_private_key_file_contains_keys(server: Server) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_no_command_prints_a_key(server: Server) -> None:
+def test_no_command_prints_a_key(server: Server, fresh: Installation) -> None:
     session = str(server.root / "anthropic-400.jsonl")
     commands = (
         ("sessions", "--json"), ("context", session, "--json"), ("index",), ("nonsense",),
@@ -257,17 +247,11 @@ def test_no_command_prints_a_key(server: Server) -> None:
         ("compact", session, "--dry-run", "--planner", "openai-401/m-openai-401"),
         ("compact", session, "--dry-run", "--json", "--planner", "nobody"),
     )  # fmt: skip
+    given = {name: text for name, text in server.environment.items() if os.environ.get(name) != text}
     for command in commands:
-        done = subprocess.run(
-            [sys.executable, "-m", "redline", *command],
-            env=server.environment,
-            cwd=server.root,
-            capture_output=True,
-            timeout=WAIT_SECONDS,
-            stdin=subprocess.DEVNULL,
-        )
-        assert not found_in(done.stdout + done.stderr), command
-        assert b"Traceback" not in done.stderr, command
+        done = fresh.call(*command, **given)
+        assert not found_in(done.out + done.err), command
+        assert "Traceback" not in done.err, command
 
 
 def test_no_process_has_a_key_on_its_command_line(server: Server) -> None:
@@ -288,19 +272,15 @@ def seen(server: Server) -> dict[str, str]:
     seen: dict[str, str] = {}
     kinds: Counter[str] = Counter()
     written = server.session(title("written"))
-    waiting = deque(
-        [
-            *("/", "/models?dropped=own", "/providers/openai", f"{written}/entries/e3/text"),
-            *("/api/sessions", f"/api{written}"),
-        ]
-    )
+    waiting = deque(["/", "/models?dropped=own", "/providers/openai", "/api/sessions", f"/api{written}"])
+    waiting += [f"{written}/entries/e3/text", f"{written}/tree/compare"]
     runs = {address for _, address in links(server.get("/runs/")) if re.fullmatch("/runs/[0-9]+", address)}
     for run in sorted(runs):
         waiting += [f"{run}/review", f"{run}/commit", f"{run}/result", f"{run}/requests/3", f"/api{run}"]
     while waiting:
         path = waiting.popleft()
         kind = _kind_of(path)
-        if path in seen or kinds[kind] == OF_A_KIND:
+        if path in seen or kinds[kind] == (OF_SESSIONS if "/sessions/" in path else OF_A_KIND):
             continue
         kinds[kind] += 1
         seen[path] = text = refused(server, path)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-import pytest
 from django.conf import settings
 
 TEMPLATES: Final = Path(settings.TEMPLATES[0]["DIRS"][0])
@@ -70,20 +69,22 @@ def opens(token: re.Match[str]) -> bool:
     return bool(token["block"])
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_template_has_one_element_on_a_line_and_shows_its_nesting(name: str) -> None:
+def faults_of(name: str) -> Iterator[str]:
     text = (TEMPLATES / name).read_text(encoding="utf-8")
-    faults = []
     for start, depth in indents(text):
         line = text.count("\n", 0, start) + 1
         indent = start - (text.rfind("\n", 0, start) + 1)
         if indent != depth * INDENT:
-            faults.append(f"line {line}: indented by {indent}, nested by {depth * INDENT}")
+            yield f"{name} line {line}: indented by {indent}, nested by {depth * INDENT}"
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > LONGEST:
-            faults.append(f"line {number}: {len(line)} characters")
+            yield f"{name} line {number}: {len(line)} characters"
         if len(BLOCKS.findall(line)) > 1:
-            faults.append(f"line {number}: more than one element")
+            yield f"{name} line {number}: more than one element"
         if line != line.rstrip() or "\t" in line:
-            faults.append(f"line {number}: trailing space or a tab")
+            yield f"{name} line {number}: trailing space or a tab"
+
+
+def test_a_template_has_one_element_on_a_line_and_shows_its_nesting() -> None:
+    faults = [fault for name in names() for fault in faults_of(name)]
     assert not faults, "\n".join(faults)

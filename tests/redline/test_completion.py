@@ -4,39 +4,45 @@ from __future__ import annotations
 
 import subprocess
 
-import pytest
-
 from redline.main import commands
 from tests.installation import Installation
 
 
-def offered(script: str, *words: str) -> list[str]:
-    """The completions that bash offers for the last word."""
-    quoted = " ".join(f"'{word}'" for word in words)
-    command = f'COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _redline; echo "${{COMPREPLY[@]}}"'
-    shown = subprocess.run(["bash", "-c", f"{script}\n{command}"], capture_output=True, text=True, check=True)
-    return shown.stdout.split()
+def offered(script: str, *lines: str) -> list[list[str]]:
+    """The completions that bash offers for the last word of each line."""
+    complete = 'COMPREPLY=(); _redline; echo "${COMPREPLY[@]}"'
+    asked = [f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}; {complete}" for line in lines]
+    shown = subprocess.run(
+        ["bash", "-c", "\n".join([script, *asked])], capture_output=True, text=True, check=True
+    )
+    return [line.split() for line in shown.stdout.splitlines()]
 
 
 def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline: Installation) -> None:
     script = redline.call("completion", "bash").out
-    assert set(offered(script, "redline", "")) == {*commands(), "--help", "--version"}
-    assert offered(script, "redline", "comp") == ["compact", "compaction-settings", "completion"]
-    assert "--switch-branch" in offered(script, "redline", "compact", "x", "--")
-    assert offered(script, "redline", "compact", "x", "--dry") == ["--dry-run"]
-    assert offered(script, "redline", "tree", "x", "--dry") == []
-    assert "--window" in offered(script, "redline", "models", "add", "--")
-    assert offered(script, "redline", "tree", "/et") == []
+    first, beginning, flags, one, none, of_models, path = offered(
+        script,
+        "redline ''",
+        "redline comp",
+        "redline compact x --",
+        "redline compact x --dry",
+        "redline tree x --dry",
+        "redline models add --",
+        "redline tree /et",
+    )
+    assert set(first) == {*commands(), "--help", "--version"}
+    assert beginning == ["compact", "compaction-settings", "completion"]
+    assert "--switch-branch" in flags
+    assert (one, none, path) == (["--dry-run"], [], [])
+    assert "--window" in of_models
     assert "-o default" in script
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_and_flag_is_in_the_script(redline: Installation, shell: str) -> None:
-    script = redline.call("completion", shell, "--json").json["script"]
-    for name in commands():
-        assert name in script
-    for flag in ("dry-run", "switch-branch", "rebuild", "drop-newer"):
-        assert flag in script
+def test_every_command_and_flag_is_in_each_script(redline: Installation) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        script = redline.call("completion", shell, "--json").json["script"]
+        for name in (*commands(), "dry-run", "switch-branch", "rebuild", "drop-newer"):
+            assert name in script, shell
 
 
 def test_an_unknown_shell_is_bad_input(redline: Installation) -> None:

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from redline import configuration
 from redline.configuration import FILE_NAME, RootSetting, default_roots, load
+from sessions_app.index.demo import MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.html import text_of
-from tests.installation import Installation, refusal
-from tests.processes import become_nobody, in_child
-from tests.server import put_session, start_server
+from tests.installation import Installation
+from tests.processes import become_nobody, in_child, refusal_in_child
+from tests.server import Server, place_in
 
 
 @pytest.fixture
@@ -45,24 +45,17 @@ def test_the_server_of_an_agent_has_an_address_on_this_machine(
     assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
 
 
-@pytest.mark.parametrize(
-    "servers",
-    [
-        {"opencode": "http://192.168.0.2:4096"},
-        {"opencode": "http://localhost:4096"},
-        {"opencode": "https://127.0.0.1:4096"},
-        {"opencode": "http://user:password@127.0.0.1:4096"},
-        {"codex": "http://127.0.0.1:4096"},
-    ],
-)
-def test_any_other_server_is_refused(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: dict[str, str]
-) -> None:
-    monkeypatch.setenv("REDLINE_SERVERS", json.dumps(servers))
-    found, (fault,) = load(tmp_path)
-    assert "servers" in fault
-    assert "password" not in fault
-    assert found.servers == {}
+def test_any_other_server_is_refused(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for agent, address in (
+        ("opencode", "http://192.168.0.2:4096"),
+        ("opencode", "http://localhost:4096"),
+        ("opencode", "https://127.0.0.1:4096"),
+        ("opencode", "http://user:password@127.0.0.1:4096"),
+        ("codex", "http://127.0.0.1:4096"),
+    ):
+        monkeypatch.setenv("REDLINE_SERVERS", json.dumps({agent: address}))
+        found, (fault,) = load(tmp_path)
+        assert ("servers" in fault, "password" in fault, found.servers) == (True, False, {}), address
 
 
 def test_the_agents_own_directories_are_the_default_roots(
@@ -80,12 +73,8 @@ def test_the_agents_own_directories_are_the_default_roots(
         ("/home/someone/.local/share/opencode", "opencode"),
         ("/home/someone/.local/share/amp/threads", "amp"),
     ]
-    assert (found.windows, found.thinking_guard, found.live_minutes, found.lock_seconds) == (
-        {},
-        "latest",
-        5,
-        10,
-    )
+    values = (found.windows, found.thinking_guard, found.live_minutes, found.lock_seconds)
+    assert values == ({}, "latest", 5, 10)
 
 
 def test_the_file_is_read(clean: None, tmp_path: Path) -> None:
@@ -118,86 +107,83 @@ def test_the_environment_wins_over_the_file(
 # Mistakes ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"live_minutes = ", "is not valid TOML"),
-        (b"\xff\xfe", "is not valid TOML"),
-        (b'live_minutes = "soon"', "live_minutes"),
-        (b"live_minutes = -1", "live_minutes"),
-        (b"live_minutes = inf", "live_minutes"),
-        (b"live_minutes = nan", "live_minutes"),
-        (b"live_minutes = 1e300", "live_minutes"),
-        (b"lock_seconds = inf", "lock_seconds"),
-        (b"lock_seconds = -1", "lock_seconds"),
-        (b'thinking_guard = "some"', "thinking_guard"),
-        (b"windows = 7", "windows"),
-        (b'windows = { m = "large" }', "windows.m"),
-        (b"windows = { m = 0 }", "windows.m"),
-        (b'roots = "/x"', "roots"),
-        (b'roots = [{ agent = "pi" }]', "roots.0.path"),
-        (b'roots = [{ path = "/x", agent = "claude" }]', "roots.0.agent"),
-        (b'roots = [{ path = "/x", colour = "red" }]', "roots.0.colour"),
-        (b"live_minuets = 5", "live_minuets"),
-    ],
-)
-def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(
-    clean: None, tmp_path: Path, content: bytes, expected: str
-) -> None:
-    (tmp_path / FILE_NAME).write_bytes(content)
-    found, faults = load(tmp_path)
-    assert len(faults) == 1
-    assert expected in faults[0]
-    assert (found.live_minutes, found.thinking_guard, found.roots) == (5, "latest", default_roots())
+MISTAKES = {
+    b"live_minutes = ": "is not valid TOML",
+    b"\xff\xfe": "is not valid TOML",
+    b'live_minutes = "soon"': "live_minutes",
+    b"live_minutes = -1": "live_minutes",
+    b"live_minutes = inf": "live_minutes",
+    b"live_minutes = nan": "live_minutes",
+    b"live_minutes = 1e300": "live_minutes",
+    b"lock_seconds = inf": "lock_seconds",
+    b"lock_seconds = -1": "lock_seconds",
+    b'thinking_guard = "some"': "thinking_guard",
+    b"windows = 7": "windows",
+    b'windows = { m = "large" }': "windows.m",
+    b"windows = { m = 0 }": "windows.m",
+    b'roots = "/x"': "roots",
+    b'roots = [{ agent = "pi" }]': "roots.0.path",
+    b'roots = [{ path = "/x", agent = "claude" }]': "roots.0.agent",
+    b'roots = [{ path = "/x", colour = "red" }]': "roots.0.colour",
+    b"live_minuets = 5": "live_minuets",
+}
+
+
+def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(clean: None, tmp_path: Path) -> None:
+    for content, expected in MISTAKES.items():
+        (tmp_path / FILE_NAME).write_bytes(content)
+        found, (fault,) = load(tmp_path)
+        assert expected in fault, content
+        assert (found.live_minutes, found.thinking_guard, found.roots) == (5, "latest", default_roots())
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("REDLINE_LIVE_MINUTES", "soon"),
-        ("REDLINE_ROOTS", "/a/path"),
-        ("REDLINE_ROOTS", "[{}]"),
-        ("REDLINE_WINDOWS", "[1]"),
-        ("REDLINE_THINKING_GUARD", "none"),
+        ("LIVE_MINUTES", "soon"),
+        ("ROOTS", "/a/path"),
+        ("ROOTS", "[{}]"),
+        ("ROOTS", '[{"path": "relative"}]'),
+        ("WINDOWS", "[1]"),
+        ("THINKING_GUARD", "none"),
     ],
 )
 def test_a_mistake_in_the_environment_is_named(
     clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
-    monkeypatch.setenv(name, value)
-    _, faults = load(tmp_path)
-    assert len(faults) == 1
-    assert name.removeprefix("REDLINE_").lower() in faults[0].lower()
+    monkeypatch.setenv(f"REDLINE_{name}", value)
+    _, (fault,) = load(tmp_path)
+    assert name.lower() in fault.lower()
 
 
 def test_an_unreadable_file_is_reported(clean: None, tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).mkdir()
-    _, faults = load(tmp_path)
-    assert len(faults) == 1
-    assert FILE_NAME in faults[0]
+    _, (fault,) = load(tmp_path)
+    assert FILE_NAME in fault
 
 
 def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installation) -> None:
     fresh.data.mkdir(mode=0o700)
     (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
     before = snapshot(fresh.data)
-    ended = fresh.run("sessions", "--json")
+    ended = fresh.call("sessions", "--json")
     assert (ended.code, ended.error) == (2, "bad_configuration")
     for expected in ("redline.E001", "live_minutes", "thinking_guard", FILE_NAME):
         assert expected in ended.json["error"]["message"]
-    for_people = fresh.run("tree", "x.jsonl")
+    for_people = fresh.call("tree", "x.jsonl")
     assert (for_people.code, for_people.out) == (2, "")
-    assert "\\x0a" not in for_people.err
-    assert "\x1b" not in for_people.err
-    assert "Traceback" not in for_people.err
+    for unexpected in ("\\x0a", "\x1b", "Traceback"):
+        assert unexpected not in for_people.err
     assert "redline.E001" in for_people.err
-    assert {name: content for name, content in snapshot(fresh.data).items() if name != "secret_key"} == before
+    after = snapshot(fresh.data)
+    del after["secret_key"]
+    assert after == before
 
 
 def test_a_root_that_is_a_file_is_a_warning(fresh: Installation) -> None:
     place(fresh.home / ".atomic" / "agent" / "sessions", b"a file")
     place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(chain(user("x"))))
-    ended = fresh.run("index", "--json")
+    ended = fresh.call("index", "--json")
     assert (ended.code, ended.json["files"]) == (0, 1)
     assert "redline.W001" in ended.err
 
@@ -206,13 +192,13 @@ def test_a_root_that_is_a_file_is_a_warning(fresh: Installation) -> None:
 
 
 def test_files_of_redline_are_private(fresh: Installation) -> None:
-    assert fresh.run("sessions").code == 0
+    assert fresh.call("sessions").code == 0
     assert mode(fresh.data) == 0o700
     assert mode(fresh.data / "secret_key") == 0o600
     assert not (fresh.home / ".local").exists()
     key = (fresh.data / "secret_key").read_text()
     assert len(key) >= 50
-    assert fresh.run("sessions").code == 0
+    assert fresh.call("sessions").code == 0
     assert (fresh.data / "secret_key").read_text() == key
 
 
@@ -221,40 +207,33 @@ def test_the_secret_key_is_created_once(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
 
 
-@pytest.mark.parametrize("already_there", ["", "secret_key", FILE_NAME, "redline.sqlite3"])
-def test_a_data_directory_readable_by_others_is_made_private(
-    fresh: Installation, empty_database: Path, already_there: str
+@pytest.mark.parametrize(
+    ("already_there", "usual"),
+    [("", 0o755), ("secret_key", 0o755), (FILE_NAME, 0o755), ("redline.sqlite3", 0o755), ("", 0o1777)],
+)
+def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(
+    fresh: Installation, already_there: str, usual: int
 ) -> None:
     fresh.data.mkdir()
-    if already_there == "redline.sqlite3":
-        shutil.copyfile(empty_database, fresh.data / already_there)
-    elif already_there:
+    if already_there:
         (fresh.data / already_there).write_text("# mine\n", encoding="utf-8")
-    fresh.data.chmod(0o755)
-    ended = fresh.run("sessions", "--json")
-    assert (ended.code, ended.json, ended.err) == (0, [], "")
-    assert mode(fresh.data) == 0o700
-
-
-def test_an_empty_data_directory_writable_by_others_is_made_private(fresh: Installation) -> None:
-    fresh.data.mkdir()
-    fresh.data.chmod(0o1777)
-    assert fresh.run("sessions").code == 0
-    assert mode(fresh.data) == 0o700
+    fresh.data.chmod(usual)
+    ended = fresh.call("token", "--json")
+    assert (ended.code, ended.err, mode(fresh.data)) == (0, "", 0o700)
 
 
 def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installation) -> None:
     """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
     fresh.data.mkdir()
-    (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\n', encoding="utf-8")
+    (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\nroots = 7\n', encoding="utf-8")
     fresh.data.chmod(0o775)
-    ended = fresh.run("sessions", "--json")
+    ended = fresh.call("sessions", "--json")
     assert (ended.code, ended.error) == (6, "open_data_directory")
     assert f"chmod 700 {fresh.data}" in ended.json["error"]["message"]
     assert mode(fresh.data) == 0o775
     assert snapshot(fresh.data).keys() == {FILE_NAME}
     fresh.data.chmod(0o700)
-    assert fresh.run("sessions", "--json").error == "bad_configuration"
+    assert fresh.call("sessions", "--json").error == "bad_configuration"
 
 
 def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) -> None:
@@ -262,7 +241,7 @@ def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) 
     fresh.data.mkdir()
     (fresh.data / "letters").mkdir()
     fresh.data.chmod(0o755)
-    ended = fresh.run("sessions", "--json")
+    ended = fresh.call("sessions", "--json")
     assert (ended.code, ended.error) == (6, "open_data_directory")
     assert "for Redline only" in ended.json["error"]["message"]
     assert mode(fresh.data) == 0o755
@@ -273,43 +252,29 @@ def test_a_data_directory_of_another_user_is_refused(
 ) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.home.parent))
     public.home.parent.chmod(0o777)
-    assert in_child(lambda: refusal(configuration.data_directory), become_nobody) == (
-        "6 foreign_data_directory" if os.geteuid() == 0 else "6 open_data_directory"
-    )
+    code = "foreign_data_directory" if os.geteuid() == 0 else "open_data_directory"
+    assert refusal_in_child(configuration.data_directory, become_nobody) == f"6 {code}"
 
 
-def test_every_file_in_the_data_directory_is_private_whatever_the_umask(
-    tmp_path: Path,
-) -> None:
+def test_every_file_of_a_server_and_of_a_command_is_private(shared_server: Server) -> None:
+    """A session's copies have its mode."""
     usual = os.umask(0)
     try:
-        with start_server(tmp_path) as server:
-            session = put_session(
-                server, place(tmp_path / "source.jsonl", session_bytes(working_session())), "work.jsonl"
-            )
-            session.chmod(0o664)
+        with place_in(shared_server, "private") as server:
+            path = server.put("work.jsonl", working_session())
+            path.chmod(0o664)
             address = server.session("work.jsonl")
             run = server.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
-            server.wait_for(lambda: "Review the proposals" in text_of(server.get(run)))
-            server.post("/providers/openai", "/providers/openai", key="sk-" + "x" * 40)
-            commands = (("compact", session, "--yes"), ("token",), ("address",), ("index",))
-            for command in commands:
-                done = subprocess.run(
-                    [sys.executable, "-P", "-m", "redline", *map(str, command)],
-                    env=server.environment,
-                    capture_output=True,
-                )
-                assert done.returncode == 0, done
+            server.wait_for(lambda: "Review the proposals" in server.text(run))
+            compact = [sys.executable, "-P", "-m", "redline", "compact", path, "--yes", "--live"]
+            assert subprocess.run(compact, env=server.environment, capture_output=True).returncode == 0
+            beside = [mode(one) for one in path.parent.iterdir()]
             made = [server.data, *server.data.rglob("*")]
-            open_to_others = {str(path.relative_to(server.data)) for path in made if mode(path) & 0o077}
+            open_to_others = [one.name for one in made if mode(one) & 0o077]
     finally:
         os.umask(usual)
-    names = {path.name for path in made}
-    assert {"redline.sqlite3", "redline.log", "keys.json", "locks", "server.lock", "sessions"} <= names
-    assert open_to_others == set()
-    beside = {path.name: mode(path) for path in session.parent.iterdir() if path.name.startswith("work.")}
-    assert len(beside) == 3
-    assert set(beside.values()) == {0o664}
+    assert {"redline.sqlite3", "redline.log", "locks", "server.lock"} <= {one.name for one in made}
+    assert (open_to_others, beside) == ([MARKER], [0o664] * 3), "the tests have made the marker"
 
 
 def test_the_default_data_directory_is_that_of_the_platform(
@@ -325,10 +290,10 @@ def test_the_default_data_directory_is_that_of_the_platform(
 
 def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh: Installation) -> None:
     place(fresh.data, b"a file in its place")
-    ended = fresh.run("sessions", "--json")
+    ended = fresh.call("sessions", "--json")
     assert (ended.code, ended.error, ended.err) == (6, "no_data_directory", "")
     assert "REDLINE_DATA_DIR" in ended.json["error"]["message"]
-    for_people = fresh.run("sessions")
+    for_people = fresh.call("sessions")
     assert (for_people.code, for_people.out) == (6, "")
     assert "Traceback" not in for_people.err
 
@@ -338,11 +303,9 @@ def test_an_unwritable_data_directory_is_a_system_failure(
 ) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
     public.data.chmod(0o500)
-    assert in_child(lambda: refusal(configuration.data_directory), become_nobody) == "6 no_data_directory"
-    assert (
-        in_child(lambda: refusal(lambda: configuration.secret_key(public.data)), become_nobody)
-        == "6 no_secret_key"
-    )
+    assert refusal_in_child(configuration.data_directory, become_nobody) == "6 no_data_directory"
+    read = partial(configuration.secret_key, public.data)
+    assert refusal_in_child(read, become_nobody) == "6 no_secret_key"
     public.data.chmod(0o700)
     with pytest.raises(SystemFailure):
         configuration.secret_key(public.data / "nowhere")

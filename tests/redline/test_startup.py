@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -23,22 +24,18 @@ PAGES = (
     "compaction_app.runs.views",
     "compaction_app.urls",
 )
-SERVER = (
-    "channels",
-    "uvicorn",
-    "django_htmx",
-    "csp",
-    "whitenoise",
-    "template_partials",
-)
+SERVER = ("channels", "uvicorn", "django_htmx", "csp", "whitenoise", "template_partials")
 PROVIDERS = ("httpx", "stamina", "compaction_app.providers.client")
 MODELS = ("django.db.models", "django.urls", "django.http", "django.template", "sessions_app.models")
 LISTING = """
-import sys
+import json, sys
 from redline.main import main
-sys.argv[0] = "redline"
 try:
-    main()
+    for sys.argv[1:] in json.loads(sys.argv[1]):
+        try:
+            main()
+        except SystemExit:
+            pass
 finally:
     sys.stderr.write("\\n".join(["loaded:", *sys.modules]))
 """
@@ -49,10 +46,10 @@ def path(redline: Installation) -> Path:
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
-def loaded_by(installation: Installation, *arguments: object) -> set[str]:
-    """The modules that a command has loaded when it ends."""
+def loaded_by(installation: Installation, *commands: list[str]) -> set[str]:
+    """The modules that commands have loaded when the last one ends."""
     ended = subprocess.run(
-        [sys.executable, "-c", LISTING, *map(str, arguments)],
+        [sys.executable, "-c", LISTING, json.dumps(commands)],
         cwd=PROJECT,
         env=installation.environment(),
         stdin=subprocess.DEVNULL,
@@ -63,23 +60,18 @@ def loaded_by(installation: Installation, *arguments: object) -> set[str]:
     return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
 
 
-@pytest.mark.parametrize("command", ["tree", "address", "token", "ask"])
-def test_a_command_without_tables_loads_neither_models_nor_pages(
-    redline: Installation, path: Path, command: str
-) -> None:
-    arguments = {"tree": [path], "ask": ["codex", "--connection", "codex"]}.get(command, [])
-    loaded = loaded_by(redline, command, *arguments)
+def test_commands_without_tables_load_neither_models_nor_pages(redline: Installation, path: Path) -> None:
+    asked = ["ask", "codex", "--connection", "codex"]
+    loaded = loaded_by(redline, ["tree", str(path)], ["address"], ["token"], asked)
+    assert {"sessions_app.management.commands.tree", "sessions_app.connections.asking"} <= loaded
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
 
 
-@pytest.mark.parametrize("command", ["index", "sessions", "compact", "backups", "worker"])
-def test_a_command_without_pages_loads_neither_pages_nor_providers(
-    redline: Installation, path: Path, command: str
-) -> None:
-    # Nobody has the other end of the worker's standard input, so it ends at once.
-    own = {"compact": [path, "--dry-run"], "sessions": [], "worker": ["--until-idle"]}
-    loaded = loaded_by(redline, command, *own.get(command, [path]))
-    assert "sessions_app.models" in loaded
+def test_commands_without_pages_load_neither_pages_nor_providers(redline: Installation, path: Path) -> None:
+    of_path = [["index", str(path)], ["backups", str(path)], ["compact", str(path), "--dry-run"]]
+    # Nobody has the other end of the worker's standard input, so it ends the process.
+    loaded = loaded_by(redline, ["sessions"], *of_path, ["worker", "--until-idle"])
+    assert {"sessions_app.models", "compaction_app.management.commands.worker"} <= loaded
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
 
 
@@ -109,7 +101,7 @@ def test_an_interrupt_at_any_time_ends_a_command_quietly(redline: Installation, 
         "main()\n"
     )
     codes = []
-    for limit in (3, 10, 50, 200, 500, 1000, 2000, 10**9):
+    for limit in (3, 200, 1000, 10**9):
         ended = subprocess.run(
             [sys.executable, "-c", program, str(limit), "context", str(path)],
             cwd=PROJECT,
@@ -121,5 +113,5 @@ def test_an_interrupt_at_any_time_ends_a_command_quietly(redline: Installation, 
         assert "Traceback" not in ended.stderr, limit
         assert ended.stderr in ("", "redline: interrupted\n"), limit
         codes.append(ended.returncode)
-    assert codes[:5] == [130] * 5
+    assert codes[:2] == [130] * 2
     assert codes[-1] == 0

@@ -9,7 +9,7 @@ import subprocess
 import unicodedata
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sessions_app.cli import Progress, one_line, printable, report_failure, shell_quoted, text_lines
@@ -21,6 +21,7 @@ from sessions_app.sessionlog.errors import (
     SystemFailure,
     TargetNotMet,
 )
+from tests.budget import examples
 
 any_text = st.text(
     st.characters(exclude_categories=())
@@ -49,22 +50,19 @@ def test_harmless_text_is_shown_unchanged(text: str) -> None:
     assert printable(printable(text)) == printable(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("plain text, größer 漢字 😀", "plain text, größer 漢字 😀"),
-        ("a\nb\tc\r", r"a\x0ab\x09c\x0d"),
-        ("\x1b[31m", r"\x1b[31m"),
-        ("\x7f\x9b", r"\x7f\x9b"),
-        ("\u202e", r"\u202e"),
-        ("\ud800", r"\ud800"),
-        ("\U000e0041", r"\U000e0041"),
-        (7, "7"),
-        (None, "None"),
-    ],
-)
-def test_an_unsafe_character_is_shown_as_its_code(text: object, shown: str) -> None:
-    assert printable(text) == shown
+def test_an_unsafe_character_is_shown_as_its_code() -> None:
+    for text, shown in {
+        "plain text, größer 漢字 😀": "plain text, größer 漢字 😀",
+        "a\nb\tc\r": r"a\x0ab\x09c\x0d",
+        "\x1b[31m": r"\x1b[31m",
+        "\x7f\x9b": r"\x7f\x9b",
+        "\u202e": r"\u202e",
+        "\ud800": r"\ud800",
+        "\U000e0041": r"\U000e0041",
+        7: "7",
+        None: "None",
+    }.items():
+        assert printable(text) == shown
 
 
 @given(any_text, st.integers(1, 40))
@@ -89,48 +87,43 @@ def test_a_whole_text_is_shown_line_by_line_and_harmless(text: str) -> None:
 
 
 @given(
-    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
-    | st.binary(min_size=1).filter(lambda raw: b"\0" not in raw).map(os.fsdecode)
+    st.lists(
+        st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+        | st.binary(min_size=1).filter(lambda raw: b"\0" not in raw).map(os.fsdecode),
+        min_size=1,
+    )
 )
-@example("it's \x1b[2J \\ $HOME `x` \u202e")
-@example("\udcff\udcfe")
-@settings(deadline=None, max_examples=25)
-def test_a_quoted_text_is_printable_and_read_back_by_a_shell(text: str) -> None:
-    quoted = shell_quoted(text)
-    assert quoted.isprintable()
-    shown = subprocess.run(["bash", "-c", f"printf %s {quoted}"], capture_output=True, check=True)
-    assert shown.stdout == os.fsencode(text)
+@example(["it's \x1b[2J \\ $HOME `x` \u202e", "\udcff\udcfe"])
+@examples(4)
+def test_quoted_texts_are_printable_and_read_back_by_a_shell(texts: list[str]) -> None:
+    quoted = [shell_quoted(text) for text in texts]
+    assert [one for one in quoted if not one.isprintable()] == []
+    command = ["bash", "-c", f"printf '%s\\0' {' '.join(quoted)}"]
+    shown = subprocess.run(command, capture_output=True, check=True).stdout
+    assert shown == b"".join(os.fsencode(text) + b"\0" for text in texts)
 
 
 # ---- failures -----------------------------------------------------------------------------------------------
 
-FAILURES: list[tuple[RedlineError, int]] = [
-    (BadInput("code", "what\x1b[2J happened"), 2),
-    (TargetNotMet("code", "what\x1b[2J happened"), 3),
-    (Conflict("code", "what\x1b[2J happened"), 4),
-    (ConfirmationNeeded("code", "what\x1b[2J happened", "--yes"), 5),
-    (SystemFailure("code", "what\x1b[2J happened"), 6),
-]
+FAILURES: dict[RedlineError, int] = {
+    BadInput("code", "what\x1b[2J happened"): 2,
+    TargetNotMet("code", "what\x1b[2J happened"): 3,
+    Conflict("code", "what\x1b[2J happened"): 4,
+    ConfirmationNeeded("code", "what\x1b[2J happened", "--yes"): 5,
+    SystemFailure("code", "what\x1b[2J happened"): 6,
+}
 
 
-@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda one: type(one).__name__)
-def test_a_failure_is_explained_on_standard_error_only(
-    failure: RedlineError, code: int, capsys: pytest.CaptureFixture[str]
+def test_a_failure_is_explained_on_standard_error_or_with_json_in_a_document_on_standard_output(
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert report_failure(failure, as_json=False) == code
-    shown = capsys.readouterr()
-    assert (shown.out, shown.err) == ("", "redline: what\\x1b[2J happened\n")
-
-
-@pytest.mark.parametrize(("failure", "code"), FAILURES, ids=lambda one: type(one).__name__)
-def test_a_failure_with_json_is_one_document_on_standard_output_only(
-    failure: RedlineError, code: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert report_failure(failure, as_json=True) == code
-    shown = capsys.readouterr()
-    assert json.loads(shown.out) == {"error": {"code": "code", "message": "what\x1b[2J happened"}}
-    assert "\x1b" not in shown.out
-    assert shown.err == ""
+    for failure, code in FAILURES.items():
+        assert report_failure(failure, as_json=False) == code
+        assert capsys.readouterr() == ("", "redline: what\\x1b[2J happened\n")
+        assert report_failure(failure, as_json=True) == code
+        shown = capsys.readouterr()
+        assert json.loads(shown.out) == {"error": {"code": "code", "message": "what\x1b[2J happened"}}
+        assert ("\x1b" in shown.out, shown.err) == (False, "")
 
 
 # ---- progress -----------------------------------------------------------------------------------------------

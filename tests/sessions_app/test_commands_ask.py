@@ -1,4 +1,4 @@
-"""`redline ask`, as agents call it: a process with their JSON on standard input."""
+"""`redline ask`, as agents call it: with their JSON on standard input; stopped and killed as only a process can be."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -40,42 +39,35 @@ def server(fresh: Installation) -> Iterator[StandInRedline]:
         yield one
 
 
-def started(
+def asks(
+    fresh: Installation, agent: str, sent: Mapping[str, Any] | str = MANUAL, *more: str, **environment: str
+) -> Result:
+    """The command, called in this process."""
+    text = sent if isinstance(sent, str) else json.dumps(sent)
+    return fresh.call("ask", agent, "--connection", agent, *more, stdin=text, **environment)
+
+
+def asking(
     fresh: Installation,
     agent: str,
-    *more: str,
+    sent: Mapping[str, Any] = MANUAL,
     program: tuple[str, ...] = ("-m", "redline"),
-    new_session: bool = False,
-    **environment: str,
 ) -> Any:
-    return subprocess.Popen(
-        [sys.executable, *program, "ask", agent, "--connection", agent, *more],
+    """A process that has got its input and runs, in a group of its own as Codex starts it."""
+    process = subprocess.Popen(
+        [sys.executable, *program, "ask", agent, "--connection", agent],
         cwd=PROJECT,
-        env=fresh.environment(**environment),
+        env=fresh.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         encoding="utf-8",
-        start_new_session=new_session,
+        start_new_session=True,
     )
-
-
-def answered(process: Any, sent: Mapping[str, Any] | str = MANUAL) -> Result:
-    text = sent if isinstance(sent, str) else json.dumps(sent)
-    out, err = process.communicate(text, timeout=WAIT_SECONDS)
-    return Result(process.returncode, out, err)
-
-
-def fed(process: Any, sent: Mapping[str, Any] = MANUAL) -> Any:
-    """The same process, which has got its input and runs."""
     process.stdin.write(json.dumps(sent))
     process.stdin.close()
     process.stdin = None
     return process
-
-
-def asks(fresh: Installation, agent: str, sent: Mapping[str, Any] | str = MANUAL) -> Result:
-    return answered(started(fresh, agent), sent)
 
 
 def test_the_question_has_what_the_agent_said(fresh: Installation, server: StandInRedline) -> None:
@@ -114,7 +106,6 @@ def test_the_decision_is_given_as_the_agent_understands_it(
     assert [one.method for one in server.asked] == ["POST", "GET", "GET"]
 
 
-@pytest.mark.parametrize("agent", AGENTS)
 @pytest.mark.parametrize(
     "first",
     [
@@ -126,13 +117,13 @@ def test_the_decision_is_given_as_the_agent_understands_it(
     ],
 )
 def test_what_is_no_answer_lets_the_agent_compact(
-    fresh: Installation, server: StandInRedline, agent: str, first: Said
+    fresh: Installation, server: StandInRedline, first: Said
 ) -> None:
-    server.answers.append(first)
-    ended = asks(fresh, agent)
-    assert (ended.code, ended.out) == (0, "")
-    assert ended.err.count("\n") == 1
-    assert len(server.asked) == 1
+    for agent in AGENTS:
+        server.answers.append(first)
+        ended = asks(fresh, agent)
+        assert (ended.code, ended.out, ended.err.count("\n")) == (0, "", 1)
+    assert len(server.asked) == len(AGENTS)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -161,30 +152,30 @@ def test_a_wrong_call_does_not_stop_the_agent(
     fresh: Installation, server: StandInRedline, arguments: list[str]
 ) -> None:
     """The exit code of invalid input would keep Claude Code from compacting."""
-    ended = fresh.run("ask", *arguments)
+    ended = fresh.call("ask", *arguments, stdin=json.dumps(MANUAL))
     assert (ended.code, ended.out) == (0, "")
     assert ended.err
     assert server.asked == []
 
 
 @pytest.mark.parametrize("sent", ["", "{", "[]", "{}", "null", '{"transcript_path": 1}', "x" * 1_100_000])
-@pytest.mark.parametrize("agent", AGENTS)
 def test_input_of_another_shape_does_not_stop_the_agent(
-    fresh: Installation, server: StandInRedline, agent: str, sent: str
+    fresh: Installation, server: StandInRedline, sent: str
 ) -> None:
-    ended = asks(fresh, agent, sent)
-    assert (ended.code, ended.out) == (0, "")
-    assert "runs as usual" in ended.err
+    for agent in AGENTS:
+        ended = asks(fresh, agent, sent)
+        assert (ended.code, ended.out) == (0, "")
+        assert "runs as usual" in ended.err
     assert server.asked == []
 
 
-def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation, tmp_path: Path) -> None:
+def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation) -> None:
     fresh.data.mkdir(mode=0o700)
     (fresh.data / "redline.toml").write_text("[[[")
     assert asks(fresh, "claude-code")[:2] == (0, "")
     fresh.data.chmod(0o777)
     assert asks(fresh, "claude-code")[:2] == (0, "")
-    assert answered(started(fresh, "claude-code", REDLINE_DATA_DIR="/dev/null/x"))[:2] == (0, "")
+    assert asks(fresh, "claude-code", REDLINE_DATA_DIR="/dev/null/x")[:2] == (0, "")
 
 
 @pytest.mark.parametrize(("agent", "code"), [("claude-code", 2), ("codex", 0)])
@@ -192,7 +183,7 @@ def test_a_test_of_the_connection_asks_for_nothing(
     fresh: Installation, server: StandInRedline, agent: str, code: int
 ) -> None:
     server.answers.append(Said({"state": "tested", "do": "continue", "message": "Redline answers."}))
-    ended = answered(started(fresh, agent, REDLINE_BRIDGE_TEST="1"))
+    ended = asks(fresh, agent, REDLINE_BRIDGE_TEST="1")
     assert server.questions[0]["test"] is True
     assert ended.code == code
     assert "Redline answers." in ended.out + ended.err
@@ -200,16 +191,18 @@ def test_a_test_of_the_connection_asks_for_nothing(
 
 def test_with_json_the_decision_is_printed_as_it_is(fresh: Installation, server: StandInRedline) -> None:
     server.answers.append(decided("continue"))
-    ended = answered(started(fresh, "codex", "--json"))
+    ended = asks(fresh, "codex", MANUAL, "--json")
     assert ended.json == {"do": "continue", "message": "Decided."}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize(("agent", "code"), [("claude-code", 2), ("codex", 0)])
+@pytest.mark.parametrize(
+    ("number", "agent", "code"),
+    [(signal.SIGINT, "claude-code", 2), (signal.SIGTERM, "codex", 0), (signal.SIGHUP, "claude-code", 2)],
+)
 def test_a_command_that_is_stopped_reports_it(
-    fresh: Installation, server: StandInRedline, agent: str, code: int, number: int
+    fresh: Installation, server: StandInRedline, number: int, agent: str, code: int
 ) -> None:
-    process = fed(started(fresh, agent))
+    process = asking(fresh, agent)
     server.wait_for(lambda: len(server.asked) > 2)
     process.send_signal(number)
     out, err = process.communicate(timeout=WAIT_SECONDS)
@@ -219,7 +212,7 @@ def test_a_command_that_is_stopped_reports_it(
 
 
 def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
-    process = fed(started(fresh, "claude-code", program=("-c", RELAY)))
+    process = asking(fresh, "claude-code", program=("-c", RELAY))
     server.wait_for(lambda: len(server.asked) > 2)
     process.kill()
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
@@ -228,7 +221,7 @@ def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandI
 
 def test_a_command_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
     """Its whole group is killed, as Codex does."""
-    process = fed(started(fresh, "codex", new_session=True))
+    process = asking(fresh, "codex")
     server.wait_for(lambda: len(server.asked) > 2)
     os.killpg(process.pid, signal.SIGKILL)
     out, err = process.communicate(timeout=WAIT_SECONDS)
@@ -237,7 +230,7 @@ def test_a_command_that_is_killed_is_reported(fresh: Installation, server: Stand
 
 
 def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: StandInRedline) -> None:
-    process = fed(started(fresh, "codex"))
+    process = asking(fresh, "codex")
     server.wait_for(lambda: len(server.asked) > 2)
     process.stdout.close()
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
@@ -245,59 +238,47 @@ def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: St
     process.stderr.close()
 
 
-@pytest.mark.parametrize("agent", AGENTS)
 def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(
-    fresh: Installation, server: StandInRedline, agent: str
+    fresh: Installation, server: StandInRedline
 ) -> None:
     with StandInRedline() as first:
-        first.connect(fresh.data, agent)
-        process = fed(started(fresh, agent))
+        first.connect(fresh.data, "codex")
+        process = asking(fresh, "codex")
         first.wait_for(lambda: len(first.asked) > 2)
     server.answers.append(decided("compact", "Declined."))
-    server.connect(fresh.data, agent)
+    server.connect(fresh.data, "codex")
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert (process.returncode, out, err) == (0, "", "Declined.\n")
 
 
 @pytest.mark.parametrize(
-    ("agent", "sent", "code", "is_blocked"),
+    ("agent", "sent", "expected"),
     [
-        ("claude-code", MANUAL, 2, True),
-        ("claude-code", AUTOMATIC, 0, False),
-        ("codex", MANUAL, 0, True),
-        ("codex", AUTOMATIC, 0, False),
+        ("claude-code", MANUAL, (2, "", True)),
+        ("claude-code", AUTOMATIC, (0, "", False)),
+        ("codex", MANUAL, (0, '{"continue": false', True)),
+        ("codex", AUTOMATIC, (0, "", False)),
     ],
 )
-def test_a_server_that_is_killed_and_stays_away(
-    fresh: Installation, agent: str, sent: Mapping[str, Any], code: int, is_blocked: bool
+def test_a_server_that_is_lost_while_the_agent_waits(
+    fresh: Installation,
+    server: StandInRedline,
+    agent: str,
+    sent: Mapping[str, Any],
+    expected: tuple[int, str, bool],
 ) -> None:
-    fresh.data.mkdir(mode=0o700)
-    with StandInRedline() as server:
-        server.answers.extend([waiting(grace=0.5)] * 3)
-        server.answers.append(waiting(grace=0.5, poll=0.5))
-        server.connect(fresh.data, agent)
-        process = fed(started(fresh, agent), sent)
-        server.wait_for(lambda: len(server.asked) > 3)
-    out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert process.returncode == code
-    assert ("Nothing was compacted." in out + err) is is_blocked
-    assert out == "" or (agent, is_blocked) == ("codex", True)
-
-
-def test_a_connection_that_is_removed_meanwhile_is_a_server_that_is_lost(
-    fresh: Installation, server: StandInRedline
-) -> None:
-    server.answers.append(waiting(grace=0.2))
-    process = fed(started(fresh, "claude-code"), AUTOMATIC)
-    server.wait_for(lambda: len(server.asked) > 1)
-    connection_path(fresh.data, "claude-code").unlink()
-    out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert (process.returncode, out) == (0, "")
-    assert "there is no connection claude-code" in err
+    """Its connection is removed: it cannot be reached any more."""
+    server.answers.append(waiting(grace=0))
+    server.answers[0].before = connection_path(fresh.data, agent).unlink
+    ended = asks(fresh, agent, sent)
+    code, out, is_blocked = expected
+    assert (ended.code, ended.out[: len(out or ended.out)]) == (code, out)
+    assert f"there is no connection {agent}" in ended.out + ended.err
+    assert ("Nothing was compacted." in ended.out + ended.err) is is_blocked
 
 
 def test_two_agents_ask_at_once(fresh: Installation, server: StandInRedline) -> None:
-    both = [fed(started(fresh, agent)) for agent in AGENTS]
+    both = [asking(fresh, agent) for agent in AGENTS]
     server.wait_for(lambda: len(server.questions) == 2)
     server.answers.extend([decided("compact")] * 2)
     assert [process.communicate(timeout=WAIT_SECONDS)[0] for process in both] == ["", ""]

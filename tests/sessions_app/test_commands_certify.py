@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import place
 from tests.installation import Installation
@@ -68,7 +66,7 @@ def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(
     assert "\x1b" not in found.out
 
 
-@pytest.mark.parametrize("arguments", [("--leaf", "nothing"), ("--agent-package", "/nowhere")])
-def test_bad_input_exits_with_2(redline: Installation, arguments: tuple[str, ...]) -> None:
-    assert redline.call("certify", session(redline, *FINE), *arguments).code == 2
-    assert redline.call("certify", redline.home / "none.jsonl").code == 2
+def test_bad_input_exits_with_2(redline: Installation) -> None:
+    path = session(redline, *FINE)
+    for arguments in ([path, "--leaf", "nothing"], [path, "--agent-package", "/nowhere"], ["none.jsonl"]):
+        assert redline.call("certify", *arguments).code == 2

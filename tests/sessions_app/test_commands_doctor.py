@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +50,7 @@ def damaged(redline: Installation) -> Path:
 
 def test_a_healthy_session_is_a_success(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
-
     ended = redline.call("doctor", path, "--json")
-
     assert (ended.code, ended.err) == (0, "")
     assert ended.json == {"path": str(path), "findings": [], "moreFindings": 0, "repair": None}
     assert redline.call("doctor", path).out == f"{path}: no damage, no broken pairs\n"
@@ -59,9 +58,7 @@ def test_a_healthy_session_is_a_success(redline: Installation) -> None:
 
 def test_findings_have_line_byte_and_consequences(redline: Installation, damaged: Path) -> None:
     before = snapshot(damaged.parent)
-
     ended = redline.call("doctor", damaged, "--json")
-
     assert (ended.code, ended.err) == (1, "")
     findings = {finding["kind"]: finding for finding in ended.json["findings"]}
     assert findings.keys() == {"no_header", "not_json", "missing_parent", "torn_line"}
@@ -84,7 +81,6 @@ def test_findings_have_line_byte_and_consequences(redline: Installation, damaged
 
 def test_people_read_each_consequence_once(redline: Installation, damaged: Path) -> None:
     lines = redline.call("doctor", damaged).out.splitlines()
-
     assert lines[0] == f"{damaged}: 5 findings"
     assert "line 1, byte 0: the session has no header line" in lines
     assert "    pi 0.87 and newer, Atomic 0.9.9 and newer: refuses to open the session" in lines
@@ -93,9 +89,7 @@ def test_people_read_each_consequence_once(redline: Installation, damaged: Path)
 
 def test_a_read_only_diagnosis_needs_no_database(fresh: Installation, tmp_path: Path) -> None:
     path = place(tmp_path / "s.jsonl", DAMAGED)
-
-    ended = fresh.run("doctor", path, "--json")
-
+    ended = fresh.call("doctor", path, "--json")
     assert (ended.code, ended.err) == (1, "")
     assert not list(fresh.data.glob("*.sqlite3"))
 
@@ -106,9 +100,7 @@ def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline:
     path = place(
         redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]])
     )
-
     ended = redline.call("doctor", path, "--fix", "--json")
-
     assert ended.code == 1
     found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["findings"]]
     assert found == [("unanswered_call", 3, False), ("unanswered_call", 4, False), ("stray_result", 7, False)]
@@ -126,7 +118,6 @@ def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline:
 
 def test_a_repaired_copy_is_written_beside_the_session(redline: Installation, damaged: Path) -> None:
     ended = redline.call("doctor", damaged, "--fix", "--json")
-
     assert (ended.code, ended.err) == (1, "")
     written = ended.json["repair"]
     copy, lost = Path(written["written"]), Path(written["lost"])
@@ -143,7 +134,6 @@ def test_a_repaired_copy_is_written_beside_the_session(redline: Installation, da
 
 def test_the_listed_changes_lead_from_the_copy_to_the_original(redline: Installation, damaged: Path) -> None:
     written = redline.call("doctor", damaged, "--fix", "--json").json["repair"]
-
     changes = [
         RepairChange(
             Fate(one["change"]),
@@ -163,7 +153,6 @@ def test_the_listed_changes_lead_from_the_copy_to_the_original(redline: Installa
 
 def test_people_read_the_difference(redline: Installation, damaged: Path) -> None:
     out = redline.call("doctor", damaged, "--fix").out
-
     assert f"Wrote {damaged.with_name('s.repaired.jsonl')}" in out
     assert "+ line 2, byte" in out
     assert "- line 4, byte" in out
@@ -173,11 +162,9 @@ def test_people_read_the_difference(redline: Installation, damaged: Path) -> Non
 def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
     redline.call("doctor", damaged, "--fix")
     before = snapshot(damaged.parent)
-
     again = redline.call("doctor", damaged, "--fix", "--json")
     damaged.with_name("s.repaired.jsonl").unlink()
     with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
-
     assert (again.code, again.error) == (with_lost_bytes.code, with_lost_bytes.error) == (2, "exists")
     assert snapshot(damaged.parent) == {
         name: one for name, one in before.items() if name != "s.repaired.jsonl"
@@ -186,9 +173,7 @@ def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
 
 def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, b"", A]))
-
     ended = redline.call("doctor", path, "--fix")
-
     assert ended.code == 0
     assert "nothing to repair" in ended.out
     assert list(path.parent.iterdir()) == [path]
@@ -196,80 +181,62 @@ def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
 
 def test_a_copy_without_lost_bytes_has_no_second_file(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A])[:-1])
-
     written = redline.call("doctor", path, "--fix", "--json").json["repair"]
-
     assert (written["lost"], written["lostBytes"], written["insertedBytes"]) == (None, 0, 1)
     assert sorted(one.name for one in path.parent.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
 
 
-def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged: Path) -> None:
+@pytest.fixture
+def meanwhile(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], Any]:
+    """Write a repaired copy, while something happens before each reading of the session, which has a number."""
     copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
 
-    class Appending(repair.SessionReader):
-        def chunks(self, start: int, size: int = 1 << 20) -> Any:
-            append_as_agent(damaged, b"later\n")
-            return super().chunks(start, size)
+    def write(happens: Callable[[int], object]) -> Any:
+        class Watched(repair.SessionReader):
+            readings = 0
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "SessionReader", Appending)
-        account = repair.write_repaired(damaged, copy, lost, NEW_HEADER)
+            def chunks(self, start: int, size: int = 1 << 20) -> Any:
+                Watched.readings += 1
+                happens(Watched.readings)
+                return super().chunks(start, size)
 
+        monkeypatch.setattr(repair, "SessionReader", Watched)
+        return repair.write_repaired(damaged, copy, lost, NEW_HEADER)
+
+    return write
+
+
+def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged: Path, meanwhile: Any) -> None:
+    account = meanwhile(lambda _: append_as_agent(damaged, b"later\n"))
     assert account.original_size == len(DAMAGED)
-    assert b"later" not in copy.read_bytes() + lost.read_bytes()
+    assert all(b"later" not in damaged.with_name(f"copy.{name}").read_bytes() for name in ("jsonl", "lost"))
 
 
-def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path) -> None:
-    copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
+def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path, meanwhile: Any) -> None:
     rewritten = DAMAGED.replace(b"three", b"THREE")
-
-    class Rewriting(repair.SessionReader):
-        readings = 0
-
-        def chunks(self, start: int, size: int = 1 << 20) -> Any:
-            Rewriting.readings += 1
-            if Rewriting.readings == 3:
-                damaged.write_bytes(rewritten)
-            return super().chunks(start, size)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "SessionReader", Rewriting)
-        with pytest.raises(Conflict, match="changed while"):
-            repair.write_repaired(damaged, copy, lost, NEW_HEADER)
-
+    with pytest.raises(Conflict, match="changed while"):
+        meanwhile(lambda number: number == 3 and damaged.write_bytes(rewritten))
     assert sorted(one.name for one in damaged.parent.iterdir()) == ["s.jsonl"]
 
 
-def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged: Path) -> None:
-    copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
-
-    class Racing(repair.SessionReader):
-        def chunks(self, start: int, size: int = 1 << 20) -> Any:
-            copy.write_bytes(b"theirs")
-            return super().chunks(start, size)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(repair, "SessionReader", Racing)
-        with pytest.raises(BadInput, match="exists already"):
-            repair.write_repaired(damaged, copy, lost, NEW_HEADER)
-
+def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(
+    damaged: Path, meanwhile: Any
+) -> None:
+    with pytest.raises(BadInput, match="exists already"):
+        meanwhile(lambda _: damaged.with_name("copy.jsonl").write_bytes(b"theirs"))
     assert snapshot(damaged.parent) == {"copy.jsonl": b"theirs", "s.jsonl": DAMAGED}
 
 
 def test_a_link_is_followed_once_and_its_target_is_repaired(redline: Installation, damaged: Path) -> None:
     link = redline.home / "link.jsonl"
     link.symlink_to(damaged)
-
     written = redline.call("doctor", link, "--fix", "--json").json["repair"]
-
     assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
 
 
 def test_a_file_that_is_not_a_session_is_bad_input(redline: Installation) -> None:
     path = place(redline.sessions / "s.jsonl", b"\0" * 100)
-
     ended = redline.call("doctor", path, "--fix", "--json")
-
     assert (ended.code, ended.error) == (2, "not_a_session")
     assert list(path.parent.iterdir()) == [path]
 
@@ -277,9 +244,7 @@ def test_a_file_that_is_not_a_session_is_bad_input(redline: Installation) -> Non
 def test_text_of_a_session_cannot_control_the_terminal(redline: Installation) -> None:
     hostile = message("\x1b[2J\u202e", "\x1b]0;x\x07", user("x"))
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A, hostile, b"\x1b[31m"]))
-
     out = redline.call("doctor", path, "--fix").out
-
     assert "\x1b" not in out
     assert "\u202e" not in out
     assert "\\x1b[2J" in out

@@ -12,6 +12,7 @@ import pytest
 
 from devtools.bench.figures import Figure
 from devtools.management.commands import bench
+from redline.main import commands
 from sessions_app.models import Session
 from tests.factories import (
     assistant,
@@ -27,104 +28,68 @@ from tests.factories import (
     working_session,
 )
 from tests.files import backdate, place
-from tests.installation import Installation, Result, finish, override_configuration
+from tests.installation import Installation, finish, override_configuration
 from tests.paths import PROJECT, corpus_sessions
 
-SUCCESSES: dict[str, list[Any]] = {
-    "index": ["index", "PATH"],
-    "sessions": ["sessions"],
-    "tree": ["tree", "PATH"],
-    "context": ["context", "PATH"],
-    "timeline": ["timeline", "PATH"],
-    "lost": ["lost", "PATH"],
-    "hindsight": ["hindsight", "PATH"],
-    "lab": ["lab", "PATH"],
-    "compaction-settings": ["compaction-settings", "PATH"],
-    "certify": ["certify", "PATH"],
-    "doctor": ["doctor", "PATH"],
-    "audit": ["audit"],
-    "compact": ["compact", "PATH", "--dry-run"],
-    "address": ["address", "--revoke"],
-    "models": ["models", "list"],
-    "token": ["token"],
-    "connect": ["connect"],
-    "completion": ["completion", "bash"],
-    "backups": ["backups", "PATH"],
-    "restore": ["restore", "BACKUP", "--yes", "--unverified"],
-    "migrate-session": ["migrate-session", "OLD"],
-    "check_vectors": ["check_vectors", PROJECT / "tests" / "vectors"],
-    "bench": ["bench", "extremes"],
+OF_A_SESSION = (
+    "index tree context timeline lost hindsight lab certify doctor backups compaction-settings".split()
+)
+INCOMPLETE = """
+    tree timeline lost lab compaction-settings certify doctor undo completion backups restore migrate-session
+    check_vectors
+""".split()
+SUCCESSES: dict[str, str] = {
+    **{name: f"{name} PATH" for name in OF_A_SESSION},
+    **{name: name for name in ("sessions", "audit", "token", "connect")},
+    "compact": "compact PATH --dry-run",
+    "address": "address --revoke",
+    "models": "models list",
+    "completion": "completion bash",
+    "restore": "restore BACKUP --yes --unverified",
+    "migrate-session": "migrate-session OLD",
+    "check_vectors": "check_vectors VECTORS",
+    "bench": "bench extremes",
 }
-WRONG = {
-    "models": ["models", "--nonsense"],
-    "index": ["index", "--nonsense"],
-    "sessions": ["sessions", "unexpected"],
-    "tree": ["tree"],
-    "context": ["context", "a", "b"],
-    "timeline": ["timeline"],
-    "lost": ["lost"],
-    "hindsight": ["hindsight", "--entry"],
-    "lab": ["lab"],
-    "compaction-settings": ["compaction-settings"],
-    "certify": ["certify"],
-    "doctor": ["doctor"],
-    "audit": ["audit", "unexpected"],
-    "undo": ["undo"],
-    "navigate": ["navigate", "PATH"],
-    "compact": ["compact", "a", "--ratio", "much"],
-    "address": ["address", "--port", "none"],
-    "token": ["token", "--old"],
-    "connect": ["connect", "--nonsense"],
-    "completion": ["completion"],
-    "serve": ["serve", "--port", "none"],
-    "backups": ["backups"],
-    "restore": ["restore"],
-    "migrate-session": ["migrate-session"],
-    "check_vectors": ["check_vectors"],
-    "bench": ["bench", "--fast"],
+WRONG: dict[str, str] = {
+    **{name: name for name in INCOMPLETE},
+    **{name: f"{name} --nonsense" for name in ("models", "index", "token", "connect", "bench")},
+    **{name: f"{name} unexpected" for name in ("sessions", "audit")},
+    **{name: f"{name} --port none" for name in ("serve", "address")},
+    "context": "context a b",
+    "hindsight": "hindsight --entry",
+    "navigate": "navigate PATH",
+    "compact": "compact a --ratio much",
 }
-KEYS = {
-    "models": {"providers"},
-    "address": {"address"},
-    "token": {"token"},
-    "connect": {"connections"},
-    "index": {"files", "entries", "bytes", "bytes_read", "damaged", "refused", "seconds"},
-    "completion": {"script"},
-    "tree": {"leafId", "version", "entries", "branches", "labels", "compactions", "damage"},
-    "context": {"leafId", "reader", "kept", "tokens", "basis", "measuredBy", "fittingReader"},
-    "timeline": {"leafId", "reader", "points", "tokens"},
-    "lost": {"reader", "summaries"},
-    "hindsight": {"sessions", "total"},
-    "lab": {"version", "strategies", "keeps", "failures", "horizon", "results", "sessions"},
-    "compaction-settings": {
-        *("agent", "automatic", "switchedOffIn", "threshold", "settings", "parameters", "hooks", "ownHooks"),
-        *("files", "faults", "compactions"),
-    },
-    "certify": {
-        *("path", "reader", "reason", "checkedAt", "leafId", "messages", "violations", "refusal"),
-        *("versions", "difference", "package", "client", "ledger", "holds"),
-    },
-    "audit": {"count", "sha256", "broken", "entries"},
-    "compact": {
-        *(
-            "run",
-            "leafId",
-            "parameters",
-            "deletedTargets",
-            "protectedEntryIds",
-            "stats",
-            "tokens",
-            "targetMet",
-            "entryId",
-        ),
-        *("backupPath", "reasons", "usage", "hooks", "needs", "to_write", "obstacle", "tornLine"),
-        *("writer", "created"),
-    },
-    "restore": {"restored", "sha256", "previousBackup", "overtaken", "stillOpenIn"},
-    "doctor": {"path", "findings", "moreFindings", "repair"},
-    "migrate-session": {"written", "bytes"},
-    "check_vectors": {"passed", "failed", "failures"},
-    "bench": {"figures"},
+KEYS: dict[str, str] = {
+    "models": "providers",
+    "address": "address",
+    "token": "token",
+    "connect": "connections",
+    "index": "files entries bytes bytes_read damaged refused seconds",
+    "completion": "script",
+    "tree": "leafId version entries branches labels compactions damage",
+    "context": "leafId reader kept tokens basis measuredBy fittingReader",
+    "timeline": "leafId reader points tokens",
+    "lost": "reader summaries",
+    "hindsight": "sessions total",
+    "lab": "version strategies keeps failures horizon results sessions",
+    "compaction-settings": (
+        "agent automatic switchedOffIn threshold settings parameters hooks ownHooks files faults compactions"
+    ),
+    "certify": (
+        "path reader reason checkedAt leafId messages violations refusal versions difference package client ledger "
+        "holds"
+    ),
+    "audit": "count sha256 broken entries",
+    "compact": (
+        "run leafId parameters deletedTargets protectedEntryIds stats tokens targetMet entryId backupPath reasons "
+        "usage hooks needs to_write obstacle tornLine writer created"
+    ),
+    "restore": "restored sha256 previousBackup overtaken stillOpenIn",
+    "doctor": "path findings moreFindings repair",
+    "migrate-session": "written bytes",
+    "check_vectors": "passed failed failures",
+    "bench": "figures",
 }
 
 
@@ -139,56 +104,53 @@ def arguments_of(command: str, path: Path) -> list[Any]:
     old = place(
         path.with_name("old.jsonl"), b'{"type":"session"}\n{"type":"message","message":{"role":"user"}}\n'
     )
-    named = {"PATH": path, "BACKUP": backup, "OLD": old}
-    return [named.get(argument, argument) for argument in SUCCESSES[command]]
+    named = {"PATH": path, "BACKUP": backup, "OLD": old, "VECTORS": PROJECT / "tests" / "vectors"}
+    return [named.get(argument, argument) for argument in SUCCESSES[command].split()]
 
 
 # Every command ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", SUCCESSES)
-def test_with_json_there_is_one_document_on_standard_output(
+def test_a_command_prints_one_document_with_json_and_else_text_for_people(
     redline: Installation, path: Path, command: str
 ) -> None:
-    ended = redline.run(*arguments_of(command, path), "--json")
+    ended = redline.call(*arguments_of(command, path), "--json")
     assert ended.code in ((0, 1) if command == "bench" else (0,)), ended
-    assert ended.err == ""
+    assert (ended.err, ended.out.count("\n")) == ("", 1)
     if command in KEYS:
-        assert ended.json.keys() == KEYS[command]
+        assert ended.json.keys() == {*KEYS[command].split()}
     else:
         assert isinstance(ended.json, list)
-    assert ended.out.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", [command for command in SUCCESSES if command != "bench"])
-def test_without_json_there_is_text_for_people(redline: Installation, path: Path, command: str) -> None:
-    ended = redline.call(*arguments_of(command, path))
-    assert ended.code == 0
-    assert ended.out.strip()
+    if command == "bench":
+        return  # it takes long
+    another = place(path.parent / "another" / path.name, path.read_bytes())
+    ended = redline.call(*arguments_of(command, another))
+    assert (ended.code, bool(ended.out.strip())) == (0, True)
     with pytest.raises(json.JSONDecodeError):
         _ = ended.json
 
 
-@pytest.mark.parametrize("command", SUCCESSES)
-def test_help_is_given(redline: Installation, command: str) -> None:
-    ended = redline.call(command, "--help")
-    assert (ended.code, ended.err) == (0, "")
-    assert f"{command} [-h]" in ended.out
-    assert "--json" in ended.out
+def test_help_is_given_for_each_command(redline: Installation) -> None:
+    for command in commands():
+        ended = redline.call(command, "--help")
+        assert (ended.code, ended.err) == (0, ""), command
+        assert f"{command} [-h]" in ended.out
+        assert "--json" in ended.out
 
 
-@pytest.mark.parametrize("command", SUCCESSES)
-def test_wrong_arguments_are_bad_input(redline: Installation, command: str) -> None:
-    for_programs = redline.call(*WRONG[command], "--json")
-    assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", "")
-    for_people = redline.call(*WRONG[command])
-    assert (for_people.code, for_people.out) == (2, "")
-    assert for_people.err.startswith("redline: ")
-    assert f"{command} --help" in for_people.err
+def test_wrong_arguments_are_bad_input(redline: Installation) -> None:
+    for command, arguments in WRONG.items():
+        for_programs = redline.call(*arguments.split(), "--json")
+        assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", ""), command
+        for_people = redline.call(*arguments.split())
+        assert (for_people.code, for_people.out) == (2, ""), command
+        assert for_people.err.startswith("redline: ")
+        assert f"{command} --help" in for_people.err
 
 
 def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> None:
-    ended = fresh.run("tree", "nowhere.jsonl", "--json")
+    ended = fresh.call("tree", "nowhere.jsonl", "--json")
     assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
     ended = fresh.run("tree", "nowhere.jsonl")
     assert (ended.code, ended.out) == (2, "")
@@ -197,26 +159,14 @@ def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> N
 
 
 def test_an_unknown_command_is_bad_input(fresh: Installation) -> None:
-    ended = fresh.run("compress", "--json")
+    ended = fresh.call("compress", "--json")
     assert (ended.code, ended.error) == (2, "unknown_command")
 
 
 def test_help_lists_redlines_commands(fresh: Installation) -> None:
-    ended = fresh.run("help")
-    assert ended.code == 0
-    assert {line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")} == {
-        *SUCCESSES,
-        "ask",
-        "export",
-        "fake_provider",
-        "navigate",
-        "review",
-        "search",
-        "summarise",
-        "undo",
-        "serve",
-        "worker",
-    }
+    ended = fresh.call("help")
+    listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
+    assert (ended.code, listed) == (0, [*commands()])
 
 
 def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: Path) -> None:
@@ -228,23 +178,22 @@ def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: 
 
 def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Path) -> None:
     path = place(
-        tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(20_000)]))
+        tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(5_000)]))
     )
     process = fresh.start("context", path)
     assert process.stdout is not None
-    assert process.stdout.readline().startswith("Branch of e20000")
+    assert process.stdout.readline().startswith("Branch of e5000")
     process.stdout.close()
     process.stdout = None
     ended = finish(process)
     assert (ended.code, ended.err) == (0, "")
 
 
-@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
 def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(
-    fresh: Installation, tmp_path: Path, encoding: str
+    fresh: Installation, tmp_path: Path
 ) -> None:
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
-    ended = fresh.run("tree", path, PYTHONIOENCODING=encoding)
+    ended = fresh.run("tree", path, PYTHONIOENCODING="ascii")
     assert ended.code == 0
     assert "e1 user Gr" in ended.out
 
@@ -271,17 +220,8 @@ def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp
         redline.call("index", redline.home)
         listed = redline.call("sessions", "--json").json
         shown = redline.call("sessions").out.splitlines()
-    assert [
-        (
-            one["title"],
-            one["contextTokens"],
-            one["contextWindow"],
-            one["due"],
-            one["entries"],
-            one["damaged"],
-        )
-        for one in listed
-    ] == [
+    shown_as = ("title", "contextTokens", "contextWindow", "due", "entries", "damaged")
+    assert [tuple(map(one.get, shown_as)) for one in listed] == [
         ("Mend the parser. Please.", 90_000, 100_000, True, 2, 0),
         ("A name", 1, None, False, 2, 1),
     ]
@@ -398,29 +338,21 @@ def test_a_branch_without_summaries_lost_nothing(redline: Installation, path: Pa
 
 
 def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installation, path: Path) -> None:
-    place(
-        path,
-        session_bytes(
-            [
-                *chain(user("Begin."), assistant(text("One way.")), user("On.")),
-                message("b1", "e2", user("Otherwise.")),
-                {"type": "context_compaction", "id": "c1", "parentId": "b1", "deletedTargets": []},
-                {"type": "label", "id": "l1", "parentId": "c1", "targetId": "e2", "label": "a place"},
-                {"type": "label", "id": "l2", "parentId": "l1", "targetId": "e3", "label": "no more"},
-                {"type": "label", "id": "l3", "parentId": "l2", "targetId": "e3"},
-                b"{torn",
-            ]
-        ),
-    )
+    recorded = [
+        *chain(user("Begin."), assistant(text("One way.")), user("On.")),
+        message("b1", "e2", user("Otherwise.")),
+        {"type": "context_compaction", "id": "c1", "parentId": "b1", "deletedTargets": []},
+        {"type": "label", "id": "l1", "parentId": "c1", "targetId": "e2", "label": "a place"},
+        {"type": "label", "id": "l2", "parentId": "l1", "targetId": "e3", "label": "no more"},
+        {"type": "label", "id": "l3", "parentId": "l2", "targetId": "e3"},
+    ]
+    place(path, session_bytes([*recorded, b"{torn"]))
     found = redline.call("tree", path, "--json").json
     assert (found["leafId"], found["entries"], found["version"]) == ("l3", 8, 3)
     assert found["labels"] == {"e2": "a place"}
     assert found["compactions"] == ["c1"]
-    assert [(one["first"], one["last"], one["parent"], one["active"]) for one in found["branches"]] == [
-        ("e1", "e2", None, False),
-        ("e3", "e3", "e2", False),
-        ("b1", "l3", "e2", True),
-    ]
+    branches = [(one["first"], one["last"], one["parent"], one["active"]) for one in found["branches"]]
+    assert branches == [("e1", "e2", None, False), ("e3", "e3", "e2", False), ("b1", "l3", "e2", True)]
     assert [(one["kind"], one["line"]) for one in found["damage"]] == [("not_json", 10)]
     shown = redline.call("tree", path).out
     for expected in (
@@ -462,13 +394,9 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
         "measuredBy": "file",
         "fittingReader": None,
     }
-    other = redline.call("context", path, "--leaf", "c1", "--json").json
-    assert other["kept"] == [
-        {"entryId": "e1"},
-        {"entryId": "e2", "blocks": [1]},
-        {"entryId": "e4"},
-        {"entryId": "e5"},
-    ]
+    kept = redline.call("context", path, "--leaf", "c1", "--json").json["kept"]
+    assert [one["entryId"] for one in kept] == ["e1", "e2", "e4", "e5"]
+    assert [one.get("blocks") for one in kept] == [None, [1], None, None]
     as_pi = redline.call("context", path, "--leaf", "c1", "--reader", "pi", "--json").json
     assert (as_pi["reader"], len(as_pi["kept"])) == ("pi", 5)
     shown = redline.call("context", path, "--leaf", "c1").out
@@ -485,18 +413,13 @@ def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(
     words = "first\n\tsecond \x1b[2J " + "word " * 500
     place(path, session_bytes([*chain(user("Begin."), assistant(text(words)), user("On.")), compaction]))
     found = redline.call("context", path, "--entry", "e2", "--json").json
-    assert found == {
-        "entryId": "e2",
-        "role": "assistant",
-        "tokens": found["tokens"],
-        "inContext": False,
-        "text": words,
-    }
+    tokens = found.pop("tokens")
+    assert tokens > 500
+    assert found == {"entryId": "e2", "role": "assistant", "inContext": False, "text": words}
     shown = redline.call("context", path, "--entry", "e2").out
     assert "the model does not see it" in shown
     assert "    second \\x1b[2J " + "word " * 500 in shown
     assert "the model sees it" in redline.call("context", path, "--entry", "e1").out
-    assert redline.call("context", path, "--entry", "x", "--json").error == "unknown_entry"
 
 
 def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_recorded_text(
@@ -531,15 +454,14 @@ def test_an_entry_that_makes_the_agent_refuse_a_session_is_named(redline: Instal
     assert redline.call("context", path, "--json").json["refused"]["entryId"] == "e2"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"),
-    [(["--leaf", "nowhere"], "unknown_entry"), (["--reader", "claude"], "unknown_reader")],
-)
-def test_an_unknown_path_entry_or_reader_is_bad_input(
-    redline: Installation, path: Path, arguments: list[str], code: str
-) -> None:
-    ended = redline.call("context", path, *arguments, "--json")
-    assert (ended.code, ended.error) == (2, code)
+def test_an_unknown_entry_or_reader_is_bad_input(redline: Installation, path: Path) -> None:
+    for flag, code in (
+        ("--leaf", "unknown_entry"),
+        ("--entry", "unknown_entry"),
+        ("--reader", "unknown_reader"),
+    ):
+        ended = redline.call("context", path, flag, "nowhere", "--json")
+        assert (ended.code, ended.error) == (2, code)
 
 
 # The whole life of real sessions, read only ------------------------------------------------------------------
@@ -587,37 +509,28 @@ def test_a_differing_vector_fails_the_check(redline: Installation, tmp_path: Pat
     assert "bad.jsonl:3" in redline.call("check_vectors", bad).out
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "code"),
-    [
-        ("v.json", b"{", "not_a_vector"),
-        ("v.json", b"[]", "not_a_vector"),
-        ("v.jsonl.gz", b"not packed", "not_a_vector"),
-        ("v.jsonl.gz", b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage-that-is-no-deflate", "not_a_vector"),
-        ("v.txt", b"", "no_cases"),
-        (None, b"", "no_such_file"),
-    ],
-)
-def test_a_file_that_is_not_a_vector_is_bad_input(
-    redline: Installation, tmp_path: Path, name: str | None, content: bytes, code: str
-) -> None:
-    path = place(tmp_path / name, content) if name else tmp_path / "nowhere"
-    ended = redline.call("check_vectors", path, "--json")
-    assert (ended.code, ended.error) == (2, code)
+def test_a_file_that_is_not_a_vector_is_bad_input(redline: Installation, tmp_path: Path) -> None:
+    not_deflated = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage-that-is-no-deflate"
+    for name, content, code in (
+        ("a.json", b"{", "not_a_vector"),
+        ("b.json", b"[]", "not_a_vector"),
+        ("c.jsonl.gz", b"not packed", "not_a_vector"),
+        ("d.jsonl.gz", not_deflated, "not_a_vector"),
+        ("e.txt", b"", "no_cases"),
+    ):
+        ended = redline.call("check_vectors", place(tmp_path / name, content), "--json")
+        assert (ended.code, ended.error) == (2, code), name
+    assert redline.call("check_vectors", tmp_path / "nowhere", "--json").error == "no_such_file"
 
 
-@pytest.mark.parametrize(("holds", "code"), [(True, 0), (None, 0), (False, 1)])
-def test_a_missed_bar_is_exit_code_1(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, holds: bool | None, code: int
-) -> None:
-    value = {True: 1.0, False: 3.0, None: None}[holds]
-    monkeypatch.setattr(bench, "BENCHMARKS", {"one": lambda: iter([Figure("a figure", value, "ms", 2.0)])})
-    ended: Result = redline.call("bench", "--json")
-    assert ended.code == code
-    assert ended.json == {
-        "figures": [{"name": "a figure", "value": value, "unit": "ms", "bar": 2.0, "holds": holds}]
-    }
-    assert "a figure" in redline.call("bench", "one").out
+def test_a_missed_bar_is_exit_code_1(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+    for value, holds, code in ((1.0, True, 0), (None, None, 0), (3.0, False, 1)):
+        figure = Figure("a figure", value, "ms", 2.0)
+        monkeypatch.setattr(bench, "BENCHMARKS", {"one": lambda figure=figure: iter([figure])})
+        ended = redline.call("bench", "--json")
+        shown = {"name": "a figure", "value": value, "unit": "ms", "bar": 2.0, "holds": holds}
+        assert (ended.code, ended.json) == (code, {"figures": [shown]})
+        assert "a figure" in redline.call("bench", "one").out
 
 
 def test_an_unknown_benchmark_is_bad_input(redline: Installation) -> None:

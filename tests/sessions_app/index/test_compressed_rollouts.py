@@ -34,8 +34,4 @@ def test_a_compressed_session_is_listed_and_says_how_it_is_opened(
     path.unlink()
     place(root / path.name.removesuffix(".zst"), Rollout(meta(), user("go")).content)
     index_roots()
-    assert min(Session.objects.values_list("missing", "fault", "first_user_message")) == (
-        False,
-        "",
-        "go",
-    )
+    assert min(Session.objects.values_list("missing", "fault", "first_user_message")) == (False, "", "go")

@@ -6,9 +6,8 @@ import io
 import json
 import os
 import signal
+import sqlite3
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -28,10 +27,9 @@ from sessions_app.models import Entry, Session
 from sessions_app.storage.watcher import PathChanges, Watcher
 from sessions_app.web import broadcast
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
-from tests.files import place
+from tests.files import append_as_agent, backdate, place
 from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents
-from tests.paths import PROJECT
 from tests.processes import become_nobody, give_to_nobody, in_child
 from tests.wait import WAIT_SECONDS, wait_until
 
@@ -46,20 +44,47 @@ def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
     return directory
 
 
-@pytest.fixture
-def announced(redline: Installation) -> Iterator[io.StringIO]:
-    """The lines that the follower announces."""
-    lines = io.StringIO()
-    broadcast.relay_through(lines)
-    yield lines
-    broadcast.relay_through(None)
+class Followed(Follower):
+    """A follower whose announcements are kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines = io.StringIO()
+        broadcast.relay_through(self._lines)
+
+    def facts(self, name: str) -> list[Any]:
+        """The values announced so far under one name."""
+        lines = map(json.loads, self._lines.getvalue().splitlines())
+        return [line[name] for line in lines if name in line]
+
+    def until(self, happened: Callable[[], object]) -> None:
+        """Work until `happened` is true."""
+
+        def look() -> object:
+            self.step()
+            return happened()
+
+        if not happened():
+            wait_until(look)
+
+    def settle(self) -> None:
+        """Work until everything is indexed."""
+        self.until(lambda: None in self.facts("indexing"))
+
+    def drain(self) -> list[Path]:
+        """Read all files that wait; they are returned."""
+        waited = [path for batch in self._waiting for path in batch]
+        while self._waiting:
+            self.step()
+        return waited
 
 
 @pytest.fixture
-def follower(root: Path, announced: io.StringIO) -> Iterator[Follower]:
-    found = Follower()
+def follower(root: Path) -> Iterator[Followed]:
+    found = Followed()
     yield found
     found.stop()
+    broadcast.relay_through(None)
 
 
 def choose_roots(settings: Any, *paths: Path, **other: Any) -> None:
@@ -67,107 +92,83 @@ def choose_roots(settings: Any, *paths: Path, **other: Any) -> None:
     settings.REDLINE = Configuration().model_copy(update={"roots": roots, **other})
 
 
-def facts(announced: io.StringIO, name: str) -> list[Any]:
-    """The values announced so far under one name."""
-    lines = map(json.loads, announced.getvalue().splitlines())
-    return [line[name] for line in lines if name in line]
-
-
-def until(follower: Follower, happened: Callable[[], object]) -> None:
-    """Let the follower work until `happened` is true."""
-
-    def look() -> object:
-        follower.step()
-        return happened()
-
-    if not happened():
-        wait_until(look)
+def changed_database(directory: Path) -> PathChanges:
+    return PathChanges(frozenset(), frozenset(), frozenset({directory}))
 
 
 def titles(**wanted: Any) -> set[str]:
     return {session.title for session in Session.objects.filter(**wanted)}
 
 
-def settled(announced: io.StringIO) -> bool:
-    return None in facts(announced, "indexing")
-
-
 # ---- files that exist and change ---------------------------------------------------------------------------
 
 
-def test_the_roots_are_indexed_newest_first(follower: Follower, root: Path, announced: io.StringIO) -> None:
-    for hours, name in enumerate(("new", "old", "older")):
-        path = place(root / f"{name}.jsonl", session_bytes(chain(user(name))))
-        then = time.time() - 3_600 * (hours + 1)
-        os.utime(path, (then, then))
-    until(follower, lambda: settled(announced))
-    ready = [key for keys in facts(announced, "sessions") for key in keys]
+def test_the_roots_are_indexed_newest_first(follower: Followed, root: Path) -> None:
+    for hours, name in enumerate(("new", "old", "older"), 1):
+        backdate(place(root / f"{name}.jsonl", session_bytes(chain(user(name)))), hours)
+    follower.settle()
+    ready = [key for keys in follower.facts("sessions") for key in keys]
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
 
 
-def test_a_growing_session_is_read_further_and_announced(
-    follower: Follower, root: Path, announced: io.StringIO
-) -> None:
+def test_a_growing_session_is_read_further_and_announced(follower: Followed, root: Path) -> None:
     recorded = chain(user("one"), user("two"))
     path = place(root / "s.jsonl", session_bytes(recorded[:2]))
-    until(follower, lambda: settled(announced))
+    follower.settle()
     key = Session.objects.get().pk
-    with path.open("ab") as file:
-        file.write(session_bytes(recorded[2:]))
-    until(follower, lambda: Session.objects.get().entry_count == 2)
-    assert facts(announced, "sessions")[-1] == [key]
+    append_as_agent(path, session_bytes(recorded[2:]))
+    follower.until(lambda: Session.objects.get().entry_count == 2)
+    assert follower.facts("sessions")[-1] == [key]
 
 
-def test_a_file_in_a_new_directory_is_found(follower: Follower, root: Path, announced: io.StringIO) -> None:
-    until(follower, lambda: settled(announced))
+def test_a_file_in_a_new_directory_is_found(follower: Followed, root: Path) -> None:
+    follower.settle()
     place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
-    until(follower, lambda: "the first of a project" in titles())
+    follower.until(lambda: "the first of a project" in titles())
 
 
 def test_moving_a_directory_in_or_out_moves_its_sessions(
-    follower: Follower, root: Path, announced: io.StringIO, tmp_path: Path
+    follower: Followed, root: Path, tmp_path: Path
 ) -> None:
     place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
-    until(follower, lambda: settled(announced))
+    follower.settle()
     (tmp_path / "elsewhere").rename(root / "here")
-    until(follower, lambda: titles(missing=False) == {"moved"})
+    follower.until(lambda: titles(missing=False) == {"moved"})
     (root / "here").rename(tmp_path / "away")
-    until(follower, lambda: titles(missing=True) == {"moved"})
+    follower.until(lambda: titles(missing=True) == {"moved"})
 
 
-def test_a_removed_file_is_missing_and_a_renamed_one_is_new(
-    follower: Follower, root: Path, announced: io.StringIO
-) -> None:
+def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower: Followed, root: Path) -> None:
     place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
     path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
-    until(follower, lambda: settled(announced))
+    follower.settle()
     (root / "a.jsonl").unlink()
     path.rename(root / "c.jsonl")
-    until(follower, lambda: Session.objects.filter(missing=True).count() == 2)
-    until(follower, lambda: Session.objects.filter(relative_path="c.jsonl", missing=False).exists())
+    follower.until(lambda: Session.objects.filter(missing=True).count() == 2)
+    follower.until(lambda: Session.objects.filter(relative_path="c.jsonl", missing=False).exists())
 
 
 def test_a_root_that_comes_later_is_noticed(
-    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
-    until(follower, lambda: "late" in titles())
+    follower.until(lambda: "late" in titles())
     place(root.with_name("second") / "t.jsonl", session_bytes(chain(user("followed as well"))))
-    until(follower, lambda: "followed as well" in titles())
+    follower.until(lambda: "followed as well" in titles())
 
 
 def test_an_unreadable_root_is_reported_and_stops_no_other(
-    follower: Follower, root: Path, announced: io.StringIO, settings: Any, tmp_path: Path
+    follower: Followed, root: Path, settings: Any, tmp_path: Path
 ) -> None:
     blocked = tmp_path / "blocked"
     blocked.write_text("a file", encoding="utf-8")
     choose_roots(settings, blocked, root)
     place(root / "s.jsonl", session_bytes(chain(user("readable"))))
-    until(follower, lambda: settled(announced))
+    follower.settle()
     assert "readable" in titles()
-    assert facts(announced, "roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
+    assert follower.facts("roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
 
 
 def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
@@ -181,37 +182,32 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
     give_to_nobody(*public.data.rglob("*"))
 
     def look() -> str:
-        lines = io.StringIO()
-        broadcast.relay_through(lines)
-        follower = Follower()
+        follower = Followed()
         follower.step()
         follower.stop()
-        return f"{Session.objects.get().missing} {facts(lines, 'roots')}"
+        return f"{Session.objects.get().missing} {follower.facts('roots')}"
 
     assert in_child(look, become_nobody) == (
         f"False [{{'{root}': 'The root {root} cannot be read: Permission denied.'}}]"
     )
 
 
-def test_links_out_of_a_root_are_not_followed(
-    follower: Follower, root: Path, announced: io.StringIO, tmp_path: Path
-) -> None:
+def test_links_out_of_a_root_are_not_followed(follower: Followed, root: Path, tmp_path: Path) -> None:
     outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
     (root / "link").symlink_to(outside.parent)
-    until(follower, lambda: settled(announced))
-    with outside.open("ab") as file:
-        file.write(session_bytes(chain(user("another secret"))[1:]))
+    follower.settle()
+    append_as_agent(outside, session_bytes(chain(user("another secret"))[1:]))
     place(root / "s.jsonl", session_bytes(chain(user("inside"))))
-    until(follower, lambda: "inside" in titles())
+    follower.until(lambda: "inside" in titles())
     assert titles() == {"inside"}
 
 
 def test_a_second_scan_opens_no_unchanged_file(
-    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place(root / "s.jsonl", session_bytes(chain(user("one"))))
     place(root / "no-session.jsonl", b"no session\n")
-    until(follower, lambda: settled(announced))
+    follower.settle()
     assert Session.objects.exclude(fault="").count() == 1
     opened: list[Path] = []
     monkeypatch.setattr(index_follower, "index_batch", lambda paths, *_, **__: opened.extend(paths))
@@ -224,18 +220,18 @@ def test_a_second_scan_opens_no_unchanged_file(
 
 
 def test_a_change_without_a_notification_is_found_by_scanning(
-    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 0)
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     place(root / "s.jsonl", session_bytes(chain(user("unheard of"))))
-    until(follower, lambda: "unheard of" in titles())
+    follower.until(lambda: "unheard of" in titles())
 
 
 def test_changed_files_are_read_before_waiting_ones(
-    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     for number in range(50):
@@ -248,12 +244,12 @@ def test_changed_files_are_read_before_waiting_ones(
         return not follower._watcher._changes.empty()
 
     wait_until(is_noticed)
-    until(follower, lambda: "just written" in titles())
+    follower.until(lambda: "just written" in titles())
     assert len(titles()) < 51
 
 
 def test_without_file_watches_directories_are_polled(
-    follower: Follower, root: Path, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usual = watchfiles.watch
     tried: list[bool | None] = []
@@ -265,7 +261,7 @@ def test_without_file_watches_directories_are_polled(
         return usual(*paths, **{**options, "poll_delay_ms": 50})
 
     monkeypatch.setattr(watchfiles, "watch", exhausted)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     # Polling compares with its first look: a file that is there before is found by the next scan.
     numbers = iter(range(10_000))
 
@@ -274,7 +270,7 @@ def test_without_file_watches_directories_are_polled(
         return "seen by comparing" in titles()
 
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.1)
-    until(follower, seen)
+    follower.until(seen)
     assert tried[:2] == [None, True]
 
 
@@ -294,6 +290,19 @@ def store(root: Path, settings: Any) -> OpenCodeStore:
     return found
 
 
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The sessions that the follower reads from now on."""
+    read: list[Path] = []
+    usual = index_follower.index_batch
+
+    def index_batch(paths: list[Path], *args: Any, **options: Any) -> Any:
+        read.extend(paths)
+        return usual(paths, *args, **options)
+
+    monkeypatch.setattr(index_follower, "index_batch", index_batch)
+    return read
+
+
 def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The roots that the follower lists from now on."""
     listed: list[Path] = []
@@ -308,57 +317,49 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
 
 def test_only_the_changed_sessions_of_a_database_are_read(
-    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
     monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     assert titles() == {"ses_1", "ses_2"}
-    batches: list[Path] = []
-    usual = index_follower.index_batch
-
-    def counted(paths: list[Path], *args: Any, **options: Any) -> Any:
-        batches.extend(paths)
-        return usual(paths, *args, **options)
-
-    monkeypatch.setattr(index_follower, "index_batch", counted)
+    read = batches(monkeypatch)
 
     def is_read() -> bool:
         # Written until the watcher, which runs in its own thread, has begun to watch.
         store.user("More.", session_id="ses_2")
-        return bool(batches)
+        return bool(read)
 
-    until(follower, is_read)
+    follower.until(is_read)
     last = store.parts()[-1]["id"]
-    until(follower, lambda: Entry.objects.filter(entry_id=last).exists())
-    assert {path.name for path in batches} == {"ses_2"}
+    follower.until(lambda: Entry.objects.filter(entry_id=last).exists())
+    assert {path.name for path in read} == {"ses_2"}
 
 
 def test_a_session_deleted_from_a_database_is_missing(
-    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     store.run("DELETE FROM session WHERE id = 'ses_1'")
 
     def is_missing() -> bool:
         store.run("UPDATE session SET time_created = time_created + 1")
         return titles(missing=True) == {"ses_1"}
 
-    until(follower, is_missing)
+    follower.until(is_missing)
     assert titles(missing=False) == {"ses_2"}
 
 
 def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(
-    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    until(follower, lambda: settled(announced))
+    follower.settle()
     listed = listings(monkeypatch)
     now = [1_000.0]
     monkeypatch.setattr(index_follower.time, "monotonic", lambda: now[0])
     follower._next_scan, follower._next_listing = 1_000_000.0, 0.0
-    changed = PathChanges(frozenset(), frozenset(), frozenset({store.directory}))
-    monkeypatch.setattr(Watcher, "take", lambda *_: changed)
+    monkeypatch.setattr(Watcher, "take", lambda *_: changed_database(store.directory))
     for _ in range(3):
         store.user("More.")
         follower.step()
@@ -369,14 +370,13 @@ def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(
 
 
 def test_a_database_that_was_only_read_is_not_listed_again(
-    follower: Follower, store: OpenCodeStore, announced: io.StringIO, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
     monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
-    until(follower, lambda: settled(announced))
+    follower.settle()
     listed = listings(monkeypatch)
-    changed = PathChanges(frozenset(), frozenset(), frozenset({store.directory}))
-    monkeypatch.setattr(Watcher, "take", lambda *_: changed)
+    monkeypatch.setattr(Watcher, "take", lambda *_: changed_database(store.directory))
     with closing(store.connect()):  # as in a client: its log is there
         store.user("More.")
         for _ in range(3):
@@ -385,54 +385,44 @@ def test_a_database_that_was_only_read_is_not_listed_again(
 
 
 def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(
-    follower: Follower, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
+    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     follower._scan_roots()
-    read: list[Path] = []
-    usual = index_follower.index_batch
-
-    def counted(paths: list[Path], *args: Any, **options: Any) -> Any:
-        read.extend(paths)
-        return usual(paths, *args, **options)
-
-    monkeypatch.setattr(index_follower, "index_batch", counted)
+    read = batches(monkeypatch)
     follower._unlisted = {store.directory}
     follower._list_databases()
-    while follower._waiting:
-        follower.step()
+    follower.drain()
     assert sorted(path.name for path in read) == ["ses_1", "ses_2"]
 
 
 def test_documents_are_read_again_only_if_they_have_changed(
-    follower: Follower, store: OpenCodeStore, root: Path
+    follower: Followed, store: OpenCodeStore, root: Path
 ) -> None:
     older = [documents(root, store, name) for name in ("ses_1", "ses_2")]
     follower._scan_roots()
-    while follower._waiting:
-        follower.step()
+    follower.drain()
     follower._scan_roots()
-    assert not follower._waiting
+    assert follower.drain() == []
     message = older[0].parents[2] / "message" / "ses_1" / "msg_9.json"
     os.utime(place(message, b'{"role":"user"}'), ns=(2**60, 2**60))
     follower._scan_roots()
-    assert [path for batch in follower._waiting for path in batch] == [older[0]]
+    assert follower.drain() == [older[0]]
 
 
 def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(
-    follower: Follower, root: Path, settings: Any
+    follower: Followed, root: Path, settings: Any
 ) -> None:
     settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="amp")]})
     message = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
     thread = place(root / "T-1.json", json.dumps({"v": 1, "id": "T-1", "messages": [message]}).encode())
     follower._scan_roots()
-    while follower._waiting:
-        follower.step()
+    assert follower.drain() == [thread]
     follower._scan_roots()
-    assert not follower._waiting
+    assert follower.drain() == []
     os.utime(place(thread, thread.read_bytes().replace(b"Look.", b"Look again.")), ns=(2**60, 2**60))
     follower._scan_roots()
-    assert [path for batch in follower._waiting for path in batch] == [thread]
+    assert follower.drain() == [thread]
 
 
 def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
@@ -464,14 +454,14 @@ def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
 
 
 def test_changed_context_windows_are_in_the_list_after_the_next_start(
-    follower: Follower, root: Path, announced: io.StringIO, settings: Any
+    follower: Followed, root: Path, settings: Any
 ) -> None:
     usage = {"totalTokens": 5_000}
     place(
         root / "s.jsonl",
         session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage))),
     )
-    until(follower, lambda: settled(announced))
+    follower.settle()
     assert Session.objects.get().window is None
     choose_roots(settings, root, windows={"m": 20_000})
     later = Follower()
@@ -479,7 +469,7 @@ def test_changed_context_windows_are_in_the_list_after_the_next_start(
     later.stop()
     session = Session.objects.get()
     assert (session.window, session.window_source) == (20_000, "your configuration")
-    assert session.pk in facts(announced, "sessions")[-1]
+    assert session.pk in follower.facts("sessions")[-1]
 
 
 def test_a_reader_chosen_during_indexing_is_kept(
@@ -498,53 +488,26 @@ def test_a_reader_chosen_during_indexing_is_kept(
 # ---- processes ---------------------------------------------------------------------------------------------
 
 
-def start_following(fresh: Installation, root: Path) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "redline", "index", "--follow"],
-        cwd=PROJECT,
-        env=fresh.environment(REDLINE_ROOTS=json.dumps([{"path": str(root)}])),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        encoding="utf-8",
-    )
-
-
-def next_fact(child: subprocess.Popen[str], name: str) -> Any:
+@pytest.mark.parametrize("by", ["signal", "closed input"])
+def test_it_stops_at_once_even_if_it_cannot_go_on(redline: Installation, tmp_path: Path, by: str) -> None:
+    """Another process holds the database, for which it would wait much longer."""
+    place(tmp_path / "root" / "a.jsonl", session_bytes(chain(user("known"))))
+    roots = json.dumps([{"path": str(tmp_path / "root")}])
+    child = redline.start("index", "--follow", stdin=subprocess.PIPE, REDLINE_ROOTS=roots)
     assert child.stdout is not None
-    for line in child.stdout:
-        facts = json.loads(line)
-        if name in facts:
-            return facts[name]
-    raise AssertionError(f"it ended without {name}")
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with a session that takes seconds to index: 60,000 entries."""
-    root = tmp_path_factory.mktemp("large")
-    lines = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(60_000))))
-    place(root / "large.jsonl", lines)
-    return root
-
-
-def test_it_stops_at_once_even_in_the_middle_of_a_large_file(fresh: Installation, large: Path) -> None:
-    child = start_following(fresh, large)
-    assert next_fact(child, "indexing")["done"] == 0
-    child.send_signal(signal.SIGTERM)
-    assert child.wait(timeout=WAIT_SECONDS) == 0
-    # It did not finish the file first.
-    assert not any("sessions" in json.loads(line) for line in child.stdout or ())
-    roots = json.dumps([{"path": str(large)}])
-    indexed = fresh.run("index", "--json", REDLINE_ROOTS=roots).json
-    assert (indexed["entries"], indexed["damaged"]) == (60_000, 0)
-
-
-def test_the_follower_ends_with_its_server(fresh: Installation, large: Path) -> None:
-    child = start_following(fresh, large)
-    next_fact(child, "indexing")
     assert child.stdin is not None
-    child.stdin.close()
-    assert child.wait(timeout=WAIT_SECONDS) == 0
+    while json.loads(child.stdout.readline()).get("indexing", "") is not None:
+        pass
+    with closing(sqlite3.connect(redline.data / "redline.sqlite3", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        place(tmp_path / "root" / "b.jsonl", session_bytes(chain(user("new"))))
+        if by == "signal":
+            child.send_signal(signal.SIGTERM)
+        else:
+            child.stdin.close()
+            child.stdin = None
+        out, _ = child.communicate(timeout=WAIT_SECONDS)
+    assert (child.returncode, "sessions" in out) == (0, False)
 
 
 def test_only_the_configured_roots_are_followed(redline: Installation) -> None:
@@ -552,31 +515,12 @@ def test_only_the_configured_roots_are_followed(redline: Installation) -> None:
     assert (ended.code, ended.error) == (2, "bad_arguments")
 
 
-def test_concurrent_indexing_of_one_session_leaves_its_index_consistent(
-    fresh: Installation, redline: Installation
-) -> None:
-    recorded = session_bytes(chain(*(user(f"line {number}") for number in range(6_000))))
-    path = place(redline.home / "s.jsonl", recorded[: len(recorded) // 2])
-    for content in (recorded[: len(recorded) // 2], recorded):
-        path.write_bytes(content)
-        children = [redline.start("index", path, "--json") for _ in range(4)]
-        ended = [child.communicate(timeout=WAIT_SECONDS) for child in children]
-        assert [child.returncode for child in children] == [0] * 4, ended
-    session = Session.objects.get()
-    numbers = list(Entry.objects.filter(session=session).order_by("number").values_list("number", flat=True))
-    assert session.entry_count == 6_000
-    # The header is line 1.
-    assert numbers == list(range(2, 6_002))
-
-
 # ---- the demo ----------------------------------------------------------------------------------------------
 
 
-def test_without_any_session_a_demo_is_offered(
-    follower: Follower, redline: Installation, announced: io.StringIO
-) -> None:
+def test_without_any_session_a_demo_is_offered(follower: Followed, redline: Installation) -> None:
     (redline.data / MARKER).unlink()
-    until(follower, lambda: settled(announced))
+    follower.settle()
     session = Session.objects.get()
     assert session.title.startswith("Demo: ")
     assert session.root.configured
@@ -597,9 +541,7 @@ def test_the_demo_is_made_once(redline: Installation) -> None:
     assert offer_demo() is None
 
 
-def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(
-    redline: Installation,
-) -> None:
+def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(redline: Installation) -> None:
     index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))
     Session.objects.update(missing=True)
     assert offer_demo() is None

@@ -23,9 +23,9 @@ from sessions_app.index.session_reading import reading_of
 from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.context import Tally
 from sessions_app.sessionlog.entries import EntryKind
-from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from sessions_app.storage.token_sample import tally_of
+from tests.budget import FACTOR
 from tests.factories import (
     HEADER,
     assistant,
@@ -35,11 +35,12 @@ from tests.factories import (
     message,
     result,
     session_bytes,
+    summary_compaction,
     text,
     user,
     whole,
 )
-from tests.files import place, snapshot
+from tests.files import append_as_agent, place
 from tests.installation import Installation, finish, override_configuration, refusal
 from tests.paths import corpus_sessions
 from tests.processes import become_nobody, give_to_nobody, in_child
@@ -148,20 +149,18 @@ class Writer:
             return {"type": "message", "message": result(f"call-{len(self.ids) - 1}", words)}
         if kind == "assistant":
             sent = dice.randrange(9_000)
-            usage = (
-                {"usage": {"totalTokens": sent, "input": sent, "output": sent % 2}}
-                if dice.random() < 0.5
-                else {}
-            )
+            counts = {"totalTokens": sent, "input": sent, "output": sent % 2}
+            usage = {"usage": counts} if dice.random() < 0.5 else {}
             stop = {"stopReason": dice.choice(["stop", "toolUse", "aborted", "error", "length"])}
             if dice.random() < 0.3:
                 stop["errorMessage"] = "prompt is too long: 2 tokens > 1 maximum"
             blocks = [text(words), call(f"call-{len(self.ids)}", path="a.py")]
             if dice.random() < 0.2:
                 blocks.append({"type": "thinking", "thinking": words})
+            model = f"m{len(self.ids) % 3}"
             return {
                 "type": "message",
-                "message": assistant(*blocks, **stop, **usage, provider="p", model=f"m{len(self.ids) % 3}"),
+                "message": assistant(*blocks, **stop, **usage, provider="p", model=model),
             }
         targets = [{"kind": "entry", "entryId": some}]
         targets += [{"kind": "content_block", "entryId": dice.choice(self.ids), "blockIndex": 0}]
@@ -182,7 +181,7 @@ class Writer:
         return dict(dice.choice(control if kind == "control" else rare))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16 * FACTOR))
 def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     writer = Writer(dice, version=dice.choice([0, 1, 3, 3, 3]))
@@ -195,8 +194,7 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
     cuts = [*sorted(dice.choices(places, k=10)), len(content)]
     written = 0
     for cut in cuts:
-        with path.open("ab") as file:
-            file.write(content[written:cut])
+        append_as_agent(path, content[written:cut])
         written = cut
         if dice.random() < 0.15:  # its writer removed a torn line
             written = content.rfind(b"\n", 0, cut) + 1
@@ -206,10 +204,8 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
         if answer != "done":
             assert answer == "2 not_a_session"
             continue
-        followed, loaded = (
-            indexed(Session.objects.get(relative_path="s.jsonl", root__path=tmp_path)),
-            load_session(path),
-        )
+        followed = indexed(Session.objects.get(relative_path="s.jsonl", root__path=tmp_path))
+        loaded = load_session(path)
         assert followed["entry_count"] == len(loaded.log.entries)
         if loaded.log.entries:
             tally = tally_of_file(loaded)
@@ -226,8 +222,7 @@ def test_the_index_of_real_sessions_matches_their_files(redline: Installation, t
         content = source.read_bytes()
         path = place(tmp_path / "sessions" / source.name, content[: dice.randrange(5_000, len(content))])
         index_file(path)
-        with path.open("ab") as file:
-            file.write(content[path.stat().st_size :])
+        append_as_agent(path, content[path.stat().st_size :])
         followed = indexed(index_file(path))
         assert differences(followed, indexed_from_scratch(path)) == {}, source.name
 
@@ -273,27 +268,20 @@ def test_entries_can_be_queried_by_what_they_are(redline: Installation, tmp_path
     assert rows.filter(role="toolResult").get().tokens == 2
 
 
-def test_a_grown_session_costs_only_its_new_lines(redline: Installation, tmp_path: Path) -> None:
+def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(
+    redline: Installation, tmp_path: Path
+) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
-    added = session_bytes(
-        [message("new1", "e2500", user("More.")), message("new2", "new1", user("And more."))]
-    )
-    with path.open("ab") as file:
-        file.write(added)
-    total = IndexTotals()
-    index_file(path, total)
-    assert total.bytes == path.stat().st_size > 500_000
-    assert total.bytes_read <= len(added) + 16_384
-    assert total.entries == 2_502
-
-
-def test_an_unchanged_session_costs_only_its_edges(redline: Installation, tmp_path: Path) -> None:
-    path = long_session(tmp_path / "s.jsonl")
-    index_file(path)
-    total = IndexTotals()
-    index_file(path, total)
-    assert total.bytes_read <= 8_192
+    unchanged, grown = IndexTotals(), IndexTotals()
+    index_file(path, unchanged)
+    assert unchanged.bytes_read <= 8_192
+    more = [message("new1", "e2500", user("More.")), message("new2", "new1", user("And more."))]
+    append_as_agent(path, session_bytes(more))
+    index_file(path, grown)
+    assert grown.bytes == path.stat().st_size > 500_000
+    assert grown.bytes_read <= len(session_bytes(more)) + 16_384
+    assert grown.entries == 2_502
 
 
 def small_sessions(directory: Path, count: int) -> list[Path]:
@@ -303,23 +291,21 @@ def small_sessions(directory: Path, count: int) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize("known", [False, True])
 def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
-    redline: Installation, tmp_path: Path, known: bool
+    redline: Installation, tmp_path: Path
 ) -> None:
     small_sessions(tmp_path / "root", 150)
-    if known:
-        index_paths([tmp_path / "root"])
-    with CaptureQueriesContext(connection) as queries:
-        assert index_paths([tmp_path / "root"]).files == 150
-    assert len(queries) < 150
+    for is_known in (False, True):
+        with CaptureQueriesContext(connection) as queries:
+            assert index_paths([tmp_path / "root"]).files == 150
+        assert len(queries) < 150, is_known
     assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(150)}
 
 
 def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp_path: Path) -> None:
-    for number in range(20):
+    for number in range(8):
         long_session(tmp_path / "root" / f"{number}.jsonl", 900)
-    long_session(tmp_path / "root" / "longer.jsonl", 9_000)
+    long_session(tmp_path / "root" / "longer.jsonl", 7_000)
     written = [0]
 
     def counted(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
@@ -330,7 +316,7 @@ def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp
 
     with connection.execute_wrapper(counted):
         index_paths([tmp_path / "root"])
-    assert Entry.objects.count() == 20 * 900 + 9_000
+    assert Entry.objects.count() == 8 * 900 + 7_000
     # An insertion takes some 3 microseconds.
     assert max(written) <= 6_000
 
@@ -358,15 +344,25 @@ def test_an_interrupted_batch_is_completed_by_the_next_run(
         assert differences(indexed(session), indexed_from_scratch(path)) == {}
 
 
-def test_processes_indexing_the_same_files_do_not_block_each_other(
+def test_processes_that_index_the_same_files_leave_one_index_of_each(
     redline: Installation, tmp_path: Path
 ) -> None:
-    small_sessions(tmp_path / "root", 100)
+    """None fails because of another one. One of the files is known and has grown, the others are new."""
+    root = tmp_path / "root"
+    growing = long_session(root / "s.jsonl")
+    content = growing.read_bytes()
+    place(growing, content[: content.index(b"\n", len(content) // 2) + 1])
+    index_paths([root])
+    small_sessions(root, 50)
+    place(growing, content)
     connection.close()
-    started = [redline.start("index", tmp_path / "root", "--rebuild", "--json") for _ in range(3)]
+    started = [redline.start("index", root, "--json") for _ in range(3)]
     for ended in map(finish, started):
-        assert (ended.code, ended.json["files"]) == (0, 100), ended.err
-    assert Session.objects.count() == Session.objects.filter(entry_count=1, fault="").count() == 100
+        assert (ended.code, ended.json["files"]) == (0, 51), ended.err
+    assert Session.objects.count() == Session.objects.filter(entry_count__gt=0, fault="").count() == 51
+    numbers = Entry.objects.filter(session__relative_path="s.jsonl").values_list("number", flat=True)
+    # The header is line 1.
+    assert sorted(numbers) == list(range(2, 2_502))
 
 
 # Files that change ------------------------------------------------------------------------------------------
@@ -377,11 +373,8 @@ def shrink(path: Path) -> None:
 
 
 def replace_by_another(path: Path) -> None:
-    other = place(
-        path.with_name("other"),
-        session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))]),
-    )
-    other.replace(path)
+    another = session_bytes([{**HEADER, "id": "another"}, message("n1", None, user("Hi."))])
+    place(path.with_name("other"), another).replace(path)
 
 
 def replace_by_an_empty_one(path: Path) -> None:
@@ -398,18 +391,14 @@ def rewrite_the_beginning(path: Path) -> None:
 def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
     redline: Installation, tmp_path: Path, rewrite: Any
 ) -> None:
-    path = place(
-        tmp_path / "s.jsonl",
-        session_bytes(
-            chain(
-                user("Old task"),
-                assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
-                {"type": "session_info", "name": "Old name"},
-                {"type": "compaction", "summary": "Old summary", "firstKeptEntryId": "e2"},
-                user("more " * 500),
-            )
-        ),
+    recorded = chain(
+        user("Old task"),
+        assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
+        {"type": "session_info", "name": "Old name"},
+        {"type": "compaction", "summary": "Old summary", "firstKeptEntryId": "e2"},
+        user("more " * 500),
     )
+    path = place(tmp_path / "s.jsonl", session_bytes(recorded))
     before = index_file(path)
     rewrite(path)
     after = index_file(path)
@@ -441,13 +430,12 @@ def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tm
 
 
 def test_all_sessions_of_a_removed_root_are_missing(redline: Installation, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    place(root / "a.jsonl", session_bytes(chain(user("One"))))
-    with roots(root):
+    (path,) = small_sessions(tmp_path / "root", 1)
+    with roots(path.parent):
         index_roots()
-        shutil.rmtree(root)
+        shutil.rmtree(path.parent)
         index_roots()
-    assert [session.missing for session in Session.objects.all()] == [True]
+    assert Session.objects.get().missing
 
 
 def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: Path) -> None:
@@ -458,17 +446,8 @@ def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: P
     backup = Backup.objects.create(
         session=session, path="/b", sha256="0" * 64, size=1, taken_at=now, reason=Backup.Reason.COMPACT
     )
-    Compaction.objects.create(
-        session=session,
-        backup=backup,
-        entry_id="x",
-        leaf_id="y",
-        planner="embedded",
-        written_at=now,
-        parameters={},
-        stats={},
-        origins=[],
-    )
+    written = {"entry_id": "x", "leaf_id": "y", "planner": "embedded", "written_at": now}
+    Compaction.objects.create(session=session, backup=backup, parameters={}, stats={}, origins=[], **written)
     place(tmp_path / "a.jsonl", session_bytes(chain(user("Quite another"))))
     index_paths([tmp_path], rebuild=True)
     session.refresh_from_db()
@@ -498,49 +477,11 @@ def test_leftovers_of_a_crashed_indexing_do_not_stay(
         end = content.index(b'"e200"')
         place(path, content[: content.rfind(b"\n", 0, end) + 1])
         index_file(path)
-        with path.open("ab") as file:
-            file.write(content[path.stat().st_size :])
+        append_as_agent(path, content[path.stat().st_size :])
     with pytest.raises(Crash):
         index_file(path, report=crash)
     assert Entry.objects.count() >= 1_000
     assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
-
-
-# Damage -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("lines", "kinds"),
-    [
-        ([HEADER, message("a", None, user("x")), b"{no json"], ["not_json"]),
-        ([HEADER, message("a", None, user("x")), b"[]"], ["not_an_object"]),
-        ([HEADER, message("a", None, user("x")), b"\0" * 500], ["not_json"]),
-        ([HEADER, b'{"type":"message"}', message("a", None, user("x"))], ["no_id"]),
-        ([message("a", None, user("x"))], ["no_header"]),
-        ([message("a", "gone", user("x"))], ["no_header", "missing_parent"]),
-        ([HEADER, HEADER, message("a", None, user("x"))], ["second_header"]),
-        ([HEADER, message("a", None, user("x")), message("a", None, user("y"))], ["duplicate_id"]),
-        ([HEADER, message("a", "b", user("x")), message("b", "a", user("y"))], ["cycle"]),
-        ([HEADER, message("a", "a", user("x"))], ["cycle"]),
-        ([HEADER, *[b"[]"] * 3, b"", message("a", None, user("x"))], ["not_an_object"] * 3),
-    ],
-)
-def test_every_damage_is_counted_and_named(
-    redline: Installation, tmp_path: Path, lines: list[Any], kinds: list[str]
-) -> None:
-    session = index_file(place(tmp_path / "s.jsonl", session_bytes(lines)))
-    assert [fault["kind"] for fault in session.damage] == kinds
-    assert session.damage_count == len(kinds)
-
-
-def test_a_torn_last_line_is_damage_until_it_is_whole(redline: Installation, tmp_path: Path) -> None:
-    content = session_bytes(chain(user("One"), user("Two")))
-    path = place(tmp_path / "s.jsonl", content[:-30])
-    assert [fault["kind"] for fault in index_file(path).damage] == ["torn_line"]
-    with path.open("ab") as file:
-        file.write(content[-30:])
-    session = index_file(path)
-    assert (session.damage_count, session.damage, session.entry_count) == (0, [], 2)
 
 
 # Roots ------------------------------------------------------------------------------------------------------
@@ -572,34 +513,17 @@ def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_pat
 def test_the_innermost_root_decides_the_reader_of_a_session(
     redline: Installation, tmp_path: Path, turned: bool
 ) -> None:
-    compaction = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e2"}
-    path = place(
-        tmp_path / "outer" / "inner" / "s.jsonl", session_bytes(chain(user("x" * 99), user("y"), compaction))
-    )
-    found = [
-        RootSetting(path=tmp_path / "outer", agent="pi"),
-        RootSetting(path=tmp_path / "outer" / "inner", agent="atomic"),
-    ]
+    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    recorded = chain(user("x" * 99), user("y"), summary_compaction("s", "e2"))
+    path = place(inner / "s.jsonl", session_bytes(recorded))
+    found = [RootSetting(path=outer, agent="pi"), RootSetting(path=inner, agent="atomic")]
     with override_configuration(roots=found[::-1] if turned else found):
         index_roots()
         loaded = load_session(path)
-        assert (
-            reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state).reader.name == "atomic-0.8"
-        )
+        reading = reading_of(path, loaded.tree.branch(loaded.leaf_id), loaded.log.state)
+        assert reading.reader.name == "atomic-0.8"
         assert Session.objects.get().read_as == "atomic-0.8"
         assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
-
-
-def test_a_symlink_out_of_the_root_is_reported_and_not_read(redline: Installation, tmp_path: Path) -> None:
-    outside = place(tmp_path / "outside" / "s.jsonl", session_bytes(chain(user("A secret"))))
-    link = tmp_path / "root" / "s.jsonl"
-    link.parent.mkdir()
-    link.symlink_to(outside)
-    with roots(link.parent):
-        total = index_roots()
-    assert (total.files, total.bytes_read) == (0, 0)
-    assert [(fault.path, "out of the root" in fault.reason) for fault in total.faults] == [(link, True)]
-    assert not Session.objects.exists()
 
 
 def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation) -> None:
@@ -609,57 +533,16 @@ def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation)
 
     def index() -> str:
         total = index_paths([root])
-        listed = {
-            session.path.name: (session.fault != "", session.entry_count) for session in Session.objects.all()
-        }
-        return f"{total.files} {sorted(listed.items())}"
+        rows = [(one.path.stem, one.fault != "", one.entry_count) for one in Session.objects.all()]
+        return f"{total.files} {sorted(rows)}"
 
-    assert (
-        in_child(index, become_nobody)
-        == "3 [('a.jsonl', (False, 1)), ('b.jsonl', (False, 1)), ('c.jsonl', (False, 1))]"
-    )
+    assert in_child(index, become_nobody) == "3 [('a', False, 1), ('b', False, 1), ('c', False, 1)]"
     for path in paths:
-        with path.open("ab") as file:
-            file.write(session_bytes([message("e2", "e1", user("more"))]))
+        append_as_agent(path, session_bytes([message("e2", "e1", user("more"))]))
     paths[1].chmod(0)
-    assert (
-        in_child(index, become_nobody)
-        == "2 [('a.jsonl', (False, 2)), ('b.jsonl', (True, 1)), ('c.jsonl', (False, 2))]"
-    )
+    assert in_child(index, become_nobody) == "2 [('a', False, 2), ('b', True, 1), ('c', False, 2)]"
     paths[1].chmod(0o600)
-    assert (
-        in_child(index, become_nobody)
-        == "3 [('a.jsonl', (False, 2)), ('b.jsonl', (False, 2)), ('c.jsonl', (False, 2))]"
-    )
-
-
-def test_a_file_that_is_not_a_session_does_not_hide_the_others(redline: Installation, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    place(root / "a.jsonl", b'{"name":"not a session"}\n')
-    place(root / "b.jsonl", session_bytes(chain(user("One"))))
-    (root / os.fsdecode(b"c\xff.jsonl")).write_bytes(session_bytes(chain(user("A name that is no UTF-8"))))
-    os.mkfifo(root / "d.jsonl")
-    total = index_paths([root])
-    assert total.files == 1
-    assert [os.fsencode(fault.path.name) for fault in sorted(total.faults)] == [
-        b"a.jsonl",
-        b"c\xff.jsonl",
-        b"d.jsonl",
-    ]
-
-
-@pytest.mark.parametrize("content", [None, b"no session\n"])
-def test_a_named_file_that_could_not_be_indexed_is_not_listed(
-    redline: Installation, tmp_path: Path, content: bytes | None
-) -> None:
-    path = tmp_path / "s.jsonl"
-    if content is not None:
-        path.write_bytes(content)
-    before = snapshot(tmp_path / "data").keys()
-    with pytest.raises(BadInput):
-        index_file(path)
-    assert not Session.objects.exists()
-    assert snapshot(tmp_path / "data").keys() >= before
+    assert in_child(index, become_nobody) == "3 [('a', False, 2), ('b', False, 2), ('c', False, 2)]"
 
 
 @pytest.mark.parametrize("before", [0, 1])
@@ -676,8 +559,7 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
     path = place(tmp_path / "s.jsonl", kept)
     for line in lines[before + 1 :]:
         os.truncate(path, len(kept))
-        with path.open("ab") as file:
-            file.write(session_bytes([line])[:-1])
+        append_as_agent(path, session_bytes([line])[:-1])
         index_file(path)
     os.truncate(path, len(kept))
     assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
@@ -697,29 +579,21 @@ def test_the_default_query_is_the_users_last_message_without_noise(
 ) -> None:
     turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
-    assert (
-        redline.call("compact", path, "--dry-run", "--json").json["parameters"]["query"] == "Mend the parser."
-    )
+    parameters = redline.call("compact", path, "--dry-run", "--json").json["parameters"]
+    assert parameters["query"] == "Mend the parser."
 
 
 # Sessions that cannot be continued --------------------------------------------------------------------------
 
 
 def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline: Installation, tmp_path: Path) -> None:
-    entries = chain(
-        user("x"),
-        assistant(call("a")),
-        user("y"),
-        result("a"),
-        assistant(text("z")),
-        {"type": "compaction", "summary": "so far", "firstKeptEntryId": "e5"},
-    )
+    talk = (user("x"), assistant(call("a")), user("y"), result("a"), assistant(text("z")))
+    entries = chain(*talk, summary_compaction("so far", "e5"))
     path = place(tmp_path / ".pi" / "s.jsonl", session_bytes(entries[:4]))
     found = []
     for entry in [None, *entries[4:]]:
         if entry is not None:
-            with path.open("ab") as file:
-                file.write(session_bytes([entry]))
+            append_as_agent(path, session_bytes([entry]))
         session = index_file(path)
         found.append(session.broken_at)
         assert bool(session.broken) == bool(session.broken_at)

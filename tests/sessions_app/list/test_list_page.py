@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -96,9 +95,6 @@ def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Pa
     assert "agent unknown" not in page
     assert "1 session in 2 roots" in page
     assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]
-
-
-def test_the_managed_root_is_private(browser: Client, known_root: Path) -> None:
     assert managed_root().stat().st_mode & 0o777 == 0o700
 
 
@@ -143,12 +139,8 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         )
         for n in range(5_000)
     )
-    for address in (
-        "/",
-        "/?show=due&sort=context",
-        "/?q=parser&project=/home/dev/projects/some-project-7",
-        "/?page=83",
-    ):
+    narrowed = "/?q=parser&project=/home/dev/projects/some-project-7"
+    for address in ("/", "/?show=due&sort=context", narrowed, "/?page=83"):
         browser.get(address)
         with CaptureQueriesContext(connection) as queries:
             answer = browser.get(address)
@@ -157,11 +149,9 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         assert len(answer.content) < 150_000
 
 
-@pytest.mark.parametrize(
-    ("number", "words"), [(0, "0 B"), (412, "412 B"), (999, "999 B"), (1_000, "1 kB"), (2_400_000, "2.4 MB")]
-)
-def test_sizes_below_a_kilobyte_are_exact(number: int, words: str) -> None:
-    assert size(number) == words
+def test_sizes_below_a_kilobyte_are_exact() -> None:
+    sizes = {0: "0 B", 412: "412 B", 999: "999 B", 1_000: "1 kB", 2_400_000: "2.4 MB"}
+    assert {number: size(number) for number in sizes} == sizes
 
 
 def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(

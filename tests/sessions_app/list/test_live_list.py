@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -15,32 +16,35 @@ from websockets.exceptions import ConnectionClosedError, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin
 
-from sessions_app.list.consumers import subscription_in
+import redline.serving
+from sessions_app.list.consumers import draw, subscription_in
+from sessions_app.web.broadcast import SESSIONS
 from tests.factories import assistant, chain, session_bytes, text, user
-from tests.files import place
-from tests.html import element, elements, links, text_of, texts
-from tests.server import Server, start_server
+from tests.html import element, elements, links, text_of
+from tests.server import Server, place_in
 from tests.wait import WAIT_SECONDS
 
 
-@pytest.fixture(scope="module", params=["notified", "polled"])
-def server(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Server]:
-    """A server with two sessions: once notified of changes by the system, once polling the directories."""
-    base = tmp_path_factory.mktemp("live-list")
-    place(base / "sessions" / "apples.jsonl", session_bytes(chain(user("count the apples"))))
-    place(base / "sessions" / "pears.jsonl", session_bytes(chain(user("count the pears"))))
-    polling = {"WATCHFILES_FORCE_POLLING": "1"} if request.param == "polled" else {}
-    with start_server(base, **polling) as running:
-        running.session("count the pears")
-        yield running
+@pytest.fixture(scope="module")
+def server(shared_server: Server) -> Iterator[Server]:
+    with place_in(shared_server, "live-list") as mine:
+        for name in ("apples", "pears"):
+            mine.put(f"{name}.jsonl", chain(user(f"count the {name}")))
+        mine.session("count the pears")
+        mine.session("count the apples")
+        yield mine
 
 
 @contextmanager
 def list_socket(server: Server, query: str = "") -> Iterator[ClientConnection]:
-    """A socket that has asked for the list with this query."""
+    """A socket that has asked for the list of this place with this query."""
     with server.socket("/ws/sessions") as socket:
-        socket.send(json.dumps({"query": query, "asked": 1}))
+        ask(server, socket, query, 1)
         yield socket
+
+
+def ask(server: Server, socket: ClientConnection, query: str, number: int) -> None:
+    socket.send(json.dumps({"query": f"{server.list_path.removeprefix('/')}{query}", "asked": number}))
 
 
 def update_with(socket: ClientConnection, pattern: str) -> str:
@@ -78,46 +82,38 @@ def test_a_session_that_is_written_to_moves_up_and_is_live(server: Server) -> No
 
 
 def test_the_socket_sends_the_list_that_the_page_shows(server: Server) -> None:
-    with list_socket(server, "?q=pears") as socket:
+    with list_socket(server, "&q=pears") as socket:
         update = update_with(socket, "count the pears")
-        assert "count the apples" not in titles(update)
-        socket.send(json.dumps({"query": "?q=apples", "asked": 2}))
+        assert titles(update) == ["count the pears"]
+        page = server.get(f"{server.list_path}&q=pears")
+        assert element(update, "tbody").html == element(page, "tbody").html
+        ask(server, socket, "&q=apples", 2)
         update = update_with(socket, "count the apples")
     assert titles(update) == ["count the apples"]
     assert number_of(update) == "2"
 
 
 def test_a_new_session_appears(server: Server) -> None:
-    with list_socket(server, "?sort=name") as socket:
+    with list_socket(server, "&sort=name") as socket:
         update_with(socket, "count the apples")
-        name = f"{server.root.parent.name}.jsonl"
-        place(server.root / "new" / name, session_bytes(chain(user("count what is new"))))
+        (server.root / "new").mkdir()
+        server.put("new/s.jsonl", chain(user("count what is new")))
         update_with(socket, "count what is new")
-
-
-def test_the_page_shows_the_same_rows_without_a_socket(server: Server) -> None:
-    with list_socket(server, "?q=pears") as socket:
-        update = update_with(socket, "count the pears")
-    page = server.get("/?q=pears")
-    assert element(update, "tbody").html == element(page, "tbody").html
 
 
 # ---- who may connect, and with which messages --------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
+def test_a_socket_from_elsewhere_is_refused(server: Server) -> None:
+    for headers in (
         {"Cookie": ""},
         {"Cookie": "redline_launch=forged"},
         {"Origin": "http://127.0.0.1:1"},
         {"Origin": "http://evil.example"},
         {"Origin": "null"},
-    ],
-)
-def test_a_socket_from_elsewhere_is_refused(server: Server, headers: dict[str, str]) -> None:
-    with pytest.raises(InvalidStatus, match="403"):
-        server.socket("/ws/sessions", **headers)
+    ):
+        with pytest.raises(InvalidStatus, match="403"):
+            server.socket("/ws/sessions", **headers)
 
 
 def test_a_foreign_host_is_refused(server: Server) -> None:
@@ -150,54 +146,30 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("message", HOSTILE)
-def test_a_malformed_message_is_ignored(message: str) -> None:
-    assert subscription_in(message) is None
-
-
 def test_a_socket_survives_malformed_messages(server: Server) -> None:
+    assert [message for message in HOSTILE if subscription_in(message) is not None] == []
     with server.socket("/ws/sessions") as socket:
         for message in [*HOSTILE, b"\x00\xff"]:
             socket.send(message)
-        socket.send(json.dumps({"query": "?q=pears"}))
+        ask(server, socket, "&q=pears", 1)
         assert "count the pears" in text_of(str(socket.recv(timeout=WAIT_SECONDS)))
 
 
-@pytest.mark.parametrize("address", ["/ws/sessions", "/ws/sessions/1", "/ws/runs/1"])
-@pytest.mark.parametrize("length", [5_000, 100_000])
-def test_an_oversized_message_closes_the_socket(server: Server, length: int, address: str) -> None:
-    with server.socket(address) as socket:
-        socket.send("x" * length)
-        with pytest.raises(ConnectionClosedError):
-            socket.recv(timeout=WAIT_SECONDS)
-    assert socket.close_code == 1009
+def test_an_oversized_message_closes_the_socket(server: Server) -> None:
+    for address in ("/ws/sessions", "/ws/sessions/1", "/ws/runs/1"):
+        for length in (5_000, 100_000):
+            with server.socket(address) as socket:
+                socket.send("x" * length)
+                with pytest.raises(ConnectionClosedError):
+                    socket.recv(timeout=WAIT_SECONDS)
+            assert socket.close_code == 1009, (address, length)
 
 
-# ---- at the first start ------------------------------------------------------------------------------------
-
-
-def test_indexing_in_progress_is_shown_on_the_page_and_over_the_socket(tmp_path: Path) -> None:
-    large = session_bytes(chain(*(user(f"word {number} " * 20) for number in range(6_000))))
-    for number in range(24):
-        place(tmp_path / "sessions" / f"{number}.jsonl", large)
-    progress = r"Indexing: \d+ of 24 sessions, [\d.,]+ [kM]B of [\d.,]+ MB"
-    with start_server(tmp_path) as server, list_socket(server) as socket:
-        update_with(socket, progress)
-        # A page opened meanwhile shows it, too.
-        assert re.search(progress, text_of(server.get("/")))
-        update = update_with(socket, "24 sessions in 2 roots")
-        while "Indexing:" in text_of(update):
-            update = str(socket.recv(timeout=WAIT_SECONDS))
-        assert "Indexing:" not in text_of(server.get("/"))
-
-
-def test_without_any_session_the_demo_appears(tmp_path: Path) -> None:
-    with start_server(tmp_path) as server:
-        assert "No sessions yet" not in text_of(server.get("/"))
-        with list_socket(server) as socket:
-            update = update_with(socket, "Demo: ")
-        (demo,) = texts(update, "#listing tbody tr")
-        assert "imported" in demo
-        assert "due" in demo.split()
-        assert (tmp_path / "data" / "sessions").stat().st_mode & 0o777 == 0o700
-        server.get(server.session("Demo: "))
+def test_indexing_in_progress_is_drawn_in_an_open_list(known_root: Path) -> None:
+    """The server passes on what the follower tells it; the page shows the same."""
+    subscription = subscription_in('{"query": "", "asked": 1}')
+    assert subscription is not None
+    counts = {"done": 12, "found": 24, "bytes": 1_200_000, "of_bytes": 2_400_000, "file": "a.jsonl"}
+    for indexing, is_shown in ((counts, True), (None, False)):
+        redline.serving._relay(asyncio.Event(), {"group": SESSIONS, "indexing": indexing})
+        assert ("Indexing: 12 of 24 sessions, 1.2 MB of 2.4 MB" in text_of(draw(subscription))) is is_shown

@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app.index.indexer import index_roots
+from sessions_app.index.indexer import index_paths, index_roots
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
@@ -125,8 +125,6 @@ def test_sessions_of_other_directories_are_not_shown(
     other = tmp_path / "other"
     other.mkdir()
     (other / "c.jsonl").write_bytes(session_bytes(chain(user("secret needle"))))
-    from sessions_app.index.indexer import index_paths
-
     index_paths([other])
     for _ in update_texts():
         pass
@@ -137,14 +135,12 @@ def test_sessions_of_other_directories_are_not_shown(
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
 def test_hostile_texts_are_inert(browser: Client, known_root: Path, hostile: str) -> None:
-    add(
-        known_root,
-        "a.jsonl",
-        user(f"needle {hostile}"),
-        assistant(call("c", hostile, path=f"needle {hostile}")),
-    )
-    assert_inert(searched(browser, f"needle {hostile.encode('utf-8', 'replace').decode()}"))
-    assert_inert(searched(browser, "needle"))
+    called = assistant(call("c", hostile, path=f"needle {hostile}"))
+    session = add(known_root, "a.jsonl", user(f"needle {hostile}"), called)
+    typed = hostile.encode("utf-8", "replace").decode()
+    for query in ("needle", f"needle {typed}"):
+        assert_inert(searched(browser, query))
+    assert_inert(browser.get(session.get_absolute_url(), {"q": f"absent {typed}"}))
 
 
 def test_a_removed_file_is_said_beside_its_place(browser: Client, known_root: Path) -> None:
@@ -170,11 +166,9 @@ def test_queries_do_not_grow_with_the_results(browser: Client, known_root: Path)
     assert len(many) == len(few)
 
 
-@pytest.mark.parametrize(
-    "query", ["page=0", "page=99", "page=x", "session=x", "session=99", "sort=x", "in=x", "q=%00"]
-)
-def test_odd_addresses_are_answered(browser: Client, sessions: list[Session], query: str) -> None:
-    assert browser.get(f"/search?q=needle&{query}").status_code == 200
+def test_odd_addresses_are_answered(browser: Client, sessions: list[Session]) -> None:
+    for query in ("page=0", "page=99", "page=x", "session=x", "session=99", "sort=x", "in=x", "q=%00"):
+        assert browser.get(f"/search?q=needle&{query}").status_code == 200, query
 
 
 def test_every_page_has_the_field(browser: Client, sessions: list[Session]) -> None:
@@ -220,11 +214,3 @@ def test_a_session_that_is_not_searchable_yet_says_so(browser: Client, known_roo
     index_roots()
     address = Session.objects.get().get_absolute_url()
     assert "being read" in text_of(browser.get(address, {"q": "needle"}))
-
-
-@pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_hostile_searches_within_a_session_are_inert(
-    browser: Client, sessions: list[Session], hostile: str
-) -> None:
-    typed = hostile.encode("utf-8", "replace").decode()
-    assert_inert(browser.get(f"{sessions[0].get_absolute_url()}", {"q": f"absent {typed}"}))

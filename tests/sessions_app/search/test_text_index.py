@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,14 @@ def states(typed: str) -> list[PassageState]:
     return [hit.state for hit in hits(typed)]
 
 
+def by_state(typed: str) -> dict[str, set[str]]:
+    """The first words of what is found, by its state."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for hit in hits(typed):
+        found[hit.state.name].add(hit.text.split()[0])
+    return found
+
+
 def test_growth_adds_only_new_entries(
     redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,46 +94,36 @@ def test_growth_adds_only_new_entries(
     assert [hit.entry_id for hit in hits("charlie")] == [recorded[3]["id"]]
 
 
-def test_a_rewritten_session_leaves_no_words(redline: Installation, tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    write(path, chain(user("alpha shared"), assistant(text("bravo"))))
-    bring_up_to_date(path)
-    write(path, chain(user("shared delta"), assistant(text("echo"))))
-    bring_up_to_date(path)
-    assert words_in(redline) == {"shared", "delta", "echo"}
-    assert not hits("alpha")
-    assert len(hits("shared")) == 1
+WORDS = "alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ İstanbul xylophone"
 
 
 @pytest.mark.parametrize("other", [True, False], ids=["with-another", "alone"])
-def test_a_removed_session_leaves_no_words(redline: Installation, tmp_path: Path, other: bool) -> None:
+@pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "rewritten"])
+def test_a_session_that_is_removed_or_rewritten_leaves_no_words(
+    redline: Installation, tmp_path: Path, other: bool, is_removed: bool
+) -> None:
+    """Neither in the index nor in its file."""
     path = tmp_path / "a.jsonl"
-    write(
-        path, chain(user("alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ İstanbul"), assistant(text("bravo")))
-    )
+    write(path, chain(user(WORDS), assistant(text("bravo"))))
     if other:
         write(tmp_path / "b.jsonl", chain(user("charlie")))
     bring_up_to_date(tmp_path)
-    path.unlink()
+    if is_removed:
+        path.unlink()
+    else:
+        write(path, chain(user("delta"), assistant(text("echo"))))
     bring_up_to_date(tmp_path)
-    assert words_in(redline) == ({"charlie"} if other else set())
+    assert words_in(redline) == ({"charlie"} if other else set()) | (
+        set() if is_removed else {"delta", "echo"}
+    )
+    assert not hits("alpha")
     with TextStore(redline.data) as store:
         assert store.gone() == 0
         assert store.connection.execute("PRAGMA freelist_count").fetchone() == (0,)
-
-
-def test_the_words_are_not_in_the_file_either(redline: Installation, tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    write(path, chain(user("xylophone")))
-    write(tmp_path / "b.jsonl", chain(user("charlie")))
-    bring_up_to_date(tmp_path)
-    path.unlink()
-    bring_up_to_date(tmp_path)
-    with TextStore(redline.data) as store:
         store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         rows = store.connection.execute("SELECT block FROM words_data").fetchall()
-    assert b"harlie" in b"".join(block for (block,) in rows)
-    assert b"ylophone" not in b"".join(block for (block,) in rows)
+    kept = b"".join(block for (block,) in rows)
+    assert (b"harlie" in kept, b"ylophone" in kept) == (other, False)
 
 
 def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(
@@ -147,12 +146,8 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(
 
 def test_states_follow_compactions_and_branches(redline: Installation, tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    recorded = chain(
-        user("first needle"),
-        assistant(text("second needle")),
-        user("third needle"),
-        assistant(text("fourth needle")),
-    )
+    said = (user("first needle"), assistant(text("second needle")))
+    recorded = chain(*said, user("third needle"), assistant(text("fourth needle")))
     write(path, recorded)
     bring_up_to_date(path)
     assert states("needle") == [PassageState.SEEN] * 4
@@ -160,33 +155,16 @@ def test_states_follow_compactions_and_branches(redline: Installation, tmp_path:
     cut = {"id": "cut", "parentId": ids[3], **summary_compaction("summary of a needle", ids[2])}
     append_as_agent(path, session_bytes([cut]))
     bring_up_to_date(path)
-    assert {hit.text.split()[0]: hit.state.name for hit in hits("needle")} == {
-        "first": "SUMMARISED",
-        "second": "SUMMARISED",
-        "summary": "SEEN",
-        "third": "SEEN",
-        "fourth": "SEEN",
-    }
+    assert by_state("needle") == {"SUMMARISED": {"first", "second"}, "SEEN": {"summary", "third", "fourth"}}
     append_as_agent(path, session_bytes([message("other", ids[0], user("fifth needle"))]))
     bring_up_to_date(path)
-    assert {hit.text.split()[0]: hit.state.name for hit in hits("needle")} == {
-        "first": "SEEN",
-        "second": "ELSEWHERE",
-        "summary": "ELSEWHERE",
-        "third": "ELSEWHERE",
-        "fourth": "ELSEWHERE",
-        "fifth": "SEEN",
-    }
+    elsewhere = {"second", "summary", "third", "fourth"}
+    assert by_state("needle") == {"SEEN": {"first", "fifth"}, "ELSEWHERE": elsewhere}
 
 
 def test_what_a_deletion_removed_is_struck(redline: Installation) -> None:
-    recorded = chain(
-        user("go needle"),
-        assistant(call("c1")),
-        result("c1", "a needle"),
-        assistant(text("needle")),
-        user("on"),
-    )
+    work = (user("go needle"), assistant(call("c1")), result("c1", "a needle"), assistant(text("needle")))
+    recorded = chain(*work, user("on"))
     ids = [entry["id"] for entry in recorded[1:]]
     deletion = {"id": "cut", "parentId": ids[-1], **compaction(whole(ids[1]), whole(ids[2]))}
     path = redline.sessions / "a.jsonl"
