@@ -1,4 +1,7 @@
-"""The environment of the tests, set on import before Django reads its settings: no test touches the user's data."""
+"""The environment of the tests, set on import before Django reads its settings: no test touches the user's data.
+
+pytest loads this module first, as a plugin (`addopts`): pytest-django reads the settings before any conftest.
+"""
 
 from __future__ import annotations
 
