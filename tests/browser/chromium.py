@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -16,11 +17,13 @@ from playwright.sync_api import (
     Request,
     Route,
     WebSocket,
+    expect,
 )
 
 from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
 
+LATER_SCRIPTS: Final = re.compile(r"/js/(?!early\.js)|/django_htmx/")
 ABORTED: Final = "net::ERR_ABORTED"
 """The errors of a request whose page was left, and of an address that became a download."""
 LOST: Final = (
@@ -118,6 +121,22 @@ def hold(page: Page, pattern: str) -> list[Route]:
 
     page.route(pattern, keep)
     return held
+
+
+@contextmanager
+def unready(watched: Watched, path: str) -> Iterator[Page]:
+    """A page that is visible while its scripts are still on their way; afterwards they have run."""
+    held: list[Route] = []
+    watched.context.route(LATER_SCRIPTS, held.append)
+    page = watched.context.new_page()
+    page.goto(watched.server.base + path, wait_until="commit")
+    expect(page.get_by_role("heading", level=1)).to_be_visible()
+    yield page
+    expect(page.locator("html[data-ready]")).to_have_count(0)
+    watched.context.unroute(LATER_SCRIPTS)
+    for one in held:
+        one.continue_()
+    expect(page.locator("html[data-ready]")).to_be_attached()
 
 
 def window(chromium: Browser, server: Server, *, known: bool = True, **options: Any) -> Watched:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +21,15 @@ from tests.factories import assistant, call, chain, result, session_bytes, text,
 from tests.files import place
 from tests.paths import corpus
 from tests.server import Server
-from tests.wait import WAIT_SECONDS
+from tests.wait import WAIT_SECONDS, wait_until
 
 REAL: Final = "pi/before-compaction.v3.jsonl"
+
+
+LONG_STEPS: Final = 6_000
+"""The number of calls in a session whose planning takes a while."""
+MOMENT_SECONDS: Final = 0.02
+"""How long a worker that is to be paused runs between two checks, in seconds."""
 
 
 def titled_session(name: str, **shape: int) -> list[dict[str, Any]]:
@@ -121,6 +133,12 @@ def is_over(server: Server, page: str) -> bool:
     return not html.elements(server.get(page), "[ws-connect]")
 
 
+def start_worker(server: Server, page: str) -> subprocess.Popen[bytes]:
+    """A process that works on this run only."""
+    command = [sys.executable, "-m", "redline", "worker", "--run", str(run_number(page))]
+    return subprocess.Popen(command, env=server.environment, cwd=server.root, stdout=subprocess.DEVNULL)
+
+
 def worker_pid(server: Server, run: int) -> int | None:
     """The process of a run according to the database; None before it starts and after it ends."""
     query = "SELECT worker FROM compaction_app_run WHERE id = ? AND state = 'running'"
@@ -131,6 +149,58 @@ def worker_pid(server: Server, run: int) -> int | None:
 
 def newest_run(server: Server) -> int:
     return query_number(server, "SELECT max(id) FROM compaction_app_run")
+
+
+@dataclass
+class PausedWorker:
+    """The stopped process of a run. Heartbeats from the test keep the server from giving the run up."""
+
+    pid: int
+    over: threading.Event
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+        self.over.set()
+
+    def kill(self) -> None:
+        self.over.set()
+        os.kill(self.pid, signal.SIGKILL)
+
+
+def paused_run(
+    server: Server, start: Callable[[], str], reached: Callable[[int], bool]
+) -> tuple[str, PausedWorker]:
+    """Start a run, and stop its worker once `reached` is true of the run, outside any transaction.
+
+    The worker is stopped when it starts and then runs only for moments, so it cannot get far beyond that point, however
+    late this test is scheduled. Returns the path of the run's page, which `start` returns, and the worker.
+    """
+    before = newest_run(server)
+
+    def stop_new() -> int | None:
+        run = newest_run(server)
+        pid = worker_pid(server, run) if run > before else None
+        if pid is not None:
+            os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    with ThreadPoolExecutor(1) as watching:
+        stopped = watching.submit(wait_until, stop_new, "no worker began")
+        page = start()
+        pid = stopped.result()
+    run = run_number(page)
+
+    def is_reached() -> bool:
+        far_enough = reached(run)
+        if far_enough and can_be_written(server):
+            return True
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0 if far_enough else MOMENT_SECONDS)
+        os.kill(pid, signal.SIGSTOP)
+        return False
+
+    wait_until(is_reached, "the run did not get that far")
+    return page, PausedWorker(pid, server.keep_alive(run))
 
 
 def run_number(page: str) -> int:
@@ -148,6 +218,18 @@ def proposal_count(server: Server, run: int) -> int:
 def query_number(server: Server, query: str, *values: int) -> int:
     with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as connection:
         return int(connection.execute(query, values).fetchone()[0] or 0)
+
+
+def can_be_written(server: Server) -> bool:
+    """Whether no transaction locks the database; a stopped process with one would block all writers."""
+    path = server.data / "redline.sqlite3"
+    with closing(sqlite3.connect(path, timeout=0.2, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return False
+        connection.execute("ROLLBACK")
+    return True
 
 
 def undecided_keys(server: Server, run: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import ids_of, number_of, press
-from tests.browser.chromium import Watched, hold, poll
+from tests.browser.chromium import Watched, hold, poll, unready
 from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import finished_run, undo_all
 from tests.factories import assistant, call, chain, result, text, user
@@ -441,6 +441,17 @@ def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> 
     press(page, "Control+a", "Alt+x")
     expect(page.locator(".is-current")).to_have_id(first)
     is_undecided(page)
+
+
+def test_of_decisions_pressed_before_the_page_hears_them_each_is_made_once(
+    server: Server, run: str, page: Page, browse: Callable[..., Watched]
+) -> None:
+    names = first_rows(page)
+    with unready(browse(server), f"{run}/review?by=turn") as early:
+        press(early, "j", "j", "a", "a", "a", "j", "x", "x")
+    is_current(early, names[3])
+    for name, style in zip(names, ("approved", "open", "kept", "open"), strict=False):
+        status(early, name, style)
 
 
 def is_undecided(page: Page) -> None:

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import press
-from tests.browser.chromium import Watched
+from tests.browser.chromium import Watched, unready
 from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
 from tests.factories import chain, session_bytes, user
 from tests.files import place
@@ -136,3 +136,29 @@ def test_the_keys_of_a_list_are_on_its_list_of_keys(address: str, server: Server
     expect(page.locator("#keys-help")).to_contain_text("next, previous row")
     press(page, "j")
     expect(page.locator(".is-current")).to_have_count(0)
+
+
+def test_keys_pressed_before_the_page_hears_them_move_in_order(server: Server, browse: Opener) -> None:
+    with unready(browse(server), "/?sort=name") as page:
+        press(page, "j", "j", "j", "k")
+    is_current(page, 1)
+    press(page, "j")
+    is_current(page, 2)
+
+
+def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server: Server, browse: Opener) -> None:
+    with unready(browse(server), "/") as page:
+        press(page, "/", *"planned")
+    expect(page.locator("#q")).to_be_focused()
+    expect(page.locator("#q")).to_have_value("planned")
+    expect(rows(page)).to_have_count(1)
+
+
+def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(
+    server: Server, browse: Opener
+) -> None:
+    with unready(browse(server), "/backups") as page:
+        press(page, "v", "j")
+    is_current(page, 0)
+    expect(page).to_have_url(f"{server.base}/backups")
+    expect(page.locator("#all-backups .mark")).to_have_count(0)

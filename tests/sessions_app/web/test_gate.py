@@ -75,7 +75,6 @@ def known(redline: Installation) -> str:
         {"method": "PUT"}, {"method": "GET"}, {"path": "/nowhere"}, {"path": "nowhere"},
         {"path": "/api/sessions/1/a.jsonl/compact", "authorization": "Bearer wrong"},
     ],
-    ids=str,
 )  # fmt: skip
 def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[str, str]) -> None:
     scope = request(**{"cookie": known, "origin": "http://{ours}", **changed})
