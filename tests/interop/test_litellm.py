@@ -177,7 +177,7 @@ def test_a_plan_reaches_its_target(
         # Signed and sealed.
         ("anthropic", "anthropic", "thinking-signed", False),
         # LiteLLM passes no thinking level on for an unknown model; this one thinks without being asked.
-        ("openai", "anthropic", "thinking-plain", True),
+        pytest.param("openai", "anthropic", "thinking-plain", True, marks=pytest.mark.core),
     ],
     indirect=["route", "upstream"],
 )

@@ -117,7 +117,7 @@ def require_begins(found: list[dict[str, Any]], expected: list[dict[str, Any]]) 
     """What is sent begins with what is expected; returns the rest, which the client has added."""
     assert found[: len(expected)] == expected
     added = found[len(expected) :]
-    assert {role_of(item) for item in added} <= {Role.INJECTED}
+    assert {role_of(item) for item in added} <= {Role.INJECTED}, added
     return added
 
 
