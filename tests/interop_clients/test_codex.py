@@ -113,10 +113,15 @@ def writer_of(generation: Generation, name: str) -> SessionWriter:
     return next(one for one in generation.writers if one.name == name)
 
 
-def require_begins(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is sent begins with what is expected; returns the rest, which the client has added."""
+def require_begins(
+    found: list[dict[str, Any]], expected: list[dict[str, Any]], stopped: str = ""
+) -> list[dict[str, Any]]:
+    """What is sent begins with what is expected; returns the rest, which the client has added.
+
+    `stopped` is the prompt of a turn that was ended: the client has recorded it, or not yet.
+    """
     assert found[: len(expected)] == expected
-    added = found[len(expected) :]
+    added = [item for item in found[len(expected) :] if not stopped or stopped not in json.dumps(item)]
     assert {role_of(item) for item in added} <= {Role.INJECTED}, added
     return added
 

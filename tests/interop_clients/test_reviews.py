@@ -146,7 +146,7 @@ def test_codex_is_resumed_with_what_was_approved(
             resumed = thread_id_of(Path(created)) if writer == "fork" else thread
             wanted = codex.of_the_file(codex.sent_of(source, generation, targets), number_of)
             found = codex.conversation(runs.sent(resumed), number_of)
-            codex.require_begins(found, wanted)
+            codex.require_begins(found, wanted, "next prompt")
 
 
 # ---- OpenCode ---------------------------------------------------------------------------------------------
