@@ -13,7 +13,8 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
-.PHONY: help setup run check test test-times test-all test-long stress test-deps lint format interop interop-clients bench shots soak clean
+.PHONY: help setup run check test test-times test-all test-long stress test-deps lint format interop interop-core \
+	interop-clients bench shots soak clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -49,8 +50,8 @@ test-all: test-long ## everything there is: more examples, all views of all page
 	$(MAKE) soak
 	$(MAKE) stress
 
-test-long: test-deps lint ## the tests that take longer, ten times as many examples, and each page in every view
-	REDLINE_TEST_EXAMPLES=10 REDLINE_EVERY_VIEW=1 $(PYTEST) -m 'long or not long' --durations 20
+test-long: test-deps lint ## the tests that take longer, fifteen times as many examples, and each page in every view
+	REDLINE_TEST_EXAMPLES=15 REDLINE_EVERY_VIEW=1 $(PYTEST) -m 'long or not long' --durations 20
 
 stress: test-deps $(VENV)/.installed-dev ## run the tests in a browser, and those of processes, while four others keep both cores busy
 	$(BIN)/python -m tests.stress -n 2 --dist loadgroup --no-loadscope-reorder
@@ -74,29 +75,43 @@ format: $(VENV)/.installed-dev ## format code and styles
 	$(BIN)/ruff format .
 	$(CSS_BEAUTIFY) --replace $(STYLES)
 
-interop: $(VENV)/.installed-dev $(INTEROP)/.installed $(INTEROP)/pi/.installed $(INTEROP)/atomic/.installed ## compare with the real pi and Atomic, and run plans through LiteLLM's proxy
-	$(BIN)/python -m pytest tests/interop
+# Parallel tests wait for agents half of the time. A worker takes tests that lie together: they share their servers.
+INTEROP_TEST := $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --durations 20
+INTEROP_INSTALL = $(MAKE) --no-print-directory --jobs
+
+interop: $(VENV)/.installed-dev ## compare with the real pi and Atomic, and run plans through LiteLLM's proxy
+	@$(INTEROP_INSTALL) $(INTEROP)/.installed $(INTEROP)/pi/.newest $(INTEROP)/atomic/.installed
+	$(INTEROP_TEST) tests/interop
+
+interop-core: $(VENV)/.installed-dev ## the same once for each writer and each generation, in four minutes
+	@$(INTEROP_INSTALL) $(INTEROP)/.installed $(INTEROP)/pi/.pinned $(INTEROP)/atomic/.installed
+	$(INTEROP_TEST) tests/interop -m core
 
 $(INTEROP)/.installed: tests/interop/requirements.txt
 	$(PYTHON) -m venv $(INTEROP)
-	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --requirement $<
+	$(INTEROP)/bin/python -m pip install --quiet --disable-pip-version-check --no-compile --requirement $<
 	touch $@
 
-$(INTEROP)/pi/.installed: tests/interop/install_pi.py | $(VENV)/.installed
-	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi
+$(INTEROP)/pi/.pinned: tests/interop/install_pi.py | $(VENV)/.installed
+	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi pinned
+	touch $@
+
+$(INTEROP)/pi/.newest: tests/interop/install_pi.py $(INTEROP)/pi/.pinned
+	$(BIN)/python -m tests.interop.install_pi $(INTEROP)/pi newest
 	touch $@
 
 $(INTEROP)/atomic/.installed: tests/interop/install_atomic.py | $(VENV)/.installed
 	$(BIN)/python -m tests.interop.install_atomic $(INTEROP)/atomic
 	touch $@
 
-interop-clients: $(VENV)/.installed-dev $(INTEROP)/pi/.installed $(INTEROP)/atomic/.installed ## install Claude Code, Codex and OpenCode, and compare with what they send
+interop-clients: $(VENV)/.installed-dev ## install Claude Code, Codex and OpenCode, and compare with what they send
 	@if command -v tmux >/dev/null; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
 		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends tmux >/dev/null; \
 	else echo "The tests in terminals need tmux: install it." >&2; fi
+	@$(INTEROP_INSTALL) $(INTEROP)/pi/.pinned $(INTEROP)/atomic/.installed
 	REDLINE_CLIENTS='$(CLIENTS)' $(BIN)/python -m tests.interop_clients.install_clients
-	REDLINE_CLIENTS='$(CLIENTS)' $(BIN)/python -m pytest tests/interop_clients
+	REDLINE_CLIENTS='$(CLIENTS)' $(INTEROP_TEST) tests/interop_clients
 
 shots: $(VENV)/.installed-dev ## store screenshots of every page, narrow and wide, light and dark, in ./shots
 	REDLINE_SHOTS=shots $(BIN)/python -m pytest tests/browser/test_shots.py

@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
-import pytest
-
-from sessions_app.agents.pi.package import PACKAGE
-from tests.factories import HEADER
-from tests.interop.install_atomic import CLI as CLI_OF_ATOMIC
-from tests.interop.pi_runs import CLI, PINNED
+from tests import factories
+from tests.interop.pi_runs import atomic_command, environment_in, pi_command, scripted_model
+from tests.interop.stand_in import StandIn
+from tests.interop_clients.messages_server import MessagesServer
 from tests.paths import PROJECT
-from tests.wait import WAIT_SECONDS
+from tests.wait import WAIT_SECONDS, wait_until
 
 BRIDGE: Final = PROJECT / "sessions_app" / "agents" / "pi" / "redline.ts"
 PLACEHOLDER: Final = '"@CONNECTION@"'
 WINDOW: Final = 20_000
 """The context window of the model, in tokens."""
+FULL: Final = WINDOW - 1_000
+"""Tokens at which an agent compacts automatically."""
 RESERVE: Final = 2_000
-COMMON: Final = ("--offline", "--no-skills", "--no-prompt-templates", "--no-context-files", "--no-themes")
-SWITCHES: Final = ("--no-approve", *COMMON)
-ATOMIC: Final = PROJECT / ".venv-interop" / "atomic"
+FIRST, SECOND = "e1", "e2"
+"""The ids of the first question of a conversation, and of its answer."""
+CANCELLED: Final = "Compaction cancelled"
+Entries = Iterable[dict[str, Any]]
 
 
-def pi_command() -> list[str]:
-    """The command of the pinned pi."""
-    modules = PINNED / "node_modules"
-    assert modules.is_dir(), "pi is not installed; `make interop` does that, and runs these tests"
-    node = modules / ".bin" / "node"
-    return [str(node) if node.exists() else "node", str(modules / PACKAGE / CLI)]
+def answered(*blocks: dict[str, Any], tokens: int = 1_000, **fields: Any) -> dict[str, Any]:
+    """An answer of the model as pi records it, with the tokens of its request."""
+    usage = {"input": tokens, "output": 0, "cacheRead": 0, "cacheWrite": 0, "totalTokens": tokens}
+    cost = dict.fromkeys(("input", "output", "cacheRead", "cacheWrite", "total"), 0)
+    by = {"api": "anthropic-messages", "provider": "scripted", "model": "talk"}
+    return {**factories.assistant(*blocks), **by, "usage": {**usage, "cost": cost}, **fields}
 
 
-def atomic_command(version: str) -> list[str]:
-    """The command of an installed Atomic. It is skipped if its source or packages could not be installed."""
-    if not (ATOMIC / version).is_dir():
-        pytest.skip(f"Atomic {version} cannot be installed here")
-    return [str(ATOMIC / "node_modules" / ".bin" / "bun"), str(ATOMIC / version / CLI_OF_ATOMIC)]
+def conversation(tokens: int = 1_000) -> list[dict[str, Any]]:
+    """Two questions and their answers; the last request had so many tokens."""
+    return [
+        factories.user("first question"),
+        answered(factories.text("first answer"), tokens=100),
+        factories.user("second question"),
+        answered(factories.text("second answer"), tokens=tokens),
+    ]
+
+
+def work(steps: int) -> list[dict[str, Any]]:
+    """A question, and so many steps of work on it."""
+    recorded = (one["message"] for one in factories.working_session(steps=steps)[1:])
+    return [answered(**one) if one["role"] == "assistant" else one for one in recorded]
 
 
 class PiHome:
@@ -63,41 +74,29 @@ class PiHome:
         self.connection_file = connection_file or directory / "connection.json"
         self.project = directory / "project"
         agent = directory / self.configuration / "agent"
-        for made in (self.project, agent / "extensions", agent / "sessions" / "--project--"):
+        self.sessions = agent / "sessions" / "--project--"
+        self.bridge = agent / "extensions" / "redline.ts"
+        for made in (self.project, self.bridge.parent, self.sessions):
             made.mkdir(parents=True)
-        model = {"id": "talk", "contextWindow": window, "maxTokens": 1_000, "input": ["text", "image"]}
-        scripted = {"baseUrl": base_url, "api": api, "apiKey": "none", "models": [model]}
-        (agent / "models.json").write_text(
-            json.dumps({"providers": {"scripted": scripted}}), encoding="utf-8"
-        )
+        scripted_model(agent, base_url, api, "talk", window)
         compaction = {"enabled": True, "reserveTokens": RESERVE, "keepRecentTokens": 1}
         (agent / "settings.json").write_text(json.dumps({"compaction": compaction}), encoding="utf-8")
         source = BRIDGE.read_text(encoding="utf-8")
         assert source.count(PLACEHOLDER) == 1
-        self.bridge = agent / "extensions" / "redline.ts"
-        self.bridge.write_text(
-            source.replace(PLACEHOLDER, json.dumps(str(self.connection_file))), encoding="utf-8"
-        )
-        self.sessions = agent / "sessions" / "--project--"
+        self.bridge.write_text(source.replace(PLACEHOLDER, json.dumps(str(self.connection_file))))
 
     def command(self) -> list[str]:
-        return [*pi_command(), *SWITCHES]
+        return pi_command()
 
-    def session(self, entries: Sequence[Mapping[str, Any]], name: str = "session") -> Path:
-        """A session with these entries in a chain."""
+    def session(self, entries: Entries, name: str = "session") -> Path:
+        """A session with these messages and other entries in a chain."""
+        header, *lines = factories.chain(*entries)
+        for line in lines:
+            line["timestamp"] = "2026-01-05T10:00:00.000Z"
+            if "message" in line:
+                line["message"] = {"timestamp": 1_767_600_000_000, **line["message"]}
         path = self.sessions / f"{name}.jsonl"
-        lines: list[dict[str, Any]] = [{**HEADER, "cwd": str(self.project)}]
-        parent = None
-        for number, entry in enumerate(entries):
-            one = {
-                "id": f"e{number:07}",
-                "parentId": parent,
-                "timestamp": "2026-01-05T10:00:00.000Z",
-                **entry,
-            }
-            parent = one["id"]
-            lines.append(one)
-        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        path.write_bytes(factories.session_bytes([{**header, "cwd": str(self.project)}, *lines]))
         return path
 
 
@@ -113,9 +112,8 @@ class AtomicHome(PiHome):
         self._command = atomic_command(version)
 
     def command(self) -> list[str]:
-        # Its own extensions need what is compiled.
-        loaded = [word for path in (*self.more_extensions, self.bridge) for word in ("-e", str(path))]
-        return [*self._command, *COMMON, "--no-extensions", *loaded]
+        extensions = (*self.more_extensions, self.bridge)
+        return [*self._command, *(word for path in extensions for word in ("-e", str(path)))]
 
 
 class Pi:
@@ -131,12 +129,7 @@ class Pi:
         self._process = subprocess.Popen(
             [*home.command(), "--mode", "rpc", *chosen, "--model", "scripted/talk"],
             cwd=home.project,
-            env={
-                "HOME": str(home.directory),
-                "PATH": os.environ["PATH"],
-                "PI_TELEMETRY": "0",
-                **(environment or {}),
-            },
+            env={**environment_in(home.directory), **(environment or {})},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -147,9 +140,7 @@ class Pi:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self._process.kill()
         self._process.wait()
         self._reading.join()
@@ -198,14 +189,85 @@ class Pi:
         """Send a command; returns the response to it."""
         return self.response(self.send(kind, **fields))
 
+    def ended(self) -> dict[str, Any]:
+        """The response to the first command; waits for it."""
+        return self.response("c1")
+
+    def is_cancelled(self) -> bool:
+        """Whether the compaction, which was the first command, was cancelled; waits until it has ended."""
+        return self.ended().get("error") == CANCELLED
+
+    def settle(self, since: int = 0) -> None:
+        """Wait until the agent is done."""
+        self.first(lambda said: said["type"] == "agent_settled", since)
+
     def prompt(self, message: str) -> None:
         """Prompt, and wait until the agent is done."""
         since = len(self.said)
         assert self.run("prompt", message=message)["success"]
-        self.first(lambda said: said["type"] == "agent_settled", since)
+        self.settle(since)
 
     def shown(self, method: str) -> list[str]:
         """What extensions have shown: texts of `notify`, or of `setStatus`."""
         field = {"notify": "message", "setStatus": "statusText"}[method]
         asked = [said for said in self.said if said.get("type") == "extension_ui_request"]
         return [said.get(field) or "" for said in asked if said["method"] == method]
+
+    def wait_for_notice(self, wanted: str) -> None:
+        """Wait for what extensions show: this notice only. Agents show it before or after a response."""
+        wait_until(lambda: self.shown("notify"), "nothing was shown")
+        assert self.shown("notify") == [wanted]
+
+
+def lines(session: Path, kind: str) -> list[dict[str, Any]]:
+    return [one for one in map(json.loads, session.read_text().splitlines()) if one["type"] == kind]
+
+
+def words(request: dict[str, Any]) -> list[str]:
+    """The texts of a request, without the instructions."""
+    contents = [one["content"] for one in request["messages"]]
+    blocks = [[{"text": one}] if isinstance(one, str) else one for one in contents]
+    return ["".join(block["text"] for block in content) for content in blocks]
+
+
+def was_summarised(session: Path) -> bool:
+    return bool(lines(session, "compaction"))
+
+
+@dataclass
+class Asking:
+    """An agent with the bridge, a model that a test scripts, and a Redline that a test plays."""
+
+    home: PiHome
+    model: MessagesServer
+    redline: StandIn
+
+    @cached_property
+    def short(self) -> Path:
+        """A session that the agent compacts only if it is asked to."""
+        return self.home.session(conversation())
+
+    @cached_property
+    def full(self) -> Path:
+        """A session whose next prompt makes the agent compact."""
+        return self.home.session(conversation(FULL))
+
+    def open(self, session: Path | None = None, **environment: str) -> Pi:
+        """The agent with a session, by default the short one."""
+        return Pi(self.home, session or self.short, environment=environment)
+
+    @contextmanager
+    def compacting(self, session: Path | None = None) -> Iterator[Pi]:
+        """The agent while it asks about a compaction that was asked for."""
+        with self.open(session) as agent:
+            agent.send("compact")
+            self.redline.next_question()
+            yield agent
+
+    @contextmanager
+    def prompted(self, session: Path | None = None) -> Iterator[Pi]:
+        """The agent while it asks before it sends a prompt, with the full session or another one."""
+        with self.open(session or self.full) as agent:
+            agent.send("prompt", message="go on")
+            self.redline.next_question()
+            yield agent

@@ -1,4 +1,4 @@
-"""pi as installed by `make interop`: its packages, and the conversation that `pi -p` sends to the scripted provider."""
+"""pi and Atomic as installed by `make interop`, and the conversation that they send when they resume a session."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
+
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.agents.pi.package import PACKAGE, PiPackage, find_package
+from tests.interop.install_atomic import BUN, CLI
 from tests.paths import PROJECT
 
 INSTALLED: Final = PROJECT / ".venv-interop" / "pi"
 PINNED: Final = INSTALLED / "pinned"
+OLDER: Final = INSTALLED / "older"
 NEWEST: Final = INSTALLED / "newest"
-CLI: Final = Path("dist", "bundle", "cli.js")
+ATOMIC: Final = PROJECT / ".venv-interop" / "atomic"
 PROBE: Final = "REDLINE-PROBE"
 RUN_SECONDS: Final = 300
 TOOL_IMAGES: Final = "Attached image(s) from tool result:"
@@ -25,13 +29,16 @@ NO_TEXT: Final = ("(see attached image)", "(no tool output)")
 """A result without text is sent as one of these: by pi according to its images, by Atomic 0.8 always as the first."""
 NO_RESULT: Final = "No result provided"
 """The result that pi makes up for a call without one."""
-SWITCHES: Final = (
-    *("--offline", "--no-approve", "--no-extensions", "--no-skills", "--no-prompt-templates"),
-    *("--no-context-files", "--no-themes"),
-)
+SWITCHES: Final = ("--offline", "--no-skills", "--no-prompt-templates", "--no-context-files", "--no-themes")
 
 Said = tuple[Any, ...]
 """One message on the wire, as its role and what it says; ids of calls are numbered in order of appearance."""
+
+
+def installed_pis() -> list[Path]:
+    """The directories of the pinned pi and, if it could be installed, of the newest one."""
+    assert PINNED.is_dir(), "pi is not installed; `make interop` does that, and runs these tests"
+    return [one for one in (PINNED, NEWEST) if one.is_dir()]
 
 
 def package(directory: Path) -> PiPackage:
@@ -40,35 +47,62 @@ def package(directory: Path) -> PiPackage:
     return found
 
 
-class Conversations:
-    """Runs of `pi -p` in a home of their own, without a network: its only model is the scripted provider."""
+def node_of(directory: Path) -> str:
+    """The Node.js with which an installed pi runs."""
+    own = directory / "node_modules" / ".bin" / "node"
+    return str(own) if own.exists() else "node"
 
-    def __init__(self, home: Path, provider: ScriptedProvider) -> None:
+
+def pi_command(directory: Path = PINNED) -> list[str]:
+    """The command of an installed pi."""
+    installed_pis()
+    program = directory / "node_modules" / PACKAGE / "dist" / "bundle" / "cli.js"
+    return [node_of(directory), str(program), "--no-approve", *SWITCHES]
+
+
+def atomic_command(version: str) -> list[str]:
+    """The command of an installed Atomic. A test is skipped if its source or packages could not be installed."""
+    if not (ATOMIC / version).is_dir():
+        pytest.skip(f"not checked: Atomic {version} cannot be installed here")
+    # Its own extensions need what is compiled.
+    return [str(ATOMIC / BUN), str(ATOMIC / version / CLI), *SWITCHES, "--no-extensions"]
+
+
+def scripted_model(directory: Path, base_url: str, api: str, name: str, window: int) -> None:
+    """Let an agent with this directory have one model only, in a window of so many tokens."""
+    model = {"id": name, "contextWindow": window, "maxTokens": 1_000, "input": ["text", "image"]}
+    scripted = {"baseUrl": base_url, "api": api, "apiKey": "none", "models": [model]}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "models.json").write_text(json.dumps({"providers": {"scripted": scripted}}))
+
+
+def environment_in(home: Path) -> dict[str, str]:
+    return {"HOME": str(home), "PATH": os.environ["PATH"], "PI_TELEMETRY": "0"}
+
+
+class Conversations:
+    """Runs of an agent with `-p` in a home of their own, without a network: its only model is the scripted provider.
+
+    The agent is pi as installed in a directory, or Atomic in a version.
+    """
+
+    def __init__(self, home: Path, provider: ScriptedProvider, installed: Path | str = PINNED) -> None:
         self._home = home
         self._provider = provider
-        model = {"id": "echo", "contextWindow": 10**9, "maxTokens": 1_000, "input": ["text", "image"]}
-        providers = {
-            "scripted": {
-                "baseUrl": provider.base_url("openai"),
-                "api": "openai-completions",
-                "apiKey": "none",
-                "models": [model],
-            }
-        }
-        agent = home / ".pi" / "agent"
-        agent.mkdir(parents=True, exist_ok=True)
-        (agent / "models.json").write_text(json.dumps({"providers": providers}), encoding="utf-8")
+        is_pi = isinstance(installed, Path)
+        command = pi_command(installed) if is_pi else atomic_command(installed)
+        self._command = [*command, "--no-extensions"]
+        agent = home / (".pi" if is_pi else ".atomic") / "agent"
+        scripted_model(agent, provider.base_url("openai"), "openai-completions", "echo", 10**9)
+        self.sessions = agent / "sessions" / "--home--"
 
     def sent(self, session: Path) -> list[Said]:
-        """What pi sends when a session is continued with PROBE, without the instructions and PROBE."""
+        """What the agent sends when a session is continued with PROBE, without the instructions and PROBE."""
         known = len(self._provider.requests)
-        modules = PINNED / "node_modules"
-        node = modules / ".bin" / "node"
-        command = [str(node) if node.exists() else "node", str(modules / PACKAGE / CLI)]
         ended = subprocess.run(
-            [*command, "-p", "--session", str(session), "--model", "scripted/echo", *SWITCHES, PROBE],
+            [*self._command, "-p", "--session", str(session), "--model", "scripted/echo", PROBE],
             cwd=self._home,
-            env={"HOME": str(self._home), "PATH": os.environ["PATH"], "PI_TELEMETRY": "0"},
+            env=environment_in(self._home),
             input=b"",
             capture_output=True,
             timeout=RUN_SECONDS,

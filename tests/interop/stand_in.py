@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
+from tests.standin_redline import Asked, Said, StandInRedline
 from tests.wait import wait_until
 
 TOKEN: Final = "a-token-of-the-stand-in"  # noqa: S105  it opens nothing
 PATH: Final = "/api/handshakes"
 WAITING: Final = "Redline waits for your review: http://127.0.0.1/handshakes/7"
 WAIT: Final = {"do": "wait", "state": "waiting", "message": WAITING, "seconds": 600}
+CONTINUE: Final = {"do": "continue", "state": "declined", "message": "Nothing was compacted."}
+STOP: Final = {"do": "stop", "state": "expired", "message": "Nobody reviewed the plan in time."}
+COMPACT: Final = {"do": "compact", "state": "declined", "message": "Declined. It compacts as usual."}
+VERIFIED: Final = "Redline verified the plan."
+UNREACHED: Final = "Redline was not reached. Compacting as usual."
+LOST: Final = "Redline does not answer any more."
 
 Answer = Mapping[str, Any]
 
@@ -29,11 +33,7 @@ class StandIn:
         """The decision at present, for every question."""
         self.answer_to: Callable[[int], Answer] = lambda _polls: self.answer
         """The decision after so many polls."""
-        self.verified: Answer = {
-            "do": "continue",
-            "state": "applied",
-            "message": "Redline verified the plan.",
-        }
+        self.verified: Answer = {"do": "continue", "state": "applied", "message": VERIFIED}
         """The answer to a report that the plan was applied."""
         self.refusal: tuple[int, str] | None = None
         """A status and a message with which every request is refused."""
@@ -46,44 +46,35 @@ class StandIn:
         self.reports: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self._agent = agent
-        self._lock = threading.Lock()
-        self._server: ThreadingHTTPServer | None = None
+        self._server: StandInRedline | None = None
         self._port = 0
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self.stop()
 
     def start(self, port: int | None = None) -> None:
-        ThreadingHTTPServer.allow_reuse_address = True
-        self._server = ThreadingHTTPServer(
-            ("127.0.0.1", self._port if port is None else port), _handler(self)
-        )
-        self._port = self._server.server_port
-        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
-        self.write_connection(f"http://127.0.0.1:{self._port}")
+        self._server = StandInRedline(self._port if port is None else port)
+        self._server.decide = self._said
+        self._server.__enter__()
+        self._port = self._server.port
+        self.write_connection(self._server.url)
 
     def stop(self) -> None:
         if self._server is not None:
-            self._server.shutdown()
-            self._server.server_close()
+            self._server.__exit__(None, None, None)
             self._server = None
 
     def write_connection(self, url: str) -> None:
-        fields = {
-            "name": self._agent,
-            "agent": self._agent,
-            "project": "",
-            "url": url,
-            "token": TOKEN,
-            "bridge": 1,
-        }
-        self.connection_file.write_text(json.dumps(fields), encoding="utf-8")
+        fields = {"name": self._agent, "agent": self._agent, "project": "", "url": url, "token": TOKEN}
+        self.connection_file.write_text(json.dumps({**fields, "bridge": 1}), encoding="utf-8")
+
+    def decide(self, decision: Answer) -> None:
+        """Decide at the first poll, so that the agent has waited."""
+        self.answer_to = lambda polls: decision if polls else WAIT
 
     def next_question(self, number: int = 1) -> dict[str, Any]:
         """The question with this number; waits for it, and for a poll after it."""
@@ -95,24 +86,31 @@ class StandIn:
         wait_until(lambda: self.reports, "the bridge did not report")
         return self.reports[0]
 
-    def respond(self, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
-        with self._lock:
-            self.paths.append(path)
-            if self.refusal is not None:
-                status, message = self.refusal
-                return status, {"error": {"code": "refused", "message": message}}
-            common = {"id": 7, "seconds": 0.0, "poll": self.poll, "grace": self.grace, "message": ""}
-            if body is None:
-                self.polls += 1
-            elif path == PATH:
-                self.questions.append(body)
-                if body.get("test"):
-                    return 200, {**common, "do": "continue", "state": "tested"}
-            else:
-                self.reports.append(body)
-                verified = self.verified if body["outcome"] == "applied" else {}
-                return 200, {**common, "do": "continue", "state": body["outcome"], **verified}
-            return 200, {**common, **self.answer_to(self.polls)}
+    def _said(self, asked: Asked) -> Said:
+        assert asked.token == TOKEN
+        status, answer = self._respond(asked.path, asked.body)
+        headers = {"content-type": "application/json"}
+        if self.location:
+            status, headers = 302, {**headers, "location": self.location}
+        return Said(answer, status, headers)
+
+    def _respond(self, path: str, body: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
+        self.paths.append(path)
+        if self.refusal is not None:
+            status, message = self.refusal
+            return status, {"error": {"code": "refused", "message": message}}
+        common = {"id": 7, "seconds": 0.0, "poll": self.poll, "grace": self.grace, "message": ""}
+        if body is None:
+            self.polls += 1
+        elif path == PATH:
+            self.questions.append(body)
+            if body.get("test"):
+                return 200, {**common, "do": "continue", "state": "tested"}
+        else:
+            self.reports.append(body)
+            verified = self.verified if body["outcome"] == "applied" else {}
+            return 200, {**common, "do": "continue", "state": body["outcome"], **verified}
+        return 200, {**common, **self.answer_to(self.polls)}
 
 
 def edits_of(*edits: tuple[str, Any]) -> Answer:
@@ -122,29 +120,3 @@ def edits_of(*edits: tuple[str, Any]) -> Answer:
         for target, content in edits
     ]
     return {"do": "apply", "state": "approved", "edits": listed}
-
-
-def _handler(stand_in: StandIn) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self._respond(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-
-        def do_GET(self) -> None:
-            self._respond(None)
-
-        def _respond(self, body: dict[str, Any] | None) -> None:
-            assert self.headers["authorization"] == f"Bearer {TOKEN}"
-            status, answer = stand_in.respond(self.path, body)
-            data = json.dumps(answer).encode()
-            self.send_response(302 if stand_in.location else status)
-            if stand_in.location:
-                self.send_header("location", stand_in.location)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: object) -> None:
-            """Nothing is logged."""
-
-    return Handler

@@ -2,223 +2,175 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop.install_atomic import NEW, OLD
-from tests.interop.pi_rpc import AtomicHome, Pi
-from tests.interop.stand_in import WAITING, StandIn
-from tests.interop.test_pi_handshake import (
-    CANCELLED,
-    CONTINUE,
-    FIRST,
-    FULL,
-    SECOND,
-    conversation,
-    lines,
-    words,
-)
-from tests.interop.test_pi_handshake import model as model  # the fixture
+from tests.interop.pi_rpc import FIRST, FULL, SECOND, Asking, AtomicHome, Pi, conversation, lines, words
+from tests.interop.stand_in import CONTINUE, UNREACHED, VERIFIED, WAITING, StandIn
 from tests.interop_clients.messages_server import MessagesServer, said
 from tests.wait import wait_until
 
 TURNS = 40
 """Atomic compacts nothing shorter to text."""
-DELETES = {
-    "do": "apply",
-    "state": "approved",
-    "deletions": [{"kind": "entry", "entryId": SECOND}],
-}
+DELETES = {"do": "apply", "state": "approved", "deletions": [{"kind": "entry", "entryId": SECOND}]}
 """An approved plan that deletes the first answer."""
-VERIFIED = "Redline verified the plan."
+LEFT = ["first question", "second question", "second answer", "go on"]
+HONOURS = {OLD: "deletions", NEW: "nothing"}
+old = pytest.mark.parametrize("version", [OLD])
+new = pytest.mark.parametrize("version", [NEW])
+both = pytest.mark.parametrize("version", [OLD, NEW])
 
 
 @pytest.fixture
-def old(tmp_path: Path, model: MessagesServer) -> AtomicHome:
-    return AtomicHome(tmp_path / "home", OLD, base_url=model.base_url)
+def asking(version: str, tmp_path: Path, model: MessagesServer) -> Iterator[Asking]:
+    home = AtomicHome(tmp_path / "home", version, base_url=model.url)
+    with StandIn(home.connection_file, "atomic") as redline:
+        yield Asking(home, model, redline)
+
+
+def long_session(asking: Asking, tokens: int = 1_000) -> Path:
+    return asking.home.session([*conversation(500) * TURNS, *conversation(tokens)])
 
 
 @pytest.fixture
-def new(tmp_path: Path, model: MessagesServer) -> AtomicHome:
-    return AtomicHome(tmp_path / "home", NEW, base_url=model.base_url)
+def session(asking: Asking) -> Path:
+    return long_session(asking)
 
 
-@pytest.fixture
-def redline(tmp_path: Path) -> Iterator[StandIn]:
-    (tmp_path / "home").mkdir(exist_ok=True)
-    with StandIn(tmp_path / "home" / "connection.json", "atomic") as stand_in:
-        yield stand_in
-
-
-def long_session(home: AtomicHome, tokens: int = 1_000) -> Path:
-    return home.session([*conversation(500) * TURNS, *conversation(tokens)])
-
-
-def test_atomic_applies_the_approved_deletions_itself(
-    old: AtomicHome, redline: StandIn, model: MessagesServer
-) -> None:
-    session = old.session(conversation())
-    with Pi(old, session) as atomic:
-        compaction = atomic.send("compact")
-        question = redline.next_question()
+@pytest.mark.core
+@old
+def test_atomic_applies_the_approved_deletions_itself(asking: Asking) -> None:
+    with asking.compacting() as atomic:
+        question = asking.redline.questions[0]
         assert (question["agent"], question["version"], question["honours"]) == ("atomic", OLD, "deletions")
-        redline.answer = DELETES
-        assert atomic.response(compaction)["success"]
-        (written,) = lines(session, "context_compaction")
+        asking.redline.answer = DELETES
+        assert atomic.ended()["success"]
+        (written,) = lines(asking.short, "context_compaction")
         assert written["deletedTargets"] == DELETES["deletions"]
-        assert redline.report() == {"outcome": "applied", "message": "", "leaf": written["id"]}
-        wait_until(lambda: atomic.shown("notify") == [VERIFIED])
+        assert asking.redline.report() == {"outcome": "applied", "message": "", "leaf": written["id"]}
+        atomic.wait_for_notice(VERIFIED)
         atomic.send("prompt", message="go on")
-        wait_until(lambda: model.requests)
-    assert words(model.requests[0]) == ["first question", "second question", "second answer", "go on"]
+        wait_until(lambda: asking.model.requests)
+    assert words(asking.model.requests[0]) == LEFT
 
 
-def test_at_the_threshold_the_waiting_prompt_is_sent_without_what_was_approved(
-    old: AtomicHome, redline: StandIn, model: MessagesServer
-) -> None:
-    with Pi(old, old.session(conversation(FULL))) as atomic:
-        atomic.send("prompt", message="go on")
-        assert redline.next_question()["reason"] == "threshold"
-        assert model.requests == []
-        redline.answer = DELETES
-        wait_until(lambda: model.requests)
-    assert words(model.requests[0]) == ["first question", "second question", "second answer", "go on"]
+@old
+def test_at_the_threshold_the_waiting_prompt_is_sent_without_what_was_approved(asking: Asking) -> None:
+    with asking.prompted():
+        assert asking.redline.questions[0]["reason"] == "threshold"
+        assert asking.model.requests == []
+        asking.redline.answer = DELETES
+        wait_until(lambda: asking.model.requests)
+    assert words(asking.model.requests[0]) == LEFT
 
 
-def test_deletions_that_atomic_refuses_are_reported(old: AtomicHome, redline: StandIn) -> None:
-    session = old.session(conversation())
-    with Pi(old, session) as atomic:
-        compaction = atomic.send("compact")
-        redline.next_question()
-        redline.answer = {**DELETES, "deletions": [{"kind": "entry", "entryId": FIRST}]}
-        assert "protected" in atomic.response(compaction)["error"]
-        assert redline.report()["outcome"] == "failed"
-        wait_until(lambda: atomic.shown("notify") == ["The agent did not apply the approved plan."])
-    assert lines(session, "context_compaction") == []
+@old
+def test_deletions_that_atomic_refuses_are_reported(asking: Asking) -> None:
+    with asking.compacting() as atomic:
+        asking.redline.answer = {**DELETES, "deletions": [{"kind": "entry", "entryId": FIRST}]}
+        assert "protected" in atomic.ended()["error"]
+        assert asking.redline.report()["outcome"] == "failed"
+        atomic.wait_for_notice("The agent did not apply the approved plan.")
+    assert lines(asking.short, "context_compaction") == []
 
 
-def test_escape_withdraws_the_question(new: AtomicHome, redline: StandIn) -> None:
-    with Pi(new, long_session(new)) as atomic:
-        compaction = atomic.send("compact")
-        redline.next_question()
+@new
+def test_escape_withdraws_the_question(asking: Asking, session: Path) -> None:
+    with asking.compacting(session) as atomic:
         atomic.send("abort_compaction")
-        assert atomic.response(compaction)["error"] == CANCELLED
-        assert redline.report()["outcome"] == "withdrawn"
+        assert atomic.is_cancelled()
+        assert asking.redline.report()["outcome"] == "withdrawn"
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_the_end_of_the_session_withdraws_the_question(
-    version: str, redline: StandIn, model: MessagesServer, tmp_path: Path
-) -> None:
-    home = AtomicHome(tmp_path / "home", version, base_url=model.base_url)
-    with Pi(home, long_session(home)) as atomic:
-        atomic.send("compact")
-        redline.next_question()
+@both
+def test_the_end_of_the_session_withdraws_the_question(asking: Asking, session: Path) -> None:
+    with asking.compacting(session) as atomic:
         atomic.close()
-    assert redline.report()["outcome"] == "withdrawn"
+    assert asking.redline.report()["outcome"] == "withdrawn"
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_without_redline_atomic_compacts_as_usual(
-    version: str, redline: StandIn, model: MessagesServer, tmp_path: Path
-) -> None:
-    home = AtomicHome(tmp_path / "home", version, base_url=model.base_url)
-    redline.stop()
-    with Pi(home, long_session(home)) as atomic:
-        assert CANCELLED not in json.dumps(atomic.run("compact"))
-        assert atomic.shown("notify") == ["Redline was not reached. Compacting as usual."]
-    assert model.requests  # its own planner
+@both
+def test_without_redline_atomic_compacts_as_usual(asking: Asking, session: Path) -> None:
+    asking.redline.stop()
+    with asking.open(session) as atomic:
+        atomic.send("compact")
+        assert not atomic.is_cancelled()
+        atomic.wait_for_notice(UNREACHED)
+    assert asking.model.requests  # its own planner
 
 
-def test_the_new_generation_continues_without_compacting(
-    new: AtomicHome, redline: StandIn, model: MessagesServer
-) -> None:
-    session = long_session(new)
+@pytest.mark.core
+@new
+def test_the_new_generation_continues_without_compacting(asking: Asking, session: Path) -> None:
     resume = "Approved as a new session. To continue in it: atomic --session fork.jsonl"
-    with Pi(new, session) as atomic:
-        compaction = atomic.send("compact")
-        question = redline.next_question()
+    with asking.compacting(session) as atomic:
+        question = asking.redline.questions[0]
         assert (question["agent"], question["version"], question["honours"]) == ("atomic", NEW, "nothing")
         wait_until(lambda: atomic.shown("setStatus")[-1:] == [f"{WAITING} (10 min left)"])
-        redline.answer = {**CONTINUE, "message": resume}
-        assert atomic.response(compaction)["error"] == CANCELLED
-        wait_until(lambda: atomic.shown("notify") == [resume])
+        asking.redline.answer = {**CONTINUE, "message": resume}
+        assert atomic.is_cancelled()
+        atomic.wait_for_notice(resume)
     assert lines(session, "compaction") == []
-    assert model.requests == []
+    assert asking.model.requests == []
 
 
-def test_the_new_generation_cannot_apply_a_plan(new: AtomicHome, redline: StandIn) -> None:
-    with Pi(new, long_session(new)) as atomic:
-        compaction = atomic.send("compact")
-        redline.next_question()
-        redline.answer = DELETES
-        assert atomic.response(compaction)["error"] == CANCELLED
-        assert redline.report()["outcome"] == "failed"
+@new
+def test_the_new_generation_cannot_apply_a_plan(asking: Asking, session: Path) -> None:
+    with asking.compacting(session) as atomic:
+        asking.redline.answer = DELETES
+        assert atomic.is_cancelled()
+        assert asking.redline.report()["outcome"] == "failed"
 
 
-def test_the_new_generation_asks_at_the_threshold(
-    new: AtomicHome, redline: StandIn, model: MessagesServer
-) -> None:
-    with Pi(new, long_session(new, FULL)) as atomic:
-        atomic.send("prompt", message="go on")
-        assert redline.next_question()["reason"] == "threshold"
-        redline.answer = CONTINUE
-        wait_until(lambda: model.requests)
-        wait_until(lambda: atomic.shown("notify") == [CONTINUE["message"]])
-    assert words(model.requests[0])[-1] == "go on"
+@new
+def test_the_new_generation_asks_at_the_threshold(asking: Asking) -> None:
+    full = long_session(asking, FULL)
+    with asking.prompted(full) as atomic:
+        assert asking.redline.questions[0]["reason"] == "threshold"
+        asking.redline.answer = CONTINUE
+        wait_until(lambda: asking.model.requests)
+        atomic.wait_for_notice(CONTINUE["message"])
+    assert words(asking.model.requests[0])[-1] == "go on"
 
 
-def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(
-    old: AtomicHome, redline: StandIn, tmp_path: Path
-) -> None:
+@old
+def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(asking: Asking, tmp_path: Path) -> None:
     pis = StandIn(tmp_path / "pis.json")
-    copy = old.directory / ".pi" / "agent" / "extensions" / "redline.ts"
+    copy = asking.home.directory / ".pi" / "agent" / "extensions" / "redline.ts"
     copy.parent.mkdir(parents=True)
-    source = old.bridge.read_text(encoding="utf-8")
-    copy.write_text(source.replace(str(old.connection_file), str(pis.connection_file)), encoding="utf-8")
-    old.more_extensions = [copy]
-    redline.answer = CONTINUE
-    with pis, Pi(old, old.session(conversation())) as atomic:
-        assert atomic.run("compact")["error"] == CANCELLED
-    assert (pis.paths, len(redline.questions)) == ([], 1)
+    source = asking.home.bridge.read_text(encoding="utf-8")
+    copy.write_text(source.replace(str(asking.home.connection_file), str(pis.connection_file)))
+    assert isinstance(asking.home, AtomicHome)
+    asking.home.more_extensions = [copy]
+    asking.redline.answer = CONTINUE
+    with pis, asking.open() as atomic:
+        atomic.send("compact")
+        assert atomic.is_cancelled()
+    assert (pis.paths, len(asking.redline.questions)) == ([], 1)
 
 
-@pytest.mark.parametrize("version", [OLD, NEW])
-def test_atomic_asks_again_at_the_next_prompt(
-    version: str, redline: StandIn, model: MessagesServer, tmp_path: Path
-) -> None:
-    home = AtomicHome(tmp_path / "home", version, base_url=model.base_url)
-    redline.answer = CONTINUE
-    with Pi(home, long_session(home, FULL)) as atomic:
-
-        def prompt() -> int:
-            """Prompt, and wait until Atomic is done; returns how many questions there were."""
-            known, since = len(redline.questions), len(atomic.said)
-            model.replies.append(said("done", input_tokens=FULL))
+@both
+def test_atomic_asks_again_at_the_next_prompt(asking: Asking) -> None:
+    full = long_session(asking, FULL)
+    asking.redline.answer = CONTINUE
+    with asking.open(full) as atomic:
+        for _ in range(2):
+            known, since = len(asking.redline.questions), len(atomic.said)
+            asking.model.replies.append(said("done", input_tokens=FULL))
             atomic.send("prompt", message="go on")
             ended = atomic.first(lambda said: said["type"] == "agent_end", since)
             # It compares the context with the threshold after the run, too.
             atomic.first(lambda said: said["type"] == "compaction_end", atomic.said.index(ended))
-            return len(redline.questions) - known
-
-        assert prompt()
-        assert prompt()
+            assert len(asking.redline.questions) > known
 
 
-@pytest.mark.parametrize(("version", "honours"), [(OLD, "deletions"), (NEW, "nothing")])
-def test_a_connection_is_tested_when_atomic_starts(
-    version: str, honours: str, redline: StandIn, model: MessagesServer, tmp_path: Path
-) -> None:
-    home = AtomicHome(tmp_path / "home", version, base_url=model.base_url)
-    with Pi(home, None, environment={"REDLINE_BRIDGE_TEST": "1"}):
-        wait_until(lambda: redline.questions)
-    (test,) = redline.questions
-    assert (test["test"], test["agent"], test["version"], test["honours"]) == (
-        True,
-        "atomic",
-        version,
-        honours,
-    )
+@both
+def test_a_connection_is_tested_when_atomic_starts(asking: Asking, version: str) -> None:
+    with Pi(asking.home, None, environment={"REDLINE_BRIDGE_TEST": "1"}):
+        wait_until(lambda: asking.redline.questions)
+    (test,) = asking.redline.questions
+    expected = {"test": True, "agent": "atomic", "version": version, "honours": HONOURS[version]}
+    assert {key: test[key] for key in expected} == expected

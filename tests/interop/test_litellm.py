@@ -7,10 +7,16 @@ translation of a request must be valid in the dialect behind it, or there is no 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
+from urllib.request import ProxyHandler, build_opener
 
 import pytest
 
@@ -19,21 +25,32 @@ from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.providers.client import Patience, ask, close
 from compaction_app.providers.errors import Overflow, ProviderError, QuotaUsed, Rejected, Unavailable
-from compaction_app.providers.types import Endpoint, Piece, Request, ThoughtPiece
+from compaction_app.providers.types import Endpoint, Request, ThoughtPiece
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, working_session
-from tests.files import place
+from tests.files import place, snapshot
 from tests.installation import Installation, Result
-from tests.interop.conftest import Proxy
+from tests.paths import PROJECT
+from tests.wait import WAIT_SECONDS
 
+LITELLM = PROJECT / ".venv-interop" / "bin" / "litellm"
+START_SECONDS = 300
+NOWHERE = "http://127.0.0.1:9"
+ENVIRONMENT = {
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_TELEMETRY": "False",
+    "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    "HTTP_PROXY": NOWHERE,
+    "HTTPS_PROXY": NOWHERE,
+    "NO_PROXY": "127.0.0.1,localhost",
+}
+"""Without the user's files and keys; traffic that would leave the machine meets a closed port."""
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
 SCRIPTS = (
     *("good-plan", "parallel-calls", "split-bytes", "pings", "no-usage", "fifty-searches"),
     *("stops-early", "unknown-tool", "missing-argument", "nonsense-arguments", "calls-5"),
 )
-THINKING = (("anthropic", "anthropic"), ("openai", "openai"))
-"""Routes and upstreams between which LiteLLM passes reasoning through, in the form of `thinking-plain`."""
 ERRORS: dict[str, type[ProviderError]] = {
     "overflow": Overflow,
     "quota-used": QuotaUsed,
@@ -44,36 +61,94 @@ ERRORS: dict[str, type[ProviderError]] = {
     "server-error": Unavailable,
 }
 Plan = Callable[..., Result]
+EndpointOf = Callable[[Dialect], Endpoint]
+
+
+@pytest.fixture(scope="session")
+def provider() -> Iterator[ScriptedProvider]:
+    with ScriptedProvider() as scripted:
+        yield scripted
+
+
+@pytest.fixture(scope="session")
+def proxy(provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointOf]:
+    """The proxy's endpoint for a client of a dialect: `upstream/script` is one of its models."""
+    assert LITELLM.exists(), "LiteLLM is not installed; `make interop` does that, and runs these tests"
+    base = tmp_path_factory.mktemp("litellm")
+    (base / "config.yaml").write_text(json.dumps(configuration(provider)))  # JSON is YAML
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [LITELLM, "--config", "config.yaml", "--host", "127.0.0.1", "--port", str(port)]
+    around = {"PATH": os.environ["PATH"], "HOME": str(base), **ENVIRONMENT}
+    with (base / "log").open("wb") as log:
+        child = subprocess.Popen(command, cwd=base, env=around, stdout=log, stderr=log)
+    try:
+        wait_for_proxy(child, port, base / "log")
+        urls = {"anthropic": f"http://127.0.0.1:{port}", "openai": f"http://127.0.0.1:{port}/v1"}
+        yield lambda route: Endpoint("litellm", route, urls[route])
+    finally:
+        child.terminate()
+        try:
+            child.wait(timeout=WAIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+
+
+def configuration(provider: ScriptedProvider) -> dict[str, object]:
+    """Every script behind both of the provider's dialects."""
+    parameters = {
+        f"{dialect}/*": {"model": f"{dialect}/*", "api_base": provider.base_url(dialect), "api_key": "none"}
+        for dialect in DIALECTS
+    }
+    return {
+        "model_list": [{"model_name": name, "litellm_params": one} for name, one in parameters.items()],
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+        # Anthropic's route uses Chat Completions for OpenAI's upstream, not Responses.
+        "litellm_settings": {"num_retries": 0, "use_chat_completions_url_for_anthropic_messages": True},
+    }
+
+
+def wait_for_proxy(child: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    """It starts slowly. Fails with the end of its log."""
+    deadline = time.monotonic() + START_SECONDS
+    direct = build_opener(ProxyHandler({}))
+    while child.poll() is None and time.monotonic() < deadline:
+        try:
+            direct.open(f"http://127.0.0.1:{port}/health/liveliness", timeout=WAIT_SECONDS).close()
+        except OSError:
+            time.sleep(0.3)
+        else:
+            return
+    raise AssertionError(f"the proxy does not answer: {log.read_text(errors='replace')[-4_000:]}")
 
 
 @pytest.fixture(params=DIALECTS)
-def route(request: pytest.FixtureRequest) -> Dialect:
+def route(request: pytest.FixtureRequest) -> Any:
     """The route of the proxy."""
-    found: Dialect = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture(params=DIALECTS)
-def upstream(request: pytest.FixtureRequest) -> Dialect:
+def upstream(request: pytest.FixtureRequest) -> Any:
     """The dialect between the proxy and the provider."""
-    found: Dialect = request.param
-    return found
+    return request.param
 
 
 @pytest.fixture
 def plan(
-    redline: Installation, proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
+    redline: Installation, proxy: EndpointOf, provider: ScriptedProvider, route: Dialect, upstream: Dialect
 ) -> Plan:
     """`redline compact --dry-run` with a script behind the proxy as the planner."""
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=30)))
-    Provider.objects.create(name="litellm", dialect=route, base_url=proxy.base_url(route))
+    Provider.objects.create(name="litellm", dialect=route, base_url=proxy(route).base_url)
     provider.requests.clear()
 
-    def planned(script: str, unasked: bool = False, **more: Any) -> Result:
+    def planned(script: str, unasked: bool = False) -> Result:
         name = f"{upstream}/{script}"
-        PlannerModel.objects.create(
-            provider="litellm", name=name, window=200_000, output_limit=8_192, thinking_levels=["low"], **more
-        )
+        limits = {"window": 200_000, "output_limit": 8_192, "thinking_levels": ["low"]}
+        PlannerModel.objects.create(provider="litellm", name=name, **limits)
         thinking = ["--thinking", "low"] if script.startswith("thinking") and not unasked else []
         return redline.call("compact", path, "--planner", f"litellm/{name}", *thinking, "--dry-run", "--json")
 
@@ -94,69 +169,55 @@ def test_a_plan_reaches_its_target(
     assert provider.requests[0].body["stream"] is True
 
 
-@pytest.mark.parametrize(("route", "upstream"), THINKING, indirect=True)
-def test_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
-    ended = plan("thinking-plain")
-    assert provider.faults == []
-    assert ended.code == 0, ended
-    assert len(provider.requests) > 1
-
-
-@pytest.mark.parametrize(("route", "upstream"), THINKING[:1], indirect=True)
-def test_signed_and_sealed_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider) -> None:
-    assert plan("thinking-signed").code == 0
-    assert provider.faults == []
-
-
-@pytest.mark.parametrize(("route", "upstream"), [("openai", "anthropic")], indirect=True)
-def test_thinking_blocks_are_returned_unchanged_through_the_other_dialect(
-    plan: Plan, provider: ScriptedProvider
+@pytest.mark.parametrize(
+    ("route", "upstream", "script", "unasked"),
+    [
+        ("anthropic", "anthropic", "thinking-plain", False),
+        ("openai", "openai", "thinking-plain", False),
+        # Signed and sealed.
+        ("anthropic", "anthropic", "thinking-signed", False),
+        # LiteLLM passes no thinking level on for an unknown model; this one thinks without being asked.
+        pytest.param("openai", "anthropic", "thinking-plain", True, marks=pytest.mark.core),
+    ],
+    indirect=["route", "upstream"],
+)
+def test_reasoning_is_returned_unchanged(
+    plan: Plan, provider: ScriptedProvider, script: str, unasked: bool
 ) -> None:
-    """LiteLLM passes no thinking level on for an unknown model; this one thinks without being asked."""
-    ended = plan("thinking-plain", unasked=True)
+    ended = plan(script, unasked)
     assert provider.faults == []
     assert ended.code == 0, ended
     assert len(provider.requests) > 1
 
 
 def test_no_session_is_written(plan: Plan, redline: Installation) -> None:
-    before = {path: Path(path).read_bytes() for path in (redline.sessions).iterdir()}
+    before = snapshot(redline.sessions)
     assert plan("good-plan").code == 0
-    assert {path: Path(path).read_bytes() for path in (redline.sessions).iterdir()} == before
+    assert snapshot(redline.sessions) == before
+
+
+async def asked(endpoint: Endpoint, upstream: Dialect, script: str) -> None:
+    """Ask for one answer, up to its first thought."""
+    request = Request(f"{upstream}/{script}", "", TOOL_SCHEMAS, [UserMessage("Begin.")], 1_000)
+    async with aclosing(ask(endpoint, request, Patience(attempts=1))) as pieces:
+        async for piece in pieces:
+            if isinstance(piece, ThoughtPiece):
+                break
+    await close()
 
 
 @pytest.mark.parametrize(("script", "error"), ERRORS.items())
 def test_an_error_is_recognised_through_the_proxy(
-    proxy: Proxy, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
+    proxy: EndpointOf, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
 ) -> None:
-    endpoint = Endpoint("litellm", route, proxy.base_url(route))
-    request = Request(f"{upstream}/{script}", "", TOOL_SCHEMAS, [UserMessage("Begin.")], 1_000)
     with pytest.raises(ProviderError) as caught:
-        asyncio.run(answered(endpoint, request))
+        asyncio.run(asked(proxy(route), upstream, script))
     assert type(caught.value) is error, caught.value.message
 
 
-async def answered(endpoint: Endpoint, request: Request) -> list[Piece]:
-    """The pieces of one answer."""
-    async with aclosing(ask(endpoint, request, Patience(attempts=1))) as pieces:
-        came = [piece async for piece in pieces]
-    await close()
-    return came
-
-
 def test_a_stop_reaches_the_provider(
-    proxy: Proxy, provider: ScriptedProvider, route: Dialect, upstream: Dialect
+    proxy: EndpointOf, provider: ScriptedProvider, route: Dialect, upstream: Dialect
 ) -> None:
     provider.requests.clear()
-    endpoint = Endpoint("litellm", route, proxy.base_url(route))
-    request = Request(f"{upstream}/long-thinking", "", TOOL_SCHEMAS, [UserMessage("Begin.")], 1_000)
-
-    async def stopped() -> None:
-        async with aclosing(ask(endpoint, request)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, ThoughtPiece):
-                    break
-        await close()
-
-    asyncio.run(stopped())
-    assert provider.wait_until_closed(10).model == "long-thinking"
+    asyncio.run(asked(proxy(route), upstream, "long-thinking"))
+    assert provider.wait_until_closed(WAIT_SECONDS).model == "long-thinking"

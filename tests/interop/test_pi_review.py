@@ -1,8 +1,7 @@
 """Real pi, real Atomic and Redline: what is approved in the browser while they wait is exactly what they send next.
 
-The sessions are those of the corpus that pi can continue; without one, a generated session. Each is reviewed in another
-way: everything is approved, or some proposals are rejected. Half of the questions come at a threshold: then the prompt
-that waited is sent with the approved context.
+Each session is reviewed in another way: everything is approved, or some proposals are rejected. Half of the questions
+come at a threshold: then the prompt that waited is sent with the approved context.
 """
 
 from __future__ import annotations
@@ -10,11 +9,8 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import statistics
-import time
 from collections.abc import Iterator
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,73 +29,31 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.browser.scenarios import approve_everything, decide, run_number, undecided_keys
-from tests.files import backdate, place
 from tests.interop.install_atomic import OLD
-from tests.interop.pi_rpc import AtomicHome, Pi, PiHome, atomic_command
-from tests.interop.pi_runs import PROBE, difference, expected, said_in
-from tests.interop.test_pi import WRITABLE, context_of, fields_of
-from tests.paths import corpus_sessions
+from tests.interop.pi_rpc import AtomicHome, Pi, PiHome, lines, was_summarised, work
+from tests.interop.pi_runs import PROBE, atomic_command, difference, expected, said_in
+from tests.interop.pi_sessions import WRITABLE, context_of, copy_of, each_writable, fields_of
 from tests.server import Server, start_server
-from tests.wait import WAIT_SECONDS
+from tests.wait import WAIT_SECONDS, wait_until
 
 REVIEW = re.compile(r"waits for your review: \S+?(/runs/\d+)/review")
-APPLIED = "continues with the approved context; the session shows it."
+CONTINUES = "continues with the approved context; the session shows it."
 READERS_IN_FORCE = {"pi": "pi", "atomic": "atomic-0.8"}
 """The agents that apply plans, and how they rebuild contexts."""
 CONFIRMED = ["live", "not_honoured", "below_target"]
 
 
-@dataclass
-class Figures:
-    """Seconds that people wait."""
-
-    proposals: dict[str, float] = field(default_factory=dict)
-    """From pi's question to its proposals in the review."""
-    requests: dict[str, float] = field(default_factory=dict)
-    """From the approval to pi's next request."""
-
-
-@pytest.fixture(scope="module")
-def figures() -> Iterator[Figures]:
-    measured = Figures()
-    yield measured
-    for what, seconds in (("proposals", measured.proposals), ("requests", measured.requests)):
-        if seconds:
-            slowest = max(seconds, key=lambda name: seconds[name])
-            print(
-                f"\n{what}: {len(seconds)}, median {statistics.median(seconds.values()):.2f} s, "
-                f"slowest {seconds[slowest]:.2f} s ({slowest})"
-            )
-
-
-@pytest.fixture(scope="session")
-def provider() -> Iterator[ScriptedProvider]:
-    with ScriptedProvider(script="stops-early") as scripted:
-        yield scripted
-
-
-@pytest.fixture(scope="session")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
-
-
-@pytest.fixture(params=READERS_IN_FORCE)
-def agent(request: pytest.FixtureRequest) -> str:
-    if request.param == "atomic":
-        atomic_command(OLD)  # it may not be installed
-    return str(request.param)
-
-
-@pytest.fixture
-def server(agent: str, tmp_path: Path) -> Iterator[Server]:
-    root = tmp_path / agent / f".{agent}" / "agent" / "sessions"
+@contextmanager
+def server_for(agent: str, base: Path) -> Iterator[Server]:
+    """A server of its own: the root and the agent's home are below `base`."""
+    root = base / agent / f".{agent}" / "agent" / "sessions"
     roots = json.dumps([{"path": str(root), "agent": agent, "reader": READERS_IN_FORCE[agent]}])
-    with start_server(tmp_path, roots=root, REDLINE_ROOTS=roots) as started:
+    with start_server(base, roots=root, REDLINE_ROOTS=roots) as started:
         yield started
 
 
 def connected_home(
-    agent: str, base: Path, server: Server, provider: ScriptedProvider, *, window: int
+    agent: str, base: Path, server: Server, provider: ScriptedProvider, *, window: int = 10**9
 ) -> PiHome:
     """A home whose agent is connected with the server."""
     made_at = datetime.now(UTC)
@@ -115,12 +69,6 @@ def connected_home(
     return PiHome(base / agent, **options) if agent == "pi" else AtomicHome(base / agent, OLD, **options)
 
 
-def copy_of(session: Path, home: PiHome) -> Path:
-    header, rest = session.read_bytes().split(b"\n", 1)
-    described = {**json.loads(header), "cwd": str(home.project)}
-    return backdate(place(home.sessions / session.name, json.dumps(described).encode() + b"\n" + rest))
-
-
 def waiting_run(pi: Pi) -> str:
     """The address of the run whose review pi waits for."""
     said = pi.first(lambda said: REVIEW.search(str(said.get("statusText"))))
@@ -129,12 +77,13 @@ def waiting_run(pi: Pi) -> str:
     return found[1]
 
 
-def review(server: Server, run: str, *, rejects: bool) -> None:
-    """Decide on all proposals."""
+def review(server: Server, run: str, *, rejects: bool = False) -> str:
+    """Decide on all proposals, and commit; returns the address of the result."""
     if rejects:
         for key in undecided_keys(server, run)[::3]:
             decide(server, run, reject=key)
     approve_everything(server, run)
+    return server.post(f"{run}/commit", f"{run}/commit", yes=CONFIRMED)
 
 
 def approved_targets(server: Server, run: str) -> list[Target]:
@@ -145,48 +94,69 @@ def approved_targets(server: Server, run: str) -> list[Target]:
     return [Target(origin["entryId"], origin.get("blockIndex")) for origin in json.loads(note)["origins"]]
 
 
-@pytest.mark.parametrize("number", range(len(WRITABLE)), ids=WRITABLE)
+@pytest.mark.parametrize("agent", READERS_IN_FORCE)
+@each_writable
 def test_the_agent_sends_exactly_what_was_approved(
-    number: int,
-    agent: str,
-    sessions: dict[str, Path],
-    provider: ScriptedProvider,
-    server: Server,
-    tmp_path: Path,
-    figures: Figures,
+    name: str, agent: str, sessions: dict[str, Path], provider: ScriptedProvider, tmp_path: Path
 ) -> None:
-    name = WRITABLE[number]
-    measured = f"{agent}, {name}"
+    if agent == "atomic":
+        atomic_command(OLD)  # it may not be installed
+    number, reader = WRITABLE.index(name), READERS_IN_FORCE[agent]
     at_threshold = number % 2 == 1
-    home = connected_home(agent, tmp_path, server, provider, window=8_000 if at_threshold else 10**9)
-    session = copy_of(sessions[name], home)
-    known = len(provider.requests)
-    with Pi(home, session) as pi:
-        first = pi.send("prompt", message=PROBE) if at_threshold else pi.send("compact")
-        pi.first(lambda said: said["type"] == "compaction_start")
-        asked = time.monotonic()
-        run = waiting_run(pi)
-        assert "data-key" in server.get(f"{run}/review")
-        figures.proposals[measured] = time.monotonic() - asked
-
-        review(server, run, rejects=number % 3 == 0)
-        loaded = load_session(session)
-        before = context_of(loaded, READERS_IN_FORCE[agent])
-        whole = expected(fields_of(loaded, before.messages))
-        assert len(provider.requests) == known
-
-        approved = time.monotonic()
-        result = server.post(f"{run}/commit", f"{run}/commit", yes=CONFIRMED)
-        if not at_threshold:
-            # pi has cancelled the compaction, and Atomic has made it.
-            assert pi.response(first)["success"] == (agent == "atomic")
-            pi.send("prompt", message=PROBE)
-        (request, *_) = provider.wait_for(lambda: provider.requests[known:])
-        figures.requests[measured] = time.monotonic() - approved
-        sent = said_in(json.loads(request.raw)["messages"])
-        server.wait_for(lambda: APPLIED in server.text(result))
-        targets = approved_targets(server, run)
-        left = ActiveContext(before.reader, tuple(approved_messages(before, targets)), None)
-        wanted = expected(fields_of(loaded, left.messages))
+    with server_for(agent, tmp_path) as server:
+        window = 8_000 if at_threshold else 10**9
+        home = connected_home(agent, tmp_path, server, provider, window=window)
+        session = copy_of(sessions[name], home.sessions, home.project)
+        known = len(provider.requests)
+        with Pi(home, session) as pi:
+            pi.send("prompt", message=PROBE) if at_threshold else pi.send("compact")
+            run = waiting_run(pi)
+            assert "data-key" in server.get(f"{run}/review")
+            loaded = load_session(session)
+            before = context_of(loaded, reader)
+            whole = expected(fields_of(loaded, before.messages))
+            assert len(provider.requests) == known
+            result = review(server, run, rejects=number % 3 == 0)
+            if not at_threshold:
+                # pi has cancelled the compaction, and Atomic has made it.
+                assert pi.ended()["success"] == (agent == "atomic")
+                pi.send("prompt", message=PROBE)
+            (request, *_) = provider.wait_for(lambda: provider.requests[known:])
+            sent = said_in(json.loads(request.raw)["messages"])
+            server.wait_for(lambda: CONTINUES in server.text(result))
+            targets = approved_targets(server, run)
+            left = ActiveContext(reader, tuple(approved_messages(before, targets)), None)
+            wanted = expected(fields_of(loaded, left.messages))
     assert difference(sent, wanted) == ""
     assert difference(sent, whole) != ""
+
+
+@pytest.mark.parametrize("is_approved", [True, False], ids=["approved", "declined"])
+def test_pi_goes_through_with_a_review_although_redline_was_killed(
+    is_approved: bool, provider: ScriptedProvider, tmp_path: Path
+) -> None:
+    """The server is killed while real pi waits: the question is still there when it runs again."""
+    known = len(provider.requests)
+    with server_for("pi", tmp_path) as killed:
+        home = connected_home("pi", tmp_path, killed, provider)
+        session = home.session(work(30))
+        with Pi(home, session) as pi:
+            pi.send("compact")
+            run = waiting_run(pi)
+            before = session.read_bytes()
+            killed.child.kill()
+            pi.first(lambda said: "Asking again" in str(said.get("statusText")))
+            assert session.read_bytes() == before
+            with server_for("pi", tmp_path) as server:
+                if is_approved:
+                    review(server, run)
+                else:
+                    server.post("/handshakes/1", "/handshakes/1/decline", step="continue")
+                assert not pi.ended()["success"]
+                wait_until(lambda: pi.shown("notify"), "pi did not say what became of it")
+                assert (f"pi {CONTINUES}" in pi.shown("notify")) is is_approved
+                pi.prompt(PROBE)
+        assert len(provider.requests) == known + 1
+    assert bool(lines(session, "context_edit")) is is_approved
+    assert session.read_bytes().startswith(before)
+    assert not was_summarised(session)

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,6 @@ from compaction_app.core.summary_ranges import (
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.package import PACKAGE
 from sessions_app.agents.pi.reader import PiReader
-from sessions_app.agents.programs import RebuiltMessage
 from sessions_app.agents.summary_format import FileLists
 from sessions_app.sessionlog.context import ActiveContext, Message
 from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
@@ -35,27 +35,10 @@ from sessions_app.sessionlog.session import Header
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_certificate import rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.factories import (
-    HEADER,
-    assistant,
-    bash,
-    branch_summary,
-    call,
-    chain,
-    context_edit,
-    custom,
-    result,
-    session_bytes,
-    summary_compaction,
-    text,
-    thinking,
-    user,
-)
-from tests.interop.pi_runs import NEWEST, PINNED, package
-from tests.paths import corpus, corpus_sessions
+from tests import factories
+from tests.interop.pi_runs import PINNED, installed_pis, node_of
+from tests.interop.pi_sessions import NAMES, SMALLEST, core, rebuilt_by_pi
 
-DIRECTORY = corpus()
-NAMES = [path.name for path in corpus_sessions(DIRECTORY)] if DIRECTORY is not None else ["generated.jsonl"]
 SCRIPT: Final = Path(__file__).with_name("summaries.mjs")
 KEPT: Final = (1, 5_000, 20_000, 90_000)
 BUDGETS: Final = (300, 8_000, 111_616)
@@ -68,11 +51,6 @@ USAGE: Final = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0}
 FORMAT: Final = PI.summary_format
 NEW_HEADER: Final = Header("00000000-0000-7000-8000-00000000000a", 3, "/work", "2026-01-01T00:00:00.000Z", "")
 WORDS: Final = "## Goal\nMend the parser.\n\n<read-files>\na.py\n</read-files> naïve 🙂"
-
-
-@pytest.fixture(scope="session")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
 
 
 @dataclass(frozen=True)
@@ -104,7 +82,14 @@ class Work:
         return [json.loads(self.line(entry)) for entry in entries if entry is not None]
 
 
-@pytest.fixture(params=NAMES)
+@contextmanager
+def opened(path: Path) -> Iterator[Work]:
+    loaded = load_session(path)
+    with SessionReader(loaded.path) as reader:
+        yield Work(loaded, reader)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=core if name == SMALLEST else ()) for name in NAMES])
 def work(request: pytest.FixtureRequest, sessions: dict[str, Path], tmp_path: Path) -> Iterator[Work]:
     """A copy of each session, in the current version and with a header: pi gives other ids to older ones."""
     path = tmp_path / "session.jsonl"
@@ -114,32 +99,26 @@ def work(request: pytest.FixtureRequest, sessions: dict[str, Path], tmp_path: Pa
             path.write_bytes(b"".join(PI.migrate(lines, request.param, NEW_HEADER)))
         except BadInput:
             path.write_bytes(sessions[request.param].read_bytes())
-    loaded = load_session(path)
-    with SessionReader(loaded.path) as reader:
-        yield Work(loaded, reader)
+    with opened(path) as found:
+        yield found
 
 
-def asked(work: Work, directory: Path, requests: list[dict[str, Any]]) -> list[Any]:
-    """The answers of an installed pi to requests about a session."""
-    modules = directory / "node_modules"
-    node = modules / ".bin" / "node"
+def asked(work: Work, requests: list[dict[str, Any]]) -> Iterator[tuple[Path, dict[str, Any], Any]]:
+    """The answers of each installed pi to requests about a session, with its directory and the request."""
     copy = work.path.with_name("asked.jsonl")
-    copy.write_bytes(work.path.read_bytes())
-    ended = subprocess.run(
-        [str(node) if node.exists() else "node", str(SCRIPT), str(modules / PACKAGE), str(copy)],
-        input="\n".join(map(json.dumps, requests)).encode(),
-        env={"HOME": str(copy.parent), "PATH": os.environ["PATH"]},
-        capture_output=True,
-        timeout=LIMIT,
-        check=False,
-    )
-    assert not ended.returncode, ended.stderr.decode()
-    return [json.loads(line) for line in ended.stdout.splitlines()]
-
-
-def installed() -> list[Path]:
-    assert PINNED.is_dir(), "pi is not installed; `make interop` does that, and runs these tests"
-    return [one for one in (PINNED, NEWEST) if one.is_dir()]
+    for directory in installed_pis():
+        copy.write_bytes(work.path.read_bytes())
+        ended = subprocess.run(
+            [node_of(directory), str(SCRIPT), str(directory / "node_modules" / PACKAGE), str(copy)],
+            input="\n".join(map(json.dumps, requests)).encode(),
+            env={"HOME": str(copy.parent), "PATH": os.environ["PATH"]},
+            capture_output=True,
+            timeout=LIMIT,
+            check=False,
+        )
+        assert not ended.returncode, ended.stderr.decode()
+        answers = map(json.loads, ended.stdout.splitlines())
+        yield from zip([directory] * len(requests), requests, answers, strict=True)
 
 
 def conversation(work: Work, messages: Iterable[Message], directory: Path) -> str:
@@ -164,39 +143,36 @@ def lists(found: Mapping[str, list[str]]) -> FileLists:
 # ---- what is summarised ----------------------------------------------------------------------------------
 
 
+def require_same_compactions(work: Work, requests: list[dict[str, Any]]) -> None:
+    for directory, request, answer in asked(work, requests):
+        context = work.context(request["leaf"])
+        found = compaction_range(work.loaded.tree.branch(request["leaf"]), request["keep"], context)
+        assert (found is None) == (answer is None), request
+        if found is not None:
+            check_compaction(work, found, context, answer, directory)
+
+
 def test_pi_would_replace_and_keep_the_same(work: Work) -> None:
-    requests = [{"leaf": leaf, "keep": keep} for leaf in work.leaves() for keep in KEPT]
-    for directory in installed():
-        for request, answer in zip(requests, asked(work, directory, requests), strict=True):
-            context = work.context(request["leaf"])
-            found = compaction_range(work.loaded.tree.branch(request["leaf"]), request["keep"], context)
-            assert (found is None) == (answer is None), request
-            if found is not None:
-                check_compaction(work, found, context, answer, directory)
+    require_same_compactions(work, [{"leaf": leaf, "keep": keep} for leaf in work.leaves() for keep in KEPT])
 
 
 def test_pi_would_replace_and_keep_the_same_of_generated_sessions(tmp_path: Path) -> None:
-    path = tmp_path / "session.jsonl"
     generated = [f"s{number:03}-" for number in range(GENERATED)]
-    path.write_bytes(session_bytes([HEADER, *(line for one in generated for line in generated_lines(one))]))
-    loaded = load_session(path)
-    last = {entry.id[: len(generated[0])]: entry.id for entry in loaded.tree.entries}
-    requests = [{"leaf": last[one], "keep": keep} for one in generated for keep in (1, 20, 60, 150)]
-    with SessionReader(path) as reader:
-        work = Work(loaded, reader)
-        for directory in installed():
-            for request, answer in zip(requests, asked(work, directory, requests), strict=True):
-                context = work.context(request["leaf"])
-                found = compaction_range(loaded.tree.branch(request["leaf"]), request["keep"], context)
-                assert (found is None) == (answer is None), request
-                if found is not None:
-                    check_compaction(work, found, context, answer, directory)
+    lines = (line for one in generated for line in generated_lines(one))
+    path = tmp_path / "session.jsonl"
+    path.write_bytes(factories.session_bytes([factories.HEADER, *lines]))
+    with opened(path) as work:
+        last = {entry.id[: len(generated[0])]: entry.id for entry in work.loaded.tree.entries}
+        kept = (1, 20, 60, 150)
+        require_same_compactions(
+            work, [{"leaf": last[one], "keep": keep} for one in generated for keep in kept]
+        )
 
 
 def generated_lines(prefix: str) -> Iterator[dict[str, Any]]:
     """The entries of a session of up to 20 entries, the ids of which begin with the prefix."""
     generator = random.Random(prefix)
-    for line in chain(*(generated_entry(generator) for _ in range(generator.randrange(1, 20))))[1:]:
+    for line in factories.chain(*(generated_entry(generator) for _ in range(generator.randrange(1, 20))))[1:]:
         references = {name: f"{prefix}{line[name]}" for name in REFERENCES if line.get(name)}
         yield {**line, "timestamp": "2026-01-05T10:00:00.000Z", **references}
 
@@ -204,25 +180,27 @@ def generated_lines(prefix: str) -> Iterator[dict[str, Any]]:
 def generated_entry(generator: random.Random) -> dict[str, Any]:
     words = "word" * generator.choice([1, 5, 30, 90])
     earlier, call_id = f"e{generator.randrange(1, 20)}", f"c{generator.randrange(4)}"
-    made = call(
+    made = factories.call(
         call_id, generator.choice(["read", "write", "edit", "bash"]), path=generator.choice("abcé😀\uffff")
     )
-    blocks = generator.choices([text(words), thinking(words), made], k=generator.randrange(3))
+    blocks = generator.choices(
+        [factories.text(words), factories.thinking(words), made], k=generator.randrange(3)
+    )
     usage = {**USAGE, "totalTokens": generator.choice([0, 500])}
     stop = generator.choice(["stop", "error", "aborted"])
-    answer = assistant(*blocks, usage=usage, stopReason=stop)
-    replacement = generator.choice([None, {"content": "shorter"}, {"content": [text("a")]}])
+    answer = factories.assistant(*blocks, usage=usage, stopReason=stop)
+    replacement = generator.choice([None, {"content": "shorter"}, {"content": [factories.text("a")]}])
     entries = [
-        *[user(words)] * 4,
+        *[factories.user(words)] * 4,
         *[answer] * 6,
-        *[result(call_id, words)] * 4,
-        bash("ls", words, generator.choice([0, 1])),
-        bash("ls", words, excludeFromContext=True),
-        custom(words),
-        {**branch_summary(words), "fromId": "x"},
+        *[factories.result(call_id, words)] * 4,
+        factories.bash("ls", words, generator.choice([0, 1])),
+        factories.bash("ls", words, excludeFromContext=True),
+        factories.custom(words),
+        {**factories.branch_summary(words), "fromId": "x"},
         {"type": "model_change", "provider": "p", "modelId": "m"},
-        {**summary_compaction(words, earlier), "tokensBefore": 5},
-        context_edit(earlier, replacement),
+        {**factories.summary_compaction(words, earlier), "tokensBefore": 5},
+        factories.context_edit(earlier, replacement),
     ]
     return generator.choice(entries)
 
@@ -258,24 +236,16 @@ def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work: Work) -> Non
         for target in targets
         for budget in BUDGETS
     ]
-    for directory in installed():
-        for request, answer in zip(requests, asked(work, directory, requests), strict=True):
-            left = branch_left(work.loaded.tree, request["old"], request["target"])
-            assert left.ancestor_id == answer["commonAncestorId"]
-            assert [entry.id for entry in left.entries] == answer["entries"]
-            found = within_budget(left.entries, request["budget"])
-            assert found.tokens == answer["totalTokens"]
-            assert conversation(work, messages_of(found.entries), directory) == answer["conversation"]
+    for directory, request, answer in asked(work, requests):
+        left = branch_left(work.loaded.tree, request["old"], request["target"])
+        assert left.ancestor_id == answer["commonAncestorId"]
+        assert [entry.id for entry in left.entries] == answer["entries"]
+        found = within_budget(left.entries, request["budget"])
+        assert found.tokens == answer["totalTokens"]
+        assert conversation(work, messages_of(found.entries), directory) == answer["conversation"]
 
 
 # ---- what is appended ------------------------------------------------------------------------------------
-
-
-def rebuilt_by_pi(session: Path) -> tuple[RebuiltMessage, ...]:
-    """The context that each installed pi rebuilds, which is the same."""
-    (found,) = {package(one).rebuild([session.read_bytes()]) for one in installed()}
-    assert (found.refusal, found.failure) == ("", "")
-    return found.messages
 
 
 def appended(work: Work, line: bytes) -> LoadedSession:

@@ -6,23 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from devtools.scripted.server import ScriptedProvider
-from sessions_app.agents.pi.agent import PI
-from sessions_app.storage.session_certificate import rebuilt_messages
 from sessions_app.storage.session_loader import load_session
 from tests.browser.chromium import Watched
 from tests.browser.conftest import browse, chromium
 from tests.browser.summary_walk import EDITED, SummaryWalk, walk_server
 from tests.interop.pi_runs import Conversations, difference, expected
-
-from .test_pi import context_of, fields_of, rebuilt_by_pi
+from tests.interop.pi_sessions import context_of, fields_of, require_same
 
 __all__ = ["browse", "chromium"]
-
-
-def require_same(path: Path) -> None:
-    """The real pi rebuilds a session as Redline does."""
-    loaded = load_session(path)
-    assert rebuilt_by_pi(path) == rebuilt_messages(loaded, PI, context_of(loaded))
 
 
 def test_pi_follows_each_step_and_resumes_what_was_summarised(

@@ -80,6 +80,11 @@ class ClaudeClient:
         directory.mkdir(parents=True, exist_ok=True)
         return directory
 
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"HOME": str(self.home), "PATH": os.environ["PATH"], "ANTHROPIC_BASE_URL": self.server.url}
+        return {**QUIET, **own}
+
     def session(self, session_id: str) -> Path:
         return self.sessions / f"{session_id}.jsonl"
 
@@ -100,13 +105,7 @@ class ClaudeClient:
         ended = subprocess.run(
             [*command, *(("--resume", resume) if resume else ()), "--", prompt],
             cwd=self.project,
-            env={
-                **QUIET,
-                "HOME": str(self.home),
-                "PATH": os.environ["PATH"],
-                "ANTHROPIC_BASE_URL": self.server.base_url,
-                **extra,
-            },
+            env={**self.environment, **extra},
             input="",
             capture_output=True,
             encoding="utf-8",

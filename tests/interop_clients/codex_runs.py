@@ -4,35 +4,23 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from sessions_app.agents.codex import client
 from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import new_scratch
+from tests.wait import WAIT_SECONDS
 
-from .scripted_model import ModelReply, ScriptedModel
+from .scripted_model import ClientRun, ModelReply, ScriptedModel
 
 PROBE: Final = "REDLINE-PROBE"
 RUN_SECONDS: Final = 120
+COMPLETED: Final = "turn/completed"
 ALL_TOOLS: Final = ("-c", 'sandbox_mode="danger-full-access"')
-
-
-@dataclass(frozen=True, slots=True)
-class CodexRun:
-    """One run: what the client printed, and the requests that it sent."""
-
-    code: int | None
-    output: str
-    errors: str
-    requests: tuple[Mapping[str, Any], ...]
-
-    @property
-    def thread_id(self) -> str:
-        events = (json.loads(line) for line in self.output.splitlines() if line.startswith("{"))
-        return str(next(event["thread_id"] for event in events if "thread_id" in event))
 
 
 class CodexRuns:
@@ -63,11 +51,9 @@ class CodexRuns:
         thread: str = "",
         how: str = "resume",
         arguments: Sequence[str] = ALL_TOOLS,
-    ) -> CodexRun:
+    ) -> ClientRun:
         """One headless turn; with a thread, it is continued, or forked if `how` is "fork"."""
-        self._model.replies.clear()
-        self._model.replies.extend(replies)
-        known = len(self._model.conversation)
+        known = self._model.expect(replies)
         first, *rest = self.program.command(prompt, thread)
         command = [first, *(how if part == "resume" else part for part in rest)]
         command[2:2] = arguments
@@ -77,7 +63,7 @@ class CodexRuns:
             environment=self.program.environment(self.scratch),
             seconds=RUN_SECONDS,
         )
-        return CodexRun(*ended, tuple(self._model.conversation[known:]))
+        return ClientRun(*ended, tuple(self._model.conversation[known:]))
 
     def files(self, thread: str) -> list[Path]:
         """The rollout files of a thread, with those of its reverts, oldest first."""
@@ -99,3 +85,84 @@ class CodexRuns:
         found = [body["input"] for body in ended.requests if PROBE in json.dumps(body["input"][-1])]
         assert found, (ended.code, ended.output, ended.errors)
         return list(found[0][:-1])
+
+
+class CodexServer:
+    """A running app server, from `__enter__` to `__exit__`: how editors let Codex compact a thread."""
+
+    def __init__(self, runs: CodexRuns) -> None:
+        first, *_ = runs.program.command("", "")
+        self._process = subprocess.Popen(
+            [first, "app-server"],
+            cwd=runs.scratch.project,
+            env=dict(runs.program.environment(runs.scratch)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            encoding="utf-8",
+        )
+        self._changed = threading.Condition()
+        self._messages: list[Mapping[str, Any]] = []
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._read, daemon=True).start()
+        client = {"name": "redline-tests", "title": "Tests", "version": "0"}
+        self.call("initialize", clientInfo=client, capabilities={"experimentalApi": True})
+        self._send({"method": "initialized"})
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(WAIT_SECONDS)
+
+    def start_compaction(self, thread: str) -> None:
+        self.call("thread/resume", threadId=thread)
+        self.call("thread/compact/start", threadId=thread)
+
+    def compact(self, thread: str) -> Mapping[str, Any]:
+        """Compact a thread; returns the turn as it was completed."""
+        self.start_compaction(thread)
+        turn: Mapping[str, Any] = self.notice(COMPLETED)["params"]["turn"]
+        return turn
+
+    def call(self, method: str, **parameters: Any) -> Mapping[str, Any]:
+        self._count += 1
+        number = self._count
+        self._send({"id": number, "method": method, "params": parameters})
+        answer = self._first(lambda message: message.get("id") == number and "method" not in message)
+        assert "error" not in answer, answer
+        result: Mapping[str, Any] = answer["result"]
+        return result
+
+    def notice(self, method: str) -> Mapping[str, Any]:
+        """The first notice of this kind, as soon as it is there."""
+        return self._first(lambda message: message.get("method") == method)
+
+    @property
+    def text(self) -> str:
+        """All that the server said."""
+        return json.dumps(self._messages)
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(message) + "\n")
+        self._process.stdin.flush()
+
+    def _first(self, wanted: Any) -> Mapping[str, Any]:
+        def found() -> Mapping[str, Any] | None:
+            return next(filter(wanted, self._messages), None)
+
+        with self._changed:
+            assert self._changed.wait_for(found, WAIT_SECONDS), self._messages
+            answer = found()
+        assert answer is not None
+        return answer
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            with self._changed:
+                self._messages.append(json.loads(line))
+                self._changed.notify_all()

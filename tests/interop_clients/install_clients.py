@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tests.interop.install_pi import npm
+from tests.interop.install_pi import FAULTS, INSTALL, npm
 
 from .installed import DIRECTORY, NEWEST, PROGRAMS, VERSIONS
 
@@ -26,11 +28,11 @@ ANSWER_SECONDS: Final = 60
 
 
 def install(name: str, version: str) -> None:
-    """Install one version, unless it is there. Raises CalledProcessError, TimeoutExpired."""
+    """Install one version, unless it is there. Raises FAULTS."""
     directory = DIRECTORY / f"{name}@{version}"
     if not runs(directory / "node_modules" / ".bin" / PROGRAMS[name]):
         shutil.rmtree(directory, ignore_errors=True)
-        npm(directory, "install", "--prefix", ".", f"{PACKAGES[name]}@{version}")
+        npm(directory, *INSTALL, f"{PACKAGES[name]}@{version}")
     if not runs(directory / "node_modules" / ".bin" / PROGRAMS[name]):
         raise subprocess.CalledProcessError(1, [PROGRAMS[name], "--version"])
 
@@ -44,7 +46,7 @@ def runs(program: Path) -> bool:
 
 
 def install_newest(name: str) -> str:
-    """Install the newest version, and link to it; returns its number. Raises CalledProcessError, TimeoutExpired."""
+    """Install the newest version, and link to it; returns its number. Raises FAULTS."""
     version = npm(DIRECTORY, "view", PACKAGES[name], "version").strip()
     install(name, version)
     link = DIRECTORY / f"{name}@{NEWEST}"
@@ -53,18 +55,19 @@ def install_newest(name: str) -> str:
     return version
 
 
-def main() -> None:
-    for name, pinned in VERSIONS.items():
-        for version in pinned:
-            try:
-                install(name, version)
-                sys.stderr.write(f"{name} {version} is installed.\n")
-            except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as fault:
-                sys.stderr.write(f"not checked: {name} {version} cannot be installed ({fault}).\n")
+def install_all(name: str) -> None:
+    """All versions of a client. What cannot be installed is printed."""
+    steps = [(version, partial(install, name, version)) for version in VERSIONS[name]]
+    for version, step in [*steps, (NEWEST, partial(install_newest, name))]:
         try:
-            sys.stderr.write(f"{name} {install_newest(name)} is the newest version.\n")
-        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as fault:
-            sys.stderr.write(f"not checked: the newest {name} cannot be installed ({fault}).\n")
+            sys.stderr.write(f"{name} {step() or version} is installed.\n")
+        except FAULTS as fault:
+            sys.stderr.write(f"not checked: {name} {version} cannot be installed ({fault}).\n")
+
+
+def main() -> None:
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(install_all, VERSIONS))
 
 
 if __name__ == "__main__":

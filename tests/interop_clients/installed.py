@@ -22,9 +22,14 @@ VERSIONS: Final = {
 NEWEST: Final = "newest"
 
 
+def directory_of(name: str, version: str) -> Path:
+    """Where a version is installed; its name ends with the number."""
+    return (DIRECTORY / f"{name}@{version}").resolve()
+
+
 def client_program(name: str, version: str) -> Path:
     """The program of an installed client. A test of one that is not installed is reported as not checked."""
-    directory = (DIRECTORY / f"{name}@{version}").resolve()
+    directory = directory_of(name, version)
     program = directory / "node_modules" / ".bin" / PROGRAMS[name]
     if not program.exists():
         pytest.skip(f"not checked: {name} {version} is not installed in {DIRECTORY}")

@@ -1,17 +1,17 @@
-"""A Messages endpoint on loopback for a real client: it plays queued replies, and keeps every request."""
+"""A model for Claude Code, pi and Atomic that plays queued replies in Anthropic's Messages."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
-HOST: Final = "127.0.0.1"
+from sessions_app.agents.dry_resume.answers import MESSAGES, Answer
+from sessions_app.agents.dry_resume.model_server import ModelRequest
+
+from .scripted_model import PlayedModel
+
 USAGE: Final = {"input_tokens": 20, "output_tokens": 7}
 
 
@@ -42,77 +42,31 @@ def call_block(call_id: str, name: str, **arguments: object) -> dict[str, Any]:
     return {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
 
 
-class MessagesServer:
-    """The endpoint in a thread, from `__enter__` to `__exit__`. Without a queued reply it says "done"."""
+class MessagesServer(PlayedModel[ScriptedReply]):
+    """The model, from `__enter__` to `__exit__`. Without a queued reply it says "done"."""
 
     def __init__(self) -> None:
-        self.replies: deque[ScriptedReply] = deque()
-        self.requests: list[dict[str, Any]] = []
+        super().__init__()
+        self.requests: list[Mapping[str, Any]] = []
         """The bodies of all requests for a reply, in order of arrival."""
         self.before_reply: Callable[[], object] = lambda: None
         """Called while a client waits for its reply."""
-        self._server = ThreadingHTTPServer((HOST, 0), _handler(self))
-        self._lock = threading.Lock()
 
-    def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-    @property
-    def base_url(self) -> str:
-        return f"http://{HOST}:{self._server.server_port}"
-
-    def answer(self, body: dict[str, Any]) -> tuple[ScriptedReply, int]:
-        """The reply to a request, and the number of the request. One without tools is a side request: for a title."""
+    def _answer(self, request: ModelRequest) -> Answer:
+        """The reply to a request. One without tools is a side request: for a title."""
+        if not request.path.endswith(MESSAGES):
+            return Answer.error(404, "scripted")
         self.before_reply()
         with self._lock:
-            self.requests.append(body)
-            is_scripted = bool(body.get("tools") and self.replies)
-            return self.replies.popleft() if is_scripted else said("done"), len(self.requests)
-
-
-def _handler(server: MessagesServer) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            if self.path.partition("?")[0] != "/v1/messages":
-                self._send(404, "application/json", b"{}")
-                return
-            reply, number = server.answer(body)
-            if reply.status != 200:
-                error = {"type": "error", "error": {"type": "api_error", "message": reply.error}}
-                self._send(reply.status, "application/json", json.dumps(error).encode())
-            elif body.get("stream"):
-                self._send(200, "text/event-stream", b"".join(_events(body["model"], reply, number)))
-            else:
-                message = _message(body["model"], reply, number)
-                self._send(200, "application/json", json.dumps(message).encode())
-
-        def do_HEAD(self) -> None:
-            self._send(200, "application/json", b"")
-
-        def do_GET(self) -> None:
-            self._send(404, "application/json", b"{}")
-
-        def _send(self, status: int, kind: str, data: bytes) -> None:
-            self.send_response(status)
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(data)))
-            self.end_headers()
-            self.wfile.write(data)
-
-        def log_message(self, *args: object) -> None:
-            """Nothing is logged."""
-
-    return Handler
+            self.requests.append(request.body)
+            is_scripted = bool(request.body.get("tools") and self.replies)
+            reply, number = self.replies.popleft() if is_scripted else said("done"), len(self.requests)
+        if reply.status != 200:
+            return Answer.error(reply.status, reply.error)
+        message = _message(request.body["model"], reply, number)
+        if request.body.get("stream"):
+            return Answer.stream(_events(message, reply))
+        return Answer.document(message)
 
 
 def _message(model: str, reply: ScriptedReply, number: int) -> dict[str, Any]:
@@ -129,18 +83,17 @@ def _message(model: str, reply: ScriptedReply, number: int) -> dict[str, Any]:
     }
 
 
-def _events(model: str, reply: ScriptedReply, number: int) -> Iterator[bytes]:
-    message = _message(model, reply, number)
+def _events(message: Mapping[str, Any], reply: ScriptedReply) -> Iterator[dict[str, Any]]:
     usage, stop = message["usage"], message["stop_reason"]
-    yield _event("message_start", message={**message, "content": [], "stop_reason": None})
+    yield {"type": "message_start", "message": {**message, "content": [], "stop_reason": None}}
     for index, block in enumerate(reply.blocks):
         start, deltas = _parts(block)
-        yield _event("content_block_start", index=index, content_block=start)
+        yield {"type": "content_block_start", "index": index, "content_block": start}
         for delta in deltas:
-            yield _event("content_block_delta", index=index, delta=delta)
-        yield _event("content_block_stop", index=index)
-    yield _event("message_delta", delta={"stop_reason": stop, "stop_sequence": None}, usage=usage)
-    yield _event("message_stop")
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}
+    yield {"type": "message_stop"}
 
 
 def _parts(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -155,7 +108,3 @@ def _parts(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
         return {**block, "thinking": "", "signature": ""}, deltas
     arguments = json.dumps(block["input"])
     return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": arguments}]
-
-
-def _event(kind: str, **fields: Any) -> bytes:
-    return f"event: {kind}\ndata: {json.dumps({'type': kind, **fields})}\n\n".encode()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
-import re
 import shutil
 import socket
 import sqlite3
 import subprocess
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,26 +21,13 @@ from sessions_app.agents.dry_resume.process import run_client
 from sessions_app.agents.dry_resume.scratch import new_scratch
 from sessions_app.agents.opencode import client
 from sessions_app.agents.opencode.bridge import OFFLINE
+from tests.wait import wait_until
 
-from .scripted_model import ModelReply, ScriptedModel
+from .scripted_model import ClientRun, ModelReply, ScriptedModel
 
 PROBE: Final = "REDLINE-PROBE"
 RUN_SECONDS: Final = 120
 START_SECONDS: Final = 3
-
-
-@dataclass(frozen=True, slots=True)
-class OpencodeRun:
-    """One run: what the client printed, and the requests that it sent."""
-
-    code: int | None
-    output: str
-    errors: str
-    requests: tuple[Mapping[str, Any], ...]
-
-    @property
-    def session_id(self) -> str:
-        return re.findall(r'"sessionID":"(ses_\w+)"', self.output)[-1]
 
 
 class OpencodeRuns:
@@ -59,7 +44,7 @@ class OpencodeRuns:
         self.data = client.data_directory(self.scratch)
         self.database = self.data / "opencode.db"
         self._program = client.OpenCodeProgram(str(program))
-        self._model = model
+        self.model = model
         self.environment = {**self._program.environment(self.scratch), **OFFLINE}
         client.configure(self.scratch, "scripted", "model", window)
         file = self.scratch.project / "opencode.json"
@@ -72,19 +57,17 @@ class OpencodeRuns:
         replies: Iterable[ModelReply] = (),
         *,
         session: str = "",
-        arguments: Sequence[str] = (),
-    ) -> OpencodeRun:
-        """One headless turn; with a session, it is continued, or forked if the arguments have `--fork`."""
-        known = self._expect(replies)
-        command = self._program.command(prompt, session)
-        command[2:2] = arguments
+        **environment: str,
+    ) -> ClientRun:
+        """One headless turn; with a session, it is continued."""
+        known = self.model.expect(replies)
         ended = run_client(
-            command,
+            self._program.command(prompt, session),
             cwd=self.scratch.project,
-            environment=self.environment,
+            environment={**self.environment, **environment},
             seconds=RUN_SECONDS,
         )
-        return OpencodeRun(*ended, tuple(self._model.conversation[known:]))
+        return ClientRun(*ended, tuple(self.model.conversation[known:]))
 
     def call(self, *arguments: str) -> str:
         """What a command of the client prints."""
@@ -110,9 +93,7 @@ class OpencodeRuns:
         finally:
             shutil.rmtree(self.data)
             kept.rename(self.data)
-        found = [body["messages"] for body in ended.requests if PROBE in json.dumps(body["messages"][-1])]
-        assert found, (ended.code, ended.output, ended.errors)
-        return list(found[0][:-1])
+        return probed(ended)
 
     def rows(self, query: str, *values: object) -> list[dict[str, Any]]:
         """The rows of a query; a change is committed."""
@@ -136,22 +117,11 @@ class OpencodeRuns:
     def sent_beside(self, session: str) -> list[Mapping[str, Any]]:
         """The same, of a copy of the database: for a session whose server is running."""
         data = self.copied().parent
-        known = self._expect(())
         try:
-            ended = run_client(
-                self._program.command(PROBE, session),
-                cwd=self.scratch.project,
-                environment={
-                    **self.environment,
-                    "XDG_DATA_HOME": str(data.parent),
-                },
-                seconds=RUN_SECONDS,
-            )
+            ended = self.run(PROBE, session=session, XDG_DATA_HOME=str(data.parent))
         finally:
             shutil.rmtree(data.parent)
-        found = [body["messages"] for body in self._model.conversation[known:]]
-        assert found, ended
-        return list(found[0][:-1])
+        return probed(ended)
 
     @contextmanager
     def served(self, environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[OpencodeServer]:
@@ -169,20 +139,17 @@ class OpencodeRuns:
         )
         server = OpencodeServer(f"http://127.0.0.1:{port}", self, child)
         try:
-            deadline = time.monotonic() + RUN_SECONDS
-            while not server.answers():
-                assert child.poll() is None
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
+            wait_until(server.answers, "the server does not answer")
             yield server
         finally:
             server.end()
 
-    def _expect(self, replies: Iterable[ModelReply]) -> int:
-        """Queue replies; returns the number of requests so far."""
-        self._model.replies.clear()
-        self._model.replies.extend(replies)
-        return len(self._model.conversation)
+
+def probed(run: ClientRun) -> list[Mapping[str, Any]]:
+    """The messages that were sent before the probe."""
+    found = [body["messages"] for body in run.requests if PROBE in json.dumps(body["messages"][-1])]
+    assert found, run
+    return list(found[0][:-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +165,7 @@ class OpencodeServer:
         self.process.wait()
 
     def answers(self) -> bool:
+        assert self.process.poll() is None
         # A request that arrives while the server starts is never answered.
         try:
             self.call("GET", "/session", seconds=START_SECONDS)
@@ -223,6 +191,6 @@ class OpencodeServer:
 
     def prompt(self, session: str, text: str, replies: Iterable[ModelReply] = ()) -> list[Mapping[str, Any]]:
         """One turn; returns the requests that the client sent."""
-        known = self.runs._expect(replies)
+        known = self.runs.model.expect(replies)
         self.call("POST", f"/session/{session}/message", {"parts": [{"type": "text", "text": text}]})
-        return self.runs._model.conversation[known:]
+        return self.runs.model.conversation[known:]

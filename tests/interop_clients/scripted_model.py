@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 from sessions_app.agents.dry_resume.answers import COMPLETIONS, RESPONSES, Answer
 from sessions_app.agents.dry_resume.model_server import ModelRequest, ModelServer
@@ -37,19 +39,16 @@ class ModelReply:
     """Items of a Responses answer, instead of text, reasoning and calls."""
 
 
-class ScriptedModel:
-    """The model, from `__enter__` to `__exit__`. Requests for titles, which have no tools, are not the conversation's.
+Reply = TypeVar("Reply")
 
-    A request without a queued reply is answered with "done".
-    """
+
+class PlayedModel(ABC, Generic[Reply]):
+    """A model that plays queued replies, from `__enter__` to `__exit__`."""
 
     def __init__(self) -> None:
-        self.replies: deque[ModelReply] = deque()
-        self.conversation: list[Mapping[str, Any]] = []
-        """The bodies of the conversation's requests, in order of arrival."""
+        self.replies: deque[Reply] = deque()
         self._server = ModelServer(self._answer)
         self._lock = threading.Lock()
-        self._count = 0
 
     def __enter__(self) -> Self:
         self._server.__enter__()
@@ -61,6 +60,42 @@ class ScriptedModel:
     @property
     def url(self) -> str:
         return self._server.url
+
+    @abstractmethod
+    def _answer(self, request: ModelRequest) -> Answer: ...
+
+
+class ClientRun(NamedTuple):
+    """One headless run of a client: what it printed, and the requests that it sent."""
+
+    code: int | None
+    output: str
+    errors: str
+    requests: tuple[Mapping[str, Any], ...]
+
+    @property
+    def session_id(self) -> str:
+        """The last id of a session, or of a thread, that was printed."""
+        return re.findall(r'"(?:sessionID|thread_id)":"([\w-]+)"', self.output)[-1]
+
+
+class ScriptedModel(PlayedModel[ModelReply]):
+    """The model. Requests for titles, which have no tools, are not the conversation's.
+
+    A request without a queued reply is answered with "done".
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conversation: list[Mapping[str, Any]] = []
+        """The bodies of the conversation's requests, in order of arrival."""
+        self._count = 0
+
+    def expect(self, replies: Iterable[ModelReply]) -> int:
+        """Queue replies instead of others; returns the number of the conversation's requests so far."""
+        self.replies.clear()
+        self.replies.extend(replies)
+        return len(self.conversation)
 
     def _answer(self, request: ModelRequest) -> Answer:
         with self._lock:

@@ -9,7 +9,6 @@ import time
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 import pytest
@@ -24,6 +23,7 @@ SOCKET: Final = "redline"
 CLEAR: Final = "C-u"
 """The key that clears what was typed."""
 RETYPE_SECONDS: Final = 10
+PRESS_SECONDS: Final = 2
 FRAME: Final = "So"
 """The Unicode category of what frames and rules are drawn with, and of other ornaments."""
 
@@ -59,9 +59,7 @@ class Terminal:
         self._run(*words, ";", "new-session", "-d", *size, "-c", str(self._cwd), "--", *self._command)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *fault: object) -> None:
         self._call("kill-server")
         self._sockets.cleanup()
 
@@ -101,18 +99,32 @@ class Terminal:
 
         It is typed again if it is not shown after a while: programs discard what was typed before they are ready.
         """
+
+        def type_line() -> None:
+            self.press(CLEAR)
+            self.type(line)
+
+        self._repeat(
+            type_line, RETYPE_SECONDS, lambda: self.shows(line), f"{line} was typed, and is not shown"
+        )
+        self.press("Enter")
+
+    def press_until(self, key: str, text: str) -> None:
+        """Press a key again and again, until a text is shown."""
+        self._repeat(lambda: self.press(key), PRESS_SECONDS, lambda: self.shows(text), f"{text} is not shown")
+
+    def _repeat(self, act: Callable[[], None], seconds: float, look: Callable[[], bool], what: str) -> None:
+        """Act, and again whenever so many seconds have passed, until what is looked for is there."""
         ends_at = 0.0
 
-        def look() -> bool:
+        def acted() -> bool:
             nonlocal ends_at
             if time.monotonic() > ends_at:
-                self.press(CLEAR)
-                self.type(line)
-                ends_at = time.monotonic() + RETYPE_SECONDS
-            return self.shows(line)
+                act()
+                ends_at = time.monotonic() + seconds
+            return look()
 
-        self._wait(look, f"{line} was typed, and is not shown")
-        self.press("Enter")
+        self._wait(acted, what)
 
     def _wait(self, look: Callable[[], object], what: str) -> object:
         try:

@@ -170,12 +170,18 @@ def curated(
     return plan
 
 
+def require_sent_as_read(client: ClaudeClient, session_id: str) -> list[Sent]:
+    """The client sends of a session what Redline reads; returns it."""
+    session = loaded(client, session_id)
+    sent = client.context(session_id)
+    assert sent == expected(client, session, context_of(client, session))
+    return sent
+
+
 @versions("claude-code")
 @pytest.mark.parametrize("source", sources(), ids=lambda source: getattr(source, "__name__", None))
 def test_a_session_is_sent_as_it_is_read(client: ClaudeClient, source: Callable[[ClaudeClient], str]) -> None:
-    session_id = source(client)
-    session = loaded(client, session_id)
-    assert client.context(session_id) == expected(client, session, context_of(client, session))
+    require_sent_as_read(client, source(client))
 
 
 @versions("claude-code")
@@ -185,10 +191,7 @@ def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client: Cl
     made.reply("m1")
     made.user("p2")
     made.attachment("queued_command", "typed while busy", prompt="typed while busy", commandMode="prompt")
-    session_id = placed(client, made.content)
-    session = loaded(client, session_id)
-    sent = client.context(session_id)
-    assert sent == expected(client, session, context_of(client, session))
+    sent = require_sent_as_read(client, placed(client, made.content))
     assert ("typed while busy" in str(sent)) is (client.version >= SINCE)
 
 
@@ -207,9 +210,7 @@ def test_attachments_are_sent_as_they_are_read(client: ClaudeClient, is_after_re
         made.attachment("file", "without its file")
         made.attachment("queued_command", "C", prompt="-")
         made.reply("m1")
-        session = loaded(client, placed(client, made.content))
-        sent = client.context(session.path.stem)
-        assert sent == expected(client, session, context_of(client, session)), (first, second)
+        require_sent_as_read(client, placed(client, made.content))
 
 
 @versions("claude-code")
@@ -229,9 +230,7 @@ def test_results_of_parallel_calls_are_sent_in_the_order_in_which_they_are_read(
                 for number in order
             ]
             made.user("p2", parent=results[0], timestamp=at(100))
-            session = loaded(client, placed(client, made.content))
-            sent = client.context(session.path.stem)
-            assert sent == expected(client, session, context_of(client, session)), (order, is_dated)
+            require_sent_as_read(client, placed(client, made.content))
 
 
 @versions("claude-code")
@@ -253,8 +252,7 @@ def test_the_notes_of_a_fork_are_sent_in_their_places(client: ClaudeClient) -> N
     chance = random.Random(14)
     for original in originals:
         plan = curated(client, original, "fork", chance, has_notes=True)
-        session, sent = loaded(client, plan.path.stem), client.context(plan.path.stem)
-        assert sent == expected(client, session, context_of(client, session)), plan.targets
+        sent = require_sent_as_read(client, plan.path.stem)
         assert [json.dumps(sent).count(note) for note in plan.notes] == [1] * len(plan.notes)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -16,7 +16,7 @@ from compaction_app.commit.proof import approved_messages
 from devtools.bench.codex import certify_plan, facts_of, random_plan, write_plan
 from devtools.bench.written_plans import notes_on
 from sessions_app.agents.base import Generation
-from sessions_app.agents.changes import NewFile
+from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.records import METADATA, describe_item
 from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
@@ -27,9 +27,9 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.sessionlog.timeline import timeline_of
 from sessions_app.storage.session_loader import LoadedSession, load_session
 
-from .codex_runs import CodexRun, CodexRuns
+from .codex_runs import CodexRuns
 from .installed import client_program
-from .scripted_model import Call, ModelReply, ScriptedModel
+from .scripted_model import Call, ClientRun, ModelReply, ScriptedModel
 
 PLANS: Final = 20
 NEW, OLD = "0.169.0", "0.104.0"
@@ -73,13 +73,17 @@ def generation_of(version: str) -> Generation:
     return next(one for one in CODEX.generations if one.since <= numbers)
 
 
-def recorded_thread(version: str, base: Path, model: ScriptedModel) -> tuple[CodexRuns, str]:
-    """A thread of several turns."""
-    runs = CodexRuns(client_program("codex", version), base, model)
+def worked(runs: CodexRuns) -> str:
+    """A thread of several turns; returns its id."""
     thread = ""
     for number, replies in enumerate(TURNS):
-        thread = runs.run(f"prompt {number}", replies, thread=thread).thread_id
-    return runs, thread
+        thread = runs.run(f"prompt {number}", replies, thread=thread).session_id
+    return thread
+
+
+def recorded_thread(version: str, base: Path, model: ScriptedModel) -> tuple[CodexRuns, str]:
+    runs = CodexRuns(client_program("codex", version), base, model)
+    return runs, worked(runs)
 
 
 def sent_of(
@@ -105,9 +109,61 @@ def role_of(item: Mapping[str, Any]) -> str:
     return describe_item(item, _PLACE)[0].role
 
 
+def writer_of(generation: Generation, name: str) -> SessionWriter:
+    return next(one for one in generation.writers if one.name == name)
+
+
+def require_begins(
+    found: list[dict[str, Any]], expected: list[dict[str, Any]], stopped: str = ""
+) -> list[dict[str, Any]]:
+    """What is sent begins with what is expected; returns the rest, which the client has added.
+
+    `stopped` is the prompt of a turn that was ended: the client has recorded it, or not yet.
+    """
+    assert found[: len(expected)] == expected
+    added = [item for item in found[len(expected) :] if not stopped or stopped not in json.dumps(item)]
+    assert {role_of(item) for item in added} <= {Role.INJECTED}, added
+    return added
+
+
 def conversation(items: Sequence[Mapping[str, Any]], version: str) -> list[dict[str, Any]]:
     """Without the instructions, which newer versions send as an item."""
     return of_the_file(items[1:] if version != OLD else items, version)
+
+
+class Curated(NamedTuple):
+    """A thread to which a random plan was written."""
+
+    notes: Mapping[str, str]
+    approved: list[dict[str, Any]]
+    path: Path
+
+
+def curated_threads(
+    runs: CodexRuns,
+    thread: str,
+    version: str,
+    writer_name: str,
+    chance: random.Random,
+    *,
+    has_notes: bool = False,
+) -> Iterator[Curated]:
+    """PLANS plans for a thread, one after the other: each begins with the thread as it was."""
+    generation, sessions = generation_of(version), runs.home / "sessions"
+    writer = writer_of(generation, writer_name)
+    original = runs.scratch.home.with_name("original")
+    shutil.copytree(sessions, original)
+    for _ in range(PLANS):
+        shutil.rmtree(sessions)
+        shutil.copytree(original, sessions)
+        loaded = load_session(runs.files(thread)[-1])
+        plan = random_plan(loaded, generation, writer, chance, 6)
+        notes = notes_on(plan.targets) if has_notes else {}
+        if has_notes:
+            certify_plan(loaded, generation, writer, plan, notes)
+        approved = of_the_file(sent_of(loaded, generation, plan.targets), version)
+        path = write_plan(loaded, writer, plan, loaded.path.parent, notes)
+        yield Curated(notes, approved, path)
 
 
 @pytest.mark.parametrize(("writer_name", "recorded_by", "resumed_by"), CASES)
@@ -117,26 +173,14 @@ def test_what_is_resumed_is_what_was_approved(
     runs, thread = recorded_thread(recorded_by, tmp_path / "client", model)
     runs.use(client_program("codex", resumed_by))
     generation = generation_of(resumed_by)
-    writer = next(one for one in generation.writers if one.name == writer_name)
-    original = tmp_path / "original"
-    shutil.copytree(runs.home / "sessions", original)
     before = conversation(runs.sent(thread), resumed_by)
     extra = len(before) - len(sent_of(load_session(runs.files(thread)[-1]), generation))
     chance = random.Random(f"{writer_name} {recorded_by} {resumed_by}")
-    for number in range(PLANS):
-        shutil.rmtree(runs.home / "sessions")
-        shutil.copytree(original, runs.home / "sessions")
-        loaded = load_session(runs.files(thread)[-1])
-        plan = random_plan(loaded, generation, writer, chance, 6)
-        expected = of_the_file(sent_of(loaded, generation, plan.targets), resumed_by)
-        curated = write_plan(loaded, writer, plan, loaded.path.parent)
-
-        found = conversation(runs.sent(thread_id_of(curated)), resumed_by)
-
-        assert of_the_file(sent_of(load_session(curated), generation), resumed_by) == expected
-        assert found[: len(expected)] == expected, (number, plan.targets)
-        assert {role_of(item) for item in found[len(expected) :]} <= {Role.INJECTED}
-        assert len(found) - len(expected) <= extra, "the client adds no more than it would have added anyway"
+    for made in curated_threads(runs, thread, resumed_by, writer_name, chance):
+        found = conversation(runs.sent(thread_id_of(made.path)), resumed_by)
+        assert of_the_file(sent_of(load_session(made.path), generation), resumed_by) == made.approved
+        added = require_begins(found, made.approved)
+        assert len(added) <= extra, "the client adds no more than it would have added anyway"
 
 
 @pytest.mark.parametrize("resumed_by", [NEW, OLD])
@@ -144,24 +188,12 @@ def test_the_notes_of_a_fork_are_sent_in_their_places(
     resumed_by: str, tmp_path: Path, model: ScriptedModel
 ) -> None:
     runs, thread = recorded_thread(resumed_by, tmp_path / "client", model)
-    generation = generation_of(resumed_by)
-    writer = next(one for one in generation.writers if one.name == "fork")
-    original = tmp_path / "original"
-    shutil.copytree(runs.home / "sessions", original)
-    chance = random.Random(14)
-    for _ in range(PLANS):
-        shutil.rmtree(runs.home / "sessions")
-        shutil.copytree(original, runs.home / "sessions")
-        loaded = load_session(runs.files(thread)[-1])
-        plan = random_plan(loaded, generation, writer, chance, 6)
-        notes = notes_on(plan.targets)
-        certify_plan(loaded, generation, writer, plan, notes)
-        noted = write_plan(loaded, writer, plan, loaded.path.parent, notes)
-        expected = of_the_file(sent_of(load_session(noted), generation), resumed_by)
-        found = conversation(runs.sent(thread_id_of(noted)), resumed_by)
-        assert found[: len(expected)] == expected, plan.targets
-        said = [json.dumps(found).count(note_text(words)) for words in notes.values()]
-        assert said == [1] * len(notes)
+    for made in curated_threads(runs, thread, resumed_by, "fork", random.Random(14), has_notes=True):
+        expected = of_the_file(sent_of(load_session(made.path), generation_of(resumed_by)), resumed_by)
+        found = conversation(runs.sent(thread_id_of(made.path)), resumed_by)
+        require_begins(found, expected)
+        said = [json.dumps(found).count(note_text(words)) for words in made.notes.values()]
+        assert said == [1] * len(made.notes)
 
 
 # ---- the way back from the client's own compaction ------------------------------------------------------------
@@ -170,13 +202,13 @@ LIMIT: Final = "model_auto_compact_token_limit = 20000\nmodel_context_window = 1
 SUMMARY: Final = ModelReply("All that was said.\n\nIn short. ", "how to put it")
 
 
-def compacted_between_turns(runs: CodexRuns) -> tuple[str, CodexRun]:
-    thread = runs.run("first", [*TURNS[0][:2], ModelReply("Done.", tokens=30_000)]).thread_id
+def compacted_between_turns(runs: CodexRuns) -> tuple[str, ClientRun]:
+    thread = runs.run("first", [*TURNS[0][:2], ModelReply("Done.", tokens=30_000)]).session_id
     return thread, runs.run("second", [SUMMARY, ModelReply("On I go.")], thread=thread)
 
 
-def compacted_within_a_turn(runs: CodexRuns) -> tuple[str, CodexRun]:
-    thread = runs.run("first", TURNS[0]).thread_id
+def compacted_within_a_turn(runs: CodexRuns) -> tuple[str, ClientRun]:
+    thread = runs.run("first", TURNS[0]).session_id
     full = ModelReply("I count.", "a thought", [shell("c4", "seq 1 40")], tokens=30_000)
     return thread, runs.run("second", [full, SUMMARY, ModelReply("Forty.")], thread=thread)
 
@@ -184,7 +216,10 @@ def compacted_within_a_turn(runs: CodexRuns) -> tuple[str, CodexRun]:
 @pytest.mark.parametrize("version", [NEW, OLD])
 @pytest.mark.parametrize("compacted", [compacted_between_turns, compacted_within_a_turn])
 def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
-    version: str, compacted: Callable[[CodexRuns], tuple[str, CodexRun]], tmp_path: Path, model: ScriptedModel
+    version: str,
+    compacted: Callable[[CodexRuns], tuple[str, ClientRun]],
+    tmp_path: Path,
+    model: ScriptedModel,
 ) -> None:
     runs = CodexRuns(client_program("codex", version), tmp_path / "client", model, extra=LIMIT)
     thread, run = compacted(runs)
@@ -201,9 +236,7 @@ def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
         assert isinstance(change, NewFile)
         (loaded.path.parent / change.name).write_bytes(b"".join(change.pieces))
 
-    found = conversation(runs.sent(facts.session_id), version)
-    assert found[: len(before)] == before
-    assert {role_of(item) for item in found[len(before) :]} <= {Role.INJECTED}
+    require_begins(conversation(runs.sent(facts.session_id), version), before)
 
 
 @pytest.mark.parametrize("writer_name", ["compacted", "fork"])
@@ -213,10 +246,10 @@ def test_a_curated_thread_is_not_compacted_at_once(
     """Before, its tokens were above the limit."""
     limit = "model_auto_compact_token_limit = 60000\nmodel_context_window = 200000"
     runs = CodexRuns(client_program("codex", NEW), tmp_path / "client", model, extra=limit)
-    thread = runs.run("first", TURNS[0]).thread_id
+    thread = runs.run("first", TURNS[0]).session_id
     runs.run("second", [ModelReply("Full.", tokens=90_000)], thread=thread)
     loaded, generation = load_session(runs.files(thread)[-1]), generation_of(NEW)
-    writer = next(one for one in generation.writers if one.name == writer_name)
+    writer = writer_of(generation, writer_name)
     plan = random_plan(loaded, generation, writer, random.Random(16), 6)
     curated = write_plan(loaded, writer, plan, loaded.path.parent)
     (request,) = runs.run("third", thread=thread_id_of(curated)).requests

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,24 +15,19 @@ from sessions_app.storage.session_certificate import certify
 from sessions_app.storage.session_loader import load_session
 from tests.files import snapshot
 
+from . import test_claude_code as claude
+from . import test_codex as codex
 from .claude_runs import ClaudeClient
 from .codex_runs import CodexRuns
 from .installed import client_program, versions
-from .messages_server import MessagesServer, ScriptedReply, call_block, said, text_block, thinking_block
+from .messages_server import MessagesServer
 from .opencode_runs import OpencodeRuns
 from .scripted_model import ModelReply, ScriptedModel
-from .test_runs import CODEX_TURN, OPENCODE_TURN
+from .test_opencode import turn
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
 IMAGE: Final = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
-CLAUDE_TURN: Final = (
-    ScriptedReply(
-        [thinking_block("hm"), text_block("I look."), call_block("t1", "Bash", command="echo one")]
-    ),
-    ScriptedReply([call_block("t2", "Bash", command="echo two"), call_block("t3", "Bash", command="exit 3")]),
-    said("All done."),
 )
 
 
@@ -49,47 +42,49 @@ def dry_resume(path: Path, program: Path) -> PackageResult:
     return found
 
 
+def require_equal(path: Path, program: Path) -> None:
+    found = dry_resume(path, program)
+    assert found.outcome is PackageOutcome.EQUAL, found.detail
+
+
 @versions("claude-code")
 def test_claude_code(version: str, tmp_path: Path) -> None:
     program = client_program("claude-code", version)
     with MessagesServer() as server:
-        claude = ClaudeClient(program, tmp_path, server)
-        session = claude.say("first", *CLAUDE_TURN)
-        claude.say("second", said("Second done."), resume=session)
+        client = ClaudeClient(program, tmp_path, server)
+        session = claude.conversation(client)
     before = snapshot(tmp_path)
-    assert dry_resume(claude.session(session), program).outcome is PackageOutcome.EQUAL
+    require_equal(client.session(session), program)
     assert snapshot(tmp_path) == before
 
 
 @versions("codex")
 def test_codex(version: str, tmp_path: Path, model: ScriptedModel) -> None:
-    program = client_program("codex", version)
-    codex = CodexRuns(program, tmp_path, model)
-    thread = codex.run("first", CODEX_TURN).thread_id
-    codex.run("second", thread=thread)
+    runs, thread = codex.recorded_thread(version, tmp_path, model)
     before = snapshot(tmp_path)
-    assert dry_resume(codex.files(thread)[-1], program).outcome is PackageOutcome.EQUAL
+    require_equal(runs.files(thread)[-1], client_program("codex", version))
     assert snapshot(tmp_path) == before
 
 
-def test_a_fork_of_codex(tmp_path: Path, model: ScriptedModel) -> None:
-    program = client_program("codex", "0.169.0")
-    codex = CodexRuns(program, tmp_path, model)
-    thread = codex.run("first", CODEX_TURN).thread_id
-    fork = codex.run("second", thread=thread, how="fork").thread_id
-    assert b"history_base" in codex.files(fork)[-1].read_bytes()
-    assert dry_resume(codex.files(fork)[-1], program).outcome is PackageOutcome.EQUAL
+@pytest.fixture
+def runs(tmp_path: Path, model: ScriptedModel) -> CodexRuns:
+    return CodexRuns(client_program("codex", codex.NEW), tmp_path, model)
 
 
-def test_a_thread_without_an_ordinal_is_refused(tmp_path: Path, model: ScriptedModel) -> None:
-    program = client_program("codex", "0.169.0")
-    codex = CodexRuns(program, tmp_path, model)
-    file = codex.files(codex.run("first").thread_id)[-1]
+def test_a_fork_of_codex(runs: CodexRuns) -> None:
+    thread = runs.run("first", codex.TURNS[0]).session_id
+    fork = runs.run("second", thread=thread, how="fork").session_id
+    assert b"history_base" in runs.files(fork)[-1].read_bytes()
+    require_equal(runs.files(fork)[-1], Path(runs.program.program))
+
+
+def test_a_thread_without_an_ordinal_is_refused(runs: CodexRuns) -> None:
+    file = runs.files(runs.run("first").session_id)[-1]
     payload = {"message": "", "replacement_history": []}
     with file.open("ab") as rollout:
         line = {"timestamp": "2026-11-22T10:00:00.000Z", "type": "compacted", "payload": payload}
         rollout.write(json.dumps(line).encode() + b"\n")
-    found = dry_resume(file, program)
+    found = dry_resume(file, Path(runs.program.program))
     assert found.outcome is PackageOutcome.REFUSED
     assert "ordinal" in found.detail
 
@@ -98,17 +93,16 @@ def test_a_thread_without_an_ordinal_is_refused(tmp_path: Path, model: ScriptedM
 def test_opencode(version: str, tmp_path: Path, model: ScriptedModel) -> None:
     program = client_program("opencode", version)
     opencode = OpencodeRuns(program, tmp_path, model)
-    session = opencode.run("first", OPENCODE_TURN).session_id
+    session = opencode.run("first", turn(1)).session_id
     opencode.run("second", [ModelReply("Second done.", "a second thought")], session=session)
-    found = dry_resume(opencode.database / session, program)
-    assert found.outcome is PackageOutcome.EQUAL, found.detail
+    require_equal(opencode.database / session, program)
 
 
 @versions("opencode")
 def test_opencode_with_every_kind_of_part(version: str, tmp_path: Path, model: ScriptedModel) -> None:
     program = client_program("opencode", version)
     opencode = OpencodeRuns(program, tmp_path, model)
-    session = opencode.run("first", OPENCODE_TURN).session_id
+    session = opencode.run("first", turn(1)).session_id
     image = {
         "type": "file",
         "mime": "image/png",
@@ -116,44 +110,37 @@ def test_opencode_with_every_kind_of_part(version: str, tmp_path: Path, model: S
         "url": f"data:image/png;base64,{IMAGE}",
     }
     pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERi0xLjQK"}
-    with closing(sqlite3.connect(opencode.database)) as connection, connection:
-        messages = connection.execute("SELECT id, time_created, data FROM message ORDER BY time_created, id")
-        (user, at, _), (assistant, _, _), *_ = messages.fetchall()
-        added: list[tuple[str, dict[str, Any]]] = [
-            (user, image),
-            (user, pdf),
-            (user, {"type": "text", "text": "Added.", "synthetic": True}),
-            (user, {"type": "text", "text": "Left out.", "ignored": True}),
-            (user, {"type": "subtask", "prompt": "p", "description": "d", "agent": "general"}),
-            (user, {"type": "agent", "name": "general"}),
-            (user, {"type": "file", "mime": "application/x-directory", "url": "file:///"}),
-            (assistant, {"type": "patch", "hash": "5eed", "files": []}),
-            (assistant, image),
-        ]
-        for number, (message, data) in enumerate(added):
-            row = (f"prt_zzz{number}", message, session, at, at, json.dumps(data))
-            connection.execute("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", row)
-        parts = connection.execute("SELECT id, data FROM part ORDER BY id").fetchall()
-        row_id, part = next((row_id, json.loads(data)) for row_id, data in parts if '"tool"' in data)
-        part["state"]["attachments"] = [
-            {**image, "id": "prt_a", "sessionID": session, "messageID": assistant}
-        ]
-        connection.execute("UPDATE part SET data = ? WHERE id = ?", (json.dumps(part), row_id))
-    found = dry_resume(opencode.database / session, program)
-    assert found.outcome is PackageOutcome.EQUAL, found.detail
+    user, assistant, *_ = opencode.rows("SELECT id, time_created FROM message ORDER BY time_created, id")
+    added: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        (user, image),
+        (user, pdf),
+        (user, {"type": "text", "text": "Added.", "synthetic": True}),
+        (user, {"type": "text", "text": "Left out.", "ignored": True}),
+        (user, {"type": "subtask", "prompt": "p", "description": "d", "agent": "general"}),
+        (user, {"type": "agent", "name": "general"}),
+        (user, {"type": "file", "mime": "application/x-directory", "url": "file:///"}),
+        (assistant, {"type": "patch", "hash": "5eed", "files": []}),
+        (assistant, image),
+    ]
+    for number, (message, data) in enumerate(added):
+        at = user["time_created"]
+        row = (f"prt_zzz{number}", message["id"], session, at, at, json.dumps(data))
+        opencode.rows("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", *row)
+    tools = opencode.rows("SELECT id, data FROM part WHERE data ->> 'type' = 'tool' ORDER BY id")
+    part = json.loads(tools[0]["data"])
+    attachment = {**image, "id": "prt_a", "sessionID": session, "messageID": assistant["id"]}
+    part["state"]["attachments"] = [attachment]
+    opencode.rows("UPDATE part SET data = ? WHERE id = ?", json.dumps(part), tools[0]["id"])
+    require_equal(opencode.database / session, program)
 
 
 @pytest.mark.parametrize("field", ["output", "text"])
-def test_what_the_client_sends_of_another_session_is_different(
-    field: str, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_what_the_client_sends_of_another_session_is_different(field: str, runs: CodexRuns) -> None:
     """A dry resume that compares nothing would call these equal as well."""
-    program = client_program("codex", "0.169.0")
-    codex = CodexRuns(program, tmp_path, model)
-    file = codex.files(codex.run("first", CODEX_TURN).thread_id)[-1]
+    file = runs.files(runs.run("first", codex.TURNS[0]).session_id)[-1]
     loaded = load_session(file)
     agent = agent_at(file)
-    client = agent.find_client(program)
+    client = agent.find_client(Path(runs.program.program))
     assert client is not None
     reader = reader_of_version(agent, client.version)
     context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))

@@ -1,6 +1,6 @@
 """The real Claude Code and Codex ask through their hooks before they compact, and do what is answered.
 
-Redline is a server that answers as a test says. What a review leads to is in `test_hook_reviews`.
+Redline is a server that answers as a test says. What a review leads to is in `test_reviews`.
 """
 
 from __future__ import annotations
@@ -8,30 +8,29 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Self
 
 import pytest
 
+from tests.files import place
 from tests.standin_redline import Asked, Said, StandInRedline, decided, waiting
 from tests.wait import WAIT_SECONDS
 
-from . import claude_runs, codex_runs, codex_server
+from . import claude_runs, codex_runs
 from .claude_runs import ClaudeClient
-from .codex_runs import ALL_TOOLS, CodexRuns
-from .codex_server import CodexServer
+from .codex_runs import CodexRuns, CodexServer
 from .installed import NEWEST, VERSIONS, client_program
 from .messages_server import MessagesServer, said
+from .reviewing import REDLINE
 from .scripted_model import ModelReply, ScriptedModel
+from .test_codex import LIMIT
 
 WORDS: Final = "Approved as a new session. To continue in it: agent resume 7"
 SUMMARY: Final = "All that was said, in short."
-REDLINE: Final = Path(sys.executable).with_name("redline")
 HOOK_SECONDS: Final = 3_660
 LONG_SECONDS: Final = float(os.environ.get("REDLINE_WAIT_SECONDS", "65"))
 """By default longer than the minute after which clients end hooks without a time of their own."""
@@ -53,55 +52,38 @@ def hook_command(data: Path, agent: str) -> str:
     return f"REDLINE_DATA_DIR={shlex.quote(str(data))} {shlex.quote(str(REDLINE))} ask {agent} --connection {agent}"
 
 
-class HookedAgent(Protocol):
-    """A client with the hook, and a session of a few turns that is due for a compaction."""
+class HookedClaude:
+    """Claude Code with the hook, and a session of two turns that is due for a compaction."""
 
-    @property
-    def session(self) -> Path: ...
+    def __init__(self, version: str, base: Path, data: Path) -> None:
+        self._model = MessagesServer()
+        self._client = ClaudeClient(client_program("claude-code", version), base, self._model)
+        settings = self._client.home / ".claude" / "settings.json"
+        place(settings, json.dumps(hook_entry(hook_command(data, "claude-code"))).encode())
+
+    def __enter__(self) -> Self:
+        self._model.__enter__()
+        session = self._client.say("first prompt", said("First reply."))
+        self._client.say("second prompt", said("Second reply.", input_tokens=170_000), resume=session)
+        self.session = self._client.session(session)
+        return self
+
+    def __exit__(self, *fault: object) -> None:
+        self._model.__exit__(*fault)
 
     def compact(self, reason: str) -> str:
         """Let it compact: at once, or before the next turn. Returns what it shows."""
-        ...
+        self._known = len(self._model.requests)
+        self._model.replies.clear()
+        if reason == MANUAL:
+            return self._client.run("/compact", resume=self.session.stem).output
+        # Without a window, newer versions compact by size nowhere below their model's million of tokens.
+        window = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"} if self._client.version > (2, 1, 112) else {}
+        return self._client.run("third prompt", resume=self.session.stem, **window).output
 
     @property
     def requests(self) -> list[Mapping[str, Any]]:
         """All of its model's requests since `compact` was called."""
-        ...
-
-
-class HookedClaude:
-    def __init__(self, version: str, base: Path, data: Path) -> None:
-        self._model = MessagesServer()
-        self.client = ClaudeClient(client_program("claude-code", version), base, self._model)
-        self._known = 0
-        settings = self.client.home / ".claude" / "settings.json"
-        settings.parent.mkdir(parents=True, exist_ok=True)
-        settings.write_text(json.dumps(hook_entry(hook_command(data, "claude-code"))))
-
-    def __enter__(self) -> HookedClaude:
-        self._model.__enter__()
-        self._session = self.client.say("first prompt", said("First reply."))
-        self.client.say("second prompt", said("Second reply.", input_tokens=170_000), resume=self._session)
-        return self
-
-    def __exit__(self, *fault: Any) -> None:
-        self._model.__exit__(*fault)
-
-    @property
-    def session(self) -> Path:
-        return self.client.session(self._session)
-
-    def compact(self, reason: str) -> str:
-        self._known = len(self._model.requests)
-        self._model.replies.clear()
-        if reason == MANUAL:
-            return self.client.run("/compact", resume=self._session).output
-        # Without a window, newer versions compact by size nowhere below their model's million of tokens.
-        window = {"CLAUDE_CODE_AUTO_COMPACT_WINDOW": "100000"} if self.client.version > (2, 1, 112) else {}
-        return self.client.run("third prompt", resume=self._session, **window).output
-
-    @property
-    def requests(self) -> list[Mapping[str, Any]]:
         return [one for one in self._model.requests[self._known :] if one.get("messages")]
 
 
@@ -116,56 +98,44 @@ def trust_hooks(runs: CodexRuns) -> None:
 
 
 class HookedCodex:
+    """The same of Codex."""
+
     def __init__(self, version: str, base: Path, data: Path) -> None:
         self._model = ScriptedModel()
-        self._base = base
-        self._program = client_program("codex", version)
-        self._data = data
-        self._known = 0
+        self._runs = CodexRuns(client_program("codex", version), base, self._model, extra=LIMIT)
+        (self._runs.home / "hooks.json").write_text(json.dumps(hook_entry(hook_command(data, "codex"))))
 
-    def __enter__(self) -> HookedCodex:
+    def __enter__(self) -> Self:
         self._model.__enter__()
-        limit = "model_auto_compact_token_limit = 20000\nmodel_context_window = 100000"
-        self.runs = CodexRuns(self._program, self._base, self._model, extra=limit)
-        hooks = self.runs.home / "hooks.json"
-        hooks.write_text(json.dumps(hook_entry(hook_command(self._data, "codex"))))
-        trust_hooks(self.runs)
-        self._thread = self._turn("first prompt", ModelReply("First reply."))
-        self._turn("second prompt", ModelReply("Second reply.", tokens=30_000))
+        trust_hooks(self._runs)
+        self._thread = self._runs.run("first prompt", [ModelReply("First reply.")]).session_id
+        self._runs.run("second prompt", [ModelReply("Second reply.", tokens=30_000)], thread=self._thread)
         return self
-
-    def __exit__(self, *fault: Any) -> None:
-        self._model.__exit__(*fault)
 
     @property
     def session(self) -> Path:
-        return self.runs.files(self._thread)[-1]
+        return self._runs.files(self._thread)[-1]
+
+    def __exit__(self, *fault: object) -> None:
+        self._model.__exit__(*fault)
 
     def compact(self, reason: str) -> str:
         self._known = len(self._model.conversation)
         if reason == MANUAL:
             self._model.replies.extend([ModelReply(SUMMARY)])
-            with CodexServer(self.runs) as server:
+            with CodexServer(self._runs) as server:
                 server.compact(self._thread)
                 return server.text
-        ended = self._run(
-            "third prompt", ModelReply(SUMMARY), ModelReply("Third reply."), thread=self._thread
-        )
+        replies = [ModelReply(SUMMARY), ModelReply("Third reply.")]
+        ended = self._runs.run("third prompt", replies, thread=self._thread)
         return ended.output + ended.errors
 
     @property
     def requests(self) -> list[Mapping[str, Any]]:
         return self._model.conversation[self._known :]
 
-    def _turn(self, prompt: str, *replies: ModelReply) -> str:
-        known = getattr(self, "_thread", "")
-        ended = self._run(prompt, *replies, thread=known)
-        return known or ended.thread_id
 
-    def _run(self, prompt: str, *replies: ModelReply, thread: str) -> Any:
-        return self.runs.run(prompt, replies, thread=thread, arguments=ALL_TOOLS)
-
-
+HookedAgent = HookedClaude | HookedCodex
 HOOKED: Final[Mapping[str, Callable[..., Any]]] = {"claude-code": HookedClaude, "codex": HookedCodex}
 
 
@@ -219,13 +189,27 @@ def test_the_question_names_the_session_and_the_reason(
     assert (question["agent"], question["reason"], question["honours"]) == (agent, reason, "nothing")
 
 
+UNKNOWN: Final = Said({"error": {"code": "unknown_session", "message": "Redline knows it not."}}, 400)
+
+
 @clients
 @reasons
-@pytest.mark.parametrize("state", ["declined", "expired"])
-def test_a_declined_or_expired_question_lets_the_client_compact(
-    client: HookedAgent, server: StandInRedline, reason: str, state: str
+@pytest.mark.parametrize(
+    "answers",
+    [
+        [waiting(), waiting(), decided("compact", WORDS, state="declined")],
+        [waiting(), waiting(), decided("compact", WORDS, state="expired")],
+        [UNKNOWN],
+        [],
+    ],
+    ids=["declined", "expired", "an error at first", "without a server"],
+)
+def test_without_an_approved_plan_the_client_compacts(
+    client: HookedAgent, server: StandInRedline, reason: str, answers: list[Said]
 ) -> None:
-    server.answers.extend([waiting(), waiting(), decided("compact", WORDS, state=state)])
+    server.answers.extend(answers)
+    if not answers:
+        server.__exit__(None, None, None)
     client.compact(reason)
     require_compacted(client, reason)
     assert server.outcomes == []
@@ -246,41 +230,15 @@ def test_an_approved_plan_keeps_the_client_from_compacting(
 
 @clients
 @reasons
-def test_an_error_at_first_lets_the_client_compact(
-    client: HookedAgent, server: StandInRedline, reason: str
-) -> None:
-    server.answers.append(
-        Said({"error": {"code": "unknown_session", "message": "Redline knows it not."}}, 400)
-    )
-    client.compact(reason)
-    require_compacted(client, reason)
-
-
-@clients
-@reasons
-def test_without_a_server_the_client_compacts(
-    client: HookedAgent, server: StandInRedline, reason: str
-) -> None:
-    server.__exit__(None, None, None)
-    client.compact(reason)
-    require_compacted(client, reason)
-
-
-@clients
-@reasons
 def test_a_server_that_is_killed_while_the_client_waits(
     client: HookedAgent, server: StandInRedline, agent: str, reason: str
 ) -> None:
     server.decide = lambda _: waiting(grace=1)
-
-    def kill() -> None:
+    with ThreadPoolExecutor(1) as pool:
+        compaction = pool.submit(client.compact, reason)
         server.wait_for(lambda: len(server.asked) > 3)
         server.__exit__(None, None, None)
-
-    thread = threading.Thread(target=kill)
-    thread.start()
-    shown = client.compact(reason)
-    thread.join()
+        shown = compaction.result()
     if reason == MANUAL:
         require_blocked(client, reason, agent)
         assert "Nothing was compacted." in shown + client.session.read_text(encoding="utf-8")
@@ -319,12 +277,9 @@ def test_a_client_waits_longer_than_a_minute(
     client: HookedAgent, server: StandInRedline, agent: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or as long as REDLINE_WAIT_SECONDS says."""
-    for module, name in (
-        (claude_runs, "RUN_SECONDS"),
-        (codex_runs, "RUN_SECONDS"),
-        (codex_server, "WAIT_SECONDS"),
-    ):
-        monkeypatch.setattr(module, name, LONG_SECONDS + WAIT_SECONDS)
+    for module in (claude_runs, codex_runs):
+        monkeypatch.setattr(module, "RUN_SECONDS", LONG_SECONDS + WAIT_SECONDS)
+    monkeypatch.setattr(codex_runs, "WAIT_SECONDS", LONG_SECONDS + WAIT_SECONDS)
     asked_at: list[float] = []
 
     def decide(asked: Asked) -> Said:
@@ -335,8 +290,6 @@ def test_a_client_waits_longer_than_a_minute(
 
     server.decide = decide
     client.compact(reason)
-    waited = asked_at[-1] - asked_at[0]
-    assert waited > LONG_SECONDS
+    assert asked_at[-1] - asked_at[0] > LONG_SECONDS
     assert len(server.questions) == 1
     require_blocked(client, reason, agent)
-    print(f"\n{agent}, {reason}: waited {waited:.1f} s, {len(asked_at) - 1} polls")

@@ -1,4 +1,4 @@
-"""Claude Code and Codex ask the real Redline, and are resumed with exactly the context that was approved.
+"""Claude Code, Codex and OpenCode ask the real Redline, and continue with exactly the context that was approved.
 
 Each plan is reviewed in another way: some proposals are rejected, everything else is approved. Redline writes a fork at
 once, while the client still waits, and other forms as soon as the client has ended.
@@ -9,11 +9,8 @@ from __future__ import annotations
 import json
 import random
 import re
-import sqlite3
-import subprocess
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,9 +19,8 @@ import pytest
 
 from compaction_app.commit.proof import approved_messages
 from sessions_app.agents.codex.writer_lock import thread_id_of
-from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
-from tests.browser.scenarios import approve_everything, decide, undecided_keys
+from tests.opencode_plans import WRITERS, approved_by
 from tests.server import Server, start_server
 from tests.wait import WAIT_SECONDS
 
@@ -32,15 +28,22 @@ from . import test_claude_code as claude
 from . import test_codex as codex
 from .claude_runs import ClaudeClient, Sent
 from .codex_runs import CodexRuns
-from .installed import client_program
+from .installed import client_program, directory_of
 from .messages_server import MessagesServer
+from .opencode_runs import OpencodeRuns
+from .opencode_session import FULL, WINDOW, OpenCodeSession, called, shell
+from .reviewing import LATEST, applied_targets, approve, connect, rows, waiting_run
 from .scripted_model import ModelReply, ScriptedModel
-from .test_hooks import REDLINE, trust_hooks
+from .test_hooks import trust_hooks
+from .test_opencode import VERSION
 
 PLANS: Final = 20
-CONFIRMED: Final = ["live", "not_honoured", "below_target"]
+ROOTS: Final = {
+    "claude-code": ".claude/projects",
+    "codex": ".codex/sessions",
+    "opencode": ".local/share/opencode",
+}
 COMMAND: Final = re.compile(r"\A<(?:local-command-|command-name)")
-LATEST: Final = "SELECT {} FROM compaction_app_compaction ORDER BY id DESC LIMIT 1"
 RESUMED: Final = re.compile(r"claude --resume ([0-9a-f-]{36})")
 
 
@@ -48,56 +51,11 @@ RESUMED: Final = re.compile(r"claude --resume ([0-9a-f-]{36})")
 def server(tmp_path: Path, agent: str) -> Iterator[Server]:
     """A server in the home of the client."""
     home = tmp_path / "client" / "home" if agent == "claude-code" else tmp_path / "client"
-    root = home / {"claude-code": ".claude/projects", "codex": ".codex/sessions"}[agent]
+    root = home / ROOTS[agent]
     root.mkdir(parents=True)
     roots = json.dumps([{"path": str(root), "agent": agent}])
     with start_server(tmp_path, roots=root, REDLINE_ROOTS=roots, HOME=str(home)) as started:
         yield started
-
-
-def connect(server: Server, agent: str) -> None:
-    """What a person does once."""
-    arguments = [str(REDLINE), "connect", agent, "--yes", "--no-test"]
-    subprocess.run(arguments, env=server.environment, check=True, stdin=subprocess.DEVNULL)
-
-
-def rows(server: Server, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database:
-        return database.execute(query).fetchall()
-
-
-def waiting_run(server: Server, asked: Future[Any]) -> str:
-    """The address of the run whose review the client waits for."""
-
-    def look() -> str:
-        assert not asked.done(), asked.result()
-        found = rows(server, "SELECT run_id FROM compaction_app_handshake WHERE state = 'waiting'")
-        return f"/runs/{found[0][0]}" if found else ""
-
-    return str(server.wait_for(look))
-
-
-def approve(server: Server, run: str, writer: str, chance: random.Random) -> None:
-    """Decide on all proposals of a run, and commit it."""
-    keys = undecided_keys(server, run)
-    for key in chance.sample(keys, min(len(keys) // 2, chance.randint(0, 2))):
-        decide(server, run, reject=key)
-    approve_everything(server, run)
-    shown = server.post(f"{run}/commit?writer={writer}", f"{run}/commit", yes=CONFIRMED)
-    assert shown.startswith("/handshakes/"), server.text(f"{run}/commit?writer={writer}")
-
-
-def applied_targets(server: Server) -> list[Target]:
-    """What was approved last, as soon as it is written."""
-
-    def look() -> list[Any]:
-        ended = rows(server, "SELECT state, message FROM compaction_app_handshake ORDER BY id DESC LIMIT 1")
-        assert ended[0][0] in ("approved", "applied"), ended
-        return ended if ended[0][0] == "applied" else []
-
-    server.wait_for(look)
-    ((origins,),) = rows(server, LATEST.format("origins"))
-    return [Target(origin["entryId"], origin.get("blockIndex")) for origin in json.loads(origins)]
 
 
 # ---- Claude Code -------------------------------------------------------------------------------------------
@@ -137,12 +95,13 @@ def test_claude_code_is_resumed_with_what_was_approved(
             targets = applied_targets(server)
             assert targets
             assert (resumed == session_id) is (writer != "fork")
+            # The client's run shows what it adds to every conversation, which is not compared.
+            sent = without_command(client.context(resumed))
             before = claude.context_of(client, source)
             left = approved_messages(before, targets, claude.writer_of(client, writer))
             wanted = claude.expected(client, source, replace(before, messages=tuple(left)))
-            assert without_command(client.context(resumed)) == wanted, (number, targets)
+            assert sent == wanted, (number, targets)
             assert wanted != claude.expected(client, source, before)
-    print(f"\nclaude-code {version}, {writer}: {PLANS} plans, all as approved")
 
 
 def without_command(messages: Sequence[Sent]) -> list[Sent]:
@@ -164,16 +123,14 @@ def test_codex_is_resumed_with_what_was_approved(
 ) -> None:
     chance = random.Random(f"{version} {writer}")
     program = client_program("codex", version)
-    number_of = program.resolve().parts[program.resolve().parts.index("node_modules") - 1].partition("@")[2]
+    number_of = directory_of("codex", version).name.partition("@")[2]
     runs = CodexRuns(program, tmp_path / "client", model, extra=codex.LIMIT)
     connect(server, "codex")
     trust_hooks(runs)
     generation = codex.generation_of(number_of)
     with ThreadPoolExecutor(1) as pool:
-        for number in range(PLANS):
-            thread = ""
-            for turn, replies in enumerate(codex.TURNS):
-                thread = runs.run(f"prompt {turn}", replies, thread=thread).thread_id
+        for _ in range(PLANS):
+            thread = codex.worked(runs)
             full = [ModelReply("Full.", tokens=30_000)]
             runs.run("last prompt", full, thread=thread)
             path = runs.files(thread)[-1]
@@ -189,6 +146,58 @@ def test_codex_is_resumed_with_what_was_approved(
             resumed = thread_id_of(Path(created)) if writer == "fork" else thread
             wanted = codex.of_the_file(codex.sent_of(source, generation, targets), number_of)
             found = codex.conversation(runs.sent(resumed), number_of)
-            assert found[: len(wanted)] == wanted, (number, targets)
-            assert {codex.role_of(item) for item in found[len(wanted) :]} <= {codex.Role.INJECTED}, found
-    print(f"\ncodex {version}, {writer}: {PLANS} plans, all as approved")
+            codex.require_begins(found, wanted, "next prompt")
+
+
+# ---- OpenCode ---------------------------------------------------------------------------------------------
+
+OUTPUT: Final = "word " * 400
+"""What tools print: long enough to be deleted."""
+
+
+def worked(opencode: OpenCodeSession, chance: random.Random) -> None:
+    """Turns with calls of tools, and long outputs."""
+    for turn in range(chance.randint(2, 4)):
+        names = [f"w{turn}{step}" for step in range(chance.randint(1, 4))]
+        calls = [shell(name, f"echo {name} {OUTPUT}") for name in names]
+        replies = [ModelReply(f"Step {one.call_id}.", calls=[one]) for one in calls]
+        opencode.prompt(f"turn {turn}", *replies, ModelReply(f"Turn {turn} is done."))
+
+
+@pytest.mark.parametrize("agent", ["opencode"])
+def test_opencode_continues_with_what_was_approved(
+    server: Server, tmp_path: Path, model: ScriptedModel
+) -> None:
+    """Half of the questions come at a threshold, in the middle of a turn, which continues with what was approved."""
+    program = client_program("opencode", VERSION)
+    runs = OpencodeRuns(program, tmp_path / "client", model, window=WINDOW)
+    connect(server, "opencode")
+    chance = random.Random(16)
+    with runs.served() as served, ThreadPoolExecutor(1) as pool:
+        for number in range(PLANS):
+            opencode = OpenCodeSession(served, model)
+            worked(opencode, chance)
+            known, is_manual = len(model.conversation), number % 2 == 0
+            asked: Future[Any] = Future()
+            if is_manual:
+                asked = pool.submit(opencode.compact)
+            else:
+                opencode.begin("go on", called("full", FULL), ModelReply("done"))
+            run = waiting_run(server, asked)
+            assert "data-key" in server.get(f"{run}/review")
+            source = load_session(runs.copied() / opencode.session)
+            approve(server, run, chance=chance)
+            targets = tuple(applied_targets(server))
+            assert targets
+            wanted = approved_by(source, WRITERS["delete"], targets)
+            if is_manual:
+                asked.result()
+                assert len(model.conversation) == known, "nothing was compacted"
+                opencode.prompt("and now?")
+                sent = model.conversation[-1]["messages"][1:-1]
+            else:
+                opencode.wait_for_requests(known + 2)
+                sent = model.conversation[-1]["messages"][1:]
+            assert sent == wanted, (number, targets)
+            assert wanted != approved_by(source, WRITERS["delete"], ())
+            assert not opencode.is_compacted
