@@ -57,9 +57,9 @@ stress: test-deps $(VENV)/.installed-dev ## run the tests in a browser, and thos
 	$(BIN)/python -m tests.stress -n 2 --dist loadgroup --no-loadscope-reorder
 
 test-deps: ## install the browser for tests, if it is missing and this user may install it
-	@if command -v chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \
+	@if command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \
 	elif command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium >/dev/null; \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium-headless-shell >/dev/null; \
 	else echo "The browser tests need Chromium: install it, or set REDLINE_CHROMIUM to it." >&2; fi
 
 lint: $(VENV)/.installed-dev ## check style, types and import directions

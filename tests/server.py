@@ -61,7 +61,7 @@ ADDRESS: Final = """
     SELECT root_id, relative_path FROM sessions_app_session AS session
     JOIN sessions_app_root AS root ON root.id = root_id
     WHERE root.path || '/' || relative_path LIKE ? ESCAPE '!' AND NOT missing
-    AND (instr(relative_path, ?) OR instr(title, ?)) ORDER BY session.id
+    AND (state IS NOT NULL OR fault <> '') AND (instr(relative_path, ?) OR instr(title, ?)) ORDER BY session.id
 """
 """The sessions below a directory with a text in their name or title."""
 

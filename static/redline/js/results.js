@@ -21,17 +21,17 @@
     step(keys[event.key]);
   });
 
-  /* The field keeps the focus, and its cursor the place, when the results around it are replaced. */
+  /* The field keeps the focus, and what is selected in it, when the results around it are replaced. */
   let typing = null;
 
   document.addEventListener("htmx:beforeSwap", () => {
     const field = document.activeElement;
-    typing = field && field.id === "search-query" ? field.selectionStart : null;
+    typing = field && field.id === "search-query" ? field : null;
   });
   document.addEventListener("htmx:afterSwap", () => {
     const field = document.getElementById("search-query");
-    if (typing === null || !field) return;
+    if (!typing || !field || field === typing) return;
     field.focus();
-    field.setSelectionRange(typing, typing);
+    field.setSelectionRange(typing.selectionStart, typing.selectionEnd);
   });
 })();
