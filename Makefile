@@ -6,12 +6,15 @@ INTEROP := .venv-interop
 CLIENTS := $(or $(REDLINE_CLIENTS),$(HOME)/.cache/redline/interop-clients)
 STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
-# Each worker has its own server and browser, and waits for them part of the time: 3 workers fill 2 cores.
-WORKERS ?= 3
+# Each worker has its own server and browser, and waits for them half of the time: 4 workers fill 2 cores.
+WORKERS ?= 4
 # The tests of one file share what they set up, so that one worker takes them, unless they name a group of their own.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
+
+# With bytecode on disk a process starts in half the time, and the tests start many.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup run check test test-times test-all test-long stress test-deps lint format interop interop-core \
 	interop-clients bench shots soak clean

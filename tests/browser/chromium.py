@@ -80,7 +80,7 @@ class Watched:
 
     def _said(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning", "assert"):
-            self.complaints.append(f"console: {message.text}")
+            self.complaints.append(f"console: {message.text} ({message.location['url']})")
 
     def _asked(self, dialog: Dialog) -> None:
         self.complaints.append(f"dialog: {dialog.message}")

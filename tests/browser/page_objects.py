@@ -20,7 +20,8 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import confirm_all, number_of, texts_of
 from tests.browser.chromium import Watched
-from tests.browser.scenarios import forked_session, long_session, place_titled, title
+from tests.browser.scenarios import forked_session, place_titled, session_of_turns, title
+from tests.factories import session_bytes
 from tests.files import backdate, place
 from tests.plans import context_ids, context_without
 from tests.server import Server, start_server
@@ -37,7 +38,7 @@ def journey_server(base: Path) -> Iterator[Server]:
     """A server with a session for each journey, one with two branches, and enough others for a second page."""
     root = base / "sessions"
     for name in JOURNEYS:
-        place(root / f"{name}.jsonl", long_session())
+        place(root / f"{name}.jsonl", session_bytes(session_of_turns(12)))
     place(root / "forked.jsonl", forked_session())
     for number in range(OTHERS):
         backdate(place_titled(root, f"other-{number}", steps=1, words=number), hours=2)

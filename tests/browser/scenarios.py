@@ -53,8 +53,13 @@ def long_session() -> bytes:
     path = found / REAL if found is not None else None
     if path is not None and path.is_file():
         return path.read_bytes()
+    return session_bytes(session_of_turns(40))
+
+
+def session_of_turns(count: int) -> list[dict[str, Any]]:
+    """A session of this many turns, each with three calls and their outputs."""
     turns = []
-    for number in range(1, 41):
+    for number in range(1, count + 1):
         turns += [user(f"Now look at part {number} of the parser.")]
         for step in range(1, 4):
             name = f"c{number}_{step}"
@@ -64,7 +69,7 @@ def long_session() -> bytes:
                 result(name, words),
             ]
         turns += [assistant(text(f"Part {number} is mended."))]
-    return session_bytes(chain(*turns))
+    return chain(*turns)
 
 
 def forked_session() -> bytes:

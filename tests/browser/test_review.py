@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
+from compaction_app.review.presenter import ROWS
 from tests.browser.acts import each, press
 from tests.browser.chromium import Watched, hold, poll
 from tests.browser.page_checks import GENERIC_FONTS, have_no_faults_here, keep
@@ -16,8 +17,8 @@ from tests.factories import assistant, call, chain, result, text, user
 from tests.html import elements
 from tests.server import Server, place_in
 
-PROPOSALS = 240
-"""More than fit on two pages of a review."""
+PROPOSALS = 3 * ROWS
+"""More than a group lists at first, and after it was asked for more."""
 FAILED = "the server responded with a status of"
 Opener = Callable[..., Watched]
 
@@ -90,16 +91,17 @@ def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reloa
 ) -> None:
     page = browse(server).open(review)
     undecided, total = counts(page)
-    assert undecided == total > 200
+    assert undecided == total > 2 * ROWS
+    half = total // 2
     press(page, "n")
     current_row(page)
-    press(page, *["a"] * 130)
-    wait_for_undecided(page, total - 130)
+    press(page, *["a"] * half)
+    wait_for_undecided(page, total - half)
     page.reload()
     expect(page.locator(".is-current")).to_have_count(0)
     press(page, "n")
     current_row(page)
-    press(page, *["a"] * (total - 130))
+    press(page, *["a"] * (total - half))
     wait_for_undecided(page, 0)
     press(page, "a")
     expect(page.locator("#message")).to_contain_text("Nothing to approve here")
