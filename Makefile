@@ -8,8 +8,7 @@ STYLES := $(wildcard static/redline/*.css static/redline/css/*.css)
 CSS_BEAUTIFY := $(BIN)/css-beautify --indent-size 2 --end-with-newline --space-around-combinator
 # Each worker has its own server and browser, and waits for them half of the time: 4 workers fill 2 cores.
 WORKERS ?= 4
-# The tests of one file share what they set up, so that one worker takes them, unless they name a group of their own.
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Tests without a server, a database or a browser.
 PURE_TESTS := tests/compaction_app/core tests/sessions_app/sessionlog tests/sessions_app/agents
 
@@ -57,7 +56,7 @@ test-long: test-deps lint ## the tests that take longer, fifteen times as many e
 	REDLINE_TEST_EXAMPLES=15 REDLINE_EVERY_VIEW=1 $(PYTEST) -m 'long or not long' --durations 20
 
 stress: test-deps $(VENV)/.installed-dev ## run the tests in a browser, and those of processes, while four others keep both cores busy
-	$(BIN)/python -m tests.stress -n 2 --dist loadgroup --no-loadscope-reorder
+	$(BIN)/python -m tests.stress -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 test-deps: ## install the browser for tests, if it is missing and this user may install it
 	@if command -v chromium-headless-shell chromium chromium-browser google-chrome >/dev/null || [ -n "$$REDLINE_CHROMIUM" ]; then :; \

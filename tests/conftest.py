@@ -17,6 +17,7 @@ from django.db import connection
 from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from redline.configuration import Configuration, RootSetting
 from sessions_app.database import open_database
@@ -42,22 +43,41 @@ hypothesis_settings.register_profile(
 hypothesis_settings.load_profile("redline")
 
 
-LONGEST_FIRST: Final = ("browser", "compaction_app", "sessions_app")
-"""Directories in the order in which workers take their files; a worker that gets a long one last ends late."""
+PARTS: Final = "tests/browser/test_shots.py"
+LONGEST_FIRST: Final = (
+    PARTS,
+    "tests/test_secrets.py",
+    "tests/browser/test_live_model.py",
+    "tests/compaction_app/runs/test_model_runs.py",
+    "tests/browser/test_journey.py",
+    "tests/compaction_app/planning/test_summarizer.py",
+    "tests/browser",
+    "tests/compaction_app/commit",
+    "tests/compaction_app/runs",
+    "tests/test_numbers.py",
+    "tests/compaction_app",
+)
+"""The order in which workers take files, those that take longest first: a worker that gets one last ends late."""
 
 
-@pytest.hookimpl(tryfirst=True)
+class ByFile(LoadFileScheduling):
+    """One worker takes the tests of a file, which share what they set up; the parts of the pages go to any."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(PARTS) else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
+    return ByFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker takes the tests of a file, which share what they set up; the longest files come first."""
-
     def place(item: pytest.Item) -> int:
-        directory = Path(item.location[0]).parts[1]
-        return LONGEST_FIRST.index(directory) if directory in LONGEST_FIRST else len(LONGEST_FIRST)
+        found = (number for number, path in enumerate(LONGEST_FIRST) if item.location[0].startswith(path))
+        return next(found, len(LONGEST_FIRST))
 
     items.sort(key=place)
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 def pytest_unconfigure() -> None:

@@ -58,7 +58,7 @@ def opener(cookies: CookieJar | None = None) -> urllib.request.OpenerDirector:
 
 
 ADDRESS: Final = """
-    SELECT root_id, relative_path FROM sessions_app_session AS session
+    SELECT root_id, relative_path, root.path, size FROM sessions_app_session AS session
     JOIN sessions_app_root AS root ON root.id = root_id
     WHERE root.path || '/' || relative_path LIKE ? ESCAPE '!' AND NOT missing
     AND (state IS NOT NULL OR fault <> '') AND (instr(relative_path, ?) OR instr(title, ?)) ORDER BY session.id
@@ -150,8 +150,8 @@ class Server:
         return place(self.root / name, session_bytes(recorded))
 
     def session(self, text: str, below: Path | None = None) -> str:
-        """The URL of the indexed session with this text in its title or its name, in this place or `below` another
-        directory; waits for one."""
+        """The URL of the session with this text in its title or its name, in this place or `below` another directory;
+        waits until there is one, and the index has all of it."""
         pattern = re.sub("([!%_])", r"!\1", f"{below or self.root}/") + "%"
 
         def look() -> str | None:
@@ -159,9 +159,16 @@ class Server:
                 sqlite3.connect(self.data / "redline.sqlite3", timeout=WAIT_SECONDS)
             ) as index:
                 row = index.execute(ADDRESS, (pattern, text, text)).fetchone()
-            return f"/sessions/{row[0]}/{urllib.parse.quote(row[1], safe=UNQUOTED)}" if row else None
+            if row is None or not is_whole(Path(row[2], row[1]), row[3]):
+                return None
+            return f"/sessions/{row[0]}/{urllib.parse.quote(row[1], safe=UNQUOTED)}"
 
         return str(self.wait_for(look))
+
+
+def is_whole(path: Path, size: int) -> bool:
+    """Whether the index has read this many bytes of a session because it has no more. Long ones are read in steps."""
+    return path.suffix != ".jsonl" or path.stat().st_size == size
 
 
 @contextlib.contextmanager

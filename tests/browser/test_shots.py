@@ -496,13 +496,7 @@ def _experiments(stage: Stage) -> Pages:
 PARTS: Final[tuple[Callable[[Stage], Pages], ...]] = (sessions, runs, reviews, agents, drafts)
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        pytest.param(part, marks=pytest.mark.xdist_group(f"pages: {part.__name__}"), id=part.__name__)
-        for part in PARTS
-    ],
-)
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_every_page_fits_and_is_accessible(
     idle_server: Server, browse: Callable[..., Watched], part: Callable[[Stage], Pages]
 ) -> None:
