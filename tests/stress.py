@@ -12,7 +12,16 @@ from typing import Final
 from tests.paths import PROJECT
 
 BUSY: Final = 4
-TESTS: Final = ("tests/browser", "tests/redline")
+TESTS: Final = (
+    "tests/browser",
+    "tests/compaction_app/runs/test_run_socket.py",
+    "tests/compaction_app/workers",
+    "tests/redline",
+    "tests/sessions_app/index/test_follower.py",
+    "tests/sessions_app/web",
+    "tests/test_secrets.py",
+)
+"""Tests of pages, and of processes that work at the same time."""
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ from typing import Any, Final
 import pytest
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-HEADINGS: Final = ("tests", "processor", "waiting", "processes", "servers", "browsers", "databases")
+HEADINGS: Final = ("tests", "processor", "waiting", "programs", "forks", "servers", "browsers", "databases")
 
 
 @dataclasses.dataclass
@@ -30,7 +30,8 @@ class Cost:
     tests: int = 0
     processor: float = 0.0
     waiting: float = 0.0
-    processes: int = 0
+    programs: int = 0
+    forks: int = 0
     servers: int = 0
     browsers: int = 0
     databases: int = 0
@@ -46,7 +47,7 @@ class Cost:
             return "browser"
         if self.servers:
             return "server"
-        if self.processes:
+        if self.programs or self.forks:
             return "process"
         return "database" if self.databases else "pure"
 
@@ -61,11 +62,13 @@ class _Counter:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen":
             words = [os.fsdecode(each) for each in arguments[1]]
-            self.started.processes += 1
+            self.started.programs += 1
             self.started.servers += "serve" in words
-            self.started.browsers += "playwright" in words[0]
-        elif event in ("os.fork", "os.posix_spawn"):
-            self.started.processes += 1
+            self.started.browsers += any("playwright" in word for word in words)
+        elif event == "os.posix_spawn":
+            self.started.programs += 1
+        elif event == "os.fork":
+            self.started.forks += 1
         elif event == "sqlite3.connect":
             path = os.fsdecode(arguments[0])
             if path not in self._databases and ":memory:" not in path:
