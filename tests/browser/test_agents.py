@@ -58,6 +58,7 @@ def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opene
     expect(section.get_by_role("link", name="Connect Claude Code")).to_be_visible()
     assert path.read_bytes() == BEFORE
     assert list(path.parent.iterdir()) == [path]
+    path.unlink()
 
 
 def test_a_token_is_revoked_although_the_file_cannot_be_changed(server: Server, browse: Opener) -> None:
