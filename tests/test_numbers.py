@@ -32,6 +32,7 @@ from sessions_app.index.indexer import index_file
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from sessions_app.sessionlog.measure import ContextSize, significant
+from tests.budget import some
 from tests.html import Source, element, elements
 from tests.installation import Installation
 from tests.paths import corpus
@@ -111,7 +112,7 @@ def plan(session: Session) -> Run:
     return run
 
 
-@pytest.mark.parametrize("name", recorded_sessions())
+@pytest.mark.parametrize("name", some(recorded_sessions()))
 def test_all_pages_of_one_walk_agree(browser: Client, redline: Installation, root: Path, name: str) -> None:
     path = copied(name, root)
     session = index_file(path)
