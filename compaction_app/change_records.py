@@ -158,9 +158,7 @@ def record_entries(note: EntriesNote, size: int, sha256: str) -> None:
 
 def content_written(compaction: Compaction) -> audit.FileContent | None:
     """What the new session of a compaction contained when it was made; None if that is not known."""
-    entry = AuditEntry.objects.filter(
-        change=_commit_change(compaction.entry_id, compaction.backup.path)
-    ).first()
+    entry = AuditEntry.objects.filter(change=_commit_change(compaction.entry_id, compaction.backup.path)).first()
     if entry is None or entry.bytes_after is None:
         return None
     return audit.FileContent(entry.bytes_after, entry.sha256_after)
@@ -259,9 +257,7 @@ def _record_backup(session: Session, note: BackupNote, reason: str) -> Backup:
 
 def _record_compactions_left(session: Session, path: Path) -> None:
     """Set the state of the runs of a session's compactions by what is in the file."""
-    written = session.compactions.filter(run__isnull=False, created="").values_list(
-        "pk", "entry_id", "run_id"
-    )
+    written = session.compactions.filter(run__isnull=False, created="").values_list("pk", "entry_id", "run_id")
     undone = session.undos.filter(is_whole=True, created="").values_list("compaction_id", "entry_id")
     left = entries_in(path, {entry_id for _, entry_id, _ in written} | {entry_id for _, entry_id in undone})
     taken_back = {compaction for compaction, entry_id in undone if entry_id in left}

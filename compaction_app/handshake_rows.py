@@ -44,9 +44,7 @@ class Handshake(models.Model):
     version = models.TextField(blank=True, default="")
     """The agent's version, as it says."""
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="handshakes")
-    run = models.ForeignKey(
-        "compaction_app.Run", on_delete=models.SET_NULL, null=True, related_name="handshakes"
-    )
+    run = models.ForeignKey("compaction_app.Run", on_delete=models.SET_NULL, null=True, related_name="handshakes")
     """The run that plans for it; null before, and if it could not be planned."""
     reason = models.CharField(max_length=10)
     """As `Run.reason`."""

@@ -21,9 +21,7 @@ class CompactionCostQuerySet(models.QuerySet["CompactionCost"]):
 class CompactionCost(models.Model):
     """A compaction that a request followed, and what came back after it. Tokens are in the session's measure."""
 
-    session = models.ForeignKey(
-        Session, on_delete=models.CASCADE, related_name="compaction_costs", db_index=False
-    )
+    session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compaction_costs", db_index=False)
     entry_id = models.TextField()
     at = models.DateTimeField(null=True)
     """The time that it records; null if it records none."""
@@ -55,9 +53,7 @@ class CompactionCost(models.Model):
 class HindsightCheck(models.Model):
     """That a session's compactions were looked at: in which state of it, and by which version of the figures."""
 
-    session = models.OneToOneField(
-        Session, on_delete=models.CASCADE, primary_key=True, related_name="hindsight_check"
-    )
+    session = models.OneToOneField(Session, on_delete=models.CASCADE, primary_key=True, related_name="hindsight_check")
     indexed_at = models.DateTimeField(null=True)
     version = models.PositiveSmallIntegerField()
     fault = models.TextField(blank=True, default="")

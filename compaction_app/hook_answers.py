@@ -66,9 +66,7 @@ class Pin:
         _require_text(self.why)
         targets = tuple(self.targets)
         if not all(map(_is_target, targets)):
-            raise TypeError(
-                "Pin takes Targets, as in Pin([Target(entry_id), Target(other_id, block_index)])."
-            )
+            raise TypeError("Pin takes Targets, as in Pin([Target(entry_id), Target(other_id, block_index)]).")
         object.__setattr__(self, "targets", targets)
 
 
@@ -162,9 +160,7 @@ def _answers_of_object(found: Mapping[object, object]) -> tuple[Answer, ...]:
     return tuple(answers)
 
 
-_KEYS: Final = frozenset(
-    {"cancel", "deletionRequest", "compaction", "summary", "customInstructions", "label"}
-)
+_KEYS: Final = frozenset({"cancel", "deletionRequest", "compaction", "summary", "customInstructions", "label"})
 
 
 def _summary(found: Mapping[str, object]) -> SupplySummary:

@@ -15,9 +15,7 @@ from .models import Compaction, Run, SummaryDraft
 
 def known_session(root: int, path: str) -> Session:
     """The session of an address. Raises Http404."""
-    found = get_object_or_404(
-        Session.objects.shown().select_related("root"), root_id=root, relative_path=path
-    )
+    found = get_object_or_404(Session.objects.shown().select_related("root"), root_id=root, relative_path=path)
     if is_interrupted(found.path):
         settle_session(found.path)
     return found

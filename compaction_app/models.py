@@ -92,9 +92,7 @@ class Run(models.Model):
     thinking_guard = models.CharField(max_length=10, default="latest")
     writer = models.CharField(max_length=30, blank=True, default="")
     """The writer for which it is planned; empty for the best one of the session's agent."""
-    replaces = models.ForeignKey(
-        "self", on_delete=models.SET_NULL, null=True, blank=True, related_name="replaced_by"
-    )
+    replaces = models.ForeignKey("self", on_delete=models.SET_NULL, null=True, blank=True, related_name="replaced_by")
     """The run whose decisions this one continues."""
 
     state = models.CharField(
@@ -173,9 +171,7 @@ class Run(models.Model):
     @property
     def can_resume(self) -> bool:
         """Whether it can be resumed."""
-        is_broken_off = self.state == RunState.INTERRUPTED or (
-            self.state == RunState.FAILED and self.is_by_llm
-        )
+        is_broken_off = self.state == RunState.INTERRUPTED or (self.state == RunState.FAILED and self.is_by_llm)
         return is_broken_off and self.parameters is not None
 
     @property
@@ -210,10 +206,7 @@ class Run(models.Model):
         """The tokens that its plan deletes, in the measure of the context; while it plans, about so many."""
         size, stats = self.context_size, self.plan_stats
         counted = stats.tokens_before - stats.tokens_after
-        return (
-            size.tokens
-            - size.without(counted if self.struck_estimate is None else self.struck_estimate).tokens
-        )
+        return size.tokens - size.without(counted if self.struck_estimate is None else self.struck_estimate).tokens
 
     @property
     def goal(self) -> int:
@@ -336,9 +329,7 @@ class Decision(models.Model):
 
     run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="decisions", db_index=False)
     seq = models.PositiveIntegerField()
-    kind = models.CharField(
-        max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)]
-    )
+    kind = models.CharField(max_length=10, choices=[(kind, kind) for kind in (*(kind.value for kind in Kind), UNDO)])
     targets: models.JSONField[Any, Any] = models.JSONField()
     """Its targets, each as `targets.Target.to_json`. For `narrow`: the blocks that go; for `undo`: none."""
     at = models.DateTimeField()
@@ -355,9 +346,7 @@ class Compaction(models.Model):
 
     session = models.ForeignKey(Session, on_delete=models.CASCADE, related_name="compactions")
     backup = models.OneToOneField(Backup, on_delete=models.PROTECT, related_name="compaction")
-    run = models.OneToOneField(
-        Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction"
-    )
+    run = models.OneToOneField(Run, on_delete=models.SET_NULL, null=True, blank=True, related_name="compaction")
     """The run it came from; null for old ones of the command line, which then made no runs."""
     writer = models.CharField(max_length=30, default="context-compaction")
     entry_id = models.TextField()

@@ -14,18 +14,14 @@ WHOLE_ENTRY: Final = -1
 class Opening(models.Model):
     """That somebody opened an object of a review, and when first. What was only listed was not opened."""
 
-    run = models.ForeignKey(
-        "compaction_app.Run", on_delete=models.CASCADE, related_name="openings", db_index=False
-    )
+    run = models.ForeignKey("compaction_app.Run", on_delete=models.CASCADE, related_name="openings", db_index=False)
     entry_id = models.TextField()
     block = models.IntegerField(default=WHOLE_ENTRY)
     """The index of the block, or WHOLE_ENTRY. Not null, so that the constraint covers entries as well."""
     at = models.DateTimeField()
 
     class Meta:
-        constraints = (
-            models.UniqueConstraint(fields=("run", "entry_id", "block"), name="opening_by_target"),
-        )
+        constraints = (models.UniqueConstraint(fields=("run", "entry_id", "block"), name="opening_by_target"),)
 
     def __str__(self) -> str:
         return f"{self.run_id}: {self.target}"

@@ -48,11 +48,7 @@ class Activity:
     @property
     def sentence(self) -> str:
         """What is known, such as `was written to in the last 5 minutes`; empty if nothing is."""
-        parts = (
-            [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"]
-            if self.is_recent
-            else []
-        )
+        parts = [f"was written to in the last {settings.REDLINE.live_minutes:g} minutes"] if self.is_recent else []
         if self.writers:
             parts.append(f"is open for writing in {describe(self.writers)}")
         if self.elsewhere is not None:
@@ -83,9 +79,7 @@ class Activity:
             )
 
 
-def activity_of(
-    session: Session, state: FileState | None, now: datetime, *, with_writers: bool = True
-) -> Activity:
+def activity_of(session: Session, state: FileState | None, now: datetime, *, with_writers: bool = True) -> Activity:
     """What others do with a session in this state; nothing if it is gone.
 
     `with_writers`: the system's processes are searched for some that have it open, which takes some 20 ms.

@@ -34,9 +34,7 @@ class Undo(models.Model):
     """The path of the new session, if one was made."""
     server = models.TextField(blank=True, default="")
     """The address of the agent's server that made the change, if one did."""
-    backup = models.OneToOneField(
-        "compaction_app.Backup", on_delete=models.PROTECT, null=True, related_name="undo"
-    )
+    backup = models.OneToOneField("compaction_app.Backup", on_delete=models.PROTECT, null=True, related_name="undo")
     """Null if a session was deleted: its original was never changed."""
     written_at = models.DateTimeField()
 

@@ -71,9 +71,7 @@ class RecordedSession(NamedTuple):
 
     def hashes(self, reader: Reader) -> list[list[str]]:
         """The rebuilt messages as pairs of role and hash."""
-        return [
-            [message["role"], message_hash(message)] for message in self.messages(reader.rebuild(self.branch))
-        ]
+        return [[message["role"], message_hash(message)] for message in self.messages(reader.rebuild(self.branch))]
 
 
 def read_recorded(lines: Iterable[Line]) -> RecordedSession:
@@ -126,9 +124,7 @@ def plan_differences(case: Mapping[str, Any], lines: Iterable[Line]) -> Iterator
             yield from compare(pair, expected, session.hashes(generation.reader))
         for writer in generation.writers:
             if writer.name == WRITERS.get(written_as):
-                yield from _write_differences(
-                    pair, expected, session, case["deletedTargets"], generation, writer
-                )
+                yield from _write_differences(pair, expected, session, case["deletedTargets"], generation, writer)
 
 
 def _write_differences(
@@ -140,9 +136,7 @@ def _write_differences(
     writer: SessionWriter,
 ) -> Iterator[VectorDifference]:
     targets = _targets_in_context(recorded, generation.reader.rebuild(session.branch))
-    forbidden = [
-        target for target in targets if writer.protection(session.tree.entry(target.entry_id)) is not None
-    ]
+    forbidden = [target for target in targets if writer.protection(session.tree.entry(target.entry_id)) is not None]
     if forbidden:
         yield from compare(pair, forbidden, list(_refused(forbidden, session, generation, writer)))
         return
@@ -152,11 +146,7 @@ def _write_differences(
 
 def _targets_in_context(recorded: Iterable[Mapping[str, Any]], context: ActiveContext) -> tuple[Target, ...]:
     here = {Target(message.entry.id) for message in context.messages}
-    here |= {
-        Target(message.entry.id, block.index)
-        for message in context.messages
-        for block in message.blocks or ()
-    }
+    here |= {Target(message.entry.id, block.index) for message in context.messages for block in message.blocks or ()}
     targets = (Target(target["entryId"], target.get("blockIndex")) for target in recorded)
     return tuple(target for target in targets if target in here)
 

@@ -30,9 +30,7 @@ from sessions_app.storage.files import SessionReader, real_path
 from .conformance import VectorDifference, compare
 
 CLIENTS: Final = "clients"
-REFRESHED: Final = frozenset(
-    {"environment", "model", "date", "remote_session_change", "total_tokens_reminder"}
-)
+REFRESHED: Final = frozenset({"environment", "model", "date", "remote_session_change", "total_tokens_reminder"})
 """The attachments that are left out of the contexts of vectors: the client adds them on each start."""
 TAG: Final = REMINDER.split("{}")
 

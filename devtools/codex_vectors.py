@@ -63,9 +63,7 @@ def _rollout(directory: Path, meta: Mapping[str, Any]) -> Path:
     rollouts = (file for file in (directory / ROLLOUTS).glob("*.jsonl") if thread_id in file.name)
     files = sorted(rollouts, key=lambda file: ("_" in file.name, file))
     if not files:
-        raise BadInput(
-            "not_a_vector", f"{directory} has no rollout of the thread {thread_id}. It was not checked."
-        )
+        raise BadInput("not_a_vector", f"{directory} has no rollout of the thread {thread_id}. It was not checked.")
     return files[-1].resolve()
 
 

@@ -212,9 +212,7 @@ def _first_difference(expected: object, found: object, path: str) -> tuple[str, 
                 return parted
         return None if len(expected) == len(found) else (f"{path}.length", len(expected), len(found))
     return (
-        None
-        if expected == found and isinstance(expected, bool) == isinstance(found, bool)
-        else (path, expected, found)
+        None if expected == found and isinstance(expected, bool) == isinstance(found, bool) else (path, expected, found)
     )
 
 

@@ -128,9 +128,7 @@ def _codex_case(directory: Path) -> VectorCase:
     meta = _object(directory / META, _read(directory / META))
     file = directory / REQUEST
     request = _object(file, _read(file)) if file.exists() else None
-    if not {"client", "note"} <= meta.keys() or (
-        request is not None and not isinstance(request.get("input"), list)
-    ):
+    if not {"client", "note"} <= meta.keys() or (request is not None and not isinstance(request.get("input"), list)):
         raise _not_a_vector(directory / META, "is not a request of Codex")
     return VectorCase(directory.name, lambda: codex_differences(directory, meta, request))
 
@@ -188,9 +186,7 @@ def _conformance(case: dict[str, Any], file: Path) -> Iterator[VectorDifference]
 def _existing(file: Path, places: Iterable[Path], named: str) -> Path:
     found = next((place for place in places if place.is_file()), None)
     if found is None:
-        raise BadInput(
-            "no_such_file", f"{file} refers to {named}, which does not exist. Nothing was checked."
-        )
+        raise BadInput("no_such_file", f"{file} refers to {named}, which does not exist. Nothing was checked.")
     return found
 
 

@@ -242,9 +242,7 @@ def load(directory: Path) -> tuple[Configuration, list[str]]:
         # A table in the environment is merged into the file's; any other value replaces the file's.
         for name, value in variables.items():
             table = values.get(name)
-            values[name] = (
-                {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
-            )
+            values[name] = {**table, **value} if isinstance(table, dict) and isinstance(value, dict) else value
         return Configuration(**values), []
     except pydantic.ValidationError as fault:
         return _defaults(), [

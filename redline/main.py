@@ -38,9 +38,7 @@ def main() -> None:
     _keep_files_private()
     _open_standard_streams()
     name = sys.argv[1] if len(sys.argv) > 1 else "help"
-    os.environ["DJANGO_SETTINGS_MODULE"] = (
-        "redline.settings" if name in WITH_PAGES else "redline.command_settings"
-    )
+    os.environ["DJANGO_SETTINGS_MODULE"] = "redline.settings" if name in WITH_PAGES else "redline.command_settings"
     try:
         run(sys.argv)
     except KeyboardInterrupt:
@@ -107,9 +105,7 @@ def _load(name: str) -> RedlineCommand:
 
     app = commands().get(name)
     if app is None:
-        raise BadInput(
-            "unknown_command", f"There is no command {name}. Nothing was done. `redline help` lists them."
-        )
+        raise BadInput("unknown_command", f"There is no command {name}. Nothing was done. `redline help` lists them.")
     if name not in WITHOUT_MODELS:
         django.setup()
     command: RedlineCommand = load_command_class(app, name)  # type: ignore[assignment]  # all of ours are

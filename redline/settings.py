@@ -113,9 +113,7 @@ X_FRAME_OPTIONS = "DENY"
 SECURE_REFERRER_POLICY = "same-origin"
 ROOT_URLCONF = "redline.urls"
 ASGI_APPLICATION = "redline.asgi.application"
-CHANNEL_LAYERS = {
-    "default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}
-}
+CHANNEL_LAYERS = {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer", "CONFIG": {"capacity": 1_000}}}
 USE_TZ = True
 TIME_ZONE = local_zone()
 LANGUAGE_CODE = "en"

@@ -29,9 +29,7 @@ def check_configuration(app_configs: object, **kwargs: Any) -> Sequence[CheckMes
     """redline.E001: a value in the environment or in redline.toml cannot be used."""
     del app_configs, kwargs
     hint = f"Correct it in the environment (REDLINE_*) or in {settings.REDLINE_DATA_DIR / 'redline.toml'}."
-    return [
-        Error(f"{fault.rstrip('.')}.", hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS
-    ]
+    return [Error(f"{fault.rstrip('.')}.", hint=hint, id=CONFIGURATION_FAULT) for fault in settings.REDLINE_FAULTS]
 
 
 @register(CONFIGURATION)
@@ -66,9 +64,7 @@ def check_distinct_roots(app_configs: object, **kwargs: Any) -> Sequence[CheckMe
     del app_configs, kwargs
     counted = Counter(real_path(root.path) for root in settings.REDLINE.roots)
     return [
-        checks.Warning(
-            f"The root {path} is configured {number} times.", hint="Configure it once.", id=ROOT_TWICE
-        )
+        checks.Warning(f"The root {path} is configured {number} times.", hint="Configure it once.", id=ROOT_TWICE)
         for path, number in counted.items()
         if number > 1
     ]

@@ -204,9 +204,7 @@ class Session(models.Model):
         """The size of its context; None while it is unknown."""
         if self.context_tokens is None:
             return None
-        return ContextSize(
-            self.context_tokens, Basis(self.context_basis), self.context_ratio, self.context_estimate
-        )
+        return ContextSize(self.context_tokens, Basis(self.context_basis), self.context_ratio, self.context_estimate)
 
     @property
     def inherited_measure(self) -> InheritedMeasure | None:
@@ -261,13 +259,10 @@ class Session(models.Model):
         """Why nothing can be written for it, even if it was copied first, in sentences; empty if something can."""
         if self.is_subagent:
             return (
-                "This is the session of a subagent, which only the session that started it continues. Compact that "
-                "one."
+                "This is the session of a subagent, which only the session that started it continues. Compact that one."
             )
         if self.version > self.agent.current_version:
-            return (
-                f"This is a version {self.version} session, which Redline does not know, so it is only read."
-            )
+            return f"This is a version {self.version} session, which Redline does not know, so it is only read."
         return self.agent.read_only(self.path)
 
     @property

@@ -96,9 +96,7 @@ class SessionQuerySet(QuerySet["Session"]):
 
     def for_reading(self) -> Self:
         """With what is needed to read their files, and no other fields."""
-        return self.select_related("root").only(
-            "root__path", "root__agent", "relative_path", "read_as", "version"
-        )
+        return self.select_related("root").only("root__path", "root__agent", "relative_path", "read_as", "version")
 
     def for_hits(self) -> Self:
         """With what is shown of them above what a search found, and what is needed to read their files."""

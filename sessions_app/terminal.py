@@ -133,9 +133,7 @@ def _layout(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], room: int | None
 ) -> tuple[dict[int, Column], list[int]]:
     """The visible columns by number, and the width of every column."""
-    widths = [
-        max(map(display_width, cells)) for cells in zip([one.heading for one in columns], *rows, strict=True)
-    ]
+    widths = [max(map(display_width, cells)) for cells in zip([one.heading for one in columns], *rows, strict=True)]
     shown = dict(enumerate(columns))
     if room is None:
         return shown, widths

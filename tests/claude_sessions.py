@@ -113,8 +113,7 @@ def talk(turns: int) -> Sequence[Object]:
     """p1, r1, p2, r2, …: prompts and replies, one after the other."""
     names = [f"{letter}{turn}" for turn in range(1, turns + 1) for letter in "pr"]
     return [
-        (user if name[0] == "p" else reply)(name, parent)
-        for parent, name in zip([None, *names], names, strict=False)
+        (user if name[0] == "p" else reply)(name, parent) for parent, name in zip([None, *names], names, strict=False)
     ]
 
 

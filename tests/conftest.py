@@ -118,9 +118,7 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: 
 
 
 @pytest.fixture
-def redline(
-    fresh: Installation, empty_database: Path, settings: Any, django_db_blocker: Any
-) -> Iterator[Installation]:
+def redline(fresh: Installation, empty_database: Path, settings: Any, django_db_blocker: Any) -> Iterator[Installation]:
     """An installation whose database, a file, is also the one of this process."""
     with django_db_blocker.unblock(), use_installation(fresh, empty_database, settings):
         yield fresh

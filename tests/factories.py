@@ -254,6 +254,4 @@ def deletions(words: str) -> dict[str, Any]:
 
 def named(*chosen: Target) -> str:
     """The names of targets, as `targets` reads them."""
-    return " ".join(
-        one.entry_id if one.block_index is None else f"{one.entry_id}[{one.block_index}]" for one in chosen
-    )
+    return " ".join(one.entry_id if one.block_index is None else f"{one.entry_id}[{one.block_index}]" for one in chosen)

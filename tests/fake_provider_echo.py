@@ -45,9 +45,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         self.server.received.append(headers)
         self.server.bodies.append(body)
-        said = (
-            f"You sent {headers} and {headers.get('x-api-key') or headers.get('authorization')}, it is wrong."
-        )
+        said = f"You sent {headers} and {headers.get('x-api-key') or headers.get('authorization')}, it is wrong."
         way = self.path.split("/")[1]
         if b'"assistant"' in body:
             way = "400"  # a run ends here
@@ -95,12 +93,8 @@ def _said_in_pieces(said: str) -> str:
     cut = [said[at : at + 7] for at in range(0, len(said), 7)]
     deltas: list[dict[str, Any]] = [{"reasoning_content": piece} for piece in cut]
     deltas += [{"content": piece} for piece in cut]
-    deltas += [
-        {"tool_calls": [{"index": 0, "id": said, "function": {"name": said, "arguments": '{"pattern":"'}}]}
-    ]
-    deltas += [
-        {"tool_calls": [{"index": 0, "function": {"arguments": json.dumps(piece)[1:-1]}}]} for piece in cut
-    ]
+    deltas += [{"tool_calls": [{"index": 0, "id": said, "function": {"name": said, "arguments": '{"pattern":"'}}]}]
+    deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": json.dumps(piece)[1:-1]}}]} for piece in cut]
     deltas += [{"tool_calls": [{"index": 0, "function": {"arguments": '"}'}}]}]
     chunks = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}

@@ -14,9 +14,7 @@ BEAT: Final = "UPDATE compaction_app_run SET beats = beats + 1 WHERE id = ? AND 
 
 def start_heartbeats(database: Path, run: int, over: threading.Event) -> threading.Thread:
     """Send heartbeats for a run until it is no longer running, its database is gone, or `over` is set."""
-    thread = threading.Thread(
-        target=_beat, args=(database, run, over), name=f"pulse of run {run}", daemon=True
-    )
+    thread = threading.Thread(target=_beat, args=(database, run, over), name=f"pulse of run {run}", daemon=True)
     thread.start()
     return thread
 

@@ -29,9 +29,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS
 
-UNSAFE_CHARACTERS = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]"
-)
+UNSAFE_CHARACTERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 """Characters that a terminal could act on, or that could hide or reverse text."""
 
 

@@ -73,9 +73,7 @@ def exported(session: Path, target: Path) -> Path:
     return target
 
 
-def fork_export(
-    loaded: LoadedSession, targets: Iterable[Target], notes: Mapping[str, str] | None = None
-) -> Path:
+def fork_export(loaded: LoadedSession, targets: Iterable[Target], notes: Mapping[str, str] | None = None) -> Path:
     """The fork of an export, without these targets, beside it."""
     deletion = Deletion(tuple(targets), (), Stats())
     with lines_of(loaded) as line:
@@ -95,9 +93,7 @@ def approved_by(loaded: LoadedSession, writer: SessionWriter, targets: Collectio
     return sent_of(loaded, replace(context, messages=tuple(approved_messages(context, applied, writer))))
 
 
-def with_notes(
-    loaded: LoadedSession, targets: Collection[Target], path: Path, notes: Mapping[str, str]
-) -> Sent:
+def with_notes(loaded: LoadedSession, targets: Collection[Target], path: Path, notes: Mapping[str, str]) -> Sent:
     """What the client is to send of a fork with notes: proven, as a commit does, to be what was approved and them."""
     fork, after = WRITERS["fork"], load_session(path)
     with lines_of(loaded) as line, lines_of(after) as new_line:

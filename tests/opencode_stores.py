@@ -113,12 +113,8 @@ class OpenCodeStore:
 
     def newer_message(self, session_id: str = "ses_1") -> None:
         """A message as a coming version records it."""
-        self.run(
-            "CREATE TABLE IF NOT EXISTS session_message (id text PRIMARY KEY, session_id text, data text)"
-        )
-        self._insert(
-            "session_message", {"id": f"msg_{next(self._numbers):04}", "session_id": session_id, "data": "{}"}
-        )
+        self.run("CREATE TABLE IF NOT EXISTS session_message (id text PRIMARY KEY, session_id text, data text)")
+        self._insert("session_message", {"id": f"msg_{next(self._numbers):04}", "session_id": session_id, "data": "{}"})
 
     def drop_keys(self) -> None:
         """Rebuild the tables without keys and constraints, so that any damage can be written."""

@@ -23,9 +23,7 @@ def finish_run(run: Run) -> Run:
 
 def plan_session(session: Session, *, leaf_id: str = "", **parameters: object) -> Run:
     """A finished run of the embedded planner."""
-    return finish_run(
-        start_run(session, planner="embedded", requested_parameters=parameters, leaf_id=leaf_id)
-    )
+    return finish_run(start_run(session, planner="embedded", requested_parameters=parameters, leaf_id=leaf_id))
 
 
 def approve_proposals(run: Run, *, first: int | None = None) -> Run:

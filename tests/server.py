@@ -155,9 +155,7 @@ class Server:
         pattern = re.sub("([!%_])", r"!\1", f"{below or self.root}/") + "%"
 
         def look() -> str | None:
-            with contextlib.closing(
-                sqlite3.connect(self.data / "redline.sqlite3", timeout=WAIT_SECONDS)
-            ) as index:
+            with contextlib.closing(sqlite3.connect(self.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as index:
                 row = index.execute(ADDRESS, (pattern, text, text)).fetchone()
             if row is None or not is_whole(Path(row[2], row[1]), row[3]):
                 return None

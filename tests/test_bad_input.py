@@ -208,9 +208,7 @@ COMMANDS = [*READ_ONLY, ["compact", "--yes", "--live"], ["migrate-session"]]
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_a_file_that_is_not_a_session_is_left_alone(
-    redline: Installation, path: Path, content: bytes
-) -> None:
+def test_a_file_that_is_not_a_session_is_left_alone(redline: Installation, path: Path, content: bytes) -> None:
     place(path, content)
     for command in COMMANDS:
         ended = run(redline, path, *command)
@@ -220,9 +218,7 @@ def test_a_file_that_is_not_a_session_is_left_alone(
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "device", "loop", "below a file"])
-def test_a_path_that_is_not_a_file_is_named_without_blocking(
-    redline: Installation, path: Path, kind: str
-) -> None:
+def test_a_path_that_is_not_a_file_is_named_without_blocking(redline: Installation, path: Path, kind: str) -> None:
     path.parent.mkdir(parents=True)
     backup = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
     if kind == "below a file":

@@ -50,26 +50,18 @@ def drawn_at_import(path: Path) -> list[int]:
 
 
 def test_no_module_of_tests_depends_on_the_moment_or_on_chance_when_it_is_imported() -> None:
-    found = {
-        str(path.relative_to(PROJECT)): drawn_at_import(path) for path in (PROJECT / "tests").rglob("*.py")
-    }
+    found = {str(path.relative_to(PROJECT)): drawn_at_import(path) for path in (PROJECT / "tests").rglob("*.py")}
     assert len(found) > 100
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
 def test_such_a_module_is_found(tmp_path: Path) -> None:
     module = tmp_path / "test_x.py"
-    module.write_text(
-        "import time\n@mark(time.time())\ndef f(x=now()):\n    now()\n\nNAMES = [today() for x in y]\n"
-    )
+    module.write_text("import time\n@mark(time.time())\ndef f(x=now()):\n    now()\n\nNAMES = [today() for x in y]\n")
     assert drawn_at_import(module) == [2, 3, 6]
 
 
 def test_no_test_is_collected_for_each_member_of_a_set(request: pytest.FixtureRequest) -> None:
     """Its order would be that of the hashes, which differs between processes."""
-    values = [
-        (item.name, mark.args[1])
-        for item in request.session.items
-        for mark in item.iter_markers("parametrize")
-    ]
+    values = [(item.name, mark.args[1]) for item in request.session.items for mark in item.iter_markers("parametrize")]
     assert not [name for name, given in values if isinstance(given, set | frozenset)]

@@ -100,9 +100,7 @@ def test_a_newer_database_is_refused_and_untouched(newer: Installation, path: Pa
     assert {name: content for name, content in snapshot(newer.data).items() if name in before} == before
 
 
-def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(
-    newer: Installation, path: Path
-) -> None:
+def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(newer: Installation, path: Path) -> None:
     assert newer.call("tree", path, "--json").code == 0
     assert newer.call("context", path, "--json").code == 0
 

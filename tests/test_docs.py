@@ -27,9 +27,7 @@ def test_the_architecture_page_lists_every_gate_with_its_rule() -> None:
 
 
 def test_the_architecture_page_lists_every_tool_with_its_description() -> None:
-    assert rows_under("The tools", ARCHITECTURE) == [
-        [f"`{name}`", tool.description] for name, tool in TOOLS.items()
-    ]
+    assert rows_under("The tools", ARCHITECTURE) == [[f"`{name}`", tool.description] for name, tool in TOOLS.items()]
 
 
 def test_the_readme_lists_every_command_and_no_other() -> None:

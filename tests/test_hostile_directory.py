@@ -39,24 +39,18 @@ def hostile(tmp_path: Path) -> Path:
     folder = tmp_path / "hostile"
     for name in PLANTED:
         (folder / name).mkdir(parents=True)
-        (folder / name / "__init__.py").write_text(
-            LOUD.format(log=str(tmp_path / "executed")), encoding="utf-8"
-        )
+        (folder / name / "__init__.py").write_text(LOUD.format(log=str(tmp_path / "executed")), encoding="utf-8")
     return folder
 
 
 def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
     """Otherwise no test below could fail."""
-    ended = subprocess.run(
-        [sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath()
-    )
+    ended = subprocess.run([sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath())
     assert ended.returncode == 9
     assert executed(hostile) == ["redline"]
 
 
-def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
-    hostile: Path, tmp_path: Path
-) -> None:
+def test_no_child_process_imports_from_the_directory_the_server_was_started_in(hostile: Path, tmp_path: Path) -> None:
     """Its data directory is relative to that directory, also for its child processes."""
     given = {"PYTHONPATH": "", "REDLINE_DATA_DIR": "../data"}
     with (
@@ -75,9 +69,7 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(
     assert executed(hostile) == []
 
 
-@pytest.mark.parametrize(
-    "arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")]
-)
+@pytest.mark.parametrize("arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")])
 def test_child_processes_start_outside_any_users_directory(
     arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

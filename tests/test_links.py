@@ -217,9 +217,7 @@ for _ in range(2_000_000):
 """
 
 
-def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(
-    browser: Client, path: Path, swap: Swap
-) -> None:
+def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(browser: Client, path: Path, swap: Swap) -> None:
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}"
     command = [sys.executable, "-c", SWAPPING, str(swap.inside), str(swap.outside)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:

@@ -68,9 +68,7 @@ def copied(name: str, root: Path) -> Path:
 def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
     directory = tmp_path / "shown"
     directory.mkdir()
-    settings.REDLINE = settings.REDLINE.model_copy(
-        update={"roots": [RootSetting(path=directory)], "live_minutes": 0}
-    )
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [RootSetting(path=directory)], "live_minutes": 0})
     configured_roots()
     return directory
 
@@ -179,9 +177,7 @@ def review_agrees(browser: Client, run: Run, size: ContextSize) -> None:
         bar = [int(one.attributes["value"] or 0) for one in elements(shown, ".review-bar__gauge data.red")]
         assert bar[0] == summary.tokens.approved
         assert set(bar[1:]) <= {summary.tokens.planned, summary.tokens.goal}
-        groups = {
-            str(one.id).removeprefix("r-"): value(one, "data.red") for one in elements(shown, ".group__row")
-        }
+        groups = {str(one.id).removeprefix("r-"): value(one, "data.red") for one in elements(shown, ".group__row")}
         assert sum(groups.values()) == summary.tokens.planned
         for group in ReviewDesk(run, ReviewFilter(by=by)).groups[:GROUPS_READ]:
             assert sum(rows_of(browser, f"{here}?by={by}", group.key)) == groups[group.key]
@@ -199,9 +195,7 @@ def rows_of(browser: Client, address: str, key: str) -> Iterator[int]:
     start = 0
     while True:
         rows = elements(page(browser, f"{address}&part=group&group={key}&from={start}"), ".proposal")
-        yield from (
-            int(element(row, "input.tick").attributes["data-tokens"] or 0) for row in rows if row.css("del")
-        )
+        yield from (int(element(row, "input.tick").attributes["data-tokens"] or 0) for row in rows if row.css("del"))
         start += len(rows)
         if len(rows) < ROWS:
             return

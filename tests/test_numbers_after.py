@@ -108,9 +108,7 @@ def compact(redline: Installation, path: Path, writer: str, *options: object) ->
         pytest.param(opencode_session, "fork", "delete", id="opencode fork"),
     ],
 )
-def test_each_compaction_makes_the_number_smaller(
-    redline: Installation, make: Make, writer: str, again: str
-) -> None:
+def test_each_compaction_makes_the_number_smaller(redline: Installation, make: Make, writer: str, again: str) -> None:
     path = make(redline)
     numbers = [Number.of(redline, path)]
     size = Session.objects.get().context_size

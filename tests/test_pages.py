@@ -106,9 +106,7 @@ def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, id
 def test_the_list_can_be_narrowed(browser: Client, idle_root: Path) -> None:
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e3"}]}
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
-    add_session(
-        idle_root, "b.jsonl", chain(user("was compacted"), *[assistant(text(one)) for one in "ab"], done)
-    )
+    add_session(idle_root, "b.jsonl", chain(user("was compacted"), *[assistant(text(one)) for one in "ab"], done))
     add_session(idle_root, "c.jsonl", [*chain(user("is damaged")), b"{"])
     every = {"fix the parser", "was compacted", "is damaged"}
     for query, titles in {
@@ -125,9 +123,7 @@ def test_the_list_can_be_narrowed(browser: Client, idle_root: Path) -> None:
         assert {title for title in every if title in page} == titles, query
 
 
-def test_a_full_window_is_due_and_a_narrowed_list_says_so(
-    browser: Client, idle_root: Path, settings: Any
-) -> None:
+def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser: Client, idle_root: Path, settings: Any) -> None:
     settings.REDLINE.windows["m-small"] = 20_000
     answer = assistant(text("x"), provider="p", model="m-small", usage={"totalTokens": 19_000})
     add_session(idle_root, "a.jsonl", chain(user("full"), answer))
@@ -143,9 +139,7 @@ def test_a_missing_file_stays_in_the_list_and_is_marked(browser: Client, idle_ro
     assert "file missing" in words_of(browser, "/")
 
 
-def test_sessions_outside_the_configured_roots_are_not_listed(
-    browser: Client, idle_root: Path, tmp_path: Path
-) -> None:
+def test_sessions_outside_the_configured_roots_are_not_listed(browser: Client, idle_root: Path, tmp_path: Path) -> None:
     address = add_session(idle_root, "a.jsonl", conversation("secret"))
     Root.objects.update(configured=False)
     assert "secret" not in words_of(browser, "/")
@@ -261,9 +255,7 @@ def test_hostile_transcript_text_is_inert_everywhere(browser: Client, idle_root:
 
 
 def test_a_line_of_a_million_characters_is_a_short_page(browser: Client, idle_root: Path) -> None:
-    address = add_session(
-        idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 1_000_000))
-    )
+    address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 1_000_000)))
     assert len(browser.get(address).content) < 250_000
     whole = browser.get(f"{address}/entries/e3/text?block=0")
     assert "600,000 more characters are not shown" in text_of(whole)

@@ -58,9 +58,7 @@ def strings_of(path: Path) -> Iterator[str]:
         return
     tree = ast.parse(path.read_text(encoding="utf-8"))
     documents = {
-        id(node.value)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword):

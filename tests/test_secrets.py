@@ -123,9 +123,7 @@ def _models(server: Server) -> list[str]:
 def _posted(server: Server, path: str) -> str:
     """The text of the page after one of its forms was sent."""
     body = urlencode(csrf_field(server.get("/models"))).encode()
-    with server._opener.open(
-        urllib.request.Request(server.base + path, body, {"Origin": server.base})
-    ) as answer:
+    with server._opener.open(urllib.request.Request(server.base + path, body, {"Origin": server.base})) as answer:
         return f"{answer.headers}\n{answer.read().decode()}"
 
 
@@ -137,9 +135,7 @@ def _plan_all(server: Server) -> None:
     for name in names:
         address, planner = server.session(title(name)), f"{name}/m-{name}"
         # The form that discloses what leaves the machine, and where to.
-        runs.append(
-            server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner)
-        )
+        runs.append(server.post(f"{address}/compact?planner={planner}", f"{address}/compact", planner=planner))
     place_titled(server.root, "written", steps=8)
     run = finished_run(server, server.session(title("written")))
     approve_everything(server, run)
@@ -180,9 +176,7 @@ def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     for path in ("/models", "/settings", "/runs/", "/", "/import", "/providers/openai", "/models/add"):
         assert path in seen
     assert any("/transcript.jsonl" in path for path in seen)
-    assert sum("echo" in text or "You sent" in text for text in seen.values()), (
-        "no provider's words were shown"
-    )
+    assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
 
 
 def test_every_url_was_searched(seen: dict[str, str]) -> None:

@@ -89,9 +89,7 @@ def test_without_the_cookie_every_url_is_refused(addresses: list[str], client: C
             assert getattr(client, method)(address).status_code == refused, (method, address)
 
 
-def test_an_expired_cookie_is_refused(
-    client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_expired_cookie_is_refused(client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client.cookies[COOKIE] = new_launch_cookie()
     assert client.get("/").status_code == 200
     now = signing.time.time()
@@ -161,9 +159,7 @@ def crossed(paths: list[str], hosts: list[str]) -> list[tuple[str, str]]:
 WELL_KNOWN = ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"]
 
 
-def test_a_foreign_host_is_refused_whatever_the_path(
-    addresses: list[str], browser: Client, client: Client
-) -> None:
+def test_a_foreign_host_is_refused_whatever_the_path(addresses: list[str], browser: Client, client: Client) -> None:
     token = new_token(django_settings.REDLINE_DATA_DIR)
     paths = ["/static/redline/redline.css", *addresses, f"/launch?token={token}"]
     for address, host in crossed(paths, FOREIGN):
@@ -171,9 +167,7 @@ def test_a_foreign_host_is_refused_whatever_the_path(
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_browsers_are_not_admitted_at_well_known_names(
-    browser: Client, client: Client, addresses: list[str]
-) -> None:
+def test_browsers_are_not_admitted_at_well_known_names(browser: Client, client: Client, addresses: list[str]) -> None:
     """A cookie for it would be sent to every port of this machine."""
     token = new_token(django_settings.REDLINE_DATA_DIR)
     name = browser_host(django_settings.REDLINE_DATA_DIR)
@@ -187,9 +181,7 @@ def test_browsers_are_not_admitted_at_well_known_names(
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_a_plain_server_admits_browsers_at_well_known_names(
-    client: Client, known_root: Path, settings: Any
-) -> None:
+def test_a_plain_server_admits_browsers_at_well_known_names(client: Client, known_root: Path, settings: Any) -> None:
     for host in WELL_KNOWN:
         settings.REDLINE_PLAIN = True
         token = new_token(django_settings.REDLINE_DATA_DIR)
@@ -208,9 +200,7 @@ def test_a_forwarded_host_is_ignored(browser: Client, known_root: Path) -> None:
 # ---- what another site can do ------------------------------------------------------------------------------
 
 
-def test_a_form_without_its_token_is_refused(
-    for_browsers: list[str], checking: Client, redline: Installation
-) -> None:
+def test_a_form_without_its_token_is_refused(for_browsers: list[str], checking: Client, redline: Installation) -> None:
     before = snapshot(redline.data.parent / "shown")
     for address in for_browsers:
         for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
@@ -236,9 +226,7 @@ def test_get_requests_change_nothing(for_browsers: list[str], browser: Client, r
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_every_response_has_the_security_headers(
-    addresses: list[str], browser: Client, client: Client
-) -> None:
+def test_every_response_has_the_security_headers(addresses: list[str], browser: Client, client: Client) -> None:
     answers = [browser.get(address) for address in [*addresses, "/nowhere", "/launch"]]
     answers += [
         new_client().get("/"),

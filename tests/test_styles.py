@@ -17,9 +17,7 @@ from tests.paths import PROJECT
 
 SHEET: Final = PROJECT / "static/redline/redline.css"
 FILES: Final = sorted((PROJECT / "static/redline/css").glob("*.css"))
-TEMPLATES: Final = sorted(
-    path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin"
-)
+TEMPLATES: Final = sorted(path for path in (PROJECT / "templates").rglob("*.html") if path.parent.name != "admin")
 SCRIPTS: Final = sorted((PROJECT / "static/redline/js").rglob("*.js"))
 FILTERS: Final = sorted(PROJECT.glob("*/templatetags/*.py"))
 FORMS: Final = sorted(PROJECT.glob("*/*/forms.py"))
@@ -81,9 +79,7 @@ def drawn_classes() -> set[str]:
     forms = "".join(path.read_text(encoding="utf-8") for path in FORMS)
     added |= set(" ".join(re.findall(r'"class": "([^"]+)"', forms)).split())
     rendered = set().union(*CLASSES.values())
-    return (
-        rendered | written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
-    )
+    return rendered | written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 
 def test_every_style_is_used() -> None:

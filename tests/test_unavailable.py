@@ -190,9 +190,7 @@ def staged(session: Session, redline: Installation) -> dict[str, str]:
     session.refresh_from_db()
     run = start_run(session, planner="embedded", requested_parameters={}, automatic=True)
     work(run.pk, worker_name())
-    RunEvent.objects.create(
-        run=written, seq=1_000, kind="asked", at=timezone.now(), data={"turn": 1, "characters": 1}
-    )
+    RunEvent.objects.create(run=written, seq=1_000, kind="asked", at=timezone.now(), data={"turn": 1, "characters": 1})
     Compaction.objects.update(run=written)
     place(redline.data / "sessions" / "kept.jsonl", session_bytes(working_session()))
     index_roots()
@@ -352,9 +350,7 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(
-    browser: Client, staged: dict[str, str]
-) -> None:
+def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(browser: Client, staged: dict[str, str]) -> None:
     with busy():
         assert browser.get(staged["review"]).status_code == 200
     assert Run.objects.get(automatic=True).reviewed_at is None

@@ -76,9 +76,7 @@ def counted() -> Iterator[Work]:
 @pytest.fixture
 def long_session(idle_root: Path) -> str:
     """The address of a session with many entries."""
-    said = (
-        one for number in range(ENTRIES // 2) for one in (user(f"Part {number}."), assistant(text("x" * 400)))
-    )
+    said = (one for number in range(ENTRIES // 2) for one in (user(f"Part {number}."), assistant(text("x" * 400))))
     return add_session(idle_root, "long.jsonl", chain(*said))
 
 
@@ -118,9 +116,7 @@ def test_a_page_of_a_session_reads_only_what_it_shows(browser: Client, long_sess
     assert len(work.statements) <= 12
 
 
-def test_a_review_reads_no_session_whatever_its_number_of_proposals(
-    browser: Client, known_root: Path
-) -> None:
+def test_a_review_reads_no_session_whatever_its_number_of_proposals(browser: Client, known_root: Path) -> None:
     run = planned(known_root, working_session(steps=60))
     page(browser, run)
     with counted() as work:

@@ -95,9 +95,7 @@ def _wanted(fields: Mapping[str, object], *, strict: bool) -> Wanted:
 def require_entry(session: Session, leaf: str) -> None:
     """Raise BadInput `unknown_entry` if a session has no such entry; an empty leaf is its last one."""
     if leaf and not session.has_entry(leaf):
-        raise BadInput(
-            "unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned."
-        )
+        raise BadInput("unknown_entry", f"There is no entry {leaf} in {session.relative_path}. Nothing was planned.")
 
 
 def started_run(run: Run, addresses: Addresses) -> dict[str, Any]:

@@ -101,9 +101,7 @@ def list_backups(session: Path) -> list[ListedBackup]:
     found = list_row_backups(data, session) if has_rows else backup_files.list_backups(session)
     rows = {
         row.path: row
-        for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related(
-            "compaction__run"
-        )
+        for row in Backup.objects.filter(path__in=[str(one.path) for one in found]).select_related("compaction__run")
     }
     return [_listed(one, rows.get(str(one.path)), has_rows) for one in found]
 
@@ -172,9 +170,7 @@ def difference(session: Path, backup: Path) -> RestoreDifference:
     with SessionReader(session) as present, SessionReader(backup) as kept:
         start, number = _first_difference(present, kept)
         missing = {
-            _digest(line)
-            for line in split_lines(kept.chunks(start), offset=start, number=number)
-            if line.raw.strip()
+            _digest(line) for line in split_lines(kept.chunks(start), offset=start, number=number) if line.raw.strip()
         }
         known = frozenset(missing)
         parser = _parser_at(present, start)
@@ -290,9 +286,7 @@ def needs_of(session: Path, backup: Path, now: datetime) -> dict[str, Confirmati
     return restore_needs(session, backup, recorded_hash(backup), change, activity)
 
 
-def require_confirmations(
-    session: Path, backup: Path, confirmations: RestoreConfirmations, now: datetime
-) -> None:
+def require_confirmations(session: Path, backup: Path, confirmations: RestoreConfirmations, now: datetime) -> None:
     """Raise Conflict `append_only` and `open_in_agent` if the session must not be replaced, or ConfirmationNeeded
     `session_live`, `unverified_backup` or `newer_entries` if it is missing."""
     state = file_state(session)
@@ -321,9 +315,7 @@ def state_of(session: Path, backup: Path) -> str:
     )
 
 
-def restore(
-    backup: Path, confirmations: RestoreConfirmations, now: datetime, *, shown: str | None = None
-) -> Restored:
+def restore(backup: Path, confirmations: RestoreConfirmations, now: datetime, *, shown: str | None = None) -> Restored:
     """Give a session the bytes of its backup, after backing up its current content.
 
     `shown` is the `state_of` both for which the confirmations were given, if that was some time ago. Raises

@@ -151,15 +151,11 @@ def delete(request: HttpRequest, root: int, path: str, name: str) -> HttpRespons
             listed = backup_of(session, name)
             try:
                 require_valid(form)
-                delete_backup(
-                    session_file(session), listed.file.path, is_only_backup=form.cleaned_data["only"]
-                )
+                delete_backup(session_file(session), listed.file.path, is_only_backup=form.cleaned_data["only"])
             except RedlineError as failure:
                 fault = failure
             else:
-                messages.success(
-                    request, format_html('Deleted: <span class="mono">{}</span>', escape_line(name))
-                )
+                messages.success(request, format_html('Deleted: <span class="mono">{}</span>', escape_line(name)))
                 return redirect(_address(session))
         view = view_deletion(session, name)
     except RedlineError as unshown:

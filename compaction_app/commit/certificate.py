@@ -17,9 +17,7 @@ from sessions_app.storage.session_loader import load_session
 
 def stored_certificate(compaction: Compaction) -> Certificate | None:
     """The certificate of a compaction; None for one that was written before there were any."""
-    return (
-        msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
-    )
+    return msgspec.convert(compaction.certificate, Certificate) if compaction.certificate is not None else None
 
 
 def certify_again(compaction: Compaction, now: datetime) -> None:

@@ -100,9 +100,7 @@ def file_fingerprint(present: LoadedSession) -> Fingerprint | None:
     return None if is_rendered else present.fingerprint
 
 
-def write_facts(
-    present: LoadedSession, line: Callable[[Entry], bytes], backup: Path, now: datetime
-) -> WriteFacts:
+def write_facts(present: LoadedSession, line: Callable[[Entry], bytes], backup: Path, now: datetime) -> WriteFacts:
     """What a writer needs beside the branch and the deletion. The session has a header."""
     assert present.log.header is not None  # noqa: S101  # `require_writable` refuses others
     agent = agent_at(present.path)

@@ -91,11 +91,7 @@ def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
     """What the approved plan saves and costs."""
     entries, session = account.transcript.entries, account.run.session
     first = min(
-        (
-            entry.position
-            for target in account.review.goes
-            if (entry := account.transcript.entry(target.entry_id))
-        ),
+        (entry.position for target in account.review.goes if (entry := account.transcript.entry(target.entry_id))),
         default=len(entries),
     )
     stats = account.review.approved_stats
@@ -103,11 +99,7 @@ def view_cost(account: ReviewAccount, home: Path | None = None) -> CostView:
     rewritten = account.before.of(max(0, following))
     known = prices_of_session(session, home or Path.home())
     before, after = account.before.tokens, account.after.tokens
-    cost = (
-        input_cost(before, after, rewritten, known.prices.read, known.prices.write)
-        if known is not None
-        else None
-    )
+    cost = input_cost(before, after, rewritten, known.prices.read, known.prices.write) if known is not None else None
     return CostView(
         model=session.model,
         saved_tokens=before - after,

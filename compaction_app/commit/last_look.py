@@ -126,9 +126,7 @@ class LastLook:
     @property
     def with_names_only_there(self) -> BulkGroup:
         """What holds names that are found nowhere else, however it was approved."""
-        return BulkGroup(
-            NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.has_names_only_there]
-        )
+        return BulkGroup(NAMES_ONLY_THERE, "names", [unit for unit in self.units if unit.has_names_only_there])
 
     def group(self, key: str) -> BulkGroup | None:
         """The group with this key; None if there is none."""

@@ -40,9 +40,7 @@ class DeletedSpan:
     note: str = ""
 
 
-def spans_of(
-    branch: Sequence[Entry], targets: Sequence[Target], notes: Mapping[str, str]
-) -> list[DeletedSpan]:
+def spans_of(branch: Sequence[Entry], targets: Sequence[Target], notes: Mapping[str, str]) -> list[DeletedSpan]:
     """The spans that a plan deletes of a branch, the largest first."""
     gone = {target.entry_id for target in targets if target.block_index is None}
     numbers = turn_numbers(branch)
@@ -66,9 +64,7 @@ def _spans(branch: Sequence[Entry], gone: set[str], numbers: Mapping[str, int]) 
 
 
 def _span(entries: Sequence[Entry], numbers: Mapping[str, int], notes: Mapping[str, str]) -> DeletedSpan:
-    tools = Counter(
-        entry.tool_name for entry in entries if entry.role == Role.TOOL_RESULT and entry.tool_name
-    )
+    tools = Counter(entry.tool_name for entry in entries if entry.role == Role.TOOL_RESULT and entry.tool_name)
     named = (f"{tool} ×{count}" if count > 1 else tool for tool, count in tools.most_common())
     first = entries[0].id
     return DeletedSpan(

@@ -158,9 +158,7 @@ def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer
     `refused_writer` and `not_writable`, Conflict `other_branch`, `reader_changed`, `plan_refused` and `plan_changed`.
     """
     require_writable(present)
-    reading = reading_of_session(
-        session_row(present.path), present.path, present.log.entries, present.log.state
-    )
+    reading = reading_of_session(session_row(present.path), present.path, present.log.entries, present.log.state)
     _require_reader(approved, present, reading)
     writer = reading.writer(writer_name or approved.writer)
     parent_id = _parent_of(approved, present)
@@ -172,24 +170,16 @@ def check_plan(approved: Approved, present: LoadedSession, now: datetime, writer
     if not _meets_target(approved, validated, reading.rules(writer.name)):
         needs["below_target"] = target_not_met(validated)
     notes = _notes(approved, present, parent_id, writer)
-    return Preflight(
-        present, parent_id, validated, reading, writer, activity, torn, needs, notes, approved.is_awaited
-    )
+    return Preflight(present, parent_id, validated, reading, writer, activity, torn, needs, notes, approved.is_awaited)
 
 
-def _notes(
-    approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter
-) -> Mapping[str, str]:
+def _notes(approved: Approved, present: LoadedSession, parent_id: str, writer: SessionWriter) -> Mapping[str, str]:
     """The notes whose entries go, if the writer holds notes."""
     if not writer.holds_notes or not approved.notes:
         return {}
     gone = {target.entry_id for target in approved.targets if target.block_index is None}
     branch = present.tree.branch(parent_id)
-    return {
-        entry.id: approved.notes[entry.id]
-        for entry in branch
-        if entry.id in gone and approved.notes.get(entry.id)
-    }
+    return {entry.id: approved.notes[entry.id] for entry in branch if entry.id in gone and approved.notes.get(entry.id)}
 
 
 def _require_reader(approved: Approved, present: LoadedSession, reading: Reading) -> None:
@@ -333,9 +323,7 @@ def target_not_met(validated: ValidatedDeletion) -> TargetNotMet:
     )
 
 
-def _validate_again(
-    approved: Approved, present: LoadedSession, leaf_id: str, rules: PlanRules
-) -> ValidatedDeletion:
+def _validate_again(approved: Approved, present: LoadedSession, leaf_id: str, rules: PlanRules) -> ValidatedDeletion:
     judged = _judge(approved, present, leaf_id, rules)
     if not isinstance(judged, ValidatedDeletion):
         reason = "Too little is left to compact."
@@ -358,15 +346,12 @@ def _validate_again(
         _sources(approved.loaded, approved.leaf_id, rules),
         _sources(present, leaf_id, rules),
     )
-    others = [
-        target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]
-    ]
+    others = [target.entry_id for target in approved.targets if before.get(target.entry_id) != now[target.entry_id]]
     if others or set(judged.targets) != reviewed:
         named = ", ".join(others[:MOST_NAMED]) or "something else"
         raise Conflict(
             "plan_changed",
-            f"{present.path} has changed: the ids now name other content ({named}). Nothing was written. "
-            "Plan again.",
+            f"{present.path} has changed: the ids now name other content ({named}). Nothing was written. Plan again.",
         )
     return judged
 

@@ -109,9 +109,7 @@ def _without_notes(
     not there."""
     rest, waiting, left = list(reversed(expected)), list(notes), []
     for one in after.context.messages:
-        if rest and (
-            _is_unchanged(rest[-1], one) or _json(agent, rest[-1], line) == _json(agent, one, after.line)
-        ):
+        if rest and (_is_unchanged(rest[-1], one) or _json(agent, rest[-1], line) == _json(agent, one, after.line)):
             rest.pop()
         elif waiting and (said := _said(agent, one, after.line)) in waiting:
             waiting.remove(said)
@@ -155,8 +153,7 @@ def require_messages(
         (
             position
             for position, (mine, theirs) in enumerate(zip(expected, found, strict=False), 1)
-            if not _is_unchanged(mine, theirs)
-            and _json(agent, mine, line) != _json(agent, theirs, after.line)
+            if not _is_unchanged(mine, theirs) and _json(agent, mine, line) != _json(agent, theirs, after.line)
         ),
         0 if len(expected) == len(found) else min(len(expected), len(found)) + 1,
     )
@@ -172,9 +169,7 @@ def _not_proven(path: str, what: str, which: str) -> SystemFailure:
     )
 
 
-def certificate_of(
-    path: str, generation: Generation, before: Rebuilt, after: Rebuilt, now: datetime
-) -> Certificate:
+def certificate_of(path: str, generation: Generation, before: Rebuilt, after: Rebuilt, now: datetime) -> Certificate:
     """The certificate of a context that is the approved one.
 
     Raises BadInput `breaks_context` if providers would refuse it for a reason that was not there before.

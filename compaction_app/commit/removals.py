@@ -38,9 +38,7 @@ class ReasonRow:
     def proposer(self) -> str:
         """Who proposed them, if it was no call of the planner."""
         sources = {unit.item.source for unit in self.removed}
-        return (
-            "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
-        )
+        return "a hook" if sources == {Proposal.Source.HOOK} else "you" if self.is_by_hand else "an earlier run"
 
     @property
     def is_by_hand(self) -> bool:
@@ -110,9 +108,7 @@ def removals_of(account: ReviewAccount) -> Removals:
     keys = {unit.title: unit.key for unit in account.units}
     rows = [ReasonRow(title, keys[title], removed.get(title, ()), kept.get(title, 0)) for title in titles]
     rows.sort(key=lambda row: (-row.tokens, row.title))
-    return Removals(
-        last_look(account), rows, struck_map(account.transcript, account.review), _map_after(account)
-    )
+    return Removals(last_look(account), rows, struck_map(account.transcript, account.review), _map_after(account))
 
 
 def _map_after(account: ReviewAccount) -> TokenMap:

@@ -38,9 +38,7 @@ from .samples import samples_of
 from .service import CHANGE_IS_MADE, NOT_RECORDED, commit_run
 from .units import ReviewAccount, account_of
 
-PLAN_AGAIN: Final = frozenset(
-    {"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"}
-)
+PLAN_AGAIN: Final = frozenset({"plan_changed", "plan_refused", "other_branch", "reader_changed", "session_rewritten"})
 """Errors that a new plan on the current session can solve."""
 WRITER_FAILS: Final = frozenset(
     {
@@ -114,9 +112,7 @@ def _show(
         "kept_query": f"{urlencode({'writer': writer})}&" if writer else "",
         "here": "runs",
         "asked": asked,
-        "applied_by": applied_by(asked, view.preflight.writer).name
-        if asked is not None and view is not None
-        else "",
+        "applied_by": applied_by(asked, view.preflight.writer).name if asked is not None and view is not None else "",
     }
     if view is not None and look is not None:
         context |= {"look": look, "cost": view_cost(look.account), **_samples(request, look)}

@@ -34,10 +34,7 @@ def messages_in(view: str, branch: Sequence[Entry], context: ActiveContext) -> l
     if view == "sees":
         return list(kept.values())
     removed = [entry for entry in branch if is_removed(entry, kept.get(entry.id))]
-    return [
-        Message(entry, entry.role, _removed_blocks(entry, kept.get(entry.id)), entry.tokens)
-        for entry in removed
-    ]
+    return [Message(entry, entry.role, _removed_blocks(entry, kept.get(entry.id)), entry.tokens) for entry in removed]
 
 
 def _removed_blocks(entry: Entry, message: Message | None) -> tuple[Block, ...] | None:

@@ -48,6 +48,4 @@ class InputCost(NamedTuple):
 
 def input_cost(before: int, after: int, rewritten: int, read: float, write: float) -> InputCost:
     """The cost of requests with these tokens; `read` and `write` are US dollars for a million tokens."""
-    return InputCost(
-        before * read / MILLION, after * read / MILLION, rewritten * max(0.0, write - read) / MILLION
-    )
+    return InputCost(before * read / MILLION, after * read / MILLION, rewritten * max(0.0, write - read) / MILLION)

@@ -71,9 +71,7 @@ class DraftCheck:
         return cls(replacement.replaced, replacement.kept, texts, project)
 
 
-def drafted_compaction(
-    branch: Sequence[Entry], context: ActiveContext, found: SummaryRange, draft: str
-) -> Replacement:
+def drafted_compaction(branch: Sequence[Entry], context: ActiveContext, found: SummaryRange, draft: str) -> Replacement:
     """A draft of a compaction as if it were written at the end of a branch; `context` is the branch's."""
     gone = {entry.id for entry in found.summarised}
     if found.previous_summary is not None:

@@ -121,9 +121,7 @@ def in_measure(size: ContextSize, review: Review, estimates: Mapping[Target, int
     for item in review.leads():
         is_approved = item.standing is not ReviewStatus.UNDECIDED
         by_status[None if item.standing in STAYING else is_approved].append(item.target)
-    parts = {
-        status: [estimates.get(target, 0) for target in targets] for status, targets in by_status.items()
-    }
+    parts = {status: [estimates.get(target, 0) for target in targets] for status, targets in by_status.items()}
     # Units add up to the plans, which need no estimate of their own.
     approved, undecided, staying = (sum(parts.get(status, ())) for status in (True, False, None))
     struck = _struck(size, approved)
@@ -151,9 +149,7 @@ def tokens_back(
     return struck_of(size, transcript, plan) - struck_of(size, transcript, applied)
 
 
-def struck_by_target(
-    size: ContextSize, transcript: Transcript, plan: Collection[Target]
-) -> dict[Target, int]:
+def struck_by_target(size: ContextSize, transcript: Transcript, plan: Collection[Target]) -> dict[Target, int]:
     """What a plan deletes with each of its targets. Together they are what it deletes."""
     estimates = dict.fromkeys(plan, 0)
     for cell in _cells(transcript, blocks_by_entry(plan)):
@@ -241,9 +237,7 @@ def _cells_of(
         yield _cell(transcript, entry, block, shares[block.index], counts[block.index])
 
 
-def _cell(
-    transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int, counted: int
-) -> Cell:
+def _cell(transcript: Transcript, entry: TranscriptEntry, block: Block | None, tokens: int, counted: int) -> Cell:
     target = Target(entry.entry_id, block.index if block is not None else None)
     return Cell(
         target,
@@ -325,9 +319,7 @@ def _joined(
     return None
 
 
-def _neighbours(
-    transcript: Transcript, target: Target, accompanied: Mapping[int, Sequence[int]]
-) -> Iterator[Object]:
+def _neighbours(transcript: Transcript, target: Target, accompanied: Mapping[int, Sequence[int]]) -> Iterator[Object]:
     """The other sides of a target's call, the rest of its entry, and the entries that go with it."""
     entry = transcript.entry(target.entry_id)
     if entry is None:

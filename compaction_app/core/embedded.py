@@ -149,9 +149,7 @@ class EmbeddedPlanner:
             if entry.role == Role.ASSISTANT and entry.bears_thinking
         }
         return [
-            index
-            for index, unit in enumerate(worth.units)
-            if any(found.position in thinking for found in unit.objects)
+            index for index, unit in enumerate(worth.units) if any(found.position in thinking for found in unit.objects)
         ]
 
     def _give_up(self, units: Iterable[int], worth: Worth) -> None:
@@ -203,17 +201,13 @@ class EmbeddedPlanner:
 
     def _goes_with_result(self, found: Object) -> bool:
         """Whether repair takes a call's block with its result: an earlier block with the same id has to be named."""
-        return (
-            self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
-        )
+        return self._transcript.pairs.made_in(self._transcript.entries[found.position], found.slot) is not None
 
     def _block_target(self, found: Object, gone: set[Object]) -> Target:
         """A block, or its entry: the last block of an entry can only go with it."""
         entry = self._transcript.entries[found.position]
         slots = range(len(entry.blocks))
-        if entry.position not in self._in_blocks and all(
-            Object(entry.position, slot) in gone for slot in slots
-        ):
+        if entry.position not in self._in_blocks and all(Object(entry.position, slot) in gone for slot in slots):
             return Target(entry.entry_id)
         return Target(entry.entry_id, entry.blocks[found.slot].index)
 
@@ -240,9 +234,7 @@ class EmbeddedPlanner:
             return repeat_words(entries[worth.units[repeated_by].position].entry_id)
         if unit.kind == "output" and unit.output is None:
             return "an output that is empty"
-        return (
-            _description(unit) if unit.kind == "part" else f"{_description(unit)}; {_standing(index, worth)}"
-        )
+        return _description(unit) if unit.kind == "part" else f"{_description(unit)}; {_standing(index, worth)}"
 
 
 def given_query(transcript: Transcript) -> str:

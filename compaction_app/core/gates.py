@@ -91,13 +91,10 @@ GATES: Final = (
     Gate(
         "survival",
         "refuses",
-        "something remains, and something that bears the task: user, custom, a summary; also when nothing is "
-        "deleted",
+        "something remains, and something that bears the task: user, custom, a summary; also when nothing is deleted",
         (Code.NO_CONTEXT_LEFT, Code.NO_TASK_LEFT),
     ),
-    Gate(
-        "stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()
-    ),
+    Gate("stats", "measures", "objects and tokens before, after and deleted, and the reduction in percent", ()),
 )
 
 PINNED: Final = "a human or a hook decided to keep it"
@@ -188,9 +185,7 @@ def refuse_not_editable(judge: Judgement, entry: TranscriptEntry, target: Target
 
 def refuse_protected(judge: Judgement, entry: TranscriptEntry, target: Target) -> Refusal | None:
     if entry.protection is not None:
-        return refuse(
-            Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected."
-        )
+        return refuse(Code.PROTECTED, target, entry.protection.sentence, "Choose an entry that is not protected.")
     if not judge.has_pins(entry):
         return None
     slot = WHOLE if target.block_index is None else entry.slot(target.block_index)
@@ -206,9 +201,7 @@ def refuse_unfit_block(judge: Judgement, entry: TranscriptEntry, target: Target)
     if target.block_index is None:
         return None
     if entry.slot(target.block_index) is None:
-        return refuse(
-            Code.UNKNOWN_BLOCK, target, "the entry has no such block", "Read the entry to see its blocks."
-        )
+        return refuse(Code.UNKNOWN_BLOCK, target, "the entry has no such block", "Read the entry to see its blocks.")
     if len(entry.blocks) == 1:
         return refuse(
             Code.ONLY_BLOCK,
@@ -354,9 +347,7 @@ def refuse_dangling_call(judge: Judgement, plan: TargetPlan) -> Refusal | None:
 def refuse_nothing_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:
     if plan.entries_gone < len(judge.transcript):
         return None
-    return Refusal(
-        Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them."
-    )
+    return Refusal(Code.NO_CONTEXT_LEFT, "Cannot delete every entry: something has to remain. Keep some of them.")
 
 
 def refuse_no_task_left(judge: Judgement, plan: TargetPlan) -> Refusal | None:

@@ -73,9 +73,7 @@ TRANSITIONS: Final[Mapping[HandshakeState, frozenset[HandshakeState]]] = {
     HandshakeState.ASKED: frozenset({HandshakeState.PLANNING}) | _ENDED,
     HandshakeState.PLANNING: frozenset({HandshakeState.WAITING}) | _ENDED,
     HandshakeState.WAITING: frozenset({HandshakeState.PLANNING, HandshakeState.APPROVED}) | _ENDED,
-    HandshakeState.APPROVED: frozenset(
-        {HandshakeState.APPLIED, HandshakeState.FAILED, HandshakeState.DECLINED}
-    ),
+    HandshakeState.APPROVED: frozenset({HandshakeState.APPLIED, HandshakeState.FAILED, HandshakeState.DECLINED}),
     HandshakeState.APPLIED: frozenset(),
     HandshakeState.DECLINED: frozenset(),
     HandshakeState.EXPIRED: frozenset(),

@@ -52,9 +52,7 @@ def manifest_of(transcript: Transcript, entries: int = ENTRIES) -> Manifest:
     largest.sort(key=lambda entry: entry.position)
     return Manifest(
         entries=tuple(
-            ManifestEntry(
-                entry.entry_id, entry.role, entry.tokens, len(entry.blocks), _preview(transcript.text(entry))
-            )
+            ManifestEntry(entry.entry_id, entry.role, entry.tokens, len(entry.blocks), _preview(transcript.text(entry)))
             for entry in largest
         ),
         deletable=len(deletable),

@@ -44,9 +44,7 @@ PLACES: Final = 1_000
 _OUTPUTS: Final = frozenset({Role.TOOL_RESULT, Role.COMMAND})
 _UNSPOKEN: Final = frozenset({Role.SYSTEM, Role.INJECTED})
 _PATH_ARGUMENTS: Final = frozenset({"path", "file_path", "filePath", "notebook_path"})
-_PATCHED: Final = re.compile(
-    r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE
-)
+_PATCHED: Final = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\*\*\* Move to: (.+)$", re.MULTILINE)
 _WORD: Final = re.compile(r"(?<![\w-])[A-Za-z_]\w*", re.ASCII)
 _NAME: Final = re.compile(r"[a-z0-9][A-Z]|[A-Za-z0-9]_[A-Za-z0-9]", re.ASCII)
 _PATH: Final = re.compile(r"[\w.@~+%#$/-]+")
@@ -93,19 +91,14 @@ class Subjects:
     def only(self, wanted: Callable[[str, Subject], bool]) -> Subjects:
         """Those that are wanted, judged by the name of their measure and themselves."""
         return Subjects(
-            **{
-                name: tuple(found for found in getattr(self, name) if wanted(name, found))
-                for name in MEASURES
-            }
+            **{name: tuple(found for found in getattr(self, name) if wanted(name, found)) for name in MEASURES}
         )
 
 
 MEASURES: Final = tuple(measure.name for measure in fields(Subjects))
 
 
-def statements_of(
-    messages: Iterable[Message], texts: Mapping[str, Texts], project: str = ""
-) -> Iterator[Statement]:
+def statements_of(messages: Iterable[Message], texts: Mapping[str, Texts], project: str = "") -> Iterator[Statement]:
     """The statements of messages, without what the agent itself adds. `texts` are by the id of each message's source.
 
     A path is read from `project`, the session's directory, if it is relative.
@@ -135,9 +128,7 @@ def subjects_of(statements: Iterable[Statement]) -> Subjects:
         if statement.role == Role.USER and not is_noise(statement.text):
             messages.add(filter(None, [_flat(statement.text)]), statement.entry_id)
         if statement.role in _OUTPUTS and _has_failed(statement):
-            errors.add(
-                (_flat(line)[:ERROR_LENGTH] for line in _ERROR.findall(statement.text)), statement.entry_id
-            )
+            errors.add((_flat(line)[:ERROR_LENGTH] for line in _ERROR.findall(statement.text)), statement.entry_id)
     return Subjects(paths.ranked(1), names.ranked(FREQUENT), errors.ranked(1), messages.in_order())
 
 

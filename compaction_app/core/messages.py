@@ -172,19 +172,13 @@ class Conversation:
             return None
         before, count = self.characters, 0
         goal = limit * 2 // 3
-        latest = max(
-            (place for place, one in enumerate(self.messages) if isinstance(one, ToolResults)), default=0
-        )
+        latest = max((place for place, one in enumerate(self.messages) if isinstance(one, ToolResults)), default=0)
         for place, message in enumerate(self.messages[:latest]):
             if self.characters <= goal:
                 break
             if isinstance(message, ToolResults):
-                blank = ToolResults(
-                    [replace(one, text=min(one.text, DROPPED, key=len)) for one in message.results]
-                )
-                count += sum(
-                    old.text != new.text for old, new in zip(message.results, blank.results, strict=True)
-                )
+                blank = ToolResults([replace(one, text=min(one.text, DROPPED, key=len)) for one in message.results])
+                count += sum(old.text != new.text for old, new in zip(message.results, blank.results, strict=True))
                 self.messages[place] = blank
         count += self._cut_latest(limit, limit // 2)
         count += self._forget_exchanges(limit)
@@ -201,10 +195,7 @@ class Conversation:
         assert isinstance(latest, ToolResults)  # noqa: S101  # `places` lists nothing else
         lengths = [len(one.text) for one in latest.results]
         share = _fair_share(lengths, max(least, sum(lengths) - over))
-        cut = [
-            one if len(one.text) <= share else replace(one, text=_cut(one.text, share))
-            for one in latest.results
-        ]
+        cut = [one if len(one.text) <= share else replace(one, text=_cut(one.text, share)) for one in latest.results]
         self.messages[places[-1]] = ToolResults(cut)
         return sum(old.text != new.text for old, new in zip(latest.results, cut, strict=True))
 
@@ -216,9 +207,7 @@ class Conversation:
             if len(answers) < 2:
                 break
             first, second = answers[0], answers[1]
-            gone += sum(
-                len(one.results) for one in self.messages[first:second] if isinstance(one, ToolResults)
-            )
+            gone += sum(len(one.results) for one in self.messages[first:second] if isinstance(one, ToolResults))
             del self.messages[first:second]
         return gone
 

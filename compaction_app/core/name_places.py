@@ -14,9 +14,7 @@ from .transcript import Transcript
 from .transcript_entries import WHOLE, Object
 
 
-def name_places(
-    transcript: Transcript, objects: Collection[Object], stays: Stays
-) -> dict[str, Object | None]:
+def name_places(transcript: Transcript, objects: Collection[Object], stays: Stays) -> dict[str, Object | None]:
     """The nearest place of each name in `objects`, in the order of the alphabet; None if it occurs nowhere else."""
     own = {name for found in objects for name in references(named_text(transcript, found))}
     places: dict[str, Object | None] = dict.fromkeys(sorted(own))

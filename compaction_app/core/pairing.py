@@ -118,9 +118,7 @@ class TargetPlan:
     A plan with a `base` contains what would be added to that closed plan, which is only read.
     """
 
-    def __init__(
-        self, entries: Sequence[TranscriptEntry], pairs: Pairs, base: TargetPlan | None = None
-    ) -> None:
+    def __init__(self, entries: Sequence[TranscriptEntry], pairs: Pairs, base: TargetPlan | None = None) -> None:
         self._entries = entries
         self._pairs = pairs
         self._base = base

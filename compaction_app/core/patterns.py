@@ -53,9 +53,7 @@ def compile_pattern(pattern: str, *, regex: bool, case_sensitive: bool) -> Patte
     try:
         return Pattern(re2.compile(well_formed(pattern), options=options))
     except re2.error as fault:
-        reason = (
-            fault.args[0].decode("utf-8", "replace") if isinstance(fault.args[0], bytes) else fault.args[0]
-        )
+        reason = fault.args[0].decode("utf-8", "replace") if isinstance(fault.args[0], bytes) else fault.args[0]
         return Refusal(
             Code.INVALID_PATTERN,
             f"The pattern cannot be used: {reason}. Nothing was searched. Look-around and back-references are not "

@@ -73,9 +73,7 @@ class PrunePlanner:
     def _reasons(self) -> dict[Target, str]:
         found = sorted((one for old in self._old for one in old.results), key=lambda one: one.position)
         return {
-            Target(result.entry_id): pruned_words(
-                result.tool_name, SAFE_TOKENS, self._reached[result.position]
-            )
+            Target(result.entry_id): pruned_words(result.tool_name, SAFE_TOKENS, self._reached[result.position])
             for result in found
         }
 

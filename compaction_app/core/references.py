@@ -27,9 +27,7 @@ def references(text: str) -> set[str]:
     A token is a reference if it contains one of `_ . / : -`, a digit, or a capital after its first character.
     """
     return {
-        token
-        for token in set(_TOKEN.findall(text))
-        if len(token) >= REFERENCE_LENGTH and _DISTINCTIVE.search(token)
+        token for token in set(_TOKEN.findall(text)) if len(token) >= REFERENCE_LENGTH and _DISTINCTIVE.search(token)
     }
 
 

@@ -120,9 +120,7 @@ class Review:
 class Reviewer:
     """One plan on one transcript, which can be reviewed after any steps."""
 
-    def __init__(
-        self, transcript: Transcript, proposed: Sequence[Proposed], thinking_guard: str = "latest"
-    ) -> None:
+    def __init__(self, transcript: Transcript, proposed: Sequence[Proposed], thinking_guard: str = "latest") -> None:
         self.transcript = transcript
         self._guard = thinking_guard
         self._free = Airlock(transcript, Restraints(thinking_guard=thinking_guard))
@@ -194,9 +192,7 @@ class Reviewer:
         approved_stats, planned_stats = measure(self.transcript, approved), measure(self.transcript, planned)
         leaders, followers = self._grouped(tuple(word.inside()))
         items = {
-            target: self._item(
-                target, word, fit.refusals.get(target), going, planned_to_go, leaders.get(target)
-            )
+            target: self._item(target, word, fit.refusals.get(target), going, planned_to_go, leaders.get(target))
             for target in order
         }
         leading = [item for item in items.values() if item.leader is None]
@@ -247,9 +243,7 @@ class Reviewer:
                     order[block] = None
         order.update(word.added)
         inside = {block.entry_id for block in word.inside()}
-        order.update(
-            (pin, None) for pin in word.pinned if pin.block_index is None or pin.entry_id not in inside
-        )
+        order.update((pin, None) for pin in word.pinned if pin.block_index is None or pin.entry_id not in inside)
         return list(order)
 
     def _leaders(self) -> dict[Target, Target]:
@@ -273,9 +267,7 @@ class Reviewer:
                     leaders.setdefault(target, proposed[0])
         return {target: leader for target, leader in leaders.items() if leader not in leaders}
 
-    def _group(
-        self, inside: Iterable[Target]
-    ) -> tuple[Mapping[Target, Target], Mapping[Target, tuple[Target, ...]]]:
+    def _group(self, inside: Iterable[Target]) -> tuple[Mapping[Target, Target], Mapping[Target, tuple[Target, ...]]]:
         """The leader of each follower, and the followers of each leader, with the blocks of narrowed proposals."""
         leaders = {**self.leaders, **{block: Target(block.entry_id) for block in inside}}
         groups: dict[Target, list[Target]] = {}
@@ -335,9 +327,7 @@ class Reviewer:
             raise AssertionError(f"{target} is not in the transcript and was not refused")
         return refused
 
-    def _validated(
-        self, airlock: Airlock, plan: TargetPlan, place: Mapping[Target, int]
-    ) -> ValidatedDeletion | None:
+    def _validated(self, airlock: Airlock, plan: TargetPlan, place: Mapping[Target, int]) -> ValidatedDeletion | None:
         """The closed plan in the order of the review, validated again by its ids alone."""
         if not plan:
             return None

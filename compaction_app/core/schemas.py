@@ -48,15 +48,9 @@ def _flag(description: str) -> dict[str, Any]:
     return {"type": "boolean", "default": False, "description": description}
 
 
-def _number(
-    description: str, least: int, most: int | None = None, default: int | None = None
-) -> dict[str, Any]:
+def _number(description: str, least: int, most: int | None = None, default: int | None = None) -> dict[str, Any]:
     limits = {"minimum": least} | ({} if most is None else {"maximum": most})
-    return (
-        {"type": "integer", "description": description}
-        | limits
-        | ({} if default is None else {"default": default})
-    )
+    return {"type": "integer", "description": description} | limits | ({} if default is None else {"default": default})
 
 
 _PATTERN: Final = {

@@ -96,9 +96,7 @@ class Worth:
         """`found` has a weight for each entry that the query's words found (1: a word found it and nothing else)."""
         self._transcript = transcript
         self.history = FileHistory(file_calls(transcript))
-        self._changed = {
-            call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads
-        }
+        self._changed = {call.touch.path: call.position for call in self.history.in_order() if not call.touch.reads}
         """Where each file was changed last."""
         self.units: list[Unit] = []
         self._last_output: dict[int, int] = {}

@@ -41,9 +41,7 @@ class SelectionKind(StrEnum):
     REPEATED = "repeated"
 
 
-VALUED: Final = frozenset(
-    {SelectionKind.PATTERN, SelectionKind.TOOL, SelectionKind.FILE, SelectionKind.OLDER}
-)
+VALUED: Final = frozenset({SelectionKind.PATTERN, SelectionKind.TOOL, SelectionKind.FILE, SelectionKind.OLDER})
 """The kinds that need a value."""
 
 

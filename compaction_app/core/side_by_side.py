@@ -25,9 +25,7 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> list[LinePair]:
     found: list[LinePair] = []
     edges = [(-1, -1), *_anchors(left, right), (len(left), len(right))]
     for (left_before, right_before), (left_after, right_after) in pairwise(edges):
-        found += _between(
-            left, right, range(left_before + 1, left_after), range(right_before + 1, right_after)
-        )
+        found += _between(left, right, range(left_before + 1, left_after), range(right_before + 1, right_after))
         if left_after < len(left):
             found.append(LinePair(left_after, right_after))
     return found
@@ -78,17 +76,13 @@ def _once(lines: Sequence[str]) -> dict[str, int]:
     return {line: at for at, line in enumerate(lines) if line and counts[line] == 1}
 
 
-def _between(
-    left: Sequence[str], right: Sequence[str], left_range: range, right_range: range
-) -> Iterable[LinePair]:
+def _between(left: Sequence[str], right: Sequence[str], left_range: range, right_range: range) -> Iterable[LinePair]:
     """The lines between two anchors: those that are equal after the first and before the second, and the rest."""
     length = min(len(left_range), len(right_range))
     head = next((n for n in range(length) if left[left_range[n]] != right[right_range[n]]), length)
     rest = range(1, length - head + 1)
     tail = next((n for n in rest if left[left_range[-n]] != right[right_range[-n]]), length - head + 1) - 1
-    middle = zip_longest(
-        left_range[head : len(left_range) - tail], right_range[head : len(right_range) - tail]
-    )
+    middle = zip_longest(left_range[head : len(left_range) - tail], right_range[head : len(right_range) - tail])
     yield from map(LinePair, left_range[:head], right_range[:head])
     yield from (LinePair(*pair) for pair in middle)
     if tail:

@@ -126,9 +126,7 @@ def summaries_on(branch: Iterable[Entry], reader: ContextReader) -> list[Entry]:
     return [entry for entry in branch if is_summary(entry) and not reader.ignores(entry)]
 
 
-def replacement_by(
-    tree: SessionTree, branch: Sequence[Entry], entry_id: str, reader: Reader
-) -> Replacement | None:
+def replacement_by(tree: SessionTree, branch: Sequence[Entry], entry_id: str, reader: Reader) -> Replacement | None:
     """What a summary on a branch, given root first, replaced; None if that entry is part of no such change."""
     place = next((place for place, entry in enumerate(branch) if entry.id == entry_id), None)
     if place is None:
@@ -231,9 +229,7 @@ def _left_branch(tree: SessionTree, branch: Sequence[Entry], reader: Reader) -> 
     if not replaced:
         return None
     kept = said(one for one in after.messages if one.entry is not summary)
-    return Replacement(
-        message, last.id, before, replaced, kept, entries_among(left, replaced, kept), after.estimate
-    )
+    return Replacement(message, last.id, before, replaced, kept, entries_among(left, replaced, kept), after.estimate)
 
 
 # ---- the plan --------------------------------------------------------------------------------------------

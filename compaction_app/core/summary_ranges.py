@@ -149,9 +149,7 @@ def compaction_range(
         first_kept -= 1
     turn = _turn_start(entries, tokens, cut)
     end = min(first_kept, turn) if turn is not None else first_kept
-    found = SummaryRange(
-        tuple(entries[:end]), tuple(entries[end:first_kept]), tuple(entries[first_kept:]), previous
-    )
+    found = SummaryRange(tuple(entries[:end]), tuple(entries[end:first_kept]), tuple(entries[first_kept:]), previous)
     said = (entry for entry in found.summarised if entry.id in tokens and entry.role not in _SET_UP)
     return found if any(said) else None
 

@@ -129,9 +129,7 @@ class Workbench:
         tool = TOOLS.get(call.name)
         if tool is None:
             known = ", ".join(TOOLS)
-            refusal = Refusal(
-                Code.UNKNOWN_TOOL, f"There is no tool of this name. Nothing was done. Use {known}."
-            )
+            refusal = Refusal(Code.UNKNOWN_TOOL, f"There is no tool of this name. Nothing was done. Use {known}.")
             return self._refused(call.name, {}, refusal)
         if not isinstance(call.arguments, dict):
             refusal = Refusal(
@@ -240,9 +238,7 @@ class Workbench:
         mismatch = _count_mismatch(arguments, len(kept))
         if mismatch is not None:
             skipped.append({"reason": mismatch})
-            return self._changed(
-                name, details, None, f"Nothing was deleted: {len(kept)} matches, {mismatch}."
-            )
+            return self._changed(name, details, None, f"Nothing was deleted: {len(kept)} matches, {mismatch}.")
         return self._changed(name, details, self.store.delete_objects(kept) if kept else None)
 
     def _reason_to_skip(self, match: Match) -> str | None:
@@ -279,21 +275,15 @@ class Workbench:
         if index is None:
             if entry is not None:
                 return self._transcript.text(entry)
-            return Refusal(
-                Code.UNKNOWN_ENTRY, "The transcript has no entry with this id. Use one that was returned."
-            )
+            return Refusal(Code.UNKNOWN_ENTRY, "The transcript has no entry with this id. Use one that was returned.")
         slot = entry.slot(index) if entry is not None and index >= 0 else None
         if entry is None or slot is None:
-            return Refusal(
-                Code.UNKNOWN_BLOCK, "The transcript has no such block. Read the entry without blockIndex."
-            )
+            return Refusal(Code.UNKNOWN_BLOCK, "The transcript has no such block. Read the entry without blockIndex.")
         return self._transcript.block_text(entry, entry.blocks[slot])
 
     # ---- results ------------------------------------------------------------------------------------------
 
-    def _changed(
-        self, name: str, details: dict[str, Any], refusal: Refusal | None, sentence: str = ""
-    ) -> ToolResult:
+    def _changed(self, name: str, details: dict[str, Any], refusal: Refusal | None, sentence: str = "") -> ToolResult:
         details["stats"] = self.store.stats.to_json()
         if refusal is not None:
             return self._refused(name, details, refusal)

@@ -30,9 +30,7 @@ MINIMUM_ENTRIES: Final = 2
 class Transcript:
     """The compactable entries of one branch, in order, with their pairs and their texts."""
 
-    def __init__(
-        self, entries: Sequence[TranscriptEntry], texts: Mapping[str, Texts], parameters: Parameters
-    ) -> None:
+    def __init__(self, entries: Sequence[TranscriptEntry], texts: Mapping[str, Texts], parameters: Parameters) -> None:
         self.entries = tuple(entries)
         self.parameters = parameters
         self._texts = texts
@@ -131,9 +129,7 @@ def prepare(
         texts = _EditedTexts(texts, edited)
     for position in range(max(0, len(entries) - preserved), len(entries)):
         entries[position] = msgspec.structs.replace(entries[position], recent=True)
-    user_texts = (
-        texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == Role.USER
-    )
+    user_texts = (texts[entry.entry_id].joined(entry.blocks) for entry in reversed(entries) if entry.role == Role.USER)
     candidates = user_texts if is_noise is None else itertools.filterfalse(is_noise, user_texts)
     parameters = Parameters(
         compression_ratio=normal.compression_ratio(settings.get("compression_ratio")),

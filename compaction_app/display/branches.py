@@ -307,9 +307,7 @@ def _edits(branch: Sequence[Entry]) -> dict[str, Entry]:
     }
 
 
-def _calls(
-    branch: Sequence[Entry], context: ActiveContext
-) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
+def _calls(branch: Sequence[Entry], context: ActiveContext) -> tuple[dict[str, list[Entry]], dict[str, list[Entry]]]:
     makers: dict[str, list[Entry]] = {}
     answers: dict[str, list[Entry]] = {}
     for entry in branch:

@@ -235,9 +235,7 @@ def _standing_marks(look: _Look) -> list[EntryNote]:
         return marks
     if EntryKind.DELETION in reader.honours:
         removal = state.removals.get(entry.id)
-        return [
-            EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")
-        ]
+        return [EntryNote("removed by", removal.compaction_id) if removal else EntryNote("not seen by the model")]
     newest = next(
         (one for one in reversed(state.branch) if one.kind in _RESTARTS and not reader.ignores(one)),
         None,
@@ -283,9 +281,7 @@ def _results(look: _Look, block: Block, owner: Entry | None) -> list[EntryNote]:
     seen = [result for result in results if result.id in state.kept]
     if block.index in look.seen and not seen and not _is_replaced(look):
         return [_without_result(state, look.entry)]
-    return [
-        EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]
-    ]
+    return [EntryNote("result in", one.id, "pair") for one in (seen if look.view == "sees" else results)[:PAIRED]]
 
 
 def _started(look: _Look, call_id: str) -> Iterator[EntryNote]:
@@ -331,9 +327,7 @@ def tied(items: Sequence[EntryItem]) -> list[EntryItem]:
     results = {item.answers: place for place, item in enumerate(items) if item.answers}
     made = {item.makes: (place, item.entry_id) for place, item in enumerate(items) if item.makes}
     pairs = {call_id for call_id in results.keys() & made.keys() if made[call_id][0] < results[call_id]}
-    here = {item.entry_id for item in items if item.answers in pairs} | {
-        made[call_id][1] for call_id in pairs
-    }
+    here = {item.entry_id for item in items if item.answers in pairs} | {made[call_id][1] for call_id in pairs}
     open_calls: set[str] = set()
     tied_items = []
     for place, item in enumerate(items):

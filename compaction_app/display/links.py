@@ -37,9 +37,7 @@ def text_address(session: str, entry_id: str, block: int | None = None, **more: 
 
 def picture_address(session: str, entry_id: str, block: int | None, number: int, digest: str) -> str:
     """The address of one picture of an entry, or of one block of it, below the address of its session."""
-    return _below(
-        session, entry_id, "picture", {"block": _digits(block), "number": str(number), "digest": digest}
-    )
+    return _below(session, entry_id, "picture", {"block": _digits(block), "number": str(number), "digest": digest})
 
 
 def _digits(number: int | None) -> str:

@@ -61,9 +61,7 @@ def standing_later(run: Run, reviewed: Reviewed) -> Mapping[int, StandingLater]:
         if key in _standing:
             _standing.move_to_end(key)
             return _standing[key]
-    found = file_history(run, reviewed.mark).standing(
-        lambda one: stays(reviewed.reviewer, reviewed.review, one)
-    )
+    found = file_history(run, reviewed.mark).standing(lambda one: stays(reviewed.reviewer, reviewed.review, one))
     with _lock:
         _standing[key] = found
         while len(_standing) > CACHED:
@@ -106,6 +104,4 @@ def stays(reviewer: Reviewer, review: Review, found: Object) -> bool:
     entry = reviewer.transcript.entries[found.position]
     if Target(entry.entry_id) in review.would_go:
         return False
-    return (
-        found.slot == WHOLE or Target(entry.entry_id, entry.blocks[found.slot].index) not in review.would_go
-    )
+    return found.slot == WHOLE or Target(entry.entry_id, entry.blocks[found.slot].index) not in review.would_go

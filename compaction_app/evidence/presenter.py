@@ -155,9 +155,7 @@ class EvidenceMaker:
             lines = self._lines(item, reason, transcript, ALL_LINES if whole else LINES_SHOWN)
             names = self._names(item, transcript) if is_about_names(reason) else None
         place = self._place(Object(item.position))
-        return Evidence(
-            place, checked_reason(reason, lines.standing if lines is not None else None), lines, names
-        )
+        return Evidence(place, checked_reason(reason, lines.standing if lines is not None else None), lines, names)
 
     # ---- lines ------------------------------------------------------------------------------------------
 
@@ -190,9 +188,7 @@ class EvidenceMaker:
         own, beside = lines_of(text), text_shown(transcript, best) if best is not None else ""
         known = {line for found in later for line in lines_of(text_shown(transcript, found))}
         pairs = aligned(own, lines_of(beside) if beside else [])
-        states = [
-            "short" if len(line) < LINE_LENGTH else "stands" if line in known else "lost" for line in own
-        ]
+        states = ["short" if len(line) < LINE_LENGTH else "stands" if line in known else "lost" for line in own]
         lost = states.count("lost")
         sides = _Sides(text, beside, states, set(own))
         pieces = list(sides.excerpts(pairs, most if best is not None or most == ALL_LINES else ALONE_SHOWN))
@@ -276,9 +272,7 @@ class _Sides:
     def excerpts(self, pairs: Sequence[LinePair], most: int) -> Iterator[Excerpt]:
         """The lines that do not stand, with those around them; the first lines if all of them stand."""
         lost = [pair for pair in pairs if self._is_lost(pair)]
-        pieces = (
-            excerpts(pairs, self._is_lost, AROUND, most) if lost and most < len(pairs) else [pairs[:most]]
-        )
+        pieces = excerpts(pairs, self._is_lost, AROUND, most) if lost and most < len(pairs) else [pairs[:most]]
         for piece in pieces:
             yield Excerpt(
                 [self._line(self._left, self._states, pair.left) for pair in piece],
@@ -291,9 +285,7 @@ class _Sides:
         return pair.left is not None and self._states[pair.left] == "lost"
 
     def _line(self, lines: Sequence[str], states: Sequence[str], at: int | None) -> SideLine:
-        return (
-            SideLine("", "none") if at is None else SideLine(lines[at].rstrip()[:LINE_CHARACTERS], states[at])
-        )
+        return SideLine("", "none") if at is None else SideLine(lines[at].rstrip()[:LINE_CHARACTERS], states[at])
 
 
 def _range(numbers: Sequence[int | None]) -> str:

@@ -106,11 +106,7 @@ class BranchExport:
     def _pictures(self, reader: SessionReader, message: Message, texts: Texts) -> Sequence[Picture]:
         entry = message.source
         has_images = any(block.type == BlockType.IMAGE for block in message.blocks or ())
-        if (
-            not entry.is_message
-            or entry.length > LINE_BYTES
-            or not (has_images or "image/" in (texts.whole or ""))
-        ):
+        if not entry.is_message or entry.length > LINE_BYTES or not (has_images or "image/" in (texts.whole or "")):
             return ()
         line = reader.read_at(message.entry.offset, message.entry.length)
         edit = reader.read_at(entry.offset, entry.length) if message.edit is not None else None

@@ -51,16 +51,8 @@ def is_harmless(text: str) -> bool:
         return False
     names: dict[str, Any] = {}
     tokens = _COMMON.parse(f"{text}\n\n{_END}", names)
-    last = (
-        tokens[-2].content
-        if len(tokens) > 2 and tokens[-3].type == "heading_open" and not tokens[-3].level
-        else ""
-    )
-    return (
-        last == _END.lstrip("# ")
-        and not names.get("references")
-        and all(map(_is_calm, _with_children(tokens)))
-    )
+    last = tokens[-2].content if len(tokens) > 2 and tokens[-3].type == "heading_open" and not tokens[-3].level else ""
+    return last == _END.lstrip("# ") and not names.get("references") and all(map(_is_calm, _with_children(tokens)))
 
 
 def _with_children(tokens: Sequence[Token]) -> Iterator[Token]:

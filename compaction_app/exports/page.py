@@ -67,11 +67,7 @@ def _text(spoken: SpokenText) -> str:
         return f'<p class="tool">call of <b>{_words(spoken.tool)}</b></p>\n<pre>{escape(text)}</pre>'
     if spoken.kind == "prose":
         html = rendered_markdown(text)
-        return (
-            f'<div class="prose">{sanitized(html)}</div>'
-            if html is not None
-            else f"<pre>{escape(text)}</pre>"
-        )
+        return f'<div class="prose">{sanitized(html)}</div>' if html is not None else f"<pre>{escape(text)}</pre>"
     text = printable_lines(without_styles(spoken.text))
     lines = text.count("\n") + 1
     drawn = f"<pre>{escape(text)}</pre>"

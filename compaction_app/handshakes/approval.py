@@ -119,9 +119,7 @@ def _require_same(handshake: Handshake, run: Run, preflight: Preflight, approval
 
 def _write_now(handshake: Handshake, run: Run, approval: ReviewedPlan) -> None:
     """Make the new session at once."""
-    written = commit_run(
-        run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule
-    )
+    written = commit_run(run, approval.confirmations, approval.shown, approval.now, approval.writer, approval.rule)
     # The agent may have asked since it was written, and have been answered.
     Handshake.objects.filter(pk=handshake.pk).update(writer=written.writer, rule=approval.rule)
     handshake.refresh_from_db()

@@ -59,9 +59,7 @@ class WaitForm(forms.Form):
         assert isinstance(planner, forms.ChoiceField)  # noqa: S101  # declared above
         planner.choices = [(name, _planner_label(name)) for name in dict.fromkeys([*names, rule.planner])]
         for field in self.fields.values():
-            field.widget.attrs["class"] = (
-                "input input--number" if field is self.fields["minutes"] else "input"
-            )
+            field.widget.attrs["class"] = "input input--number" if field is self.fields["minutes"] else "input"
             field.widget.attrs["aria-label"] = f"{field.label}: {self.agent_label}, {self.reason_label}"
 
     @property

@@ -61,9 +61,7 @@ def publish_change(handshake: Handshake) -> None:
     publish(SESSIONS, sessions=[handshake.session_id], page=page)
 
 
-def end_handshake(
-    handshake: Handshake, to: HandshakeState, step: NextStep, message: str, now: datetime
-) -> bool:
+def end_handshake(handshake: Handshake, to: HandshakeState, step: NextStep, message: str, now: datetime) -> bool:
     """End an open handshake without applying anything; a run that is still planning for it is stopped.
 
     Returns whether it was ended by this: one that was approved meanwhile is not.
@@ -92,9 +90,7 @@ def withdraw(handshake: Handshake, now: datetime) -> None:
 
 
 def wrong_state(handshake: Handshake, not_done: str) -> Conflict:
-    return Conflict(
-        "wrong_state", f"The question of {handshake.agent_label} is over: {handshake.sentence}. {not_done}"
-    )
+    return Conflict("wrong_state", f"The question of {handshake.agent_label} is over: {handshake.sentence}. {not_done}")
 
 
 def advance(handshake: Handshake, now: datetime) -> Handshake:
@@ -113,9 +109,7 @@ def advance(handshake: Handshake, now: datetime) -> Handshake:
         with transaction.atomic():  # nobody sees it approved, as if it were still to be written
             change_handshake(handshake, HandshakeState.WAITING)
             change_handshake(handshake, HandshakeState.APPROVED)
-            change_handshake(
-                handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now
-            )
+            change_handshake(handshake, HandshakeState.APPLIED, step=NextStep.CONTINUE, message=words, ended_at=now)
     elif now >= handshake.ends_at and run.committing_since is None:  # else it is approved, and being written
         _expire(handshake, now)
     elif run.is_active:

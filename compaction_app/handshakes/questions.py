@@ -111,9 +111,7 @@ def ask(question: Question, connection: ConnectedAgent, now: datetime) -> Handsh
     """
     session = _session_of(question)
     _require_same_branch(question, session)
-    for earlier in (
-        Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name)
-    ):
+    for earlier in Handshake.objects.unfinished().with_session().filter(session=session, connection=connection.name):
         # The agent asks again: whoever asked before is gone, and applies nothing any more.
         end_handshake(earlier, HandshakeState.DECLINED, NextStep.COMPACT, AGAIN, now)
         report_failed(earlier, AGAIN, now)
@@ -229,9 +227,7 @@ def _require_same_branch(question: Question, session: Session) -> None:
     with session.agent.open(path) as reader:
         tree = indexed_tree(session, reader)
     if question.leaf not in tree:
-        raise Conflict(
-            "moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}"
-        )
+        raise Conflict("moved_on", f"{path} has no entry {question.leaf}, after which the agent continues. {COMPACTS}")
     branch = tree.branch(question.leaf)
     if question.branch is not None and question.branch != branch_of(branch):
         raise Conflict(

@@ -324,8 +324,7 @@ def _selected(found: Sequence[Hindsight], figures: Sequence[Figures], entry_id: 
             (
                 place
                 for place, one in enumerate(found)
-                if entry_id
-                in (one.entry_id, one.point.first.id, *(said.entry.id for said in one.point.added))
+                if entry_id in (one.entry_id, one.point.first.id, *(said.entry.id for said in one.point.added))
             ),
             None,
         )
@@ -351,6 +350,4 @@ def _returned(found: Iterable[Returned]) -> list[ReturnedList]:
     by_way: dict[Way, list[Returned]] = {way: [] for way in _WAYS}
     for one in found:
         by_way[one.way].append(one)
-    return [
-        ReturnedList(_WAYS[way], names[:RETURNED_SHOWN], len(names)) for way, names in by_way.items() if names
-    ]
+    return [ReturnedList(_WAYS[way], names[:RETURNED_SHOWN], len(names)) for way, names in by_way.items() if names]

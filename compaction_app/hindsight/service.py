@@ -210,7 +210,5 @@ def _dollars(
         prices.read,
         prices.write,
     )
-    spent = sum(
-        again * (prices.write + prices.read * (requests - 1)) for again, requests in fetched if requests
-    )
+    spent = sum(again * (prices.write + prices.read * (requests - 1)) for again, requests in fetched if requests)
     return cost.saved * found.requests - cost.once, spent / MILLION

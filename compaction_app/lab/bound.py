@@ -24,10 +24,7 @@ def bound(needs: Needs, share: float) -> Loss:
     search = _Search(needs, share)
     kept = search.best()
     gone = {
-        found
-        for index, unit in enumerate(search.units)
-        if unit.may_go and index not in kept
-        for found in unit.objects
+        found for index, unit in enumerate(search.units) if unit.may_go and index not in kept for found in unit.objects
     }
     return needs.loss_if(lambda found: found not in gone and Object(found.position) not in gone)
 

@@ -49,9 +49,7 @@ def end_experiment(
     experiment_id: int, to: str, failure: str = "", *, states: Collection[str], held_by: str | None = None
 ) -> bool:
     """End an experiment that is in one of these states; returns whether it was."""
-    return change_experiment(
-        experiment_id, states, to, held_by=held_by, failure=failure, ended_at=timezone.now()
-    )
+    return change_experiment(experiment_id, states, to, held_by=held_by, failure=failure, ended_at=timezone.now())
 
 
 def fail_unstarted_experiment(experiment_id: int, why: str) -> bool:

@@ -186,9 +186,7 @@ class _Call(NamedTuple):
 class _Look:
     """One change and what followed, with its texts."""
 
-    def __init__(
-        self, change: ContextChange, later: Sequence[Message], read_texts: ReadTexts, project: str
-    ) -> None:
+    def __init__(self, change: ContextChange, later: Sequence[Message], read_texts: ReadTexts, project: str) -> None:
         self._change = change
         self._later = later
         self._project = project
@@ -235,9 +233,7 @@ class _Look:
             yield Returned(name, way, first.entry.id, self._gone[stood[-1]].entry.id)
 
     def _index(self, messages: Sequence[Message]) -> NameIndex[int]:
-        return NameIndex(
-            _MEASURE, ((number, self._references(message)) for number, message in enumerate(messages))
-        )
+        return NameIndex(_MEASURE, ((number, self._references(message)) for number, message in enumerate(messages)))
 
     def _references(self, message: Message) -> set[str]:
         return _MEASURE.references("\n".join(self._statements(message)))

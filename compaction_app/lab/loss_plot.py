@@ -85,8 +85,7 @@ def loss_plot(results: Sequence[StrategyResult], labels: Mapping[str, str]) -> L
     )
     step = 0.05 if top <= 0.25 else 0.1 if top <= 0.5 else 0.2
     losses = tuple(
-        PlotTick(y_of(step * number), round(100 * step * number))
-        for number in range(int(top / step + 0.5) + 1)
+        PlotTick(y_of(step * number), round(100 * step * number)) for number in range(int(top / step + 0.5) + 1)
     )
     return LossPlot(lines, losses, tuple(PlotTick(x_of(keep), round(100 * keep)) for keep in keeps))
 

@@ -88,9 +88,7 @@ class ReplayCut:
         """The first entry after the cut."""
         return self._whole.entries[self.at].entry_id
 
-    def needs(
-        self, measure: ReplayMeasure = ReplayMeasure.COMPONENTS, horizon: int = HORIZON
-    ) -> Needs | None:
+    def needs(self, measure: ReplayMeasure = ReplayMeasure.COMPONENTS, horizon: int = HORIZON) -> Needs | None:
         """What the messages up to the horizon need; None if that is too little to be measured."""
         index = self._index(measure)
         recent = len(self.prefix) - RECENT_MESSAGES
@@ -153,9 +151,7 @@ class Needs(NamedTuple):
             if entry.entry_id not in gone:
                 return True
             blocks = gone[entry.entry_id]
-            return blocks is not None and (
-                found.slot == WHOLE or entry.blocks[found.slot].index not in blocks
-            )
+            return blocks is not None and (found.slot == WHOLE or entry.blocks[found.slot].index not in blocks)
 
         return self.loss_if(stays)
 
@@ -231,9 +227,7 @@ def _shown_text(transcript: Transcript, entry: TranscriptEntry, found: Object, m
     return transcript.block_text(entry, block)
 
 
-def _written_text(
-    transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure
-) -> str:
+def _written_text(transcript: Transcript, entry: TranscriptEntry, found: Object, measure: ReplayMeasure) -> str:
     """What the assistant wrote of a text: not the id of a call, which the provider made up."""
     if entry.role != Role.ASSISTANT:
         return ""

@@ -82,9 +82,7 @@ class ExperimentRecorder(LeaseHolder):
     def store(self) -> None:
         """Store the progress. Raises LostLease."""
         self._stored = time.monotonic()
-        stop_requested = renew_experiment(
-            self.experiment.pk, self.worker, trials=self.trials, usage=self.usage
-        )
+        stop_requested = renew_experiment(self.experiment.pk, self.worker, trials=self.trials, usage=self.usage)
         if stop_requested is None:
             raise LostLease
         self.stop_requested = self.stop_requested or stop_requested

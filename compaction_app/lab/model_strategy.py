@@ -40,9 +40,7 @@ class ModelStrategy:
         wanted = transcript.with_ratio(1 - share)
         plan = Plan(wanted.entries[-1].entry_id, wanted, EffectiveParameters({}, {}), NO_RESTRAINTS)
         plan.complete(
-            lambda: planner_named(
-                self._model.planner, "", plan, self._listener, self._listener.usage, self._model
-            ),
+            lambda: planner_named(self._model.planner, "", plan, self._listener, self._listener.usage, self._model),
             self._listener,
         )
         if plan.is_stopped:

@@ -151,9 +151,7 @@ class ExperimentView:
         return list(zip(self.experiment.keeps, self.keeps, strict=True))
 
 
-def view_experiment(
-    experiment: Experiment, keep: str = "", strategy: str = "", other: str = ""
-) -> ExperimentView:
+def view_experiment(experiment: Experiment, keep: str = "", strategy: str = "", other: str = "") -> ExperimentView:
     """An experiment as far as it was measured. Unknown choices are those of the first ones."""
     rows = list(_shown(experiment))
     tried = [(row, trials_in(row)) for row in rows]
@@ -162,9 +160,7 @@ def view_experiment(
     labels = {**LABELS, **({experiment.planner: experiment.planner} if experiment.planner else {})}
     shares: list[float] = experiment.keeps
     chosen = next((one for one in shares if f"{one:g}" == keep), shares[len(shares) // 2] if shares else None)
-    planning = list(
-        dict.fromkeys(one.strategy for one in results if one.strategy not in (BOUND, SUMMARIES.key))
-    )
+    planning = list(dict.fromkeys(one.strategy for one in results if one.strategy not in (BOUND, SUMMARIES.key)))
     shown = strategy if strategy in labels else next(iter(planning), "")
     every = [
         LostRow(row.session, lost)
@@ -186,9 +182,7 @@ def view_experiment(
         rows=_strategy_rows(results, shares, labels),
         plot=loss_plot(results, labels),
         keep=chosen,
-        details=[
-            _detail(one, labels) for one in results if one.keep in (chosen, None) and one.strategy != BOUND
-        ],
+        details=[_detail(one, labels) for one in results if one.keep in (chosen, None) and one.strategy != BOUND],
         horizons=HORIZONS,
         strategy=shown,
         lost=every[:LOST_SHOWN],

@@ -187,9 +187,7 @@ def as_document(sessions: Sequence[TriedSession], **about: Any) -> dict[str, Any
         **about,
         "horizon": HORIZON,
         "results": [_as_object(one) for one in results_of(sessions)],
-        "sessions": [
-            {"path": one.name, "trials": [_trial_object(trial) for trial in one.trials]} for one in sessions
-        ],
+        "sessions": [{"path": one.name, "trials": [_trial_object(trial) for trial in one.trials]} for one in sessions],
     }
 
 

@@ -140,9 +140,7 @@ def _replacement(state: BranchState, summaries: Iterable[str]) -> Replacement | 
     return next(filter(None, found), None)
 
 
-def _size(
-    session: Session, state: BranchState, replacement: Replacement, before: Sequence[Entry]
-) -> ContextSize:
+def _size(session: Session, state: BranchState, replacement: Replacement, before: Sequence[Entry]) -> ContextSize:
     """The size of the context before; without a report of it, in the measure of the session's context."""
     tally = Tally.of(replacement.before, before, state.reading.reader.rebuild, session.inherited_measure)
     now = session.context_size

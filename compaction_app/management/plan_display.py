@@ -109,9 +109,7 @@ class RequestScreen:
                 f"{self.first_request}."
             )
         elif kind == EventKind.ASKED:
-            self._command.progress.show(
-                f"request {data['turn']}: {data['characters']:,} characters to {host}"
-            )
+            self._command.progress.show(f"request {data['turn']}: {data['characters']:,} characters to {host}")
         elif kind == EventKind.RETRIED:
             self._command.progress.clear()
             self._command.say(f"Retry in {data['seconds']:g} s: {one_line(data['why'], 200)}")
@@ -136,9 +134,7 @@ class RequestScreen:
 class PlanningScreen(RequestScreen):
     """Shows the events while a plan is made."""
 
-    first_request = (
-        "Most of it is the manifest; the tools send more of the conversation if the model requests it"
-    )
+    first_request = "Most of it is the manifest; the tools send more of the conversation if the model requests it"
 
     def begin(self, plan: Plan) -> None:
         for message in plan.answers.messages:
@@ -238,10 +234,7 @@ def _certificate_lines(committed: Committed) -> list[str]:
     certificate = committed.certificate
     if certificate is None:
         return []
-    still = [
-        f"It could not be continued before, and still cannot: {one.sentence}"
-        for one in certificate.unrepaired
-    ]
+    still = [f"It could not be continued before, and still cannot: {one.sentence}" for one in certificate.unrepaired]
     return [f"Certified: {certificate.sentence}.", *map(printable, still)]
 
 

@@ -54,9 +54,7 @@ class TokenCountField(forms.CharField):
             raise forms.ValidationError(f"Enter the {self.name} in digits, such as 200,000.")
         number = int(digits)
         if number < self.least:
-            raise forms.ValidationError(
-                f"The {self.name} must be at least {self.least:,} tokens. {self.reason}"
-            )
+            raise forms.ValidationError(f"The {self.name} must be at least {self.least:,} tokens. {self.reason}")
         if number > LARGEST_WINDOW:
             raise forms.ValidationError(f"The {self.name} can be at most {LARGEST_WINDOW:,} tokens.")
         return number
@@ -191,9 +189,7 @@ class PlannerModelForm(forms.ModelForm):  # type: ignore[type-arg]  # it takes n
     window = TokenCountField(
         "Context window", SMALLEST_WINDOW, "A planner needs that much for its instructions and what it reads."
     )
-    output_limit = TokenCountField(
-        "Output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls."
-    )
+    output_limit = TokenCountField("Output limit", SMALLEST_OUTPUT, "A planner needs that much for its calls.")
     thinking_levels = forms.MultipleChoiceField(
         choices=[(level, level) for level in LEVELS],
         required=False,

@@ -75,9 +75,7 @@ def models_page() -> ModelsPage:
 def _suggestions(known: list[ResolvedProvider], configured: set[str]) -> list[Suggestion]:
     usable = {provider.name: provider for provider in known if not provider.unset}
     named = Session.objects.shown().with_model().filter(provider__in=usable)
-    counted = (
-        named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
-    )
+    counted = named.values_list("provider", "model").annotate(sessions=Count("pk")).order_by("-sessions", "model")
     lookup = ContextWindowLookup()
     return [
         Suggestion(usable[provider], name, sessions, lookup.window(name))

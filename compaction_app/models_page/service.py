@@ -111,9 +111,7 @@ def agree(name: str, origin: str) -> None:
     Raises BadInput `unknown_provider`, and Conflict `other_address` if its address has changed since.
     """
     _require_same_origin(provider_named(name), origin)
-    Agreement.objects.update_or_create(
-        provider=name, defaults={"origin": origin, "agreed_at": timezone.now()}
-    )
+    Agreement.objects.update_or_create(provider=name, defaults={"origin": origin, "agreed_at": timezone.now()})
 
 
 def take_agreement_back(name: str) -> None:

@@ -104,9 +104,7 @@ def fork_session(path: Path, entry_id: str, now: datetime, *, is_leaf: bool = Fa
             if change is None:
                 change = writer.write(branch, Deletion((), (), Stats()), facts)
             if isinstance(change, NewFile):
-                made = create_change(
-                    locked, present, facts.session_id, change, reading.reader, prove, describe, record
-                )
+                made = create_change(locked, present, facts.session_id, change, reading.reader, prove, describe, record)
         if isinstance(change, RowChanges):
             plan = row_plan(present, change, change.created)
             way = way_of(None, path, is_in_place=False)
@@ -138,6 +136,4 @@ def _forking_writer(path: Path, reading: Reading) -> SessionWriter:
 
 
 def _no_fork(path: Path, reading: Reading) -> BadInput:
-    return BadInput(
-        "no_fork", f"Sessions of {reading.generation.label} cannot be forked: {path} is one. {NOT_MADE}"
-    )
+    return BadInput("no_fork", f"Sessions of {reading.generation.label} cannot be forked: {path} is one. {NOT_MADE}")

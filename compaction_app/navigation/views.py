@@ -72,9 +72,7 @@ def label(request: HttpRequest, root: int, path: str) -> HttpResponse:
     try:
         require_valid(form)
         words = "" if "remove" in request.POST else form.cleaned_data["label"]
-        append_entries(
-            found.real_path(), set_label(entry_id, words), form.cleaned_data["yes"], timezone.now()
-        )
+        append_entries(found.real_path(), set_label(entry_id, words), form.cleaned_data["yes"], timezone.now())
     except RedlineError as fault:
         return _show(request, found, entry_id, LABEL, view_label, form, fault)
     _say(request, "label", words=" ".join(words.split()))

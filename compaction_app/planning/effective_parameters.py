@@ -57,9 +57,7 @@ def _is_usable(name: str, value: object) -> bool:
 def own_parameters(ratio: float | None, preserve_recent: int | None, query: str | None) -> dict[str, object]:
     """The parameters that a user gave for one run. Raises BadInput if one is out of range."""
     if ratio is not None and normal.compression_ratio(ratio) != ratio:
-        raise BadInput(
-            "bad_ratio", f"The ratio {ratio} is not between 0 and 1, both excluded. Nothing was planned."
-        )
+        raise BadInput("bad_ratio", f"The ratio {ratio} is not between 0 and 1, both excluded. Nothing was planned.")
     if preserve_recent is not None and preserve_recent < 0:
         raise BadInput(
             "bad_preserve_recent", f"preserve_recent is {preserve_recent}, less than 0. Nothing was planned."

@@ -54,9 +54,7 @@ def measure_first_request(
     windows = model_windows(home)
     window = window_of(session.model, chosen_windows(), windows, session.recorded_window)
     in_force = effective_parameters(session.agent.settings(session.cwd, home), own)
-    prepared = prepare_snapshot(
-        session, leaf_id, in_force.values, window.tokens if window is not None else None
-    )
+    prepared = prepare_snapshot(session, leaf_id, in_force.values, window.tokens if window is not None else None)
     transcript = prepared.transcript(_TextsOnDemand(session.real_path(), prepared))
     prompt, entries = prompt_for(model, transcript, _budget(transcript, prepared.window))
     characters = size_of(request_for(model, thinking, [UserMessage(prompt)]), model.provider.dialect)

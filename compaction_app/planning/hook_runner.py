@@ -123,9 +123,7 @@ def before_compact(
         elif isinstance(answer, Supply):
             supplied = SuppliedPlan(hook, tuple(answer.deletions), why)
             messages.append(
-                HookMessage(
-                    f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is used."
-                )
+                HookMessage(f"{_counted(len(supplied.deletions), 'deletion')} supplied by {why}. No planner is used.")
             )
         else:
             cancelled = why
@@ -170,9 +168,7 @@ def save_pins(run: Run, answers: HookAnswers, now: datetime) -> None:
         run.decisions.filter(seq=PINNED_SEQ).delete()
         return
     targets = [{**target.to_json(), "by": who} for target, who in answers.pins.items()]
-    run.decisions.update_or_create(
-        seq=PINNED_SEQ, defaults={"kind": Kind.REJECT, "targets": targets, "at": now}
-    )
+    run.decisions.update_or_create(seq=PINNED_SEQ, defaults={"kind": Kind.REJECT, "targets": targets, "at": now})
 
 
 def pinned_by_hooks(run: Run) -> dict[Target, str]:

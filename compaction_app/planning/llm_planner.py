@@ -62,9 +62,7 @@ MARGIN_PART: Final = 20
 FIRST_GUESS: Final = 2.5
 """Characters per token, until the provider has reported some; the guess is low, so that the window is not exceeded."""
 REASON_CHARACTERS: Final = 300
-TOOLS_LENGTH: Final = len(
-    json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SCHEMAS])
-)
+TOOLS_LENGTH: Final = len(json.dumps([[tool.name, tool.description, tool.parameters] for tool in TOOL_SCHEMAS]))
 CUT_OFF: Final = "Your last answer reached the output limit and was cut off. Ask for less in one turn."
 
 
@@ -104,9 +102,7 @@ class LLMPlanner:
         if self.turn >= TURNS:
             raise Exhausted(f"The model has not finished after {TURNS} requests: the run ends here.")
         if self._fruitless >= FRUITLESS_TURNS:
-            raise Exhausted(
-                f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here."
-            )
+            raise Exhausted(f"Every call of the model's last {FRUITLESS_TURNS} answers was refused: the run ends here.")
         self.turn += 1
         self._fit(self._limit)
         end = self._ask_within_the_window()
@@ -185,9 +181,7 @@ def request_for(model: ResolvedModel, thinking: str, messages: Iterable[Message]
     )
 
 
-def prompt_for(
-    model: ResolvedModel, transcript: Transcript, budget: Budget, chosen: int = 0
-) -> tuple[str, int]:
+def prompt_for(model: ResolvedModel, transcript: Transcript, budget: Budget, chosen: int = 0) -> tuple[str, int]:
     """The prompt of a run that has already chosen so many targets, and how many entries its manifest shows.
 
     It takes at most half of the available room: a small window gets a shorter manifest.

@@ -308,9 +308,7 @@ def model_named(planner: str) -> ResolvedModel:
         return found[0]
     names = ", ".join(model.planner for model in found or known)
     if found:
-        raise BadInput(
-            "unknown_planner", f"More than one provider has a model {planner}. Name one in full: {names}."
-        )
+        raise BadInput("unknown_planner", f"More than one provider has a model {planner}. Name one in full: {names}.")
     raise BadInput(
         "unknown_planner",
         f"There is no planner {planner}. Known planners: embedded, prune{', ' * bool(names)}{names}. "

@@ -48,9 +48,7 @@ class Answered(NamedTuple):
 class ModelRequests:
     """Sends requests to one model. It checks many times a second whether its listener stops it."""
 
-    def __init__(
-        self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals
-    ) -> None:
+    def __init__(self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals) -> None:
         self._model, self._endpoint = model, endpoint
         self._listener, self._usage = listener, usage
         self._patience = patience_for(endpoint)

@@ -36,9 +36,7 @@ def require_planner(planner: str, thinking: str = "") -> str:
     """The full name of a planner. Raises BadInput `unknown_planner` and `bad_thinking`."""
     if not is_llm(planner):
         if thinking:
-            raise BadInput(
-                "bad_thinking", f"The planner {planner} has no thinking levels. Nothing was planned."
-            )
+            raise BadInput("bad_thinking", f"The planner {planner} has no thinking levels. Nothing was planned.")
         return planner
     model = model_named(planner)
     if thinking and thinking not in model.thinking_levels:

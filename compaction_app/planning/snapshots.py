@@ -70,11 +70,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     def place_of(self, entry_id: str) -> tuple[int, int, int] | None:
         """The place of an entry; None if the transcript does not have it."""
-        places = (
-            place
-            for entry, place in zip(self.entries, self.places, strict=True)
-            if entry.entry_id == entry_id
-        )
+        places = (place for entry, place in zip(self.entries, self.places, strict=True) if entry.entry_id == entry_id)
         return next(places, None)
 
     def transcript(self, texts: Mapping[str, Texts] | None = None) -> Transcript:
@@ -128,8 +124,7 @@ def prepare_snapshot(
     if transcript is None:
         raise BadInput(
             "nothing_to_compact",
-            f"The branch of {leaf} in {path} has fewer than two entries that could be compacted. "
-            "Nothing was planned.",
+            f"The branch of {leaf} in {path} has fewer than two entries that could be compacted. Nothing was planned.",
         )
     sources = {message.entry.id: message.source for message in reading.rules(writer).compactable(branch)}
     places = {key: (source.number, source.offset, source.length) for key, source in sources.items()}
@@ -140,9 +135,7 @@ def prepare_snapshot(
         entries=transcript.entries,
         places=tuple(places[entry.entry_id] for entry in transcript.entries),
         # The last message may contain a lone surrogate, which cannot be encoded as UTF-8.
-        parameters=msgspec.structs.replace(
-            transcript.parameters, query=well_formed(transcript.parameters.query)
-        ),
+        parameters=msgspec.structs.replace(transcript.parameters, query=well_formed(transcript.parameters.query)),
         fingerprint=fingerprint,
         file=state,
         parser=msgspec.convert(session.state["parser"], ParserState),

@@ -116,9 +116,7 @@ class StreamBuffer:
             for head, held in self._held.items():
                 self._put(head, held)
             self._held = {}
-        taken = [
-            [*head, well_formed("".join(texts))] for head, texts in zip(self._heads, self._texts, strict=True)
-        ]
+        taken = [[*head, well_formed("".join(texts))] for head, texts in zip(self._heads, self._texts, strict=True)]
         self._heads, self._texts, self._since = [], [], None
         return taken
 

@@ -46,9 +46,7 @@ class WrittenSummary(NamedTuple):
 class Summarizer:
     """Has a model write summaries. It checks many times a second whether its listener stops it."""
 
-    def __init__(
-        self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals
-    ) -> None:
+    def __init__(self, model: ResolvedModel, endpoint: Endpoint, listener: RequestListener, usage: UsageTotals) -> None:
         self._model = model
         self._requests = ModelRequests(model, endpoint, listener, usage)
 

@@ -91,9 +91,7 @@ def ask_summary_hooks(
     for answered in ask_hooks(session_before_compact, SUMMARIES, NOTHING_SUMMARISED, sent):
         why = because(answered)
         if isinstance(answered.answer, Pin):
-            pins |= {
-                target.entry_id: why for target in answered.answer.targets if target.entry_id not in pins
-            }
+            pins |= {target.entry_id: why for target in answered.answer.targets if target.entry_id not in pins}
         elif isinstance(answered.answer, SupplySummary):
             supplied = _compaction(answered.hook, answered.answer, why, preparation)
             messages.append(f"Summary supplied by {why}. No model is asked.")

@@ -77,9 +77,7 @@ class UsageTotals(msgspec.Struct, rename="camel"):
         """A part of an answer has arrived."""
         self.received += characters
 
-    def add_answer(
-        self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices
-    ) -> dict[str, Any]:
+    def add_answer(self, usage: ReportedUsage | None, sent: int, received: int, prices: Prices) -> dict[str, Any]:
         """Add the tokens and the cost of an answer, complete or not; returns what was added, for its event.
 
         `sent` and `received` are its characters, used for an estimate if the provider reports nothing.

@@ -34,9 +34,7 @@ class AnswerStream:
         self._ended = threading.Event()
         # Starting the loop takes a moment: an interrupt then must not leave a coroutine behind that nothing runs.
         loop = network_loop()
-        self._task: Future[None] = asyncio.run_coroutine_threadsafe(
-            self._read(endpoint, request, patience), loop
-        )
+        self._task: Future[None] = asyncio.run_coroutine_threadsafe(self._read(endpoint, request, patience), loop)
 
     def __enter__(self) -> AnswerStream:
         return self

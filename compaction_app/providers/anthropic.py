@@ -120,11 +120,7 @@ def _blocks(message: Message) -> list[dict[str, Any]]:
         return [_result_block(result) for result in message.results]
     blocks = [block for part in message.parts for block in _part_blocks(part)]
     # Reasoning without anything after it is rejected, and means nothing to the model.
-    return (
-        blocks
-        if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part))
-        else []
-    )
+    return blocks if any(not isinstance(part, ThinkingPart) for part in message.parts if _part_blocks(part)) else []
 
 
 def _result_block(result: CallResult) -> dict[str, Any]:

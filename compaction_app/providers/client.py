@@ -60,9 +60,7 @@ class Patience:
     """Longest wait before a retry. If a provider demands a longer one, the request is not retried."""
 
 
-async def ask(
-    endpoint: Endpoint, request: Request, patience: Patience | None = None
-) -> AsyncGenerator[Piece, None]:
+async def ask(endpoint: Endpoint, request: Request, patience: Patience | None = None) -> AsyncGenerator[Piece, None]:
     """Send a request to a model and yield what happens piece by piece; the last piece is the `AnswerEnd`.
 
     Raises ProviderError, and BadInput if the endpoint's address is invalid.
@@ -113,9 +111,7 @@ async def ask(
 
 def size_of(request: Request, dialect: Dialect) -> int:
     """The number of characters that the body of a request would have."""
-    return len(
-        _printed(anthropic.body_of(request) if dialect == Dialect.ANTHROPIC else openai.body_of(request))
-    )
+    return len(_printed(anthropic.body_of(request) if dialect == Dialect.ANTHROPIC else openai.body_of(request)))
 
 
 # ---- the request ----------------------------------------------------------------------------------------

@@ -98,9 +98,7 @@ async def try_model(
 def _too_long(endpoint: Endpoint, model: str, begun: bool) -> str:
     who = f"{model} at {endpoint.host}"
     if not begun:
-        return (
-            f"{who} sent nothing for a minute. The test was stopped. It may still be loading: test it again."
-        )
+        return f"{who} sent nothing for a minute. The test was stopped. It may still be loading: test it again."
     return (
         f"{who} thought for longer than a minute without a tool call. The test was stopped. It may plan, but slowly: "
         "give it a lower thinking level, or choose a faster model."

@@ -201,9 +201,7 @@ def error_of(fault: ProviderFault, endpoint: Endpoint, model: str) -> ProviderEr
         return _unavailable(fault, who, status, quote)
     if fault.status:
         return _rejected(fault.status, text, endpoint, named, f"{status}{quote}")
-    return Broken(
-        "broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again."
-    )
+    return Broken("broken", f"{who} ended its answer with an error{quote}. Its calls were not run.", "Try again.")
 
 
 def _is_used_up(status: int, text: str) -> bool:
@@ -281,9 +279,7 @@ def quoted(words: str, key: str) -> str:
 def shortened(words: str, key: str) -> str:
     """Words on one line without the key and invisible characters, at most QUOTED_CHARACTERS of them."""
     # Invisible characters go first: they could be inside the key.
-    seen = (
-        one for one in words[:READ_CHARACTERS] if one.isspace() or unicodedata.category(one) not in _UNSEEN
-    )
+    seen = (one for one in words[:READ_CHARACTERS] if one.isspace() or unicodedata.category(one) not in _UNSEEN)
     line = without_key(" ".join("".join(seen).split()), key).rstrip(".")
     return line if len(line) <= QUOTED_CHARACTERS else line[: QUOTED_CHARACTERS - 1] + "…"
 

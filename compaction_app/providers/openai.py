@@ -105,8 +105,7 @@ def _messages(request: Request) -> list[dict[str, Any]]:
     for message in request.messages:
         if isinstance(message, ToolResults):
             messages += [
-                {"role": "tool", "tool_call_id": result.call_id, "content": result.text}
-                for result in message.results
+                {"role": "tool", "tool_call_id": result.call_id, "content": result.text} for result in message.results
             ]
         elif isinstance(message, AssistantMessage):
             messages += _answer(message)
@@ -138,9 +137,7 @@ def _answer(answer: AssistantMessage) -> list[dict[str, Any]]:
 def _call(call: CallPart) -> dict[str, Any]:
     # Servers parse the arguments of earlier calls, and fail if they are not a JSON object.
     is_object = bool(call.arguments.strip()) and isinstance(parsed_arguments(call.arguments), dict)
-    unparsed = (
-        json.dumps({"unparsed": call.arguments}, ensure_ascii=False) if call.arguments.strip() else "{}"
-    )
+    unparsed = json.dumps({"unparsed": call.arguments}, ensure_ascii=False) if call.arguments.strip() else "{}"
     given = {"name": tool_name(call.name), "arguments": call.arguments if is_object else unparsed}
     return {"id": call.call_id, "type": "function", "function": given}
 
@@ -224,10 +221,7 @@ class OpenAIReader:
                 self._kept.setdefault(name, FragmentBuffer()).add(fragment)
                 shown = shown or fragment
         details = [
-            (name, detail)
-            for name in _DETAILS
-            for detail in list_of(payload.get(name))
-            if isinstance(detail, dict)
+            (name, detail) for name in _DETAILS for detail in list_of(payload.get(name)) if isinstance(detail, dict)
         ]
         for name, detail in details:
             self.builder.weigh(printed(detail))
@@ -282,9 +276,7 @@ class OpenAIReader:
             if call is not None and name and self._is_another(call, call_id, arguments):
                 call = None
         else:
-            call = self._by_id.get(call_id) or (
-                None if name or not self.builder.calls else self.builder.calls[-1]
-            )
+            call = self._by_id.get(call_id) or (None if name or not self.builder.calls else self.builder.calls[-1])
         if call is None:
             call = self.builder.open_call(call_id)
         if index is not None:

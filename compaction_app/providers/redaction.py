@@ -107,6 +107,4 @@ def _overlap(letters: str, form: str) -> int:
         if form.startswith(letters[at:]):
             return len(letters) - at
         at = letters.find(head, at + 1)
-    return next(
-        (size for size in range(min(_HEAD - 1, len(letters)), 0, -1) if form.startswith(letters[-size:])), 0
-    )
+    return next((size for size in range(min(_HEAD - 1, len(letters)), 0, -1) if form.startswith(letters[-size:])), 0)

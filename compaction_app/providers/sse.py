@@ -38,9 +38,7 @@ class Body:
     `deadline` is when it has to be whole, on the clock of the event loop.
     """
 
-    def __init__(
-        self, response: httpx.Response, first: float, between: float, deadline: float = math.inf
-    ) -> None:
+    def __init__(self, response: httpx.Response, first: float, between: float, deadline: float = math.inf) -> None:
         self._response = response
         self._first, self._between, self._deadline = first, between, deadline
         self._since_event = 0

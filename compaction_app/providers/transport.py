@@ -102,9 +102,7 @@ class Exchange:
             self._deadline = now + self._whole
             # The client's timeout is for each read, this one for all of them.
             async with asyncio.timeout_at(min(now + self._connect + self._first_byte, self._deadline)):
-                response = self._response = await client.send(
-                    self._request, stream=True, follow_redirects=False
-                )
+                response = self._response = await client.send(self._request, stream=True, follow_redirects=False)
             await self._look_at(response)
             self._body = Body(response, self._first_byte, self._between, self._deadline)
             if "json" in _kind(response):
@@ -210,9 +208,7 @@ class Exchange:
             yield
         except Reported as reported:
             has_begun = bool(self._reader.builder.parts)
-            raise Failed(
-                self._error_of(reported.fault), again=reported.fault.passes and not has_begun
-            ) from None
+            raise Failed(self._error_of(reported.fault), again=reported.fault.passes and not has_begun) from None
         except Unreadable as unreadable:
             raise Failed(self._broken(str(unreadable))) from None
         except TimeoutError:
@@ -230,17 +226,13 @@ class Exchange:
     def _silent(self) -> TimedOut:
         who = self._endpoint.host
         if asyncio.get_running_loop().time() >= self._deadline:
-            late = (
-                f"{who} had not finished its answer after {_duration(self._whole)}. Its calls were not run."
-            )
+            late = f"{who} had not finished its answer after {_duration(self._whole)}. Its calls were not run."
             return TimedOut(
                 "too_long", late, "Choose a lower thinking level or a faster model, or raise answer_minutes."
             )
         if self._body is None or not self._body.read_bytes:
             late = f"{who} did not answer within {self._first_byte:g} s. There is no answer."
-            return TimedOut(
-                "timed_out", late, "Try again: a local model may be loading, or reading a long prompt."
-            )
+            return TimedOut("timed_out", late, "Try again: a local model may be loading, or reading a long prompt.")
         silent = f"{who} stopped sending in the middle of its answer, for {self._between:g} s. Its calls were not run."
         return TimedOut("timed_out", silent, "Try again.")
 
@@ -255,9 +247,7 @@ class Exchange:
         if isinstance(fault, httpx.ConnectError | httpx.ProxyError):
             unsafe = "certificate" in str(fault).lower()
             why = "cannot prove that it is who it says" if unsafe else "cannot be reached"
-            return Failed(
-                Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check), again=not unsafe
-            )
+            return Failed(Unreachable("unreachable", f"{who} {why}{words}. Nothing was sent.", check), again=not unsafe)
         if isinstance(fault, httpx.TransportError) and (self._body is None or not self._body.read_bytes):
             cut = f"{who} closed the connection before the first byte of its answer{words}."
             return Failed(Unreachable("disconnected", cut, "Try again."), again=True)
@@ -273,9 +263,7 @@ class Exchange:
 
     def _redirected(self, response: httpx.Response) -> Rejected:
         try:
-            aim = self._request.url.join(response.headers.get("location", "")).netloc.decode(
-                "ascii", "replace"
-            )
+            aim = self._request.url.join(response.headers.get("location", "")).netloc.decode("ascii", "replace")
         except (httpx.InvalidURL, ValueError):
             aim = ""
         return Rejected(

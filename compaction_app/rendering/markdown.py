@@ -75,9 +75,7 @@ class _Renderer(RendererHTML):
 def _code(content: str, language: str) -> str:
     text = content.rstrip("\n")
     words = f"Code, {language[:40]}" if language else "Code"
-    return (
-        f'<pre class="code" {label(words)}><code>{highlighted(text, language) or escape(text)}</code></pre>'
-    )
+    return f'<pre class="code" {label(words)}><code>{highlighted(text, language) or escape(text)}</code></pre>'
 
 
 def _address(token: Token) -> str:

@@ -26,9 +26,7 @@ from sessions_app.sessionlog.targets import Target
 from .review_text import as_sentence
 from .target_ref import anchor, ref_of
 
-PROSE: Final = frozenset(
-    {Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY}
-)
+PROSE: Final = frozenset({Role.ASSISTANT, Role.USER, Role.CUSTOM, Role.BRANCH_SUMMARY, Role.COMPACTION_SUMMARY})
 """The roles whose texts are for people; the others are output."""
 PAIRS_SHOWN: Final = 3
 PREVIEW: Final = 72

@@ -123,9 +123,7 @@ class DecisionForm(forms.Form):
         target = self._target(value)
         if kind == Kind.NARROW:
             blocks = map(self._target, self.cleaned_data["block"])
-            return DecisionRequest(
-                Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id)
-            )
+            return DecisionRequest(Kind.NARROW, tuple(block for block in blocks if block.entry_id == target.entry_id))
         return DecisionRequest(Kind(kind), (target,))
 
     def repeated(self, desk: ReviewDesk) -> RepeatedDecision | None:

@@ -175,9 +175,7 @@ class GroupedReview:
         for item in self.leads:
             line, reason = self.line(item), group_key(self.titles.reason(item))
             undecided = item.standing is ReviewStatus.UNDECIDED
-            found[item.target] = ProposalFacts(
-                undecided, line.tool, line.kind, reason, self.full_effect(item)
-            )
+            found[item.target] = ProposalFacts(undecided, line.tool, line.kind, reason, self.full_effect(item))
         return found
 
     def listed(self, items: Sequence[ReviewItem]) -> Sequence[ReviewItem]:
@@ -198,9 +196,7 @@ class GroupedReview:
         if item is None:
             return None
         wanted = item.leader or target
-        return next(
-            (group for group in self.groups if any(one.target == wanted for one in group.leads)), None
-        )
+        return next((group for group in self.groups if any(one.target == wanted for one in group.leads)), None)
 
     def _with_text(self, items: Sequence[ReviewItem], pattern: Pattern) -> list[ReviewItem]:
         """The proposals whose line, reason or deleted text contains a match."""

@@ -48,9 +48,7 @@ _cache: OrderedDict[tuple[int, str], dict[Target, ProposalLine]] = OrderedDict()
 _lock = threading.Lock()
 
 
-def lines_of(
-    run: Run, mark: str, transcript: Transcript, items: Iterable[ReviewItem]
-) -> Mapping[Target, ProposalLine]:
+def lines_of(run: Run, mark: str, transcript: Transcript, items: Iterable[ReviewItem]) -> Mapping[Target, ProposalLine]:
     """The lines of proposals by target, and of the users' messages that begin turns. Raises what reading raises.
 
     `mark` identifies the preparation of the run."""
@@ -61,9 +59,7 @@ def lines_of(
         while len(_cache) > CACHED:
             _cache.popitem(last=False)
     # Without missing lines, too: reading finds out whether the file is still the one that was prepared.
-    found = _made(
-        run, mark, transcript, [item for item in items if item.target not in known], first=not known
-    )
+    found = _made(run, mark, transcript, [item for item in items if item.target not in known], first=not known)
     with _lock:
         known.update(found)
     return known
@@ -73,9 +69,7 @@ def line_of(run: Run, transcript: Transcript, entry: TranscriptEntry) -> Proposa
     """The line of an entry, whether it is proposed or stays. Raises what reading raises."""
     source, block = _source_of(transcript, entry)
     path = run.session.real_path()
-    return _line(
-        source, block, read_snapshot_texts(path, snapshot_of(run).prepared, [source]), run.session.cwd
-    )
+    return _line(source, block, read_snapshot_texts(path, snapshot_of(run).prepared, [source]), run.session.cwd)
 
 
 def _made(
@@ -116,9 +110,7 @@ def _source_of(transcript: Transcript, entry: TranscriptEntry) -> tuple[Transcri
     return entry, calls[0] if len(calls) == 1 else None
 
 
-def _line(
-    entry: TranscriptEntry, block: Block | None, texts: Mapping[str, Texts], project: str
-) -> ProposalLine:
+def _line(entry: TranscriptEntry, block: Block | None, texts: Mapping[str, Texts], project: str) -> ProposalLine:
     found = texts[entry.entry_id]
     if block is not None and block.type == BlockType.TOOL_CALL:
         text = found.block(block.index)
@@ -127,6 +119,4 @@ def _line(
     text = found.joined(entry.blocks) if block is None else found.block(block.index)
     words = " ".join(without_images(text[:BEGINNING]).split())[:ARGUMENT_CHARACTERS]
     author = author_of(entry.role, entry.tool_name, block.type if block is not None else "", entry.entry_type)
-    return ProposalLine(
-        author, "thinking" if block is not None and block.is_thinking else "message", words, ""
-    )
+    return ProposalLine(author, "thinking" if block is not None and block.is_thinking else "message", words, "")

@@ -63,9 +63,7 @@ class Outline:
 
     def tokens_staying(self, entry: TranscriptEntry) -> int:
         """The tokens of an entry, or of those of its blocks that are neither proposed nor deleted."""
-        blocks = [
-            block for block in entry.blocks if not self._is_touched(Target(entry.entry_id, block.index))
-        ]
+        blocks = [block for block in entry.blocks if not self._is_touched(Target(entry.entry_id, block.index))]
         return entry.tokens if len(blocks) == len(entry.blocks) else sum(block.tokens for block in blocks)
 
     def _is_touched(self, target: Target) -> bool:

@@ -122,9 +122,7 @@ class ReviewDesk(GroupedReview):
 
     @property
     def struck_map(self) -> StruckMap:
-        return _maps.get(
-            self.key, lambda: struck_map(self.transcript, self.review, self.summary.tokens.planned)
-        )
+        return _maps.get(self.key, lambda: struck_map(self.transcript, self.review, self.summary.tokens.planned))
 
     # ---- the page ---------------------------------------------------------------------------------------
 
@@ -172,11 +170,7 @@ class ReviewDesk(GroupedReview):
     def found_sum(self) -> FoundSum:
         shown = self.listed(self.found)
         targets = {item.target for item in shown}
-        hidden = [
-            item
-            for item in self.leads
-            if item.standing is ReviewStatus.UNDECIDED and item.target not in targets
-        ]
+        hidden = [item for item in self.leads if item.standing is ReviewStatus.UNDECIDED and item.target not in targets]
         return FoundSum(len(shown), self.tokens(shown), len(self.found), len(hidden), self.tokens(hidden))
 
     def first_group(self) -> str:
@@ -198,8 +192,7 @@ class ReviewDesk(GroupedReview):
     ) -> list[GroupRow]:
         listed = [self.listed(group.leads) for group in groups]
         counts = [
-            (self.counted(items), self.counted(item for item in items if item.standing in ACCEPTED))
-            for items in listed
+            (self.counted(items), self.counted(item for item in items if item.standing in ACCEPTED)) for items in listed
         ]
         return [
             GroupRow(
@@ -214,13 +207,9 @@ class ReviewDesk(GroupedReview):
                 rejected=len(group.with_status(*KEPT)),
                 undecided=len(group.with_status(ReviewStatus.UNDECIDED)),
                 risky=group.title == ONLY_HERE,
-                opened=self.group_rows(group, 0, shown, unfolded=unfolded)
-                if group.key in open_keys
-                else None,
+                opened=self.group_rows(group, 0, shown, unfolded=unfolded) if group.key in open_keys else None,
             )
-            for group, items, (count, _), stair in zip(
-                groups, listed, counts, stairs(counts, self._goal), strict=True
-            )
+            for group, items, (count, _), stair in zip(groups, listed, counts, stairs(counts, self._goal), strict=True)
         ]
 
     def group_rows(
@@ -230,9 +219,7 @@ class ReviewDesk(GroupedReview):
 
         Places count all of the group, also what the filter no longer lists: decisions do not move them.
         """
-        upto = max(
-            self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0
-        )
+        upto = max(self._place_after(group, start), group.leads.index(shown) + 1 if shown in group.leads else 0)
         rows = [item for item in group.leads[start:upto] if item is shown or self.listed([item])]
         rest = self.listed(group.leads[upto:])
         return GroupRows(
@@ -259,9 +246,7 @@ class ReviewDesk(GroupedReview):
                 break
         return list(found)
 
-    def proposal_rows(
-        self, items: Sequence[ReviewItem], opened: Collection[Target] = ()
-    ) -> list[ProposalRow]:
+    def proposal_rows(self, items: Sequence[ReviewItem], opened: Collection[Target] = ()) -> list[ProposalRow]:
         unfolded = [item for item in items if item.target in opened]
         open_ones = {item.target: one for item, one in zip(unfolded, self.opened(unfolded), strict=True)}
         return [self._row(item, open_ones.get(item.target)) for item in items]
@@ -299,9 +284,7 @@ class ReviewDesk(GroupedReview):
         changed = [item for item in on_page if before.signature(item.target) != self.signature(item.target)]
         opened = {item.target for item in changed if ref_of(item.target) in shown.opened}
         was = {group.key: group for group in before.shut_groups}
-        groups = [
-            group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group
-        ]
+        groups = [group for group in self.shut_groups if group.key in shown.groups and was.get(group.key) != group]
         sums = self.summary.sums != before.summary.sums
         return ReviewChanges(self.proposal_rows(changed, opened), groups, sums)
 
@@ -356,6 +339,4 @@ class ReviewDesk(GroupedReview):
         return self._pinned
 
     def _maker(self, texts: Mapping[str, Texts]) -> ArticleMaker:
-        return ArticleMaker(
-            self.run, self.reviewer, self.review, texts, self._hooked, self.line_checks, self.removed
-        )
+        return ArticleMaker(self.run, self.reviewer, self.review, texts, self._hooked, self.line_checks, self.removed)

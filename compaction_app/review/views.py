@@ -257,9 +257,7 @@ def _reload(desk: ReviewDesk, shown: Shown, step: Step | None) -> Page:
     """All groups, with those open that were, and the proposal that a decision was about."""
     item = _only_item(desk, step)
     opened = {target for ref in shown.opened if (target := target_of(ref)) is not None}
-    return desk.page(
-        shown.open_groups, item, unfolded=opened | ({item.target} if item is not None else set())
-    )
+    return desk.page(shown.open_groups, item, unfolded=opened | ({item.target} if item is not None else set()))
 
 
 @require_safe

@@ -224,11 +224,7 @@ def configured_planner(session: Session, configured: str) -> ChosenPlanner:
         own = f"{session.provider}/{session.model}" if session.model else "which is not known"
         return ChosenPlanner(EMBEDDED, note=f"The session's own model, {own}, is not configured.")
     note = _kept_from(model)
-    return (
-        ChosenPlanner(EMBEDDED, note=note)
-        if note
-        else ChosenPlanner(model.planner, level_for(session, model))
-    )
+    return ChosenPlanner(EMBEDDED, note=note) if note else ChosenPlanner(model.planner, level_for(session, model))
 
 
 def note_on_planner() -> str:
@@ -247,7 +243,5 @@ def _kept_from(model: ResolvedModel) -> str:
     if model.fault:
         return f"{model.planner} cannot be used. {model.fault}"
     if not model.agreed:
-        return (
-            f"You have not allowed automatic planning with {model.planner}. The Models page has that setting."
-        )
+        return f"You have not allowed automatic planning with {model.planner}. The Models page has that setting."
     return ""

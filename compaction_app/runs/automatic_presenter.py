@@ -19,9 +19,7 @@ from .unseen_proposals import outgrown
 LOOKED_AT: Final = 20
 SHOWN: Final = 5
 MODELS_PAGE: Final = "Models page"
-OUTGROWN: Final = (
-    "it has continued since its proposal was planned; it is planned again once you have looked at it"
-)
+OUTGROWN: Final = "it has continued since its proposal was planned; it is planned again once you have looked at it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,9 +162,7 @@ def resume_run(run: Run) -> None:
     with transaction.atomic():
         if not run.is_active:
             _require_no_active_run(run.session)
-        if not change_state(
-            run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None
-        ):
+        if not change_state(run.pk, RunState.QUEUED, worker="", stop_requested=False, failure="", ended_at=None):
             run.refresh_from_db()
             raise wrong_state(run, "It was not resumed.")
         transaction.on_commit(wake_workers)

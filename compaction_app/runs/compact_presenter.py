@@ -59,11 +59,7 @@ def _level_source(form: CompactForm) -> str:
     if form.is_level_chosen or not own:
         return ""
     source = f"The session’s thinking level is {own}."
-    return (
-        source
-        if own in (form.level, "off")
-        else f"{source} The nearest that the model supports is {form.level}."
-    )
+    return source if own in (form.level, "off") else f"{source} The nearest that the model supports is {form.level}."
 
 
 def _reviewable(session: Session) -> QuerySet[Run]:

@@ -183,8 +183,6 @@ class CompactForm(forms.Form):
         if self.model is None:
             return None
         try:
-            return measure_first_request(
-                self.session, self.leaf_id, self.requested_parameters, self.model, self.level
-            )
+            return measure_first_request(self.session, self.leaf_id, self.requested_parameters, self.model, self.level)
         except RedlineError as fault:
             return fault

@@ -164,9 +164,7 @@ def fail_unstarted(run_id: int, why: str) -> bool:
         now = timezone.now()
         failure = f"Its worker could not be started ({why}); the log says why."
         if not run.last_seq:
-            return change_state(
-                run_id, RunState.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now
-            )
+            return change_state(run_id, RunState.FAILED, failure=f"{failure} Nothing was planned.", ended_at=now)
         # As if a worker had claimed it and died: the table has no other transition.
         change_state(run_id, RunState.RUNNING)
         kept = f"{failure} What had been validated is kept."

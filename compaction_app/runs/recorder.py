@@ -121,9 +121,7 @@ class Recorder(LeaseHolder):
                     **(place or {}),
                     "gain": now["deleted"] - self._before.get("deleted", 0),
                 }
-                self.record(
-                    EventKind.CALLED, plan.hide(called), calls=event.number, stats=plan.store.stats.to_json()
-                )
+                self.record(EventKind.CALLED, plan.hide(called), calls=event.number, stats=plan.store.stats.to_json())
             elif isinstance(event, Nudged):
                 self.record(EventKind.NUDGED, {"text": event.text, **now})
             else:
@@ -179,9 +177,7 @@ class Recorder(LeaseHolder):
             rows.delete()
             known = 0
         Proposal.objects.bulk_create(
-            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][
-                known:
-            ],
+            [_proposal(self.run, order, target, origins[target]) for order, target in enumerate(chosen)][known:],
             batch_size=500,
         )
         self._proposed = chosen

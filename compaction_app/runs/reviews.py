@@ -97,9 +97,7 @@ def carried_from(run: Run) -> Carried:
     goes = review.approved.targets if review.approved is not None else ()
     chosen = _chosen_targets(run)
     refused = [
-        item.target
-        for item in review.items.values()
-        if item.standing is ReviewStatus.REFUSED and item.target in chosen
+        item.target for item in review.items.values() if item.standing is ReviewStatus.REFUSED and item.target in chosen
     ]
     return Carried(
         [(target, _origin(review, target)) for target in (*goes, *refused)],
@@ -255,9 +253,7 @@ def reviewed(run: Run, version: int | None = None) -> Reviewed:
         if kept is not None and kept.planned == planned and kept.reviewed.version == version:
             _cache.move_to_end(run.pk)
             return kept.reviewed
-    reviewer = (
-        kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
-    )
+    reviewer = kept.reviewed.reviewer if kept is not None and kept.planned == planned else _reviewer(run, mark)
     rows = decisions_in_force(run, version)
     last = rows[-1] if rows and rows[-1].seq > PINNED_SEQ else None
     found = Reviewed(reviewer, reviewer.review(row.step for row in rows), version, last, mark)

@@ -14,9 +14,7 @@ def _next(pieces: Iterator[bytes]) -> bytes:
     return next(pieces, b"")
 
 
-def stream(
-    pieces: Iterator[bytes], name: str, content_type: str = "application/x-ndjson"
-) -> StreamingHttpResponse:
+def stream(pieces: Iterator[bytes], name: str, content_type: str = "application/x-ndjson") -> StreamingHttpResponse:
     """A response that generates the pieces while it is sent; the first is made here, to raise its errors.
 
     If a later piece fails the connection is cut: the browser then reports that the download failed.

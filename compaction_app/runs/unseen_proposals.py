@@ -41,9 +41,7 @@ def marks(sessions: Sequence[int]) -> Mapping[int, SessionBadge]:
 
 def outgrown() -> Combinable:
     """The condition for runs whose session has continued since they were planned."""
-    prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.PREPARED).annotate(
-        leaf=KT("data__leafId")
-    )
+    prepared = RunEvent.objects.filter(run=OuterRef("pk"), kind=EventKind.PREPARED).annotate(leaf=KT("data__leafId"))
     return ~Exists(prepared.filter(leaf=OuterRef("session__leaf_id")))
 
 

@@ -152,9 +152,7 @@ def _act(request: HttpRequest, run: int, act: Callable[[Run], Run | None]) -> Ht
 
 def refused(request: HttpRequest, run: Run, fault: RedlineError) -> HttpResponse:
     """A page that says why something was not done to a run."""
-    return render(
-        request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=status_of(fault)
-    )
+    return render(request, "runs/refused.html", {"run": run, "fault": fault, "here": "runs"}, status=status_of(fault))
 
 
 @require_safe
@@ -164,8 +162,6 @@ def transcript(request: HttpRequest, run: int) -> HttpResponseBase:
     try:
         prepared = snapshot_of(found).prepared
         # The first piece shows whether the file is still the one that was prepared.
-        return stream(
-            transcript_lines(found.session.real_path(), prepared), f"run-{found.pk}-transcript.jsonl"
-        )
+        return stream(transcript_lines(found.session.real_path(), prepared), f"run-{found.pk}-transcript.jsonl")
     except RedlineError as fault:
         return refused(request, found, fault)

@@ -106,9 +106,7 @@ def work_on(recorder: Recorder) -> Plan:
         recorder.end(RunState.INTERRUPTED, STOPPED)
         raise
     except BaseException as fault:
-        _interrupt(
-            recorder, f"Redline failed because of a bug ({type(fault).__name__}).", " The log says where."
-        )
+        _interrupt(recorder, f"Redline failed because of a bug ({type(fault).__name__}).", " The log says where.")
         raise
 
 
@@ -141,9 +139,7 @@ def _plan(recorder: Recorder) -> Plan:
     run = recorder.run
     session = index_file(run.session.real_path())
     if session.pk != run.session_id:
-        raise BadInput(
-            "outside_root", f"{run.session.real_path()} is now another session. Nothing was planned."
-        )
+        raise BadInput("outside_root", f"{run.session.real_path()} is now another session. Nothing was planned.")
     carried = _carried(run)
     plan = _prepare(run, session, carried, recorder)
     carried = _without_replaced(carried, run)
@@ -273,9 +269,7 @@ def _selected_before(run: Run, replaced: Run, store: DeletionStore) -> dict[Targ
         if is_unchanged(target, before, after):
             store.delete(request_of([target]))
     return {
-        target: wanted.get(target, Origin(0, "", "", by_repair=True))
-        for target in store.targets
-        if target not in known
+        target: wanted.get(target, Origin(0, "", "", by_repair=True)) for target in store.targets if target not in known
     }
 
 
@@ -295,6 +289,4 @@ def _decide_again(
         (Kind.REJECT, pins),
     ]
     for seq, (kind, targets) in enumerate([step for step in steps if step[1]], 1):
-        run.decisions.create(
-            seq=seq, kind=kind, targets=[target.to_json() for target in targets], at=timezone.now()
-        )
+        run.decisions.create(seq=seq, kind=kind, targets=[target.to_json() for target in targets], at=timezone.now())

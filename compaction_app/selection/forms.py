@@ -42,9 +42,7 @@ class BranchSelectionForm(SelectionForm):
 class SelectionDecisionForm(SelectionForm):
     """What is to happen with a selection in a review."""
 
-    do = forms.ChoiceField(
-        choices=[(kind.value, kind.value) for kind in (Kind.APPROVE, Kind.REJECT, Kind.ADD)]
-    )
+    do = forms.ChoiceField(choices=[(kind.value, kind.value) for kind in (Kind.APPROVE, Kind.REJECT, Kind.ADD)])
     seen = forms.IntegerField(min_value=0, max_value=999_999_999)
     mark = forms.CharField()
     undecided = forms.IntegerField(min_value=0, max_value=999_999_999)

@@ -98,9 +98,7 @@ def _decide(request: HttpRequest, run: Run) -> HttpResponse:
     mark_seen(run)
     refused = sum(review.items[target].refusal is not None for target in targets if target in review.items)
     more = f" {refused:,} of them may not go, and say why." if refused else ""
-    messages.success(
-        request, f"{DONE[kind]} {len(targets):,}: {form.criterion.words}.{more} One undo takes it back."
-    )
+    messages.success(request, f"{DONE[kind]} {len(targets):,}: {form.criterion.words}.{more} One undo takes it back.")
     return redirect(reverse("compaction:review", args=[run.pk]))
 
 
@@ -111,9 +109,7 @@ def _start(request: HttpRequest, session: Session) -> HttpResponse:
     targets = SelectionMaker(scope_of_branch(session, leaf)).targets(form.criterion, Kind.ADD)
     _require_as_offered(form.cleaned_data["addable"], len(targets), "Nothing was planned.")
     why = f"selected: {form.criterion.words}"
-    run = start_run(
-        session, planner=BY_HAND, requested_parameters={}, leaf_id=leaf, selected=targets, why=why
-    )
+    run = start_run(session, planner=BY_HAND, requested_parameters={}, leaf_id=leaf, selected=targets, why=why)
     return redirect(run)
 
 

@@ -11,9 +11,7 @@ from compaction_app.display.entry_pictures import shown_pictures
 from sessions_app.models import Session
 
 
-def with_pictures(
-    session: Session, state: BranchState, view: str, items: Iterable[EntryItem]
-) -> list[EntryItem]:
+def with_pictures(session: Session, state: BranchState, view: str, items: Iterable[EntryItem]) -> list[EntryItem]:
     """The items with their pictures, unless an edit has replaced what was recorded."""
     return [
         item

@@ -72,9 +72,7 @@ def _beginning(state: BranchState, turn: int, otherwise: int) -> int:
     if not 1 <= turn <= len(state.turns):
         return otherwise
     begin = state.turns[turn - 1][0]
-    seen = (
-        state.places[entry.id] + 1 for entry in islice(state.branch, begin, None) if entry.id in state.places
-    )
+    seen = (state.places[entry.id] + 1 for entry in islice(state.branch, begin, None) if entry.id in state.places)
     return next(seen, otherwise)
 
 
@@ -82,9 +80,7 @@ def _name(session: Session, state: BranchState, entry: Entry) -> str:
     """Whose entry it is and how it begins; of a result, the tool and what it was called with."""
     if entry.role == Role.TOOL_RESULT:
         maker = next(iter(state.makers.get(entry.result_for or "", ())), None)
-        calls = [
-            block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for
-        ]
+        calls = [block for block in (maker.blocks if maker else None) or () if block.call_id == entry.result_for]
         words = _beginning_of(session, maker, tuple(calls[:1])) if maker is not None and calls else ""
         return " ".join(filter(None, (author_of(entry.role, entry.tool_name), words.partition(" ")[2])))
     message = state.kept[entry.id]

@@ -64,8 +64,6 @@ def _starting_call(subagent: Session, sessions: Sequence[Session]) -> StartingCa
 
 def subagents_of(session: Session, state: BranchState, shown: Sequence[Entry]) -> dict[str, Session]:
     """The sessions that calls of these entries started, by `Entry.subagent`."""
-    results = (
-        result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ())
-    )
+    results = (result for entry in shown for call_id in entry.call_ids() for result in state.answers.get(call_id, ()))
     ids = {result.subagent for result in results if result.subagent}
     return Session.objects.shown().for_display().started_by(session, ids) if ids else {}

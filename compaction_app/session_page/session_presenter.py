@@ -286,9 +286,7 @@ def _damaged(reader: SessionReader, lines: Sequence[dict[str, Any]]) -> Iterator
         )
     if len(lines) > DAMAGED_SHOWN:
         more = len(lines) - DAMAGED_SHOWN
-        yield EntryItem(
-            "damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")]
-        )
+        yield EntryItem("damage", "", remarks=[EntryNote(f"{more:,} more damaged lines lie here", icon="broken")])
 
 
 # ---- bypassed compactions--------------------------------------------------------------------------------

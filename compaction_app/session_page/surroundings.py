@@ -62,9 +62,7 @@ class Surroundings:
     """The address of another branch in this view, up to the id of its leaf."""
 
 
-def surroundings_of(
-    session: Session, state: BranchState, view: str, leaf: str, start: int, end: int
-) -> Surroundings:
+def surroundings_of(session: Session, state: BranchState, view: str, leaf: str, start: int, end: int) -> Surroundings:
     """What surrounds the page with these entries of a view, given as positions in it.
 
     Raises Conflict if the file was rewritten.
@@ -79,9 +77,7 @@ def surroundings_of(
         view=view,
         leaf=leaf,
         tabs=[
-            ViewTab(
-                name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view
-            )
+            ViewTab(name, label, len(state.listed[name]), view_address(session, name, leaf, first), name == view)
             for name, label in LABELS.items()
         ],
         rail=rail_of(session, state, here),

@@ -218,9 +218,7 @@ def picture(request: HttpRequest, root: int, path: str, entry: str = "") -> Http
     found = known_session(root, path)
     number = _number(request, "number")
     try:
-        shown = whole_picture(
-            found, entry or request.GET.get("entry", ""), _number(request, "block"), number or 0
-        )
+        shown = whole_picture(found, entry or request.GET.get("entry", ""), _number(request, "block"), number or 0)
     except RedlineError as fault:
         raise Http404(fault.message) from fault
     if shown is None:
@@ -260,9 +258,7 @@ def migrate(request: HttpRequest, root: int, path: str) -> HttpResponse:
     return _act(request, root, path, lambda found: write_version_3(found.real_path()).session)
 
 
-def _act(
-    request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]
-) -> HttpResponse:
+def _act(request: HttpRequest, root: int, path: str, act: Callable[[Session], Session | None]) -> HttpResponse:
     """Perform the action, and redirect to the session that it changed or made."""
     found = known_session(root, path)
     try:

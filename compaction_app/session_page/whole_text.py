@@ -64,9 +64,7 @@ def whole_text(
     companion = session.agent.companion_of(session.real_path(), text) if kind == "out" else None
     if companion is not None:
         text = _text_of_file(companion)
-    source, call = source_of_text(
-        entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts)
-    )
+    source, call = source_of_text(entry, found, text[:WHOLE_CHARACTERS], session.cwd, languages_of(calls, texts))
     show = beginning if is_beginning else whole
     return WholeText(
         entry_id,

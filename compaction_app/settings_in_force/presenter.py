@@ -131,15 +131,11 @@ def _row(found: SettingInForce, user_file: Path) -> SettingRow:
     )
 
 
-def _rows_of_plans(
-    parameters: EffectiveParameters, found: AgentSettings, user_file: Path
-) -> list[SettingRow]:
+def _rows_of_plans(parameters: EffectiveParameters, found: AgentSettings, user_file: Path) -> list[SettingRow]:
     return [_row_of_plans(name, parameters, found, user_file) for name in _PLAN]
 
 
-def _row_of_plans(
-    name: str, parameters: EffectiveParameters, found: AgentSettings, user_file: Path
-) -> SettingRow:
+def _row_of_plans(name: str, parameters: EffectiveParameters, found: AgentSettings, user_file: Path) -> SettingRow:
     """A parameter of plans. The agent uses its default for a value that it cannot use, and reads no other file."""
     setting, source = _PLAN[name], parameters.sources[name]
     is_default = source == DEFAULT_SOURCE

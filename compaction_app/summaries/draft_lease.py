@@ -17,9 +17,7 @@ from compaction_app.runs.lease import LeasedRows
 State = SummaryDraft.State
 
 
-def change_draft(
-    draft_id: int, states: Collection[str], to: str, *, held_by: str | None = None, **fields: Any
-) -> bool:
+def change_draft(draft_id: int, states: Collection[str], to: str, *, held_by: str | None = None, **fields: Any) -> bool:
     """Change a draft that is in one of these states; returns whether it was.
 
     With `held_by`, only while that worker has the lease.

@@ -96,9 +96,7 @@ def stop_draft(draft: SummaryDraft) -> None:
     if change_draft(draft.pk, {State.QUEUED}, State.FAILED, failure=failure, ended_at=timezone.now()):
         return
     if not SummaryDraft.objects.asking().filter(pk=draft.pk).update(stop_requested=True):
-        raise Conflict(
-            "not_being_written", f"Draft {draft.pk} is not being written. There was nothing to stop."
-        )
+        raise Conflict("not_being_written", f"Draft {draft.pk} is not being written. There was nothing to stop.")
 
 
 def edit_partial_text(draft: SummaryDraft) -> None:
@@ -129,13 +127,9 @@ def save_text(draft: SummaryDraft, text: str, edited: str = "") -> None:
 
 def discard_draft(draft: SummaryDraft) -> None:
     """Delete a draft that was not appended. Raises Conflict `being_written`."""
-    gone, _ = (
-        SummaryDraft.objects.filter(pk=draft.pk).exclude(state__in=(State.ASKING, State.QUEUED)).delete()
-    )
+    gone, _ = SummaryDraft.objects.filter(pk=draft.pk).exclude(state__in=(State.ASKING, State.QUEUED)).delete()
     if not gone:
-        raise Conflict(
-            "being_written", f"Draft {draft.pk} is being written. It was not discarded. Stop it first."
-        )
+        raise Conflict("being_written", f"Draft {draft.pk} is being written. It was not discarded. Stop it first.")
 
 
 # ---- a draft and its session -----------------------------------------------------------------------------
@@ -204,9 +198,7 @@ def plan_draft(draft: SummaryDraft, now: datetime) -> DraftPlan:
     return DraftPlan(task, plan, hashlib.sha256(f"{plan.digest()} {draft.text}".encode()).hexdigest()[:32])
 
 
-def append_draft(
-    draft: SummaryDraft, confirmations: AppendConfirmations, now: datetime, shown: str
-) -> AppendedEntries:
+def append_draft(draft: SummaryDraft, confirmations: AppendConfirmations, now: datetime, shown: str) -> AppendedEntries:
     """Append a draft as it was shown. Raises what `plan_draft`, the hooks and `append_entries` raise, and Conflict
     `draft_differs`; then nothing was appended."""
     plan = plan_draft(draft, now)

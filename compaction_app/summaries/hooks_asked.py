@@ -53,12 +53,8 @@ def ask_hooks_about(task: SummaryTask, stop: Callable[[], bool] = never) -> Aske
         is_noise,
     )
     if transcript is None or task.preparation is None:
-        raise BadInput(
-            "nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended."
-        )
-    found = ask_summary_hooks(
-        present, present.leaf_id, transcript, task.preparation, session=session, stop=stop
-    )
+        raise BadInput("nothing_to_summarise", f"{present.path} has nothing to summarise. Nothing was appended.")
+    found = ask_summary_hooks(present, present.leaf_id, transcript, task.preparation, session=session, stop=stop)
     require_summary_not_cancelled(found)
     return AskedHooks(keeping(task, found.supplied), found.supplied, found.messages)
 

@@ -35,9 +35,7 @@ def fork(request: HttpRequest, root: int, path: str) -> HttpResponse:
     return redirect(made)
 
 
-def _show(
-    request: HttpRequest, found: Session, query: QueryDict, fault: RedlineError | None = None
-) -> HttpResponse:
+def _show(request: HttpRequest, found: Session, query: QueryDict, fault: RedlineError | None = None) -> HttpResponse:
     leaf, view = query.get("leaf", ""), None
     try:
         view = view_timeline(found, leaf, query.get("at", ""))

@@ -97,18 +97,14 @@ def view_comparison(session: Session, a: str, b: str, start: int = 0) -> Compari
         start=start,
         later=start + WINDOW if longest > start + WINDOW else 0,
         ancestor_id=common[-1].id if common else "",
-        ancestor=texts_of_stretches(session, state, [before])[before.start]
-        if before is not None
-        else RowText(""),
+        ancestor=texts_of_stretches(session, state, [before])[before.start] if before is not None else RowText(""),
         common_turns=found.turns_before,
         common_entries=len(common),
         common_tokens=measure_of(session).of(sum(entry.tokens for entry in common if entry.is_message)),
     )
 
 
-def _side(
-    session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]
-) -> ComparedSide:
+def _side(session: Session, state: BranchState, letter: str, end_id: str, only: Sequence[Stretch]) -> ComparedSide:
     entries = state.tree.entries
     last = state.rows.rows[state.rows.row_of(end_id)].stretch
     is_active = end_id == state.leaf_id

@@ -210,9 +210,7 @@ class _Page:
     end: int
 
 
-def _shown(
-    tree: TreeRows, state: BranchState, selected: int, opened: list[int]
-) -> list[TreeRow | FoldedRows]:
+def _shown(tree: TreeRows, state: BranchState, selected: int, opened: list[int]) -> list[TreeRow | FoldedRows]:
     labelled = {tree.row_of(entry_id) for entry_id in state.labels if entry_id in state.tree}
     return folded(tree.rows, {selected, *labelled}, opened)
 
@@ -239,8 +237,7 @@ def _matching(session: Session, state: BranchState, query: str) -> list[TreeRow]
         row
         for row in rows
         if any(
-            wanted in words.casefold()
-            for words in (texts[row.stretch.start].words, *labels.get(row.stretch.start, ()))
+            wanted in words.casefold() for words in (texts[row.stretch.start].words, *labels.get(row.stretch.start, ()))
         )
     ]
 
@@ -324,11 +321,7 @@ def _selected(session: Session, state: BranchState, at: str, index: int) -> Sele
         entry=entry,
         row=row,
         last_id=entries[last].id,
-        name=f"Turn {row.turn}"
-        if row.stretch.turns
-        else "Within a turn"
-        if row.turn
-        else "Before the first turn",
+        name=f"Turn {row.turn}" if row.stretch.turns else "Within a turn" if row.turn else "Before the first turn",
         text=texts_of_stretches(session, state, [row.stretch], length=1_000)[row.stretch.start],
         tokens=in_measure(session, row),
         at=moment_of(entry.timestamp),

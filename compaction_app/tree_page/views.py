@@ -76,9 +76,7 @@ def _query(text: str) -> str:
     return "".join(filter(str.isprintable, " ".join(text.split())))[:QUERY_LENGTH]
 
 
-def _not_shown(
-    request: HttpRequest, template: str, context: dict[str, Any], fault: RedlineError
-) -> HttpResponse:
+def _not_shown(request: HttpRequest, template: str, context: dict[str, Any], fault: RedlineError) -> HttpResponse:
     code = fault.code if isinstance(fault, BadInput) else ""
     if code == "unknown_entry":
         raise Http404(fault.message) from fault

@@ -107,9 +107,7 @@ class UndoPlan:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
 
-def plan_undo(
-    state: CompactionState, present: LoadedSession, wanted_ids: Collection[str], now: datetime
-) -> UndoPlan:
+def plan_undo(state: CompactionState, present: LoadedSession, wanted_ids: Collection[str], now: datetime) -> UndoPlan:
     """Plan to bring back these entries, with their pairs; without any, everything.
 
     Raises BadInput `not_deleted` and what `require_writable` raises, Conflict `not_in_force`, `original_continued`,
@@ -228,9 +226,7 @@ def _writer_of(state: CompactionState, present: LoadedSession, reading: Reading)
     )
 
 
-def _wanted(
-    state: CompactionState, wanted_ids: Collection[str], present: LoadedSession
-) -> tuple[Target, ...]:
+def _wanted(state: CompactionState, wanted_ids: Collection[str], present: LoadedSession) -> tuple[Target, ...]:
     deleted = {target.entry_id for target in state.targets}
     unknown = next((entry_id for entry_id in wanted_ids if entry_id not in deleted), None)
     if unknown is not None:
@@ -257,9 +253,7 @@ def _require_reachable(
         (
             message
             for message in without.messages
-            if message.edit is not None
-            and message.entry.id in sought
-            and message.edit.number > state.last_line
+            if message.edit is not None and message.entry.id in sought and message.edit.number > state.last_line
         ),
         None,
     )
@@ -279,9 +273,7 @@ def _require_legal(plan: UndoPlan) -> None:
     rebuild, tree = plan.reading.reader.rebuild, plan.present.tree
     now = rebuild(tree.branch(plan.present.leaf_id))
     earlier = rebuild(tree.branch(plan.state.leaf_id))
-    after = replace(
-        plan.without, messages=tuple(approved_messages(plan.without, plan.remaining, plan.writer))
-    )
+    after = replace(plan.without, messages=tuple(approved_messages(plan.without, plan.remaining, plan.writer)))
     added = new_violations((*violations(now), *violations(earlier)), violations(after))
     if added:
         raise Conflict(

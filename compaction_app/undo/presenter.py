@@ -94,10 +94,7 @@ def view_undo(compaction: Compaction, chosen: Collection[str], now: datetime) ->
     back = {target.entry_id for target in plan.back}
     return UndoView(
         plan=plan,
-        entries=[
-            _deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back)
-            for entry_id in shown
-        ],
+        entries=[_deleted_entry(by_entry[entry_id], messages.get(entry_id), texts, chosen, back) for entry_id in shown],
         more=len(order) - len(shown),
         is_part=bool(chosen),
         partners=len(plan.back) - len(set(plan.back) & set(plan.wanted)),
@@ -141,9 +138,7 @@ def _deleted_entry(
     indexes = {target.block_index for target in targets}
     entry_id = next(iter(targets)).entry_id
     if message is None:
-        return DeletedEntry(
-            entry_id, "entry", 0, 0, "", entry_id in chosen, entry_id in back, is_reachable=False
-        )
+        return DeletedEntry(entry_id, "entry", 0, 0, "", entry_id in chosen, entry_id in back, is_reachable=False)
     blocks = message.blocks or ()
     if None not in indexes:
         blocks = tuple(block for block in blocks if block.index in indexes)

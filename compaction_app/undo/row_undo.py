@@ -74,9 +74,7 @@ def texts_with(
 
 
 @contextmanager
-def _preview(
-    row: Compaction, back: Sequence[Target], present: LoadedSession
-) -> Iterator[sqlite3.Connection | None]:
+def _preview(row: Compaction, back: Sequence[Target], present: LoadedSession) -> Iterator[sqlite3.Connection | None]:
     """A copy of the session's rows with these targets back; None if the compaction changed no rows of the session."""
     agent = agent_at(present.path)
     database = agent.database(present.path)

@@ -91,9 +91,7 @@ def planned(request: UndoRequest, now: datetime) -> UndoPlan:
     return _plan(request, continue_loading(request.loaded), now)
 
 
-def undo(
-    request: UndoRequest, confirmations: UndoConfirmations, now: datetime, *, shown: str | None = None
-) -> Undone:
+def undo(request: UndoRequest, confirmations: UndoConfirmations, now: datetime, *, shown: str | None = None) -> Undone:
     """Undo a compaction, or bring back some of its entries.
 
     `shown` is the digest of the plan for which the confirmations were given, if that was some time ago. Raises what
@@ -179,9 +177,7 @@ def _make(
         if isinstance(change, RowChanges):
             raise not_in_database(present.path)
         if not isinstance(change, Append):
-            return create_change(
-                locked, present, facts.session_id, change, reading.reader, prove, note, record
-            )
+            return create_change(locked, present, facts.session_id, change, reading.reader, prove, note, record)
         after = context_with(present, change.lines, reading, line)
         made = MadeChange(after.leaf_id, lines=change.lines, certificate=prove(after))
     return append_change(locked, present, made, note, record, after_torn_line=confirmations.after_torn_line)

@@ -34,16 +34,12 @@ def undo(request: HttpRequest, run: int) -> HttpResponse:
     compaction = compaction_of(found)
     chosen = (request.POST if request.method == "POST" else request.GET).getlist("entry")
     if request.method != "POST":
-        return _show(
-            request, found, compaction, chosen, is_choice_missing=CHOICE in request.GET and not chosen
-        )
+        return _show(request, found, compaction, chosen, is_choice_missing=CHOICE in request.GET and not chosen)
     form = UndoForm(request.POST)
     try:
         require_valid(form)
         data = form.cleaned_data
-        undone = undo_compaction(
-            undo_of_run(compaction, chosen), data["yes"], timezone.now(), shown=data["plan"]
-        )
+        undone = undo_compaction(undo_of_run(compaction, chosen), data["yes"], timezone.now(), shown=data["plan"])
     except RedlineError as fault:
         return _show(request, found, compaction, chosen, fault, form)
     messages.success(request, render_to_string("undo/done.html", {"undone": undone}), extra_tags="done")

@@ -126,9 +126,7 @@ def _run(run_id: int) -> _Job:
 
 
 def _draft(draft_id: int) -> _Job:
-    return _Job(
-        f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(_write_draft, draft_id)
-    )
+    return _Job(f"draft {draft_id}", SummaryDraft.objects.filter(pk=draft_id), partial(_write_draft, draft_id))
 
 
 def _write_draft(draft_id: int, worker: str, ending: threading.Event) -> None:

@@ -93,9 +93,7 @@ def _rebuilt(session: RecordedSession, generation: Generation) -> Rebuilt:
     return Rebuilt(context, lambda entry: session.lines[entry.number - 1], session.branch[-1].id)
 
 
-def _written(
-    session: RecordedSession, writer: SessionWriter, validated: ValidatedDeletion
-) -> RecordedSession:
+def _written(session: RecordedSession, writer: SessionWriter, validated: ValidatedDeletion) -> RecordedSession:
     deletion = Deletion(validated.targets, validated.protected_entry_ids, validated.stats)
     return session_after(session, writer.write(session.branch, deletion, write_facts(session)))
 

@@ -123,9 +123,7 @@ def _page() -> Iterator[Figure]:
         path = root / "large.jsonl"
         entries = LARGE_LINES * 2 // 3
         with path.open("wb") as file:
-            file.writelines(
-                session_lines(generate(entries=entries, entry_bytes=LARGE_ENTRY_BYTES, seed=SEED), "large")
-            )
+            file.writelines(session_lines(generate(entries=entries, entry_bytes=LARGE_ENTRY_BYTES, seed=SEED), "large"))
         with path.open("rb") as file:
             yield Figure("claude_large_lines", sum(1 for _ in file), "lines", None)
         os.utime(path, (time.time() - QUIET_SECONDS,) * 2)

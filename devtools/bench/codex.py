@@ -56,9 +56,7 @@ def codex() -> Iterator[Figure]:
 # ---- threads --------------------------------------------------------------------------------------------------
 
 
-def rollout_lines(
-    recorded: Iterable[Mapping[str, Any]], thread: str, *, paginated: bool = True
-) -> Iterator[bytes]:
+def rollout_lines(recorded: Iterable[Mapping[str, Any]], thread: str, *, paginated: bool = True) -> Iterator[bytes]:
     """The lines of a thread with the conversation of a session of pi, without their newlines."""
     meta = {"id": thread, "cwd": "/home/dev/work", "model_provider": "openai", "cli_version": "0.169.0"}
     if paginated:

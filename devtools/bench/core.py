@@ -76,10 +76,7 @@ def _call(transcript: Transcript, call: ToolCall) -> None:
 
 def extremes() -> Iterator[Figure]:
     """One assistant message with 3,000 calls, and one call with 3,000 results: a deletion and a grep on each."""
-    calls = [
-        {"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}}
-        for n in range(MANY)
-    ]
+    calls = [{"type": "toolCall", "id": f"c{n}", "name": "read", "arguments": {"path": "needle"}} for n in range(MANY)]
     many_calls = transcript_of(
         parsed(_session([{"role": "assistant", "content": calls}, *(_result(f"c{n}") for n in range(MANY))]))
     )
@@ -110,9 +107,7 @@ def _session(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     closing = [{"role": "assistant", "content": [{"type": "text", "text": "done"}]}] * 2
     for number, message in enumerate([opening, *messages, *closing]):
         parent = f"{number:08x}" if number else None
-        recorded.append(
-            {"type": "message", "id": f"{number + 1:08x}", "parentId": parent, "message": message}
-        )
+        recorded.append({"type": "message", "id": f"{number + 1:08x}", "parentId": parent, "message": message})
     return recorded
 
 

@@ -201,9 +201,7 @@ def damage() -> Iterator[Figure]:
     sessions = _sessions()
     chance = random.Random(SEED)  # noqa: S311  # a generator of test data
     faults = [unaccounted(damaged(_part(chance.choice(sessions), chance), chance)) for _ in range(FILES)]
-    yield Figure(
-        f"of {FILES:,} damaged sessions, those not accounted for", sum(map(bool, faults)), "files", 0
-    )
+    yield Figure(f"of {FILES:,} damaged sessions, those not accounted for", sum(map(bool, faults)), "files", 0)
 
 
 def _sessions() -> list[Lines]:

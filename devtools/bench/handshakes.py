@@ -52,9 +52,7 @@ class BenchBridge:
         self._token = new_secret()
         self._place = ""
         url = f"http://{self._address[0]}:{self._address[1]}"
-        keep_connection(
-            data, ConnectedAgent("pi", "pi", url, self._token, bridge=1, made_at=datetime.now(tz=UTC))
-        )
+        keep_connection(data, ConnectedAgent("pi", "pi", url, self._token, bridge=1, made_at=datetime.now(tz=UTC)))
 
     def ask(self, path: Path, ids: Iterable[str]) -> dict[str, Any]:
         """The answer to a question about a session whose branch has these entries."""

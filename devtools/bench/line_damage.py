@@ -138,9 +138,7 @@ def _places(value: Any) -> list[tuple[Any, Any]]:
     pending = [value]
     while pending:
         place = pending.pop()
-        keys = (
-            place.keys() if isinstance(place, dict) else range(len(place)) if isinstance(place, list) else ()
-        )
+        keys = place.keys() if isinstance(place, dict) else range(len(place)) if isinstance(place, list) else ()
         found += [(place, key) for key in keys]
         pending += [place[key] for key in keys]
     return found

@@ -130,9 +130,7 @@ def _start(browser: BenchBrowser, session: str, planner: str) -> str:
     disclosed = _DISCLOSED.search(page)
     if disclosed is None:
         raise RuntimeError(f"the form does not disclose what is sent to {planner}")
-    return browser.post(
-        page, f"{session}/compact", {"planner": planner, "disclosed": disclosed[1], "keep": "40"}
-    )[1]
+    return browser.post(page, f"{session}/compact", {"planner": planner, "disclosed": disclosed[1], "keep": "40"})[1]
 
 
 # ---- the figures -------------------------------------------------------------------------------------------
@@ -151,9 +149,7 @@ def _prompt() -> Iterator[Figure]:
     yield Figure("prompt_of_50000_entries_built", median_ms(build), "ms", 1_000)
 
 
-def _call_to_row(
-    server: BenchServer, data: Path, provider: ScriptedProvider, session: str, dialect: Dialect
-) -> Figure:
+def _call_to_row(server: BenchServer, data: Path, provider: ScriptedProvider, session: str, dialect: Dialect) -> Figure:
     """From the last byte of a call at the provider to its row at a browser's socket."""
     before = len(provider.requests)
     run = _start(server.browser, session, f"fast-{dialect}/calls-100")
@@ -225,9 +221,7 @@ def _lost(row: dict[str, Any]) -> int:
 def _misplaced(row: dict[str, Any]) -> int:
     """The number of events that precede what they follow from: by number, by turn, by position in a turn."""
     order = {"asked": 0, "retried": 1, "streamed": 1, "answered": 2, "called": 3}
-    places = [
-        (data["turn"], order[kind], data.get("index", 0)) for _, kind, data in row["events"] if kind in order
-    ]
+    places = [(data["turn"], order[kind], data.get("index", 0)) for _, kind, data in row["events"] if kind in order]
     seqs = [seq for seq, _, _ in row["events"]]
     return sum(one > other for one, other in itertools.pairwise(places)) + (seqs != sorted(seqs))
 

@@ -105,15 +105,11 @@ class BenchBrowser:
     def get(self, path: str, **headers: str) -> str:
         return self.ask("GET", path, **headers)[0]
 
-    def post(
-        self, page: str, path: str, values: Mapping[str, str | list[str]], **headers: str
-    ) -> tuple[str, str]:
+    def post(self, page: str, path: str, values: Mapping[str, str | list[str]], **headers: str) -> tuple[str, str]:
         """Post a form whose CSRF token is on `page`."""
         found = _CSRF.search(page)
         token = found[1] if found is not None else ""
-        return self.ask(
-            "POST", path, urlencode({"csrfmiddlewaretoken": token, **values}, doseq=True), **headers
-        )
+        return self.ask("POST", path, urlencode({"csrfmiddlewaretoken": token, **values}, doseq=True), **headers)
 
     def milliseconds(self, path: str) -> float:
         """How long one request of a page takes."""
@@ -129,9 +125,7 @@ class BenchBrowser:
 class BenchServer:
     """A server on a data directory, stopped at the end of the block."""
 
-    def __init__(
-        self, data: Path, roots: list[Path], *, agent: str = "atomic", reader: str = "atomic-0.8"
-    ) -> None:
+    def __init__(self, data: Path, roots: list[Path], *, agent: str = "atomic", reader: str = "atomic-0.8") -> None:
         listed = [{"path": str(root), "agent": agent, "reader": reader} for root in roots]
         self.environment = environment_on(data, REDLINE_ROOTS=json.dumps(listed))
 
@@ -293,9 +287,7 @@ def _review(server: BenchServer, data: Path) -> Iterator[Figure]:
     yield Figure("review_queries", _queries(server, [review])[0], "queries", 20)
     yield Figure("review_html", _kilobytes(page), "KB", 200)
     keys = _proposal_keys(browser, review, page)
-    shown = {
-        name: ",".join(re.findall(rf'name="{name}"\s+value="([^"]*)"', page)) for name in ("rows", "groups")
-    }
+    shown = {name: ",".join(re.findall(rf'name="{name}"\s+value="([^"]*)"', page)) for name in ("rows", "groups")}
     steps = iter(range(10_000))
 
     def decide(**pressed: str | list[str]) -> None:

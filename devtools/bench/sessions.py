@@ -104,9 +104,7 @@ def repeated(branch: RealBranch, times: int) -> RealBranch:
                 number=len(entries) + 2,
                 id=f"{turn:02x}{entry.id}",
                 parent_id=parent,
-                blocks=tuple(_fresh(block, turn) for block in entry.blocks)
-                if entry.blocks is not None
-                else None,
+                blocks=tuple(_fresh(block, turn) for block in entry.blocks) if entry.blocks is not None else None,
                 result_for=f"{turn}{entry.result_for}" if entry.result_for is not None else None,
             )
             parent = fresh.id

@@ -83,8 +83,7 @@ def read_request(body: Mapping[str, Any], characters: int, key: str) -> Scripted
             }
             last = exchanges[-1]
             answered = [
-                EarlierCall(call.call_id, call.name, call.arguments, results.get(call.call_id))
-                for call in last.calls
+                EarlierCall(call.call_id, call.name, call.arguments, results.get(call.call_id)) for call in last.calls
             ]
             exchanges[-1] = EarlierAnswer(last.text, answered, texts)
     tools = [OfferedTool(tool["name"], tool["input_schema"]) for tool in body.get("tools", ())]
@@ -172,10 +171,7 @@ def headers(request_id: str) -> dict[str, str]:
 
 def models(names: list[str]) -> dict[str, Any]:
     """The list of models."""
-    data = [
-        {"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"}
-        for name in names
-    ]
+    data = [{"type": "model", "id": name, "display_name": name, "created_at": "2025-01-01T00:00:00Z"} for name in names]
     return {"data": data, "has_more": False, "first_id": names[0], "last_id": names[-1]}
 
 

@@ -77,12 +77,8 @@ def check(body: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     known_only(body, FIELDS, "")
     for name in ("model", "messages", "max_tokens"):
         require(name in body, f"{name}: Field required")
-    require(
-        isinstance(body["model"], str) and body["model"], "model: String should have at least 1 character"
-    )
-    require(
-        is_whole(body["max_tokens"]) and body["max_tokens"] >= 1, "max_tokens: Input should be at least 1"
-    )
+    require(isinstance(body["model"], str) and body["model"], "model: String should have at least 1 character")
+    require(is_whole(body["max_tokens"]) and body["max_tokens"] >= 1, "max_tokens: Input should be at least 1")
     require(isinstance(body.get("stream", False), bool), "stream: Input should be a valid boolean")
     _check_system(body.get("system", ""))
     _check_tools(body)
@@ -185,9 +181,7 @@ def _check_thinking(body: Mapping[str, Any]) -> None:
     if kind == "enabled":
         tokens = thinking.get("budget_tokens")
         where = "thinking.enabled.budget_tokens"
-        require(
-            is_whole(tokens) and tokens >= 1024, f"{where}: Input should be greater than or equal to 1024"
-        )
+        require(is_whole(tokens) and tokens >= 1024, f"{where}: Input should be greater than or equal to 1024")
         require(tokens < body["max_tokens"], "`max_tokens` must be greater than `thinking.budget_tokens`.")
 
 
@@ -202,9 +196,7 @@ def _check_messages(messages: object) -> None:
         require(isinstance(message, dict), f"messages.{place}: Input should be a valid dictionary")
         known_only(message, {"role", "content"}, f"messages.{place}.")
         role = message.get("role")
-        require(
-            role in _BY_ROLE, f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant".'
-        )
+        require(role in _BY_ROLE, f'messages: Unexpected role "{role}". Allowed roles are "user" or "assistant".')
         first = 'messages: first message must use the "user" role'
         twice = f'messages: roles must alternate between "user" and "assistant", but found multiple "{role}" roles'
         require(role != role_before, twice if place else first)
@@ -238,9 +230,7 @@ def _check_blocks(content: object, role: str, place: int) -> Sequence[Mapping[st
         here = f"{where}.content.{index}"
         kind = block.get("type") if isinstance(block, dict) else None
         is_known = isinstance(kind, str) and kind in _BY_ROLE[role]
-        require(
-            is_known, f"{here}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
-        )
+        require(is_known, f"{here}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
         known_only(block, _BLOCK_FIELDS[str(kind)], f"{here}.{kind}.")
         _check_cache_mark(block, here)
         _CHECKS[str(kind)](block, f"{here}.{kind}")
@@ -267,9 +257,7 @@ def _check_tool_use(block: Mapping[str, Any], where: str) -> None:
 
 def _check_tool_result(block: Mapping[str, Any], where: str) -> None:
     require(isinstance(block.get("tool_use_id"), str), f"{where}.tool_use_id: Field required")
-    require(
-        isinstance(block.get("is_error", False), bool), f"{where}.is_error: Input should be a valid boolean"
-    )
+    require(isinstance(block.get("is_error", False), bool), f"{where}.is_error: Input should be a valid boolean")
     content = block.get("content", "")
     require(isinstance(content, str | list), f"{where}.content: Input should be a valid list")
     require(content or not block.get("is_error"), f"{where}: content cannot be empty if `is_error` is true")
@@ -290,9 +278,7 @@ def _check_thinking_block(block: Mapping[str, Any], where: str) -> None:
 def _check_sealed_block(block: Mapping[str, Any], where: str) -> None:
     data = block.get("data")
     is_right = isinstance(data, str) and is_sealed(data)
-    require(
-        is_right, f"{where.removesuffix('.redacted_thinking')}: Invalid `data` in `redacted_thinking` block"
-    )
+    require(is_right, f"{where.removesuffix('.redacted_thinking')}: Invalid `data` in `redacted_thinking` block")
 
 
 _CHECKS: Final = {
@@ -312,9 +298,7 @@ def _check_results(blocks: Sequence[Mapping[str, Any]], place: int, open_ids: li
             continue
         call_id = block["tool_use_id"]
         require(call_id in open_ids, _UNASKED.format(place=place, index=index, ids=call_id))
-        twice = (
-            f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
-        )
+        twice = f"each tool_use must have a single result. Found multiple `tool_result` blocks with id: {call_id}"
         require(call_id not in answered, f"messages.{place}.content.{index}: {twice}")
         answered.append(call_id)
     missing = [call_id for call_id in open_ids if call_id not in answered]
@@ -334,9 +318,7 @@ def _check_cache_mark(block: Mapping[str, Any], where: str) -> None:
     mark = block.get("cache_control")
     if mark is None:
         return
-    is_known = (
-        isinstance(mark, dict) and mark.get("type") == "ephemeral" and mark.get("ttl", "5m") in ("5m", "1h")
-    )
+    is_known = isinstance(mark, dict) and mark.get("type") == "ephemeral" and mark.get("ttl", "5m") in ("5m", "1h")
     require(is_known, f"{where}.cache_control: Input tag does not match any of the expected tags")
     known_only(mark, {"type", "ttl"}, f"{where}.cache_control.ephemeral.")
 

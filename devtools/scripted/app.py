@@ -69,9 +69,7 @@ class ScriptedApp:
     If `keeps` is given, only that many of the latest requests are kept.
     """
 
-    def __init__(
-        self, *, script: str = "", key: str = "", pace: float = 0.0, keeps: int | None = None
-    ) -> None:
+    def __init__(self, *, script: str = "", key: str = "", pace: float = 0.0, keeps: int | None = None) -> None:
         self.requests: list[Received] = []
         self.pace = pace
         """Seconds after each delta, for people who watch."""
@@ -91,9 +89,7 @@ class ScriptedApp:
             raw += message.get("body", b"")
             if not message.get("more_body"):
                 break
-        headers = {
-            name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]
-        }
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
         received = Received(scope["method"], scope["path"], headers, raw, time.time())
         self._count += 1
         self.requests.append(received)
@@ -145,9 +141,7 @@ class ScriptedApp:
 class _Exchange:
     """One request and its answer."""
 
-    def __init__(
-        self, app: ScriptedApp, number: int, received: Received, send: Send, cut: Callable[[], None]
-    ) -> None:
+    def __init__(self, app: ScriptedApp, number: int, received: Received, send: Send, cut: Callable[[], None]) -> None:
         self._app = app
         self._received = received
         self._send = send
@@ -155,9 +149,7 @@ class _Exchange:
         by_header: Dialect = "anthropic" if "anthropic-version" in received.headers else "openai"
         self._dialect: Dialect = PATHS.get(received.path, by_header)
         self._request_id = f"req_scripted{number:012}"
-        self._message_id = (
-            f"msg_01scripted{number:012}" if self._dialect == "anthropic" else f"chatcmpl-{number:012}"
-        )
+        self._message_id = f"msg_01scripted{number:012}" if self._dialect == "anthropic" else f"chatcmpl-{number:012}"
         bearer = received.headers.get("authorization", "").removeprefix("Bearer ")
         self._key = received.headers.get("x-api-key") or bearer
 
@@ -218,18 +210,14 @@ class _Exchange:
         elif isinstance(move, Refuse):
             await self._refuse(move)
         elif isinstance(move, Foreign):
-            await self._write(
-                move.status, {"content-type": move.content_type, **move.headers}, move.body.encode()
-            )
+            await self._write(move.status, {"content-type": move.content_type, **move.headers}, move.body.encode())
         elif isinstance(move, Cut):
             await self._close()
         elif isinstance(move, Silence):
             await asyncio.Event().wait()
 
     async def _stream(self, request: ScriptedRequest, play: Play) -> None:
-        await self._begin(
-            200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
-        )
+        await self._begin(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
         for frame in self._frames(request, play):
             await self._event(frame, play)
         if play.breaks is not None:

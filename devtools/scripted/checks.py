@@ -87,9 +87,7 @@ def _check_schema(schema: object, where: str, is_strict: bool) -> None:
 
 def _check_object(schema: Mapping[str, Any], where: str, is_strict: bool) -> None:
     properties, required = schema.get("properties", {}), schema.get("required", [])
-    require(
-        isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is not an object", where
-    )
+    require(isinstance(properties, dict), f"{where}: JSON schema is invalid: properties is not an object", where)
     require(
         isinstance(required, list) and set(required) <= properties.keys(),
         f"{where}: JSON schema is invalid: required lists an unknown property",

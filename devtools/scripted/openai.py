@@ -46,8 +46,7 @@ ERRORS: Final[Mapping[Kind, _Error]] = {
     "invalid": (400, "The request is not valid.", "invalid_request_error", None, None),
     "key": (
         401,
-        "Incorrect API key provided: {key}. You can find your API key at "
-        "https://platform.openai.com/account/api-keys.",
+        "Incorrect API key provided: {key}. You can find your API key at https://platform.openai.com/account/api-keys.",
         "invalid_request_error",
         None,
         "invalid_api_key",
@@ -251,9 +250,7 @@ def _opening(deltas: list[tuple[dict[str, Any], bool]]) -> list[tuple[dict[str, 
     return [] if begins_with_call else [({"role": "assistant", "content": "", "refusal": None}, False)]
 
 
-def _deltas(
-    request: ScriptedRequest, play: Play, part: Part, place: int
-) -> Iterator[tuple[dict[str, Any], bool]]:
+def _deltas(request: ScriptedRequest, play: Play, part: Part, place: int) -> Iterator[tuple[dict[str, Any], bool]]:
     if isinstance(part, Say):
         for text in fragments(part.text, play.fragment):
             yield {"content": text}, False
@@ -308,9 +305,7 @@ def _merge_reasoning(message: dict[str, Any], play: Play, part: Think | Sealed) 
         return
     details = message.setdefault("reasoning_details", [])
     if isinstance(part, Sealed):
-        details.append(
-            {"type": "reasoning.encrypted", "data": sealed(part.text), "id": None, "format": FORMAT}
-        )
+        details.append({"type": "reasoning.encrypted", "data": sealed(part.text), "id": None, "format": FORMAT})
         return
     message["reasoning"] = part.text
     signature = signature_of(part.text)

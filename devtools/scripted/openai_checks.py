@@ -35,8 +35,7 @@ _UNANSWERED: Final = (
     "following tool_call_ids did not have response messages: {ids}"
 )
 _UNASKED: Final = (
-    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with "
-    "'tool_calls'."
+    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
 )
 
 
@@ -52,9 +51,7 @@ def check(body: Mapping[str, Any]) -> None:
         "stream",
     )
     limits = [name for name in ("max_tokens", "max_completion_tokens") if name in body]
-    require(
-        len(limits) < 2, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported."
-    )
+    require(len(limits) < 2, "Setting 'max_tokens' and 'max_completion_tokens' at the same time is not supported.")
     for name in limits:
         is_right = is_whole(body[name]) and body[name] >= 1
         require(is_right, f"Invalid '{name}': integer below minimum value. Expected a value >= 1.", name)
@@ -104,9 +101,7 @@ def _check_tools(body: Mapping[str, Any]) -> None:
     require(is_list, "Invalid 'tools': empty array. Expected an array with minimum length 1.", "tools")
     for index, tool in enumerate(tools):
         where = f"tools[{index}].function"
-        is_function = (
-            isinstance(tool, dict) and tool.get("type") == "function" and tool.keys() == {"type", "function"}
-        )
+        is_function = isinstance(tool, dict) and tool.get("type") == "function" and tool.keys() == {"type", "function"}
         require(
             is_function and isinstance(tool["function"], dict),
             f"Missing required parameter: '{where}'.",
@@ -130,9 +125,7 @@ def _check_all_required(schema: Any, where: str) -> None:
         return
     properties = schema.get("properties", {})
     missing = properties.keys() - set(schema.get("required", ()))
-    words = (
-        "'required' is required to be supplied and to be an array including every key in properties. Missing"
-    )
+    words = "'required' is required to be supplied and to be an array including every key in properties. Missing"
     require(not missing, f"{where}: {words} {sorted(missing)}.")
     for one in [*properties.values(), schema.get("items")]:
         _check_all_required(one, where)
@@ -140,9 +133,7 @@ def _check_all_required(schema: Any, where: str) -> None:
 
 def _check_messages(messages: object) -> None:
     if not isinstance(messages, list) or not messages:
-        raise RequestFault(
-            "Invalid 'messages': empty array. Expected an array with minimum length 1.", "messages"
-        )
+        raise RequestFault("Invalid 'messages': empty array. Expected an array with minimum length 1.", "messages")
     open_ids: list[str] = []
     for place, message in enumerate(messages):
         where = f"messages[{place}]"
@@ -153,9 +144,7 @@ def _check_messages(messages: object) -> None:
             f"{where}.role",
         )
         for name in message:
-            require(
-                name in _MESSAGE_FIELDS[str(role)], f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}"
-            )
+            require(name in _MESSAGE_FIELDS[str(role)], f"Unknown parameter: '{where}.{name}'.", f"{where}.{name}")
         if role == "tool":
             call_id = message.get("tool_call_id")
             require(call_id in open_ids, _UNASKED, f"messages.[{place}].role")
@@ -174,8 +163,7 @@ def _check_messages(messages: object) -> None:
         "messages",
     )
     require(
-        next(message["role"] for message in messages if message["role"] not in ("system", "developer"))
-        == "user",
+        next(message["role"] for message in messages if message["role"] not in ("system", "developer")) == "user",
         "messages: the first message after the system's must be a user's",
         "messages",
     )
@@ -195,22 +183,16 @@ def _check_answer(message: Mapping[str, Any], where: str) -> list[str]:
         here = f"{where}.tool_calls[{index}]"
         require(isinstance(call, dict), f"Invalid type for '{here}'.", here)
         require(call.keys() == {"id", "type", "function"}, f"Missing or unknown parameter: '{here}'.", here)
-        require(
-            isinstance(call["id"], str) and 0 < len(call["id"]) <= 64, f"Invalid '{here}.id'.", f"{here}.id"
-        )
+        require(isinstance(call["id"], str) and 0 < len(call["id"]) <= 64, f"Invalid '{here}.id'.", f"{here}.id")
         require(call["type"] == "function", f"Invalid value: '{call['type']}'.", f"{here}.type")
         function = call["function"]
         is_function = isinstance(function, dict) and function.keys() == {"name", "arguments"}
         require(is_function, f"Missing or unknown parameter: '{here}.function'.", f"{here}.function")
-        require(
-            isinstance(function["name"], str) and function["name"], f"Invalid '{here}.function.name'.", here
-        )
+        require(isinstance(function["name"], str) and function["name"], f"Invalid '{here}.function.name'.", here)
         words = f"Invalid type for '{here}.function.arguments': expected a string."
         require(isinstance(function["arguments"], str), words, f"{here}.function.arguments")
     ids = [call["id"] for call in calls]
-    require(
-        len(set(ids)) == len(ids), f"Duplicate value for 'tool_call_id' in {where}.", f"{where}.tool_calls"
-    )
+    require(len(set(ids)) == len(ids), f"Duplicate value for 'tool_call_id' in {where}.", f"{where}.tool_calls")
     return ids
 
 
@@ -232,9 +214,7 @@ def _check_details(details: object, place: int) -> None:
     """Check OpenRouter's details, complete or in streamed pieces: pieces of one index belong together."""
     where = f"messages.[{place}].reasoning_details"
     if not isinstance(details, list) or not details:
-        raise RequestFault(
-            f"Missing `reasoning_details` in the assistant message at message index {place}", where
-        )
+        raise RequestFault(f"Missing `reasoning_details` in the assistant message at message index {place}", where)
     merged = _merged(details)
     kinds = [detail.get("type") for detail in merged]
     changed = f"`reasoning_details` at message index {place} differ from the answer"

@@ -102,9 +102,7 @@ class Play:
     """Seconds after each delta."""
 
 
-Kind = Literal[
-    "invalid", "key", "model", "path", "overloaded", "limited", "quota", "overflow", "too-large", "broken"
-]
+Kind = Literal["invalid", "key", "model", "path", "overloaded", "limited", "quota", "overflow", "too-large", "broken"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,10 +81,7 @@ def _search(pattern: str, **more: object) -> CallTool:
 def _parallel_calls(request: ScriptedRequest) -> Move:
     if request.is_first:
         entries = (request.manifest or {}).get("entries", ())
-        reads = [
-            CallTool(READ, json.dumps({"entryId": entry["entryId"], "maxChars": 500}))
-            for entry in entries[:2]
-        ]
+        reads = [CallTool(READ, json.dumps({"entryId": entry["entryId"], "maxChars": 500})) for entry in entries[:2]]
         return Play((Say("I look around."), CallTool(BUDGET), _search("error"), *reads), "calls")
     return good_plan(request, parallel=3)
 
@@ -165,9 +162,7 @@ def _after_a_deletion(wrong: Callable[[ScriptedRequest], Move]) -> Callable[[Scr
     """The good plan until something is deleted, then the error."""
 
     def move(request: ScriptedRequest) -> Move:
-        has_deleted = any(
-            call.name == DELETE and "error" not in (call.result_json or {}) for call in request.calls
-        )
+        has_deleted = any(call.name == DELETE and "error" not in (call.result_json or {}) for call in request.calls)
         if request.manifest is None or has_deleted:
             return wrong(request)
         return good_plan(request, batch=1)
@@ -212,9 +207,7 @@ def _not_streamed(request: ScriptedRequest) -> Move:
 
 def _cut_by_limit(request: ScriptedRequest) -> Move:
     if request.is_first:
-        return Play(
-            (Say("I delete all of"), CallTool(DELETE, '{"deletions": [{"kind": "entry", "entr')), "length"
-        )
+        return Play((Say("I delete all of"), CallTool(DELETE, '{"deletions": [{"kind": "entry", "entr')), "length")
     return good_plan(request)
 
 
@@ -239,9 +232,7 @@ SCRIPTS: Final = _by_name(
         Script("parallel-calls", "several calls in each answer", _parallel_calls),
         Script("split-bytes", "arguments split at every character, the wire at every byte", _split_bytes),
         Script("pings", "keep-alives between all events", _played(pings=True)),
-        Script(
-            "whole-calls", "calls in one piece, without ids in OpenAI's dialect", _played(whole_calls=True)
-        ),
+        Script("whole-calls", "calls in one piece, without ids in OpenAI's dialect", _played(whole_calls=True)),
         Script("no-usage", "no tokens are reported", _played(reports_usage=False)),
         Script("no-done", "OpenAI's stream ends without [DONE]", _played(marks_end=False)),
         Script("not-streamed", "one JSON document instead of a stream", _not_streamed),
@@ -269,9 +260,7 @@ SCRIPTS: Final = _by_name(
             "stops-early",
             "prose first, and a plan after the nudge",
             lambda request: (
-                Play((Say("I would delete the long listings."),), "end")
-                if request.is_first
-                else good_plan(request)
+                Play((Say("I would delete the long listings."),), "end") if request.is_first else good_plan(request)
             ),
         ),
         Script("never-reaches", "one small deletion, then only prose", _never_reaches),
@@ -322,12 +311,8 @@ SCRIPTS: Final = _by_name(
         Script("too-large", "the request has too many bytes (413)", _always(Refuse("too-large"))),
         Script("error-inside", "an error event inside a 200, before any content", _error_inside(None)),
         Script("error-inside-once", "the same once, then a good plan", _error_inside(1)),
-        Script(
-            "error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))
-        ),
-        Script(
-            "cut-before", "the connection is cut before the first byte once, then a good plan", _cut_before
-        ),
+        Script("error-midway", "an error event after a call", _after_a_deletion(_broken(Break("error", "after")))),
+        Script("cut-before", "the connection is cut before the first byte once, then a good plan", _cut_before),
         Script("cut-always", "the connection is cut before the first byte, always", _always(Cut())),
         Script(
             "cut-inside",

@@ -207,9 +207,7 @@ class Agent(Protocol):
         """A message of the context as the agent rebuilds it, given the line of its entry and of its edit."""
         ...
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterable[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
         """The messages of a context as the agent sends them, with role and content.
 
         `line` reads the recorded bytes of an entry. What the agent adds on each start is not among them.
@@ -227,9 +225,7 @@ class Agent(Protocol):
         """
         ...
 
-    def recorded_requests(
-        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
-    ) -> LedgerResult | None:
+    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """What the requests that a session records show of its reading; None if it records none."""
         ...
 
@@ -257,9 +253,7 @@ class Agent(Protocol):
         """
         ...
 
-    def label_line(
-        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
-    ) -> bytes | None:
+    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes | None:
         """A line that labels an entry, or takes its label away if `label` is empty. None if the agent has no labels."""
         ...
 

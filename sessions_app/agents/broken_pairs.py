@@ -66,8 +66,7 @@ def _finding(
 ) -> Finding:
     fault = next(one[identity].fault for one in found if identity in one)
     consequences = tuple(
-        _consequence(generation.label, one.get(identity))
-        for generation, one in zip(generations, found, strict=True)
+        _consequence(generation.label, one.get(identity)) for generation, one in zip(generations, found, strict=True)
     )
     rule = identity[0].value
     return Finding(rule, entry.number, entry.offset, entry.length, fault, consequences, is_repairable=False)

@@ -25,9 +25,7 @@ _COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 _BLANKS: Final = re.compile(r"[ \t]*")
 _SAME_LINE: Final = re.compile(r"(?:[ \t]+|/\*[^\n]*?\*/)*(?://[^\r\n]*)?")
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4})*+"')
-_SCALAR: Final = re.compile(
-    r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?:true|false|null)(?!\w)", re.ASCII
-)
+_SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w.])|(?:true|false|null)(?!\w)", re.ASCII)
 
 
 class TextEdit(NamedTuple):
@@ -136,9 +134,7 @@ class JsonDocument:
             return self.replaced(TextEdit(place, place, f"{before}{new},"))
         if place == last.node.end:
             return self.replaced(TextEdit(place, place, f",{before}{new}"))
-        return self.replaced(
-            TextEdit(last.node.end, last.node.end, ","), TextEdit(place, place, before + new)
-        )
+        return self.replaced(TextEdit(last.node.end, last.node.end, ","), TextEdit(place, place, before + new))
 
     def without_item(self, container: Node, item: Item) -> bytes:
         """The document without an item, its comma, and the white space before it."""

@@ -97,8 +97,6 @@ class AgentClient(Protocol):
     @property
     def version(self) -> str: ...
 
-    def resume(
-        self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]
-    ) -> PackageResult:
+    def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether it sends these messages when it continues a session, given its file's name and its bytes."""
         ...

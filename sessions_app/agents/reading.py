@@ -92,9 +92,7 @@ class Reading:
             reasons = " ".join(dict.fromkeys(self.refused.values()))
             raise BadInput("refused_writer", f"{reasons} Nothing was written.")
         known = ", ".join(writer.name for writer in self.writers)
-        guess = (
-            " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""
-        )
+        guess = " That is a guess: the reader can be chosen on the page of the session." if self.is_guess else ""
         raise BadInput(
             "unknown_writer",
             f"The session is read as that of {self.generation.label}, which does not honour the writer {name}. Nothing "

@@ -25,18 +25,12 @@ from .programs import AgentPackage
 from .reading import Reading
 from .session_file import head_of
 
-AGENTS: Final[Mapping[str, Agent]] = {
-    agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)
-}
+AGENTS: Final[Mapping[str, Agent]] = {agent.key: agent for agent in (ATOMIC, PI, CLAUDE_CODE, CODEX, OPENCODE, AMP)}
 GENERATIONS: Final[Mapping[str, tuple[Agent, Generation]]] = {
-    generation.reader.name: (agent, generation)
-    for agent in AGENTS.values()
-    for generation in agent.generations
+    generation.reader.name: (agent, generation) for agent in AGENTS.values() for generation in agent.generations
 }
 """Each generation by the name of its reader, with its agent."""
-READERS: Final[Mapping[str, Reader]] = {
-    name: generation.reader for name, (_, generation) in GENERATIONS.items()
-}
+READERS: Final[Mapping[str, Reader]] = {name: generation.reader for name, (_, generation) in GENERATIONS.items()}
 
 VERBATIM_READER: Final = "atomic-0.9"
 DELETION_READER: Final = "atomic-0.8"
@@ -200,9 +194,7 @@ def _reading(
     version = version_of(agent.key)
     if version is None and agent.format != PI.format and _best_writer_is_of_all(agent):
         writer = agent.generations[0].writers[0].name
-        reason = (
-            f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
-        )
+        reason = f"{known_by}; no installed {agent.label} shows the version, and all honour the writer {writer}"
         return Reading(agent, agent.generations[0], reason)
     if version is None:
         unknown = f"neither its content nor an installed {agent.label} shows the version, so this is a guess"
@@ -223,9 +215,7 @@ def _as_compacted(guess: Reading) -> Reading:
     agent, generation = GENERATIONS[DELETION_READER]
     if guess.agent is not agent:
         return guess
-    return Reading(
-        agent, generation, f"{guess.reason}; Redline has compacted it for this version", is_guess=True
-    )
+    return Reading(agent, generation, f"{guess.reason}; Redline has compacted it for this version", is_guess=True)
 
 
 def _appended(entries: Sequence[Entry], own: Mapping[str, str]) -> Container[str]:

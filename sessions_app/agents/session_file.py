@@ -144,9 +144,7 @@ class SessionFileAgent(ABC):
         del directory
         return None
 
-    def recorded_requests(
-        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
-    ) -> LedgerResult | None:
+    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         """Its sessions record none."""
         del entries, line
         return None
@@ -173,18 +171,14 @@ class SessionFileAgent(ABC):
         tree = self.tree(log.entries)
         found = [(damage, _LOST) for damage in log.damage] + [(damage, _UNTIED) for damage in tree.damage]
         findings = [
-            damage_finding(
-                damage, (AgentConsequence(self.label, Severity.LOSS, consequence),), is_repairable=False
-            )
+            damage_finding(damage, (AgentConsequence(self.label, Severity.LOSS, consequence),), is_repairable=False)
             for damage, consequence in found[:FINDINGS_KEPT]
         ]
         return Examination(findings, log.damaged + tree.damaged - len(findings), tree)
 
     def repair(self, read: Callable[[], Iterable[Line]], new_header: Header) -> Iterator[RepairPiece]:
         del read, new_header
-        raise SystemFailure(
-            "no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made."
-        )
+        raise SystemFailure("no_repair", f"Sessions of {self.label} cannot be repaired by Redline. No copy was made.")
 
     def leaf_line(
         self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
@@ -198,9 +192,7 @@ class SessionFileAgent(ABC):
         """It has none."""
         return None
 
-    def label_line(
-        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
-    ) -> bytes | None:
+    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes | None:
         """There is no such line."""
         del entry_id, parent_id, moment, target_id, label
         return None

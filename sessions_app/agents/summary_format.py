@@ -45,9 +45,7 @@ class SummaryFormat(Protocol):
         """Messages as text, so that a model summarises the conversation instead of continuing it."""
         ...
 
-    def files(
-        self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()
-    ) -> FileLists:
+    def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         """The files that calls in these messages read and modified, and those of earlier summaries.
 
         `earlier` are recorded objects of summaries; the lists of those that an extension wrote do not count.

@@ -89,9 +89,7 @@ class ConfigurationChange:
         )
         heads = ("---", "+++", "@@")
         return [
-            ChangedLine("@", line)
-            if number < 2 or line.startswith(heads[2])
-            else ChangedLine(line[0], line[1:])
+            ChangedLine("@", line) if number < 2 or line.startswith(heads[2]) else ChangedLine(line[0], line[1:])
             for number, line in enumerate(found)
         ]
 

@@ -48,9 +48,7 @@ def read_configuration_file(path: Path, inside: Path | None = None) -> Configura
     """
     real = real_path(path)
     if inside is not None and not real.is_relative_to(real_path(inside)):
-        raise BadInput(
-            "outside", f"{path} leads out of {inside}, to {real}. {NOTHING} Remove the link first."
-        )
+        raise BadInput("outside", f"{path} leads out of {inside}, to {real}. {NOTHING} Remove the link first.")
     with reported(real, NOTHING):
         try:
             found = stat_file(real)

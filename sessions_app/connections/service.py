@@ -85,9 +85,7 @@ def planned_connection(key: str, project: Path | None) -> ConfigurationChange:
             "the connection first.",
         )
     baseline = _baseline(bridge, file, known)
-    after = bridge.content(
-        file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command()
-    )
+    after = bridge.content(file.content, file.path, connection_path(settings.REDLINE_DATA_DIR, name), redline_command())
     remarks = (*_link_remarks(file), *bridge.remarks(after, file.path))
     return ConfigurationChange(agent, bridge, name, directory, file, after, baseline, known, remarks)
 
@@ -104,20 +102,13 @@ def planned_removal(key: str, project: Path | None) -> ConfigurationChange:
     if known is None and not has_bridge:
         raise _not_connected(agent, directory)
     baseline = _baseline(bridge, file, known) if has_bridge else file.content
-    if (
-        has_bridge
-        and file.content is not None
-        and not is_as_written(file, known)
-        and bridge.is_edited(file.content)
-    ):
+    if has_bridge and file.content is not None and not is_as_written(file, known) and bridge.is_edited(file.content):
         raise BadInput(
             "edited_bridge",
             f"{path} is not as Redline wrote it. {NOTHING} Delete it yourself, or connect again, which replaces it; "
             "then remove the connection.",
         )
-    return ConfigurationChange(
-        agent, bridge, name, directory, file, baseline, baseline, known, _link_remarks(file)
-    )
+    return ConfigurationChange(agent, bridge, name, directory, file, baseline, baseline, known, _link_remarks(file))
 
 
 def connection_of(key: str, project: Path | None) -> ConnectedAgent:

@@ -53,9 +53,7 @@ class ConnectionTest(NamedTuple):
     sentence: str
 
 
-def try_connection(
-    agent: Agent, one: ConnectedAgent, redline: Callable[[Path], str], url: str = ""
-) -> ConnectionTest:
+def try_connection(agent: Agent, one: ConnectedAgent, redline: Callable[[Path], str], url: str = "") -> ConnectionTest:
     """Test a connection. With the `url` of the server, the question is sent on to it.
 
     `redline` gives the command of this installation, as a shell takes it, with a data directory.
@@ -84,9 +82,7 @@ def try_connection(
         except ClientUnusable as fault:
             return ConnectionTest(False, None, f"The test did not work: {label} could not be used: {fault}")
         if not listener.questions:
-            return ConnectionTest(
-                False, None, f"The test failed: {label} ran, but did not ask. It said: {words}"
-            )
+            return ConnectionTest(False, None, f"The test failed: {label} ran, but did not ask. It said: {words}")
         how = f"{label} was run in an empty home with this bridge, and asked"
         if not url:
             return ConnectionTest(True, None, f"Tested: {how}.")
@@ -108,9 +104,7 @@ class Listener:
         self._server = ThreadingHTTPServer((HOST, 0), self._handler())
         self._server.daemon_threads = True
         self._server.block_on_close = False
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, name="connection-test", daemon=True
-        )
+        self._thread = threading.Thread(target=self._server.serve_forever, name="connection-test", daemon=True)
 
     @property
     def url(self) -> str:

@@ -113,8 +113,7 @@ def _mend(story: SessionStory, first_tests: StoryStep) -> None:
     story.step(
         "A duration is never negative.",
         "edit",
-        "Could not find the exact text in harbour/clock.py. "
-        "The old text must match exactly, including white space.",
+        "Could not find the exact text in harbour/clock.py. The old text must match exactly, including white space.",
         error=True,
         path="harbour/clock.py",
         oldText="return end - start",

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-_HARBOURS: Final = (
-    "Kalvik Storeby Nesodden Halmvik Tornby Askholm Brekke Sandoy Fjellvik Ronne Grimsted Ulvoy".split()
-)
+_HARBOURS: Final = "Kalvik Storeby Nesodden Halmvik Tornby Askholm Brekke Sandoy Fjellvik Ronne Grimsted Ulvoy".split()
 _THINGS: Final = "sailing quay deck route season holiday fare vessel berth tide platform connection".split()
 _VERBS: Final = "read check merge sort print find load store count compare split join".split()
 
@@ -83,9 +81,7 @@ def test_log(tests: int, *, failing: int) -> str:
         )
     for number in failed:
         lines += ["", f"____ test_{_each(_VERBS, number)}_{_each(_THINGS, number + 1)} ____"]
-        lines.append(
-            f"E   AssertionError: {_each(_HARBOURS, number)} 23:{number % 60:02d} is not in the timetable"
-        )
+        lines.append(f"E   AssertionError: {_each(_HARBOURS, number)} 23:{number % 60:02d} is not in the timetable")
     lines += ["", f"==== {failing} failed, {tests - failing} passed in 3.1s ===="]
     return "\n".join(lines)
 

@@ -202,9 +202,7 @@ class Follower:
         took = time.monotonic() - started
         self._next_scan = time.monotonic() + max(SCAN_SECONDS, 20 * took)
 
-    def _scan_root(
-        self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]
-    ) -> list[int]:
+    def _scan_root(self, root: Path, known: dict[Path, IndexedFile], waiting: dict[Path, SeenFile]) -> list[int]:
         """Add new and changed files below a root to `waiting`; returns the keys of missing sessions."""
         if not root.is_dir():
             lost = lost_below(root, present_files(known), set())

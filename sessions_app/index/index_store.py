@@ -46,9 +46,7 @@ _INSERT: Final = (
     " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
 )
 _FIELDS: Final = [field for field in Session._meta.concrete_fields if field.name in SETTLED]
-_CONVERTED: Final = [
-    place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)
-]
+_CONVERTED: Final = [place for place, field in enumerate(_FIELDS) if isinstance(field, DateTimeField | JSONField)]
 """The places of the fields whose values SQLite does not store as they are."""
 _SETTLE: Final = (
     f"UPDATE sessions_app_session SET {', '.join(f'{field.column} = %s' for field in _FIELDS)} WHERE id = %s"  # noqa: S608

@@ -105,9 +105,7 @@ def _is_directory(path: Path) -> bool:
         return path.is_dir()
 
 
-def index_file(
-    path: Path, total: IndexTotals | None = None, *, rebuild: bool = False, report: Report = str
-) -> Session:
+def index_file(path: Path, total: IndexTotals | None = None, *, rebuild: bool = False, report: Report = str) -> Session:
     """Index the file at a real path and return its row.
 
     Raises the errors of reading it; a file that was unknown stays unknown then.
@@ -202,9 +200,7 @@ def _unusable(path: Path) -> str:
     return ""
 
 
-def _index_locked(
-    paths: Sequence[Path], total: IndexTotals, rebuild: bool, report: Report
-) -> list[IndexResult]:
+def _index_locked(paths: Sequence[Path], total: IndexTotals, rebuild: bool, report: Report) -> list[IndexResult]:
     listed = []
     scans: list[Scan] = []
     found = find_rows(paths)
@@ -223,9 +219,7 @@ def _index_locked(
     return listed
 
 
-def _read(
-    session: Session, path: Path, total: IndexTotals, report: Report, *, is_new: bool, anew: bool
-) -> Scan:
+def _read(session: Session, path: Path, total: IndexTotals, report: Report, *, is_new: bool, anew: bool) -> Scan:
     with session.agent.open(path) as reader:
         try:
             scan = Scan(session, path, reader, total.lookup, is_new=is_new, anew=anew)

@@ -43,9 +43,7 @@ def write_repaired_copy(path: Path, diagnosis: Diagnosis) -> RepairedCopy:
     Raises BadInput `nothing_to_repair`, and the errors of `write_repaired`.
     """
     if not diagnosis.is_repairable:
-        raise BadInput(
-            "nothing_to_repair", f"{path} has no damage that a copy would be free of. No copy was made."
-        )
+        raise BadInput("nothing_to_repair", f"{path} has no damage that a copy would be free of. No copy was made.")
     copy = repaired_path(path)
     account = write_repaired(path, copy, lost_path(path), new_header(path))
     session = index_file(copy)

@@ -127,11 +127,7 @@ class Scan:
         ):
             self._tally = None
         previous = self._previous
-        if (
-            previous is not None
-            and self._tally is not None
-            and self._found.st_size == session.size == previous.size
-        ):
+        if previous is not None and self._tally is not None and self._found.st_size == session.size == previous.size:
             self._update_metadata()
             return
         self.changed = True
@@ -334,8 +330,7 @@ class Scan:
         """Update the fields that may change even if the file does not."""
         session = self.session
         seen = {
-            "last_used": moment_of(self._torn_used or self._used)
-            or datetime.fromtimestamp(self._found.st_mtime, UTC),
+            "last_used": moment_of(self._torn_used or self._used) or datetime.fromtimestamp(self._found.st_mtime, UTC),
             "mtime_ns": self._found.st_mtime_ns,
             **self._lookup.fields(session),
             "missing": False,

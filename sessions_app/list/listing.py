@@ -33,9 +33,7 @@ def _used_before(key: int) -> Q:
     """The sessions that follow this one, most recently used first. Raises BadInput `no_such_session`."""
     last = Session.objects.filter(pk=key).values_list("last_used").first()
     if last is None:
-        raise BadInput(
-            "no_such_session", f"There is no session {key}. Nothing was listed. Start from the beginning."
-        )
+        raise BadInput("no_such_session", f"There is no session {key}. Nothing was listed. Start from the beginning.")
     (used,) = last
     if used is None:
         return Q(last_used__isnull=True, pk__gt=key)

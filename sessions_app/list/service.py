@@ -80,9 +80,7 @@ class ListFilters:
             **other,
         }
         quiet = {"show": "all", "sort": "used", "page": 1}
-        return "?" + urlencode(
-            {name: value for name, value in query.items() if value and value != quiet.get(name)}
-        )
+        return "?" + urlencode({name: value for name, value in query.items() if value and value != quiet.get(name)})
 
 
 class SessionRow(NamedTuple):

@@ -89,9 +89,7 @@ class SearchFilters:
             since=max(_days(values, "since", "after"), default=None),
             until=min(_days(values, "before", "until"), default=None),
             given=beside,
-            ignored=tuple(
-                f"{name}:{one}" for name in values for one in values[name] if not _is_known(name, one)
-            ),
+            ignored=tuple(f"{name}:{one}" for name in values for one in values[name] if not _is_known(name, one)),
             **other,  # type: ignore[arg-type]  # the fields of this class
         )
 

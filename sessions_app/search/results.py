@@ -378,6 +378,4 @@ def _hits(
 
 def _hit(place: MatchPlace, entry: Entry, parts: list[SnippetPart], fault: str = "") -> SearchHit:
     kind, state = place.kind, PassageState(place.state)
-    return SearchHit(
-        entry.id, entry.number, kind, place.tool, state, moment_of(entry.timestamp), parts, fault
-    )
+    return SearchHit(entry.id, entry.number, kind, place.tool, state, moment_of(entry.timestamp), parts, fault)

@@ -22,9 +22,7 @@ class PassageState(IntEnum):
     """It is on another branch."""
 
 
-def states_of(
-    tree: SessionTree, branch: Iterable[Entry], context: ActiveContext
-) -> Mapping[str, PassageState]:
+def states_of(tree: SessionTree, branch: Iterable[Entry], context: ActiveContext) -> Mapping[str, PassageState]:
     """The state of each entry of a session by id, given the branch of its leaf and the context rebuilt from it."""
     states = dict.fromkeys((entry.id for entry in tree.entries), PassageState.ELSEWHERE)
     for entry in branch:

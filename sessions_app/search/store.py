@@ -198,9 +198,7 @@ class TextStore:
 
     def searchable(self) -> int:
         """The number of sessions that were added completely."""
-        return int(
-            self.connection.execute("SELECT count(*) FROM session WHERE indexed_at <> ''").fetchone()[0]
-        )
+        return int(self.connection.execute("SELECT count(*) FROM session WHERE indexed_at <> ''").fetchone()[0])
 
     def passages(self) -> int:
         return int(self.connection.execute("SELECT count(*) FROM passage").fetchone()[0])
@@ -327,9 +325,7 @@ class TextStore:
 
     def _purge_some(self) -> Iterator[None]:
         found: dict[int, set[str]] = {}
-        first = self.connection.execute(
-            "SELECT id FROM gone ORDER BY id LIMIT ?", (PURGED_AT_ONCE,)
-        ).fetchall()
+        first = self.connection.execute("SELECT id FROM gone ORDER BY id LIMIT ?", (PURGED_AT_ONCE,)).fetchall()
         for (number,) in first:
             found[number] = set()
         for begin, end in pairwise(_SLICES):
@@ -349,9 +345,7 @@ class TextStore:
                     "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)",
                     [(number, " ".join(terms)) for number, terms in part],
                 )
-                self.connection.executemany(
-                    "DELETE FROM gone WHERE id = ?", [(number,) for number, _ in part]
-                )
+                self.connection.executemany("DELETE FROM gone WHERE id = ?", [(number,) for number, _ in part])
             yield
 
     def _transaction(self) -> _Transaction:
@@ -371,7 +365,5 @@ class _Transaction:
         if kind is None:
             self._connection.execute("COMMIT")
         else:
-            with suppress(
-                sqlite3.OperationalError
-            ):  # SQLite has already rolled back, as when the disk is full
+            with suppress(sqlite3.OperationalError):  # SQLite has already rolled back, as when the disk is full
                 self._connection.execute("ROLLBACK")

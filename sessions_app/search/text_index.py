@@ -156,9 +156,7 @@ class _SessionTexts:
             _log.info("The texts of a session were not indexed: %s", fault.code)
             self._store.update(self._row._replace(indexed_at=indexed_at, reader=""), {})
             return
-        self._row = self._row._replace(
-            indexed_at=indexed_at, reader=session.read_as, leaf=leaf, open_ended=open_ended
-        )
+        self._row = self._row._replace(indexed_at=indexed_at, reader=session.read_as, leaf=leaf, open_ended=open_ended)
         self._store.update(self._row, changed)
 
     def _remove_lost(self) -> None:

@@ -126,9 +126,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
         """What was checked, in one line."""
         checked = f"{self.messages:,} messages as in {self.versions or self.reader}"
         compared = ["the approved plan"] if self.difference is not None else []
-        compared += [
-            f"{one.name} {one.version}" for one in self._compared if one.outcome is not PackageOutcome.FAILED
-        ]
+        compared += [f"{one.name} {one.version}" for one in self._compared if one.outcome is not PackageOutcome.FAILED]
         return f"{checked}, compared with {' and '.join(compared)}" if compared else checked
 
 

@@ -242,11 +242,7 @@ def last_report(branch: Sequence[Entry], since: int = 0) -> int | None:
     """The place of the last answer on a branch that reports its context, from this offset on; None if there is none."""
     places = range(len(branch) - 1, -1, -1)
     return next(
-        (
-            at
-            for at in places
-            if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since
-        ),
+        (at for at in places if _is_answer(branch[at]) and _reports(branch[at]) and branch[at].offset >= since),
         None,
     )
 

@@ -51,9 +51,7 @@ def parse(raw: bytes) -> Any:
 
 def _parse_leniently(raw: bytes) -> Any:
     try:
-        return json.loads(
-            raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant
-        )
+        return json.loads(raw.decode("utf-8", "replace"), parse_int=_parse_integer, parse_constant=_refuse_constant)
     except RecursionError:
         raise ValueError("nested too deeply to be read") from None
 

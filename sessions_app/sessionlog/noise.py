@@ -25,10 +25,7 @@ def is_noise(text: str) -> bool:
     words = text.strip()
     if not words.startswith(("<", "[", "/")):
         return False
-    return (
-        not _INTERRUPTION.sub("", _MARKUP.sub("", words)).strip()
-        or _SLASH_COMMAND.fullmatch(words) is not None
-    )
+    return not _INTERRUPTION.sub("", _MARKUP.sub("", words)).strip() or _SLASH_COMMAND.fullmatch(words) is not None
 
 
 def noise_words(text: str) -> str:

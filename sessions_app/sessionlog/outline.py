@@ -52,8 +52,7 @@ def runs(tree: SessionTree) -> Iterator[OutlineRun]:
     roots = tree.children.get(NO_PARENT, [])
     several = len(roots) > 1
     pending = [
-        _Pending(position, depth=int(several), is_last=index == len(roots) - 1)
-        for index, position in enumerate(roots)
+        _Pending(position, depth=int(several), is_last=index == len(roots) - 1) for index, position in enumerate(roots)
     ][::-1]
     leaf = tree.position(tree.leaf.id) if roots else NO_PARENT
     while pending:

@@ -165,9 +165,7 @@ class SentConversation(msgspec.Struct):
         self.calls = dict(list(self.calls.items())[-KEPT_CALLS:])
         self.unsent_calls = dict(list(self.unsent_calls.items())[-KEPT_CALLS:])
         if self.sending.pairs_anywhere:
-            self.open_calls = {
-                one: owner for one, owner in self.open_calls.items() if one not in self.answered
-            }
+            self.open_calls = {one: owner for one, owner in self.open_calls.items() if one not in self.answered}
             self.answered = set()
 
     def read(self, messages: Iterable[Message]) -> Iterator[Violation]:

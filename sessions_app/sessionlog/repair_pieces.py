@@ -103,9 +103,7 @@ class RepairAccount:
             self.changes[-1] = last._replace(length=last.length + len(piece.raw), preview=preview)
             return
         preview = piece.raw[:PREVIEW] if lost else piece.raw
-        change = RepairChange(
-            piece.fate, piece.number, piece.offset, at, len(piece.raw), preview, piece.reason
-        )
+        change = RepairChange(piece.fate, piece.number, piece.offset, at, len(piece.raw), preview, piece.reason)
         self.changes.append(change)
 
 

@@ -132,9 +132,7 @@ def _step_start(branch: Sequence[Entry], place: int) -> int:
     """Where the step of `_steps` begins that contains an entry."""
     if branch[place].role == Role.COMPACTION_SUMMARY:
         before = range(place - 1, -1, -1)
-        ended = next(
-            (at for at in before if branch[at].kind in (EntryKind.BOUNDARY, EntryKind.MESSAGE)), place
-        )
+        ended = next((at for at in before if branch[at].kind in (EntryKind.BOUNDARY, EntryKind.MESSAGE)), place)
         place = ended if branch[ended].kind is EntryKind.BOUNDARY else place
     while place and _are_one_write(branch[place - 1], branch[place]):
         place -= 1
@@ -167,9 +165,7 @@ def _are_one_write(entry: Entry, later: Entry) -> bool:
     if entry.number == later.number:
         return True
     seconds = len("YYYY-MM-DDThh:mm:ss")
-    return (
-        entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
-    )
+    return entry.kind is later.kind is EntryKind.EDIT and entry.timestamp[:seconds] == later.timestamp[:seconds]
 
 
 def _has_effect(point: TimelinePoint) -> bool:
@@ -192,14 +188,10 @@ def _change(branch: Sequence[Entry], start: int, end: int, reader: ContextReader
         tokens_before=before.estimate,
         tokens_after=after.estimate,
         removed=tuple(
-            message
-            for message in before.messages
-            if _is_less(message, left.get((message.entry.id, message.role)))
+            message for message in before.messages if _is_less(message, left.get((message.entry.id, message.role)))
         ),
         returned=sum(key not in here and key[0] not in own for key in left),
-        added=tuple(
-            message for message in after.messages if message.entry.id in own and message.role not in _UNSPOKEN
-        ),
+        added=tuple(message for message in after.messages if message.entry.id in own and message.role not in _UNSPOKEN),
     )
     return ContextChange(point, before, after)
 

@@ -30,9 +30,7 @@ class SessionTree:
         for position, entry in enumerate(entries):
             earlier = self._position.get(entry.id)
             if earlier is not None:
-                self._report(
-                    DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} appears again later"
-                )
+                self._report(DamageKind.DUPLICATE_ID, entries[earlier], f"entry {entry.id} appears again later")
             self._position[entry.id] = position
         self.entries = entries
         self.parents = [self._parent_of(entry) for entry in entries]
@@ -93,9 +91,7 @@ class SessionTree:
             return NO_PARENT
         parent = self._position.get(entry.parent_id, NO_PARENT)
         if parent == NO_PARENT:
-            self._report(
-                DamageKind.MISSING_PARENT, entry, f"entry {entry.id} has a parent that does not exist"
-            )
+            self._report(DamageKind.MISSING_PARENT, entry, f"entry {entry.id} has a parent that does not exist")
         return parent
 
     def _cut_cycles(self) -> None:

@@ -342,9 +342,7 @@ def _taken_back(tree: SessionTree) -> Iterator[tuple[int, int]]:
 # ---- folds -------------------------------------------------------------------------------------------------
 
 
-def folded(
-    rows: Sequence[TreeRow], kept: Collection[int], opened: Collection[int]
-) -> list[TreeRow | FoldedRows]:
+def folded(rows: Sequence[TreeRow], kept: Collection[int], opened: Collection[int]) -> list[TreeRow | FoldedRows]:
     """The rows with folds: two or more in a row that are neither kept nor opened, and that have nothing to show.
 
     `kept`: indexes of rows. `opened`: indexes at which a fold was opened, which shows the next UNFOLDED rows.

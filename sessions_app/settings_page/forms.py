@@ -68,9 +68,7 @@ def _directory(text: str) -> str:
     if not whole.is_dir():
         raise BadInput("no_such_root", f"{whole} is not a directory.")
     if whole == whole.parent:
-        raise BadInput(
-            "no_such_root", f"{whole} has all files of this computer. Give a directory with sessions."
-        )
+        raise BadInput("no_such_root", f"{whole} has all files of this computer. Give a directory with sessions.")
     if fault := fault_of_root(whole):
         raise BadInput("no_such_root", fault)
     return str(whole)

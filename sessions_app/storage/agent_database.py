@@ -40,9 +40,7 @@ def changed_database(path: Path, not_done: str) -> Iterator[sqlite3.Connection]:
 
 
 @contextmanager
-def session_copy(
-    path: Path, tables: Mapping[str, str], session_id: str, not_done: str
-) -> Iterator[sqlite3.Connection]:
+def session_copy(path: Path, tables: Mapping[str, str], session_id: str, not_done: str) -> Iterator[sqlite3.Connection]:
     """A copy in memory of the rows of one session, which can be changed without touching the database.
 
     `tables` names the column with the session's id in each table. Raises what `opened_database` raises.
@@ -73,9 +71,7 @@ def _connected(path: Path, mode: str, begin: str, not_done: str) -> Iterator[sql
     before = state_of(path, not_done)
     uri = f"{path.as_uri()}?mode={mode}"
     try:
-        with closing(
-            sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
-        ) as connection:
+        with closing(sqlite3.connect(uri, uri=True, timeout=BUSY_SECONDS, isolation_level=None)) as connection:
             connection.text_factory = _text
             connection.execute("PRAGMA trusted_schema = 0")
             connection.execute("PRAGMA synchronous = FULL")
@@ -83,9 +79,7 @@ def _connected(path: Path, mode: str, begin: str, not_done: str) -> Iterator[sql
             connection.execute(begin)
             now = state_of(path, not_done)
             if (now.device, now.inode) != (before.device, before.inode):
-                raise BadInput(
-                    "not_a_file", f"{path} was replaced while it was opened. {not_done} Try again."
-                )
+                raise BadInput("not_a_file", f"{path} was replaced while it was opened. {not_done} Try again.")
             yield connection
     except sqlite3.Error as fault:
         raise _failure(fault, path, not_done) from fault

@@ -126,9 +126,7 @@ def append_lines(
         locked.withdraw()
     except OSError as error:
         what = f"The lines were appended to {path}, but {intent} could not be removed ({error.strerror})."
-        raise SystemFailure(
-            "append_not_tidied", f"{what} The next lock on the session removes it."
-        ) from error
+        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
     if fault is not None:
         raise fault
     return appended
@@ -155,9 +153,7 @@ def last_line_start(read: Callable[[int, int], bytes], size: int) -> int:
     return start
 
 
-def _joint(
-    fd: int, size: int, is_complete: Callable[[bytes], bool], path: Path, *, after_torn_line: bool
-) -> bytes:
+def _joint(fd: int, size: int, is_complete: Callable[[bytes], bool], path: Path, *, after_torn_line: bool) -> bytes:
     """The bytes before the new line: nothing, or the newline that the last line lacks."""
     start = last_line_start(partial(pread, fd), size)
     if start == size:
@@ -165,9 +161,7 @@ def _joint(
     if after_torn_line or is_complete(pread(fd, start, size - start)):
         return b"\n"
     what = f"{path} ends in a torn line, from byte {start} on"
-    raise Conflict(
-        "torn_last_line", f"{what}. {NOTHING_WRITTEN} Let the agent finish it, or use --after-torn-line."
-    )
+    raise Conflict("torn_last_line", f"{what}. {NOTHING_WRITTEN} Let the agent finish it, or use --after-torn-line.")
 
 
 def _find_fault(
@@ -204,20 +198,14 @@ def _take_back(
         locked.withdraw()
         raise type(fault)(fault.code, f"{fault.message} No bytes of Redline's remain in it. Read it again.")
     writers = writers_of(FileState.of(os.fstat(fd)))
-    why = (
-        f"{describe(writers)} has it open"
-        if writers
-        else "other bytes follow, or another process has it open"
-    )
+    why = f"{describe(writers)} has it open" if writers else "other bytes follow, or another process has it open"
     if mine == payload and _is_line(fd, start, payload, locked.path):
         stays = f"The line is in the file nevertheless, at byte {start}, and stays, because {why}."
         look = "Check the session: its agent may have continued past the line."
         return SystemFailure("line_stays", f"{fault.message} {stays} {look}")
     kept = locked.set_aside()
     left = f"Redline's {len(mine)} bytes at byte {start} were not cut off, because {why}."
-    raise SystemFailure(
-        "append_left", f"{fault.message} {left} Check that line; {kept} has the complete one."
-    )
+    raise SystemFailure("append_left", f"{fault.message} {left} Check that line; {kept} has the complete one.")
 
 
 def _is_line(fd: int, start: int, payload: bytes, path: Path) -> bool:

@@ -315,6 +315,4 @@ def _put_in_place(
 
 
 def _rewritten(session: Path, reason: str) -> Conflict:
-    return Conflict(
-        "session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it again, then review again."
-    )
+    return Conflict("session_rewritten", f"{session}: {reason}. {NO_BACKUP} Index it again, then review again.")

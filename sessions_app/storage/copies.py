@@ -47,9 +47,7 @@ def create_beside(path: Path, lines: Iterable[bytes], like: os.stat_result) -> i
         try:
             path.hardlink_to(draft)
         except FileExistsError:
-            raise BadInput(
-                "exists", f"{path} exists already. No copy was made. Move it away first."
-            ) from None
+            raise BadInput("exists", f"{path} exists already. No copy was made. Move it away first.") from None
     with reported(path, "The copy may not survive a power cut."):
         sync_directory(path.parent)
     return size

@@ -22,9 +22,6 @@ def diagnose(path: Path, progress: Progress | None = None) -> Diagnosis:
         lines = split_lines(chunks_with_progress(reader, progress))
         found = agent.examine(lines, str(path))
     generations = [
-        generation
-        for other in AGENTS.values()
-        if other.format == agent.format
-        for generation in other.generations
+        generation for other in AGENTS.values() if other.format == agent.format for generation in other.generations
     ]
     return diagnosis_of([*found.findings, *broken_pairs(found.tree, generations)], found.more)

@@ -297,9 +297,7 @@ class SessionReader:
         return data
 
     def _rewritten(self, what: str) -> Conflict:
-        return Conflict(
-            "session_rewritten", f"{self.path}: {what}. The data read so far is invalid. Read it again."
-        )
+        return Conflict("session_rewritten", f"{self.path}: {what}. The data read so far is invalid. Read it again.")
 
 
 def real_path(path: Path) -> Path:
@@ -310,9 +308,7 @@ def real_path(path: Path) -> Path:
     try:
         return Path(os.path.realpath(path))
     except OSError as error:
-        message = (
-            f"A link on the way to {path} was replaced while it was followed. Nothing was opened. Try again."
-        )
+        message = f"A link on the way to {path} was replaced while it was followed. Nothing was opened. Try again."
         raise Conflict("link_changed", message) from error
 
 

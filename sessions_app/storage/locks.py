@@ -173,9 +173,7 @@ class LockedSession:
 
     def set_aside(self) -> Path:
         """Keep the record of a step that could not be settled, under a unique name. Raises OSError."""
-        kept = self.intent.with_name(
-            f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved"
-        )
+        kept = self.intent.with_name(f"{self.intent.stem}.{sha256_of(self.intent.read_bytes())[:16]}.unresolved")
         self.intent.replace(kept)
         sync_directory(self.intent.parent)
         return kept
@@ -190,9 +188,7 @@ def _keep_nothing(locked: LockedSession) -> None:
 
 
 @contextmanager
-def session_lock(
-    data_dir: Path, path: Path, timeout: float, settle: Settle = _keep_nothing
-) -> Iterator[LockedSession]:
+def session_lock(data_dir: Path, path: Path, timeout: float, settle: Settle = _keep_nothing) -> Iterator[LockedSession]:
     """Keep other Redline processes from writing to the session at `path`, which need not exist.
 
     Waits at most `timeout` seconds (0: not at all), then raises Conflict `session_locked`. First cleans up after killed

@@ -37,9 +37,7 @@ def loopback_address(text: str) -> LoopbackAddress:
     host = parts.hostname or ""
     if is_bare and not parts.query and not parts.fragment and parts.port and _is_loopback(host):
         return LoopbackAddress(str(ip_address(host)), parts.port)
-    raise ValueError(
-        "a server is addressed as http://127.0.0.1:PORT or http://[::1]:PORT, on this machine only"
-    )
+    raise ValueError("a server is addressed as http://127.0.0.1:PORT or http://[::1]:PORT, on this machine only")
 
 
 def _is_loopback(host: str) -> bool:

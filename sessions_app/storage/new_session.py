@@ -79,15 +79,11 @@ def create_session(
         locked.withdraw()
     except OSError as error:
         what = f"{path} was made, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure(
-            "append_not_tidied", f"{what} The next lock on the session removes it."
-        ) from error
+        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
     return made
 
 
-def _write(
-    draft: Path, path: Path, pieces: Iterable[bytes], like: os.stat_result, undo: ExitStack
-) -> NewSession:
+def _write(draft: Path, path: Path, pieces: Iterable[bytes], like: os.stat_result, undo: ExitStack) -> NewSession:
     """The draft, written and read back. Its name in `NewSession` is the one that it will have."""
     digest, size, waiting = hashlib.sha256(), 0, bytearray()
     with created(draft, like, undo) as fd:

@@ -19,9 +19,7 @@ from .open_files import describe, writers_of
 NOT_DELETED = "It was not deleted."
 
 
-def remove_session(
-    locked: LockedSession, size: int, sha256: str, *, note: str, record: Callable[[], object]
-) -> None:
+def remove_session(locked: LockedSession, size: int, sha256: str, *, note: str, record: Callable[[], object]) -> None:
     """Delete the locked session if it consists of exactly these bytes and no other process has it open for writing.
 
     `record` is called when it is deleted; if this process is killed before it has finished, or it raises, the next lock
@@ -50,9 +48,7 @@ def remove_session(
         locked.withdraw()
     except OSError as error:
         what = f"{path} was deleted, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure(
-            "append_not_tidied", f"{what} The next lock on the session removes it."
-        ) from error
+        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
 
 
 def require_as_written(path: Path, size: int, sha256: str) -> FileState:

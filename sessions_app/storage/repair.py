@@ -56,9 +56,7 @@ def planned_repair(path: Path, new_header: Header) -> RepairAccount:
     return account
 
 
-def _copied(
-    reader: SessionReader, account: RepairAccount, spool: IO[bytes], new_header: Header
-) -> Iterator[bytes]:
+def _copied(reader: SessionReader, account: RepairAccount, spool: IO[bytes], new_header: Header) -> Iterator[bytes]:
     """The bytes of the copy; the lost ones go to `spool`. At the end, both are compared with the session."""
     digest = hashlib.sha256()
     for piece in _pieces(reader, new_header):

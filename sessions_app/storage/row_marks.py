@@ -36,9 +36,7 @@ def was_made(database: Path, marks: Sequence[RowMark]) -> bool | None:
     """Whether a change was made; None if no row shows it any more. Raises what opening the database raises."""
     with opened_database(database, "An interrupted change was not settled.") as connection:
         digests = [_digest_in(connection, mark) for mark in marks]
-    changed = [
-        (mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after
-    ]
+    changed = [(mark, digest) for mark, digest in zip(marks, digests, strict=True) if mark.before != mark.after]
     by_certainty = sorted(changed, key=lambda found: not found[1])
     outcomes = ({mark.after: True, mark.before: False}.get(digest) for mark, digest in by_certainty)
     return next((outcome for outcome in outcomes if outcome is not None), None)

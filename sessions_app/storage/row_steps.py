@@ -62,8 +62,7 @@ def apply_step(connection: sqlite3.Connection, step: RowStep) -> None:
 def backup_text(session: Path, steps: Iterable[RowStep]) -> bytes:
     """The content of a backup."""
     rows = [
-        {"table": one.table, "id": one.row_id, "row": _shown(one.before), "after": _shown(one.after)}
-        for one in steps
+        {"table": one.table, "id": one.row_id, "row": _shown(one.before), "after": _shown(one.after)} for one in steps
     ]
     return json.dumps({"session": os.fspath(session), "rows": rows}, indent=1).encode()
 
@@ -95,10 +94,7 @@ def _steps(content: Record) -> Iterator[RowStep]:
 def _read(row: Record | None) -> dict[str, Any] | None:
     if row is None:
         return None
-    return {
-        name: base64.b64decode(value[_BYTES]) if isinstance(value, dict) else value
-        for name, value in row.items()
-    }
+    return {name: base64.b64decode(value[_BYTES]) if isinstance(value, dict) else value for name, value in row.items()}
 
 
 def _shown(row: Record | None) -> Record | None:

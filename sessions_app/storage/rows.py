@@ -59,9 +59,7 @@ def plan_steps(database: Path, changes: RowChanges) -> list[RowStep]:
     with opened_database(database, NOTHING_WRITTEN) as connection:
         changed = [_changed(connection, database, *change) for change in changes.changes]
         copied = [
-            _copied(
-                connection, database, copy.table, copy.source_id, copy.row_id, copy.columns, copy.appended
-            )
+            _copied(connection, database, copy.table, copy.source_id, copy.row_id, copy.columns, copy.appended)
             for copy in changes.copies
         ]
     return [*changed, *copied]
@@ -200,9 +198,7 @@ def change_served_rows(
     except RedlineError as failure:
         _take_back(locked, database, steps, intent, failure)
         raise
-    with reported(
-        locked.intent, "The rows are changed; the next lock on the session records it or puts them back."
-    ):
+    with reported(locked.intent, "The rows are changed; the next lock on the session records it or puts them back."):
         locked.announce(msgspec.structs.replace(intent, is_made=True, size=size, note=note(size)))
     _record(locked, record, size)
 
@@ -234,9 +230,7 @@ def _record(locked: LockedSession, record: Callable[[int], object], size: int) -
         locked.withdraw()
     except OSError as error:
         what = f"The rows of {locked.path} were changed, but {locked.intent} could not be removed ({error.strerror})."
-        raise SystemFailure(
-            "append_not_tidied", f"{what} The next lock on the session removes it."
-        ) from error
+        raise SystemFailure("append_not_tidied", f"{what} The next lock on the session removes it.") from error
 
 
 def found_steps(agent: Agent, database: Path, steps: Sequence[RowStep]) -> list[RowStep]:

@@ -109,9 +109,7 @@ def _states(agent: Agent, database: Path, steps: Sequence[RowStep]) -> str:
     """Which rows are changed and which are as before, such as `changed: prt_1; as before: prt_2`."""
     with opened_database(database, _NOT_PUT_BACK) as connection:
         same = {
-            step.row_id
-            for step in steps
-            if agent.is_same_row(row_of(connection, step.table, step.row_id), step.before)
+            step.row_id for step in steps if agent.is_same_row(row_of(connection, step.table, step.row_id), step.before)
         }
     groups = {
         "changed": [step.row_id for step in steps if step.row_id not in same],

@@ -67,9 +67,7 @@ def certify(
     )
 
 
-def rebuilt_messages(
-    loaded: LoadedSession, agent: Agent, context: ActiveContext
-) -> tuple[RebuiltMessage, ...]:
+def rebuilt_messages(loaded: LoadedSession, agent: Agent, context: ActiveContext) -> tuple[RebuiltMessage, ...]:
     """The messages of a context as its agent rebuilds them from their lines.
 
     Raises Conflict `session_rewritten` if the file has changed since it was loaded.
@@ -81,17 +79,13 @@ def rebuilt_messages(
             return reader.read_at(entry.offset, entry.length)
 
         rebuilt = (
-            agent.message_json(
-                message, line(message.entry), line(message.edit) if message.edit is not None else None
-            )
+            agent.message_json(message, line(message.entry), line(message.edit) if message.edit is not None else None)
             for message in context.messages
         )
         return tuple(map(RebuiltMessage.of, rebuilt))
 
 
-def first_difference(
-    rebuilt: Sequence[RebuiltMessage], context: ActiveContext, ours: Sequence[RebuiltMessage]
-) -> str:
+def first_difference(rebuilt: Sequence[RebuiltMessage], context: ActiveContext, ours: Sequence[RebuiltMessage]) -> str:
     """The first message in which what an agent rebuilt differs from a context, in words; empty if none does."""
     for number, (found, expected) in enumerate(zip_longest(rebuilt, ours), 1):
         if found == expected:
@@ -112,9 +106,7 @@ def _ask(
 ) -> PackageResult:
     is_own_leaf = leaf_id in ("", loaded.leaf_id)
     if not is_own_leaf and loaded.log.state.version < FIRST_WITH_IDS:
-        detail = (
-            "The entries of this version of the format have no ids, so that no other branch can be selected."
-        )
+        detail = "The entries of this version of the format have no ids, so that no other branch can be selected."
         return PackageResult(package.name, package.version, PackageOutcome.FAILED, detail)
     found = package.rebuild(_content(loaded, agent), "" if is_own_leaf else leaf_id)
     outcome, detail = _outcome(found, loaded, agent, context)
@@ -145,9 +137,7 @@ def _resume(
 def _recorded_requests(loaded: LoadedSession, agent: Agent) -> LedgerResult | None:
     with agent.open(loaded.path) as reader:
         _require_unchanged(reader, loaded)
-        return agent.recorded_requests(
-            loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length)
-        )
+        return agent.recorded_requests(loaded.tree.entries, lambda entry: reader.read_at(entry.offset, entry.length))
 
 
 def _outcome(

@@ -129,9 +129,7 @@ def databases_in(directory: Path) -> frozenset[tuple[str, int, int]]:
     """
     try:
         with scan_directory(directory) as entries:
-            states = [
-                (entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_of(entry.name)
-            ]
+            states = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_of(entry.name)]
     except OSError:
         return frozenset()
     return frozenset((name, state.st_size, state.st_mtime_ns) for name, state in states)

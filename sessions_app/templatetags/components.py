@@ -77,9 +77,7 @@ def line_words(words: str) -> SafeString | str:
 def session_link(session: Session) -> SafeString:
     """A link to a session's page, with its title; the keys g and s follow it."""
     title = escape_line(session.title or session.relative_path)
-    return format_html(
-        '<a href="{}" data-go="s">{}</a>', session.get_absolute_url(), Truncator(title).chars(90)
-    )
+    return format_html('<a href="{}" data-go="s">{}</a>', session.get_absolute_url(), Truncator(title).chars(90))
 
 
 _BASIS: Final = {
@@ -94,9 +92,7 @@ def context_size(size: ContextSize, short: bool = False) -> SafeString:
     """The size of a context: about 178,000 tokens; 177,657 tokens, reported; or ≈ 178,000, if it has to be short."""
     sign = "≈\u202f" if size.is_rounded else ""
     shown = f"{sign}{size.shown:,}" if short else str(size)
-    return format_html(
-        '<data class="tabular" value="{}" title="{}">{}</data>', size.tokens, _BASIS[size.basis], shown
-    )
+    return format_html('<data class="tabular" value="{}" title="{}">{}</data>', size.tokens, _BASIS[size.basis], shown)
 
 
 @register.inclusion_tag("components/context_gauge.html")
@@ -143,9 +139,7 @@ def marked(parts: Sequence[SnippetPart]) -> SafeString:
 @register.filter
 def struck(text: str) -> SafeString:
     """A deleted text, struck through line by line, without the indent."""
-    return format_html(
-        "<del>{}</del>", format_html_join("\n", '{}<span class="strike">{}</span>', _indented(text))
-    )
+    return format_html("<del>{}</del>", format_html_join("\n", '{}<span class="strike">{}</span>', _indented(text)))
 
 
 def _indented(text: str) -> Iterator[tuple[str, str]]:

@@ -21,9 +21,7 @@ register = template.Library()
 
 SHOWN_ID: Final = 14
 """Longer ids are abbreviated."""
-_RANDOM_UUID: Final = re.compile(
-    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE
-)
+_RANDOM_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 @register.filter

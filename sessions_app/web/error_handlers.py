@@ -103,9 +103,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """500: a bug in Redline."""
     if is_api(request):
-        return failed(
-            "redline_failed", "Something went wrong. This is a bug in Redline; its log shows where.", 500
-        )
+        return failed("redline_failed", "Something went wrong. This is a bug in Redline; its log shows where.", 500)
     return defaults.server_error(request)
 
 

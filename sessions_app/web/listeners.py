@@ -40,9 +40,7 @@ def listening_from(port: int, hosts: Sequence[str]) -> Iterator[list[socket.sock
                 continue
             yield listeners
             return
-    message = (
-        f"All ports from {port} to {last} are in use. The server was not started. Choose another with --port."
-    )
+    message = f"All ports from {port} to {last} are in use. The server was not started. Choose another with --port."
     raise Conflict("port_taken", message)
 
 
@@ -74,9 +72,7 @@ def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[sock
         try:
             # TCP is named explicitly, because otherwise asyncio does not send small responses at once.
             listener = attempt.enter_context(
-                socket.socket(
-                    socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
-                )
+                socket.socket(socket.AF_INET6 if is_ipv6 else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             )
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if is_ipv6:
@@ -95,9 +91,5 @@ def _attempted(port: int, hosts: Sequence[str], attempt: ExitStack) -> list[sock
 
 def _refusal(port: int, fault: OSError) -> Conflict | SystemFailure:
     if fault.errno == errno.EADDRINUSE:
-        return Conflict(
-            "port_taken", f"Port {port} is in use. The server was not started. Choose another with --port."
-        )
-    return SystemFailure(
-        "port_refused", f"Port {port} cannot be used: {fault.strerror}. The server was not started."
-    )
+        return Conflict("port_taken", f"Port {port} is in use. The server was not started. Choose another with --port.")
+    return SystemFailure("port_refused", f"Port {port} cannot be used: {fault.strerror}. The server was not started.")

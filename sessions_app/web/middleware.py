@@ -126,9 +126,7 @@ def _launch(request: HttpRequest) -> HttpResponse:
 
 def _let_in(response: HttpResponse, session: str = "") -> None:
     """Set the browser's cookie, for this host only; without a given session, it starts a new one."""
-    response.set_cookie(
-        COOKIE, new_launch_cookie(session), max_age=SESSION_SECONDS, httponly=True, samesite="Strict"
-    )
+    response.set_cookie(COOKIE, new_launch_cookie(session), max_age=SESSION_SECONDS, httponly=True, samesite="Strict")
 
 
 def _refusal(request: HttpRequest, credentials: Credentials) -> HttpResponse:

@@ -60,9 +60,7 @@ class OneLine(logging.Formatter):
 
     def formatException(self, ei: _Raised) -> str:  # noqa: N802  # the name is logging's
         kind, raised, where = ei
-        frames = [
-            f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(where)
-        ]
+        frames = [f"  {frame.filename}:{frame.lineno} in {frame.name}" for frame in traceback.extract_tb(where)]
         described = kind.__name__ if kind is not None else "unknown"
         if isinstance(raised, RedlineError):
             described += f" {raised.code}"

@@ -84,6 +84,4 @@ class _Watched:
 def may_connect(headers: Headers) -> bool:
     """Whether a handshake comes from a known browser on one of our pages."""
     credentials = Credentials.of_headers(headers)
-    return (
-        credentials.name_our_host() and credentials.come_from_our_page() and credentials.have_launch_cookie()
-    )
+    return credentials.name_our_host() and credentials.come_from_our_page() and credentials.have_launch_cookie()

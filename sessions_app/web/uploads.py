@@ -48,9 +48,7 @@ def upload_room() -> int:
 class StoredUpload(TemporaryUploadedFile):
     """An upload in a private file, which is deleted when it is closed."""
 
-    def __init__(
-        self, file: IO[bytes], name: str | None, content_type: str | None, charset: str | None
-    ) -> None:
+    def __init__(self, file: IO[bytes], name: str | None, content_type: str | None, charset: str | None) -> None:
         UploadedFile.__init__(self, file, name, content_type, 0, charset)
 
 

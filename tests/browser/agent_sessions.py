@@ -79,9 +79,7 @@ class AgentHome:
         """A thread of Codex with this number in its id, in one of its directories."""
         own = codex_id(number)
         content = rollout.replace(rollouts.THREAD.encode(), own.encode())
-        return place(
-            self.home / ".codex" / directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content
-        )
+        return place(self.home / ".codex" / directory / f"rollout-2026-01-05T10-00-{number:02}-{own}.jsonl", content)
 
     @cached_property
     def opencode(self) -> OpenCodeStore:

@@ -86,9 +86,7 @@ def outline_faults(page: Page) -> list[str]:
     """The faults in the outline of a page, as text."""
     found = page.evaluate(OUTLINE)
     faults = [
-        f"{kind}: {one}"
-        for kind in ("unlabelled", "unnamed", "empty", "twice", "clipped")
-        for one in found[kind]
+        f"{kind}: {one}" for kind in ("unlabelled", "unnamed", "empty", "twice", "clipped") for one in found[kind]
     ]
     if found["width"] > 0:
         faults.append(f"it is {found['width']} px too wide")
@@ -107,9 +105,7 @@ def _violations(page: Page) -> list[str]:
     page.set_viewport_size({**size, "height": max(size["height"], tall)})
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE_SCRIPT)
-    found: list[dict[str, Any]] = page.evaluate(
-        "rules => axe.run(rules).then((found) => found.violations)", AXE_RULES
-    )
+    found: list[dict[str, Any]] = page.evaluate("rules => axe.run(rules).then((found) => found.violations)", AXE_RULES)
     page.set_viewport_size(size)
     return [f"{broken['id']}: {node['html'][:160]}" for broken in found for node in broken["nodes"]]
 

@@ -273,9 +273,7 @@ class Journey:
         confirm_all(self.page)
         self.press("Restore this backup")
         page.wait_for_url("**/backups")
-        expect(
-            page.get_by_role("status").filter(has_text=re.compile("restored", re.IGNORECASE))
-        ).to_be_visible()
+        expect(page.get_by_role("status").filter(has_text=re.compile("restored", re.IGNORECASE))).to_be_visible()
 
 
 def whole_journey(watched: Watched, *, scripted: bool) -> None:

@@ -67,9 +67,7 @@ def rendered_session() -> bytes:
         user(TASK),
         assistant(thinking("\n\nI read *it* first."), text(ANSWER), call("c1", "read", path=path)),
         result("c1", READ),
-        assistant(
-            call("c2", "edit", path=path, oldText="a = 1\nb = 2\nc = 3", newText="a = 1\nb = 4\nd = 5\nc = 3")
-        ),
+        assistant(call("c2", "edit", path=path, oldText="a = 1\nb = 2\nc = 3", newText="a = 1\nb = 4\nd = 5\nc = 3")),
         result("c2", f"Edited {path}.", name="edit"),
         assistant(call("c3", "bash", command="pytest -q")),
         result("c3", TESTS, name="bash"),
@@ -77,9 +75,7 @@ def rendered_session() -> bytes:
         result("c4", '{"found": [{"path": "src/parse.py", "line": 3, "is_test": false}], "more": null}'),
         assistant(call("c5", "screenshot", of="the page")),
         shot,
-        assistant(
-            text("**Gone** and\n\n- listed with `code`"), call("c6", "write", path="a.py", content="a = 1\n")
-        ),
+        assistant(text("**Gone** and\n\n- listed with `code`"), call("c6", "write", path="a.py", content="a = 1\n")),
         result("c6", TESTS, name="write"),
         compaction(whole("e12"), whole("e13")),
         user("Go on."),

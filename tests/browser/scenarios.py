@@ -172,9 +172,7 @@ class PausedWorker:
         os.kill(self.pid, signal.SIGKILL)
 
 
-def paused_run(
-    server: Server, start: Callable[[], str], reached: Callable[[int], bool]
-) -> tuple[str, PausedWorker]:
+def paused_run(server: Server, start: Callable[[], str], reached: Callable[[int], bool]) -> tuple[str, PausedWorker]:
     """Start a run, and stop its worker once `reached` is true of the run, outside any transaction.
 
     The worker is stopped when it starts and then runs only for moments, so it cannot get far beyond that point, however

@@ -56,9 +56,7 @@ def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Op
     expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 
-def test_the_plain_address_explains_where_to_go_without_the_secret_name(
-    server: Server, browse: Opener
-) -> None:
+def test_the_plain_address_explains_where_to_go_without_the_secret_name(server: Server, browse: Opener) -> None:
     watched = browse(server)
     watched.expect("status of 403")
     watched.expect("request elsewhere")

@@ -19,9 +19,7 @@ from tests.server import Server, place_in
 PROPOSALS = 370
 REJECTIONS = 12
 MOST_PRESSES = 120
-BUTTON = (
-    "document.activeElement.matches('button[type=submit]') && document.activeElement.form.method === 'post'"
-)
+BUTTON = "document.activeElement.matches('button[type=submit]') && document.activeElement.form.method === 'post'"
 BOX = "document.activeElement.matches('input[name=yes]:not(:checked)')"
 
 

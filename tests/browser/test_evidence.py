@@ -45,9 +45,7 @@ def undecided_of(page: Page) -> int:
 
 
 @pytest.mark.parametrize("width", [390, 1_440])
-def test_evidence_appears_where_a_proposal_is_opened(
-    server: Server, run: str, browse: Opener, width: int
-) -> None:
+def test_evidence_appears_where_a_proposal_is_opened(server: Server, run: str, browse: Opener, width: int) -> None:
     page = browse(server, viewport={"width": width, "height": 900}).open(f"{run}/review")
     undecided = undecided_of(page)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")

@@ -48,9 +48,7 @@ def test_keys_lead_from_page_to_page(server: Server, browse: Callable[..., Watch
         expect(page).to_have_url(f"{server.base}{path}")
 
 
-def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(server: Server, browse: Callable[..., Watched]) -> None:
     page = browse(server).open(f"{server.session('Mend it.')}/tree")
     page.keyboard.press("l")
     page.get_by_label("Label or text").fill("")
@@ -61,9 +59,7 @@ def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without one"])
-def test_a_theme_is_chosen_and_drawn_at_once(
-    server: Server, browse: Callable[..., Watched], script: bool
-) -> None:
+def test_a_theme_is_chosen_and_drawn_at_once(server: Server, browse: Callable[..., Watched], script: bool) -> None:
     page = browse(server, color_scheme="light", java_script_enabled=script).open("/settings")
     page.get_by_role("button", name="Theme").click()
     page.get_by_role("button", name="Dark").click()

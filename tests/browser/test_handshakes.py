@@ -55,9 +55,7 @@ def listening(watched: Watched, path: str = "/") -> Page:
 def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting")).to_contain_text("pi waits for your review of")
     expect(page).to_have_title(re.compile(r"^pi waits until \d\d:\d\d · "))
-    expect(page.locator("#agents-waiting [data-waiting-since]")).to_have_text(
-        re.compile(r"^asked \d+:\d\d ago$")
-    )
+    expect(page.locator("#agents-waiting [data-waiting-since]")).to_have_text(re.compile(r"^asked \d+:\d\d ago$"))
     expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^, \d+:\d\d left$"))
 
 
@@ -104,9 +102,7 @@ def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, b
     assert bridge.answered()["do"] == "compact"
 
 
-def test_the_pages_of_a_question_fit_and_are_accessible(
-    server: Server, browse: Opener, bridge: AskingBridge
-) -> None:
+def test_the_pages_of_a_question_fit_and_are_accessible(server: Server, browse: Opener, bridge: AskingBridge) -> None:
     watched = browse(server)
     page = listening(watched)
     bridge.ask()

@@ -62,9 +62,7 @@ def hostile_session() -> bytes:
         {"type": "session_info", "name": EVIL},
         {"type": "model_change", "provider": EVIL, "modelId": EVIL},
         {"type": "thinking_level_change", "thinkingLevel": EVIL},
-        assistant(
-            thinking(TEXT), text(TEXT), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL, usage={}
-        ),
+        assistant(thinking(TEXT), text(TEXT), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL, usage={}),
         result(EVIL, TEXT, name=EVIL),
         custom(TEXT) | {"customType": EVIL},
         bash(TEXT, TEXT, 1),
@@ -158,14 +156,10 @@ def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address
         is_shown(page)
 
 
-def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(
-    server: Server, browse: Opener, address: str
-) -> None:
+def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server: Server, browse: Opener, address: str) -> None:
     watched = browse(server)
     page = watched.open(f"{address}?view=all")
-    links = page.evaluate(
-        "[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)"
-    )
+    links = page.evaluate("[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)")
     assert len(links) > 10
     hostile = [link for link in links if "svg" in link.rsplit(".jsonl", 1)[1]]
     assert hostile
@@ -192,9 +186,7 @@ def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(
     is_shown(page)
 
 
-def test_a_run_its_review_and_its_commit_page_are_inert(
-    server: Server, browse: Opener, address: str, run: str
-) -> None:
+def test_a_run_its_review_and_its_commit_page_are_inert(server: Server, browse: Opener, address: str, run: str) -> None:
     watched = browse(server)
     is_inert(watched.open("/runs/"))
     is_inert(watched.open(run))
@@ -242,9 +234,7 @@ def test_no_hostile_text_makes_a_page_wider_than_its_window(
     assert {path: pixels for path, pixels in wide.items() if pixels > 0} == {}
 
 
-def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(
-    server: Server, browse: Opener
-) -> None:
+def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(server: Server, browse: Opener) -> None:
     recorded = titled_session("halved")
     for one in recorded[2:-2]:
         for part in (one["message"], *one["message"]["content"]):
@@ -264,9 +254,7 @@ def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(
     ("name", "entry_id"),
     [("climbing", "a/../b"), ("above", ".."), ("double", "a//b"), ("text", "a/text"), ("quoted", "%2e%2e")],
 )
-def test_an_id_with_url_syntax_is_only_an_id(
-    server: Server, browse: Opener, name: str, entry_id: str
-) -> None:
+def test_an_id_with_url_syntax_is_only_an_id(server: Server, browse: Opener, name: str, entry_id: str) -> None:
     recorded = json.loads(json.dumps(titled_session(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
     place(server.root / f"{name}.jsonl", session_bytes(recorded))
     page = browse(server).open(f"{server.session(title(name))}?view=all")
@@ -281,9 +269,7 @@ def test_settings_backups_and_missing_pages_are_inert(server: Server, browse: Op
         is_inert(watched.open(path))
 
 
-def test_a_commit_its_result_and_its_backups_are_inert(
-    server: Server, browse: Opener, address: str, run: str
-) -> None:
+def test_a_commit_its_result_and_its_backups_are_inert(server: Server, browse: Opener, address: str, run: str) -> None:
     path = server.root / NAME
     before = path.read_bytes()
     approve_everything(server, run)

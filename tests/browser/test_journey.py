@@ -31,9 +31,7 @@ def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(
     server: Server, browse: Callable[..., Watched]
 ) -> None:
     command = [sys.executable, "-m", "redline", "address", "--json"]
-    printed = subprocess.run(
-        command, env=server.environment, cwd=server.root, capture_output=True, check=True
-    )
+    printed = subprocess.run(command, env=server.environment, cwd=server.root, capture_output=True, check=True)
     address = json.loads(printed.stdout)["address"].removeprefix(server.base)
     watched = browse(server, known=False)
     page = watched.open(address)

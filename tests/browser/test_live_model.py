@@ -111,11 +111,7 @@ def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(idle: Server
             streamed_event(1, ["thought", "at <it>.\n\n"], ["text", "Now "]),
         ],
         [streamed_event(1, ["text", "this:\n  indented"]), streamed_event(1, *call)],
-        [
-            streamed_event(
-                1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"]
-            )
-        ],
+        [streamed_event(1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"])],
         [streamed_event(1, piece) for piece in pieces_of(["thought"], "T" * (THOUGHT_SHOWN + 5), 700)],
         [streamed_event(1, piece) for piece in pieces_of(["text"], "S " * TEXT_SHOWN, 9_000)],
         [answered_event(1, calls=3)],
@@ -397,9 +393,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(
     expect(page.locator("#facts")).to_contain_text("planned by scripted/thinking-signed (high)")
     expect(page.locator("#traffic")).to_contain_text(re.compile(r"\d+ characters"))
     expect(page.locator("#meter .meter__figure")).not_to_have_text("0.0%")
-    expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text(
-        "−"
-    )
+    expect(page.locator("#log .event:not(.event--pending)", has_text="context_delete").first).to_contain_text("−")
     for kind in ("thought", "text", "arguments"):
         server.wait_for(lambda kind=kind: len(longest(page, kind)) > 2)
     grown = [longest(page, kind) for kind in ("thought", "text", "arguments")]

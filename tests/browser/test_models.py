@@ -83,9 +83,7 @@ def test_a_local_server_is_added_tested_and_removed(
     expect(page.get_by_role("heading", name="No provider is set up")).to_be_visible()
 
 
-def test_the_thinking_style_is_shown_only_if_it_matters(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_the_thinking_style_is_shown_only_if_it_matters(server: Server, browse: Callable[..., Watched]) -> None:
     page = browse(server).open("/models/add")
     page.get_by_label("Provider").select_option("openai")
     expect(page.get_by_text("a budget of tokens")).to_be_hidden()

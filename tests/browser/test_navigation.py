@@ -57,8 +57,7 @@ def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) 
     expect(page.get_by_text("A new session was made:")).to_be_visible()
     expect(page.locator(".chosen__again")).to_have_text(f"{name} 1.")
     heads = {
-        one: json.loads(one.read_bytes().splitlines()[0]).get("parentSession")
-        for one in path.parent.glob("*.jsonl")
+        one: json.loads(one.read_bytes().splitlines()[0]).get("parentSession") for one in path.parent.glob("*.jsonl")
     }
     (fork,) = (one for one, parent in heads.items() if parent == str(path))
     assert [entry.id for entry in load_session(fork).tree.entries] == ["e1", "e2"]

@@ -52,9 +52,7 @@ def test_a_long_title_fits(server: Server, browse: Opener, bridge: AskingBridge)
     have_no_faults(browse(server), {f"{name}-of-a-long-title": path for name, path in pages.items()})
 
 
-def test_nothing_moves_until_something_is_decided(
-    server: Server, browse: Opener, bridge: AskingBridge
-) -> None:
+def test_nothing_moves_until_something_is_decided(server: Server, browse: Opener, bridge: AskingBridge) -> None:
     page = browse(server).open(f"/handshakes/{bridge.number}")
     page.wait_for_load_state("networkidle")
     left = page.locator("#handshake [data-ends]")

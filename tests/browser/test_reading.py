@@ -163,9 +163,7 @@ def test_an_exported_page_fetches_nothing_and_runs_nothing(
     server: Server, browse: Opener, chromium: Browser, tmp_path: Path
 ) -> None:
     hostile = "<script>document.title = 'owned'</script><img src='https://evil.example/x' onerror='document.title=1'>"
-    recorded = chain(
-        user(hostile), assistant(text(f"{hostile}\n\n![x](https://evil.example/y)")), result("c", hostile)
-    )
+    recorded = chain(user(hostile), assistant(text(f"{hostile}\n\n![x](https://evil.example/y)")), result("c", hostile))
     server.put("hostile.jsonl", recorded)
     page = browse(server).open(server.session("document.title"))
     page.get_by_role("button", name="Export").click()
@@ -235,9 +233,7 @@ def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, bro
     expect(page.locator("#map-wide output")).to_contain_text("a line")
 
 
-def test_an_open_page_says_that_the_session_continues_on_another_branch(
-    server: Server, browse: Opener
-) -> None:
+def test_an_open_page_says_that_the_session_continues_on_another_branch(server: Server, browse: Opener) -> None:
     path = server.put("forked.jsonl", chain(user("Turn round."), assistant(text("One way."))))
     page = browse(server).open(server.session("Turn round"))
     append_as_agent(path, session_bytes([message("x2", "e1", assistant(text("The other way.")))]))

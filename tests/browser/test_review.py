@@ -123,9 +123,7 @@ def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(
     expect(page.locator(f"#{at} .proposal__what")).to_be_focused()
 
 
-def test_what_is_undecided_above_the_cursor_is_found(
-    server: Server, run: str, review: str, browse: Opener
-) -> None:
+def test_what_is_undecided_above_the_cursor_is_found(server: Server, run: str, review: str, browse: Opener) -> None:
     first, *others = groups_of(server, run)
     for group in others:
         decide(server, run, by="turn", approve_group=group)
@@ -150,9 +148,7 @@ def test_what_is_undecided_above_the_cursor_is_found(
         ("gc", "Nothing is approved yet"),
     ],
 )
-def test_a_key_without_effect_says_why(
-    server: Server, review: str, browse: Opener, keys: str, words: str
-) -> None:
+def test_a_key_without_effect_says_why(server: Server, review: str, browse: Opener, keys: str, words: str) -> None:
     page = browse(server).open(f"{review}?by=turn")
     for key in keys:
         press(page, key)
@@ -175,9 +171,7 @@ def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Op
 
 @pytest.mark.parametrize("fonts", ["", GENERIC_FONTS], ids=["own", "generic"])
 @pytest.mark.parametrize("width", [1_000, 1_440])
-def test_the_bar_shows_all_counts(
-    server: Server, review: str, browse: Opener, width: int, fonts: str
-) -> None:
+def test_the_bar_shows_all_counts(server: Server, review: str, browse: Opener, width: int, fonts: str) -> None:
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     if fonts:
         page.evaluate(fonts)
@@ -291,9 +285,7 @@ def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
 # ---- two windows -----------------------------------------------------------------------------------------
 
 
-def test_a_second_tab_does_not_approve_what_the_first_pinned(
-    server: Server, review: str, browse: Opener
-) -> None:
+def test_a_second_tab_does_not_approve_what_the_first_pinned(server: Server, review: str, browse: Opener) -> None:
     watched = browse(server)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(f"{review}?by=turn"), watched.open(f"{review}?by=turn")

@@ -154,9 +154,7 @@ def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server: Server, 
     expect(rows(page)).to_have_count(1)
 
 
-def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(
-    server: Server, browse: Opener
-) -> None:
+def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(server: Server, browse: Opener) -> None:
     sent: list[str] = []
     with unready(browse(server), "/backups") as page:
         page.on("request", lambda request: sent.append(request.method))

@@ -83,9 +83,7 @@ def test_filters_narrow_without_loading_the_page(server: Server, browse: Callabl
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
 
 
-def test_places_in_a_session_are_reached_by_keys_and_marked(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_places_in_a_session_are_reached_by_keys_and_marked(server: Server, browse: Callable[..., Watched]) -> None:
     page = browse(server).open(server.session("hay.jsonl"))
     page.keyboard.press("/")
     expect(page.locator("#search-session")).to_be_focused()

@@ -70,9 +70,7 @@ LONG_MODEL: Final = "hf.co/someone/Some-Coder-480B-A35B-Instruct-1M-GGUF:UD-Q4_K
 AGENTS: Final = {"claude": "boundary", "codex": "compacted", "opencode": "delete"}
 """Agents, and the writer of each by which a session is compacted here."""
 REFUSED: Final = r"the server responded with a status of (400|403|404|409)"
-FAILED: Final = (
-    "UPDATE compaction_app_summarydraft SET state = 'failed', failure = ?, generated = ? WHERE id = ?"
-)
+FAILED: Final = "UPDATE compaction_app_summarydraft SET state = 'failed', failure = ?, generated = ? WHERE id = ?"
 APPENDED: Final = "UPDATE compaction_app_summarydraft SET state = 'appended', appended_id = 'e9' WHERE id = ?"
 SUMMARY: Final = "## Goal\nFind why the cache is slow.\n\n## Next Steps\nRead src/cache_0.py again."
 MEASURE: Final = (
@@ -246,9 +244,7 @@ def runs(stage: Stage) -> Pages:
             factory.end("failed", f"{HOST}: the credit is used up.", f"{HOST}: the credit is used up.")
         else:
             calls = [["call", index, "context_search_transcript"] for index in range(50)]
-            factory.add_all(
-                [asked_event(4), streamed_event(4, *calls), answered_event(4, calls=50, estimated=True)]
-            )
+            factory.add_all([asked_event(4), streamed_event(4, *calls), answered_event(4, calls=50, estimated=True)])
             factory.add_call(4, 0, "context_search_transcript", {"pattern": "a"}, sentence="No match.")
     queued = start_run(server, stage.at("queued"))
     return {

@@ -55,8 +55,7 @@ def write_plan(
     plan = {"session": "pi/s.jsonl", "leafId": "e5", "deletedTargets": list(targets)}
     (directory / "plan.json").write_text(json.dumps(plan))
     hashed = {
-        pair: [[one["role"], message_hash(fields_of(one))] for one in messages]
-        for pair, messages in contexts.items()
+        pair: [[one["role"], message_hash(fields_of(one))] for one in messages] for pair, messages in contexts.items()
     }
     by = {pair: {"leaf": "e5", "context": pair} for pair in hashed}
     (directory / "contexts.json").write_text(json.dumps({"by": by, "contexts": hashed}))
@@ -143,9 +142,7 @@ def test_the_sessions_of_plans_are_among_the_real_ones(
     assert (ended.code, ended.error) == (2, "no_such_file")
 
 
-def test_a_different_context_fails_and_names_the_writer_and_the_agent(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_different_context_fails_and_names_the_writer_and_the_agent(redline: Installation, tmp_path: Path) -> None:
     write_plan(tmp_path / "00-one", {"session|pi-1.5.2": MESSAGES, "session|pi-0.86.1": MESSAGES})
     failure = {"case": "00-one", "section": "session|pi-0.86.1", "path": "$.length"}
     assert checked(redline, tmp_path)[1]["failures"] == [failure]
@@ -166,9 +163,7 @@ REST = [SUMMARY, KEPT[2], KEPT[3], LAST]
 WHOLE = [WORK[1]["message"], *KEPT[:2], *REST[1:]]
 
 
-def test_a_plan_is_written_by_each_writer_that_the_agent_honours(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_plan_is_written_by_each_writer_that_the_agent_honours(redline: Installation, tmp_path: Path) -> None:
     contexts = {
         "context_edit|pi-1.5.2": REST,
         "fork|pi-0.86.1": REST,

@@ -42,10 +42,7 @@ def rows(store: OpenCodeStore) -> dict[str, Any]:
 
 def tree_of(path: Path) -> dict[str, Any]:
     storage = path.parents[2]
-    return {
-        str(file.relative_to(storage)): json.loads(file.read_bytes())
-        for file in sorted(storage.rglob("*.json"))
-    }
+    return {str(file.relative_to(storage)): json.loads(file.read_bytes()) for file in sorted(storage.rglob("*.json"))}
 
 
 def vector(directory: Path, store: object, sent: list[dict[str, Any]]) -> Path:
@@ -66,9 +63,7 @@ def test_a_request_passes_if_it_has_the_messages_of_the_session(
     assert "1 passed, 0 failed" in redline.call("check_vectors", vectors / "01-rows").out
 
 
-def test_a_request_with_another_message_fails(
-    redline: Installation, tmp_path: Path, store: OpenCodeStore
-) -> None:
+def test_a_request_with_another_message_fails(redline: Installation, tmp_path: Path, store: OpenCodeStore) -> None:
     other = [*SENT[:3], {**SENT[3], "content": "two"}, PROBE]
     found = redline.call("check_vectors", vector(tmp_path / "01-rows", rows(store), other))
     assert "0 passed, 1 failed" in found.out

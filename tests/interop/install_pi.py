@@ -40,9 +40,7 @@ def npm(directory: Path, *arguments: str) -> str:
     """Run npm in a directory; returns its output. Raises FAULTS."""
     directory.mkdir(parents=True, exist_ok=True)
     command = ["npm", *arguments, *OPTIONS]
-    ended = subprocess.run(
-        command, cwd=directory, check=True, stdout=subprocess.PIPE, encoding="utf-8", timeout=LIMIT
-    )
+    ended = subprocess.run(command, cwd=directory, check=True, stdout=subprocess.PIPE, encoding="utf-8", timeout=LIMIT)
     return ended.stdout
 
 
@@ -80,9 +78,7 @@ def install_session_manager(directory: Path, version: str, pinned: Path) -> None
     (directory / "unpacked" / "package").rename(package)
     node = directory / "node_modules" / ".bin" / "node"
     importing = f"await import({json.dumps((package / SESSION_MANAGER).as_uri())})"
-    subprocess.run(
-        [node if node.exists() else "node", "--input-type=module", "--eval", importing], check=True
-    )
+    subprocess.run([node if node.exists() else "node", "--input-type=module", "--eval", importing], check=True)
 
 
 def install_newest(directory: Path, pinned: Path) -> None:

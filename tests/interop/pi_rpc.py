@@ -119,9 +119,7 @@ class AtomicHome(PiHome):
 class Pi:
     """A running pi, or Atomic. Commands are sent to it, and all that it says is kept."""
 
-    def __init__(
-        self, home: PiHome, session: Path | None, *, environment: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, home: PiHome, session: Path | None, *, environment: Mapping[str, str] | None = None) -> None:
         self.said: list[dict[str, Any]] = []
         self._changed = threading.Condition()
         self._sent = 0

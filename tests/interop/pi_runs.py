@@ -177,9 +177,7 @@ def _said_by_assistant(message: Mapping[str, Any]) -> Iterator[Said]:
     blocks = [block for block in message["content"] if not block.get("redacted")]
     texts = [block[words[block["type"]]] for block in blocks if block["type"] in words]
     text = "".join(one for one in texts if one.strip())
-    calls = tuple(
-        (block["id"], block["name"], block["arguments"]) for block in blocks if block["type"] == "toolCall"
-    )
+    calls = tuple((block["id"], block["name"], block["arguments"]) for block in blocks if block["type"] == "toolCall")
     if text or calls:
         yield "assistant", text, calls
 
@@ -189,9 +187,7 @@ def _content(content: Any) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if isinstance(content, str):
         return (content,), ()
     texts = tuple(block["text"] for block in content if block["type"] == "text")
-    images = (
-        f"data:{block['mimeType']};base64,{block['data']}" for block in content if block["type"] == "image"
-    )
+    images = (f"data:{block['mimeType']};base64,{block['data']}" for block in content if block["type"] == "image")
     return texts, tuple(images)
 
 
@@ -202,9 +198,7 @@ def _numbered(said: Iterable[Said]) -> Iterator[Said]:
         if one[0] == "tool" and one[2] != NO_RESULT:
             yield "tool", numbers.setdefault(one[1], len(numbers)), one[2]
         elif one[0] == "assistant":
-            calls = tuple(
-                (numbers.setdefault(key, len(numbers)), name, arguments) for key, name, arguments in one[2]
-            )
+            calls = tuple((numbers.setdefault(key, len(numbers)), name, arguments) for key, name, arguments in one[2])
             yield "assistant", one[1], calls
         elif one[0] != "tool":
             yield one

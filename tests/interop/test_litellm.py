@@ -156,9 +156,7 @@ def plan(
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_plan_reaches_its_target(
-    plan: Plan, provider: ScriptedProvider, upstream: Dialect, script: str
-) -> None:
+def test_a_plan_reaches_its_target(plan: Plan, provider: ScriptedProvider, upstream: Dialect, script: str) -> None:
     ended = plan(script)
     assert ended.code == 0, ended
     assert ended.json["targetMet"]
@@ -181,9 +179,7 @@ def test_a_plan_reaches_its_target(
     ],
     indirect=["route", "upstream"],
 )
-def test_reasoning_is_returned_unchanged(
-    plan: Plan, provider: ScriptedProvider, script: str, unasked: bool
-) -> None:
+def test_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider, script: str, unasked: bool) -> None:
     ended = plan(script, unasked)
     assert provider.faults == []
     assert ended.code == 0, ended

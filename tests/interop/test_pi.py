@@ -76,9 +76,7 @@ def test_pi_rebuilds_the_same_context(name: str, sessions: dict[str, Path], dire
     assert found.outcome is wanted, found.detail
 
 
-@pytest.mark.parametrize(
-    ("installed", "reader", "writer"), WRITERS, ids=lambda one: getattr(one, "name", one)
-)
+@pytest.mark.parametrize(("installed", "reader", "writer"), WRITERS, ids=lambda one: getattr(one, "name", one))
 @each_writable
 def test_after_a_write_the_agent_sends_what_was_approved(
     name: str,
@@ -119,9 +117,7 @@ def test_pi_sends_what_it_rebuilds(name: str, path: Path, resumed: Conversations
 
 
 @each_writable
-def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(
-    name: str, path: Path, resumed: Conversations
-) -> None:
+def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name: str, path: Path, resumed: Conversations) -> None:
     loaded = load_session(path)
     before = context_of(loaded)
     messages, wanted = fields_of(loaded, before.messages), rebuilt_messages(loaded, PI, before)

@@ -236,9 +236,7 @@ REPEATED = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("replies", "decisions", "reasons"), REPEATED, ids=["shorter meanwhile", "overflow", "error"]
-)
+@pytest.mark.parametrize(("replies", "decisions", "reasons"), REPEATED, ids=["shorter meanwhile", "overflow", "error"])
 def test_pi_asks_again_in_a_run_if_its_context_has_grown_again(
     asking: Asking, replies: list[ScriptedReply], decisions: list[Answer], reasons: list[str]
 ) -> None:
@@ -308,9 +306,7 @@ def connect_to(url: str) -> Loss:
         (connect_to(""), UNREACHED, []),
     ],
 )
-def test_without_redline_pi_compacts_as_usual(
-    asking: Asking, lose: Loss, notice: str, paths: list[str]
-) -> None:
+def test_without_redline_pi_compacts_as_usual(asking: Asking, lose: Loss, notice: str, paths: list[str]) -> None:
     lose(asking)
     with asking.open() as pi:
         assert pi.run("compact")["success"]

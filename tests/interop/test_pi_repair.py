@@ -49,12 +49,8 @@ def require_equal(loaded: LoadedSession, pi: PiPackage) -> None:
     assert found.outcome is PackageOutcome.EQUAL, found.detail
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=core if seed < 2 else ()) for seed in range(CASES)]
-)
-def test_pi_opens_what_was_repaired(
-    seed: int, sessions: dict[str, Path], pi: PiPackage, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=core if seed < 2 else ()) for seed in range(CASES)])
+def test_pi_opens_what_was_repaired(seed: int, sessions: dict[str, Path], pi: PiPackage, tmp_path: Path) -> None:
     chance = random.Random(seed)
     lines = chance.choice([*sessions.values()]).read_bytes().splitlines()[: chance.randint(3, 60)]
     path, copy = tmp_path / "damaged.jsonl", tmp_path / "copy.jsonl"
@@ -73,9 +69,7 @@ def test_pi_opens_what_was_repaired(
 
 
 @pytest.mark.skipif(DIRECTORY is None, reason="there are no real sessions")
-@pytest.mark.parametrize(
-    "name", ["pi-mono-glued-line.v1.jsonl", "agent-complex-task-youtube-headerless.jsonl"]
-)
+@pytest.mark.parametrize("name", ["pi-mono-glued-line.v1.jsonl", "agent-complex-task-youtube-headerless.jsonl"])
 def test_pi_opens_the_repaired_copies_of_real_damaged_sessions(
     name: str, sessions: dict[str, Path], pi: PiPackage, tmp_path: Path
 ) -> None:

@@ -57,9 +57,7 @@ def connected_home(
 ) -> PiHome:
     """A home whose agent is connected with the server."""
     made_at = datetime.now(UTC)
-    keep_connection(
-        server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at)
-    )
+    keep_connection(server.data, ConnectedAgent(agent, agent, server.plain, new_secret(), bridge=1, made_at=made_at))
     options: dict[str, Any] = {
         "base_url": provider.base_url("openai"),
         "api": "openai-completions",

@@ -164,9 +164,7 @@ def test_pi_would_replace_and_keep_the_same_of_generated_sessions(tmp_path: Path
     with opened(path) as work:
         last = {entry.id[: len(generated[0])]: entry.id for entry in work.loaded.tree.entries}
         kept = (1, 20, 60, 150)
-        require_same_compactions(
-            work, [{"leaf": last[one], "keep": keep} for one in generated for keep in kept]
-        )
+        require_same_compactions(work, [{"leaf": last[one], "keep": keep} for one in generated for keep in kept])
 
 
 def generated_lines(prefix: str) -> Iterator[dict[str, Any]]:
@@ -183,9 +181,7 @@ def generated_entry(generator: random.Random) -> dict[str, Any]:
     made = factories.call(
         call_id, generator.choice(["read", "write", "edit", "bash"]), path=generator.choice("abcé😀\uffff")
     )
-    blocks = generator.choices(
-        [factories.text(words), factories.thinking(words), made], k=generator.randrange(3)
-    )
+    blocks = generator.choices([factories.text(words), factories.thinking(words), made], k=generator.randrange(3))
     usage = {**USAGE, "totalTokens": generator.choice([0, 500])}
     stop = generator.choice(["stop", "error", "aborted"])
     answer = factories.assistant(*blocks, usage=usage, stopReason=stop)
@@ -211,14 +207,10 @@ def check_compaction(
     assert found.first_kept_id == answer["firstKeptEntryId"]
     assert tokens_before(context) == answer["tokensBefore"]
     earlier = work.recorded([found.previous_summary])
-    assert [one["summary"] for one in earlier] == [
-        one for one in [answer["previousSummary"]] if one is not None
-    ]
+    assert [one["summary"] for one in earlier] == [one for one in [answer["previousSummary"]] if one is not None]
     messages = work.messages(messages_of(found.summarised, context))
     assert FORMAT.files(messages, earlier) == lists(answer["files"])
-    parts = [
-        conversation(work, messages_of(part, context), directory) for part in (found.replaced, found.prefix)
-    ]
+    parts = [conversation(work, messages_of(part, context), directory) for part in (found.replaced, found.prefix)]
     theirs = [answer["history"], answer["prefix"]]
     if any(found.first_kept_id == one.entry.id for one in context.messages):
         assert parts == theirs
@@ -231,10 +223,7 @@ def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work: Work) -> Non
     leaves = work.leaves()
     targets = (leaves[0], leaves[len(leaves) // 2])
     requests = [
-        {"old": old, "target": target, "budget": budget}
-        for old in leaves
-        for target in targets
-        for budget in BUDGETS
+        {"old": old, "target": target, "budget": budget} for old in leaves for target in targets for budget in BUDGETS
     ]
     for directory, request, answer in asked(work, requests):
         left = branch_left(work.loaded.tree, request["old"], request["target"])

@@ -88,9 +88,7 @@ class ClaudeClient:
     def session(self, session_id: str) -> Path:
         return self.sessions / f"{session_id}.jsonl"
 
-    def say(
-        self, prompt: str, *replies: ScriptedReply, resume: str = "", arguments: Iterable[str] = ()
-    ) -> str:
+    def say(self, prompt: str, *replies: ScriptedReply, resume: str = "", arguments: Iterable[str] = ()) -> str:
         """One turn with these replies of the model; returns the id of the session."""
         self.server.replies.extend(replies)
         run = self.run(prompt, resume=resume, arguments=arguments)
@@ -157,9 +155,7 @@ class ClaudeClient:
         return any(_without_digits(paragraph) in fresh for fresh in self._fresh.values())
 
     def _printed_version(self) -> tuple[int, ...]:
-        printed = subprocess.run(
-            [*self._command, "--version"], capture_output=True, encoding="utf-8", check=True
-        )
+        printed = subprocess.run([*self._command, "--version"], capture_output=True, encoding="utf-8", check=True)
         return tuple(map(int, printed.stdout.split()[0].split(".")))
 
     def _learn_fresh(self, model: str) -> None:
@@ -171,9 +167,7 @@ class ClaudeClient:
         again = self.run(second, resume=run.session_id, arguments=("--model", model))
         texts = [*_texts(run.requests[0]["messages"]), *_texts(again.requests[0]["messages"])]
         found = (paragraph for text in texts for paragraph in _paragraphs(text))
-        self._fresh[model] = frozenset(
-            _without_digits(one) for one in found if one not in (first, second, "done")
-        )
+        self._fresh[model] = frozenset(_without_digits(one) for one in found if one not in (first, second, "done"))
 
 
 def _blocks(message: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

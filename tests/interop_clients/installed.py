@@ -8,9 +8,7 @@ from typing import Final
 
 import pytest
 
-DIRECTORY: Final = Path(
-    os.environ.get("REDLINE_CLIENTS") or Path.home() / ".cache" / "redline" / "interop-clients"
-)
+DIRECTORY: Final = Path(os.environ.get("REDLINE_CLIENTS") or Path.home() / ".cache" / "redline" / "interop-clients")
 """Each client is in a directory named after its package and version, as in `codex@0.169.0`."""
 PROGRAMS: Final = {"claude-code": "claude", "codex": "codex", "opencode": "opencode"}
 VERSIONS: Final = {

@@ -36,9 +36,7 @@ class OpencodeRuns:
     Its shell tool is `bash` with the arguments `command` and `description`.
     """
 
-    def __init__(
-        self, program: Path, base: Path, model: ScriptedModel, window: int = client.CONTEXT_WINDOW
-    ) -> None:
+    def __init__(self, program: Path, base: Path, model: ScriptedModel, window: int = client.CONTEXT_WINDOW) -> None:
         base.mkdir(parents=True, exist_ok=True)
         self.scratch = new_scratch(base, model.url)
         self.data = client.data_directory(self.scratch)
@@ -175,9 +173,7 @@ class OpencodeServer:
             return False
         return True
 
-    def call(
-        self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: int = RUN_SECONDS
-    ) -> Any:
+    def call(self, method: str, path: str, body: Mapping[str, Any] | None = None, seconds: int = RUN_SECONDS) -> Any:
         """The document of a response; raises HTTPError."""
         request = urllib.request.Request(
             self.url + path,

@@ -82,9 +82,7 @@ class Terminal:
 
     def shows(self, text: str, *, above: bool = False) -> bool:
         """Whether a text is on the screen, or with `above` also above it; without frames, and however wrapped."""
-        return _unwrapped(text) in _unwrapped(
-            self._run("capture-pane", "-p", *(("-S", "-") if above else ()))
-        )
+        return _unwrapped(text) in _unwrapped(self._run("capture-pane", "-p", *(("-S", "-") if above else ())))
 
     def wait_for(self, text: str) -> None:
         """Wait until a text is on the screen or above it."""
@@ -104,9 +102,7 @@ class Terminal:
             self.press(CLEAR)
             self.type(line)
 
-        self._repeat(
-            type_line, RETYPE_SECONDS, lambda: self.shows(line), f"{line} was typed, and is not shown"
-        )
+        self._repeat(type_line, RETYPE_SECONDS, lambda: self.shows(line), f"{line} was typed, and is not shown")
         self.press("Enter")
 
     def press_until(self, key: str, text: str) -> None:

@@ -71,9 +71,7 @@ def conversation(client: ClaudeClient) -> str:
     session_id = client.say("first", ScriptedReply(look), said("Both seen."))
     count = ScriptedReply([text_block("I count."), call_block("toolu_4", "Bash", command="seq 1 20000")])
     client.say("second", count, said("Counted."), resume=session_id)
-    client.say(
-        "third", ScriptedReply([thinking_block("nothing to do"), text_block("Done.")]), resume=session_id
-    )
+    client.say("third", ScriptedReply([thinking_block("nothing to do"), text_block("Done.")]), resume=session_id)
     return session_id
 
 
@@ -92,9 +90,7 @@ def rewound(client: ClaudeClient) -> str:
     session_id = conversation(client)
     lines = [json.loads(line) for line in client.session(session_id).read_bytes().splitlines()]
     seen = next(line for line in lines if "Both seen." in json.dumps(line.get("message")))
-    client.say(
-        "instead", said("Instead."), resume=session_id, arguments=("--resume-session-at", seen["uuid"])
-    )
+    client.say("instead", said("Instead."), resume=session_id, arguments=("--resume-session-at", seen["uuid"]))
     client.say("and on", said("On."), resume=session_id)
     return session_id
 

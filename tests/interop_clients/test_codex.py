@@ -86,9 +86,7 @@ def recorded_thread(version: str, base: Path, model: ScriptedModel) -> tuple[Cod
     return runs, worked(runs)
 
 
-def sent_of(
-    loaded: LoadedSession, generation: Generation, deleted: Sequence[Target] = ()
-) -> list[Mapping[str, Any]]:
+def sent_of(loaded: LoadedSession, generation: Generation, deleted: Sequence[Target] = ()) -> list[Mapping[str, Any]]:
     """What would be sent of a thread after an approved deletion."""
     context = generation.reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     left = replace(context, messages=tuple(approved_messages(context, deleted)))
@@ -184,9 +182,7 @@ def test_what_is_resumed_is_what_was_approved(
 
 
 @pytest.mark.parametrize("resumed_by", [NEW, OLD])
-def test_the_notes_of_a_fork_are_sent_in_their_places(
-    resumed_by: str, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_the_notes_of_a_fork_are_sent_in_their_places(resumed_by: str, tmp_path: Path, model: ScriptedModel) -> None:
     runs, thread = recorded_thread(resumed_by, tmp_path / "client", model)
     for made in curated_threads(runs, thread, resumed_by, "fork", random.Random(14), has_notes=True):
         expected = of_the_file(sent_of(load_session(made.path), generation_of(resumed_by)), resumed_by)
@@ -240,9 +236,7 @@ def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
 
 
 @pytest.mark.parametrize("writer_name", ["compacted", "fork"])
-def test_a_curated_thread_is_not_compacted_at_once(
-    writer_name: str, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_a_curated_thread_is_not_compacted_at_once(writer_name: str, tmp_path: Path, model: ScriptedModel) -> None:
     """Before, its tokens were above the limit."""
     limit = "model_auto_compact_token_limit = 60000\nmodel_context_window = 200000"
     runs = CodexRuns(client_program("codex", NEW), tmp_path / "client", model, extra=limit)

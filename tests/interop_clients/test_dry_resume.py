@@ -26,9 +26,7 @@ from .scripted_model import ModelReply, ScriptedModel
 from .test_opencode import turn
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
-IMAGE: Final = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+IMAGE: Final = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 def dry_resume(path: Path, program: Path) -> PackageResult:
@@ -145,9 +143,7 @@ def test_what_the_client_sends_of_another_session_is_different(field: str, runs:
     reader = reader_of_version(agent, client.version)
     context = reader.rebuild(loaded.tree.branch(loaded.leaf_id))
     with agent.open(file) as reading:
-        messages = list(
-            agent.sent_messages(context, lambda entry: reading.read_at(entry.offset, entry.length))
-        )
+        messages = list(agent.sent_messages(context, lambda entry: reading.read_at(entry.offset, entry.length)))
         content = [reading.read_at(0, loaded.state.size)]
     changed = json.loads(json.dumps(messages).replace(f'"{field}": "', f'"{field}": "!', 1))
     assert client.resume(file.name, content, messages).outcome is PackageOutcome.EQUAL

@@ -249,9 +249,7 @@ def test_a_server_that_is_killed_while_the_client_waits(
 @pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
 def test_two_clients_ask_at_once(agent: str, version: str, tmp_path: Path, server: StandInRedline) -> None:
     """Both wait before either is answered; one compacts, the other does not."""
-    first, second = (
-        HOOKED[agent](version, tmp_path / f"client{number}", tmp_path / "data") for number in (1, 2)
-    )
+    first, second = (HOOKED[agent](version, tmp_path / f"client{number}", tmp_path / "data") for number in (1, 2))
     with first, second:
         steps = {str(first.session): "compact", str(second.session): "continue"}
         numbers = {1: str(first.session), 2: str(second.session)}

@@ -129,9 +129,7 @@ def test_a_running_server_sends_the_approved_context_at_the_next_prompt(
     assert request["messages"][1:-1] == written.approved
 
 
-def test_a_curated_export_is_imported_and_sends_the_approved_context(
-    runs: OpencodeRuns, tmp_path: Path
-) -> None:
+def test_a_curated_export_is_imported_and_sends_the_approved_context(runs: OpencodeRuns, tmp_path: Path) -> None:
     session, chance = worked(runs), random.Random(5)
     own, theirs = exported(session, tmp_path / "own.json"), tmp_path / "theirs.json"
     theirs.write_text(runs.call("export", session.name))
@@ -155,9 +153,7 @@ def test_a_full_session_is_not_compacted_after_a_plan(tmp_path: Path, model: Scr
 # ---- through the running server ----------------------------------------------------------------------------
 
 SERVED: Final = ("delete", "prune")
-RUNNING: Final = (
-    "SELECT id FROM part WHERE data ->> 'callID' = ? AND data -> 'state' ->> 'status' = 'running'"
-)
+RUNNING: Final = "SELECT id FROM part WHERE data ->> 'callID' = ? AND data -> 'state' ->> 'status' = 'running'"
 LOGIN: Final = {USER_VARIABLE: "someone", PASSWORD_VARIABLE: "not to be shown"}
 
 
@@ -193,8 +189,7 @@ def undone(path: Path) -> None:
 def is_as(runs: OpencodeRuns, before: dict[str, list[dict[str, object]]]) -> bool:
     now = every_row(runs.database)
     return all(
-        len(now[table]) == len(before[table]) and all(map(is_same_row, now[table], before[table]))
-        for table in before
+        len(now[table]) == len(before[table]) and all(map(is_same_row, now[table], before[table])) for table in before
     )
 
 
@@ -253,9 +248,7 @@ def test_with_the_password_of_the_server(
     assert every_row(runs.database) != now
 
 
-def test_a_session_that_is_worked_on_is_left_alone(
-    path: Path, served: OpencodeServer, tmp_path: Path
-) -> None:
+def test_a_session_that_is_worked_on_is_left_alone(path: Path, served: OpencodeServer, tmp_path: Path) -> None:
     targets = plan_of(path, "delete", random.Random(5), 6)
     # The call lasts until the test is done with it.
     over = tmp_path / "over"

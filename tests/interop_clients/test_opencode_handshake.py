@@ -198,9 +198,7 @@ def test_escape_withdraws_the_question(asking: AskingOpenCode) -> None:
     assert asking.says("go on") == [*WHOLE, "go on"]
 
 
-def test_the_end_of_opencode_leaves_a_session_that_is_not_compacted(
-    tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_the_end_of_opencode_leaves_a_session_that_is_not_compacted(tmp_path: Path, model: ScriptedModel) -> None:
     runs = connected(tmp_path, model)
     with StandIn(tmp_path / "connection.json", agent="opencode") as redline:
         with runs.served() as server:
@@ -332,9 +330,7 @@ def elsewhere(url: str) -> Callable[[StandIn], None]:
 
 
 @pytest.mark.parametrize("end", [stopped, disconnected])
-def test_without_redline_opencode_compacts_as_usual(
-    asking: AskingOpenCode, end: Callable[[StandIn], None]
-) -> None:
+def test_without_redline_opencode_compacts_as_usual(asking: AskingOpenCode, end: Callable[[StandIn], None]) -> None:
     end(asking.redline)
     asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
     asking.wait_for_requests(3)

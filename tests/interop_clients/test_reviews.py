@@ -106,9 +106,7 @@ def test_claude_code_is_resumed_with_what_was_approved(
 
 def without_command(messages: Sequence[Sent]) -> list[Sent]:
     """Without what the client records of the command that the hook has stopped: it follows what was approved."""
-    left = (
-        (role, tuple(block for block in blocks if not COMMAND.search(block))) for role, blocks in messages
-    )
+    left = ((role, tuple(block for block in blocks if not COMMAND.search(block))) for role, blocks in messages)
     return [message for message in left if message[1]]
 
 
@@ -165,9 +163,7 @@ def worked(opencode: OpenCodeSession, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("agent", ["opencode"])
-def test_opencode_continues_with_what_was_approved(
-    server: Server, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_opencode_continues_with_what_was_approved(server: Server, tmp_path: Path, model: ScriptedModel) -> None:
     """Half of the questions come at a threshold, in the middle of a turn, which continues with what was approved."""
     program = client_program("opencode", VERSION)
     runs = OpencodeRuns(program, tmp_path / "client", model, window=WINDOW)

@@ -344,9 +344,7 @@ def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent: Termina
 
 
 @pytest.mark.parametrize("agent", ["opencode"], indirect=True)
-def test_the_next_prompt_in_opencode_has_the_approved_context(
-    agent: TerminalOpenCode, server: Server
-) -> None:
+def test_the_next_prompt_in_opencode_has_the_approved_context(agent: TerminalOpenCode, server: Server) -> None:
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         source = load_session(agent.runs.copied() / agent.session.name)
@@ -375,9 +373,7 @@ def test_the_terminal_shows_how_to_resume_the_approved_session(agent: TerminalAg
 
 
 @pytest.mark.parametrize("agent", HOOKED, indirect=True)
-def test_what_is_appended_is_written_when_the_terminal_is_closed(
-    agent: TerminalAgent, server: Server
-) -> None:
+def test_what_is_appended_is_written_when_the_terminal_is_closed(agent: TerminalAgent, server: Server) -> None:
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         approve(server, run, agent.appends)

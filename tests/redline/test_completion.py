@@ -12,9 +12,7 @@ def offered(script: str, *lines: str) -> list[list[str]]:
     """The completions that bash offers for the last word of each line."""
     complete = 'COMPREPLY=(); _redline; echo "${COMPREPLY[@]}"'
     asked = [f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}; {complete}" for line in lines]
-    shown = subprocess.run(
-        ["bash", "-c", "\n".join([script, *asked])], capture_output=True, text=True, check=True
-    )
+    shown = subprocess.run(["bash", "-c", "\n".join([script, *asked])], capture_output=True, text=True, check=True)
     return [line.split() for line in shown.stdout.splitlines()]
 
 

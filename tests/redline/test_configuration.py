@@ -90,9 +90,7 @@ def test_the_file_is_read(clean: None, tmp_path: Path) -> None:
     assert found.windows == {"a/model": 1000}
 
 
-def test_the_environment_wins_over_the_file(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_environment_wins_over_the_file(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / FILE_NAME).write_text('thinking_guard = "all"\nlive_minutes = 1\n[windows]\nm = 1\n')
     monkeypatch.setenv("REDLINE_LIVE_MINUTES", "7")
     monkeypatch.setenv("REDLINE_WINDOWS", '{"m": 2}')
@@ -247,9 +245,7 @@ def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) 
     assert mode(fresh.data) == 0o755
 
 
-def test_a_data_directory_of_another_user_is_refused(
-    public: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_data_directory_of_another_user_is_refused(public: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.home.parent))
     public.home.parent.chmod(0o777)
     code = "foreign_data_directory" if os.geteuid() == 0 else "open_data_directory"

@@ -131,9 +131,7 @@ def mistaken(file: Path) -> Iterator[None]:
     file.unlink()
 
 
-def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(
-    configured: Server, shared_server: Server
-) -> None:
+def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(configured: Server, shared_server: Server) -> None:
     """To a browser all ports of 127.0.0.1 are one site, and it sends the cookies of both to both."""
     cookies = CookieJar()
     for cookie in map(copy, [*configured.cookies, *shared_server.cookies]):

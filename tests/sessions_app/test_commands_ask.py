@@ -116,9 +116,7 @@ def test_the_decision_is_given_as_the_agent_understands_it(
         Said(b"x" * 2_000_000),
     ],
 )
-def test_what_is_no_answer_lets_the_agent_compact(
-    fresh: Installation, server: StandInRedline, first: Said
-) -> None:
+def test_what_is_no_answer_lets_the_agent_compact(fresh: Installation, server: StandInRedline, first: Said) -> None:
     for agent in AGENTS:
         server.answers.append(first)
         ended = asks(fresh, agent)
@@ -159,9 +157,7 @@ def test_a_wrong_call_does_not_stop_the_agent(
 
 
 @pytest.mark.parametrize("sent", ["", "{", "[]", "{}", "null", '{"transcript_path": 1}', "x" * 1_100_000])
-def test_input_of_another_shape_does_not_stop_the_agent(
-    fresh: Installation, server: StandInRedline, sent: str
-) -> None:
+def test_input_of_another_shape_does_not_stop_the_agent(fresh: Installation, server: StandInRedline, sent: str) -> None:
     for agent in AGENTS:
         ended = asks(fresh, agent, sent)
         assert (ended.code, ended.out) == (0, "")

@@ -10,9 +10,7 @@ from tests.files import place
 from tests.installation import Installation
 from tests.sessions_app.agents.pi.test_package import install
 
-REFUSES = (
-    "import json, sys\nopen(sys.argv[5], 'w').write(json.dumps({'error': 'not a valid session'}) + '\\n')\n"
-)
+REFUSES = "import json, sys\nopen(sys.argv[5], 'w').write(json.dumps({'error': 'not a valid session'}) + '\\n')\n"
 FINE = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
 
 
@@ -56,9 +54,7 @@ def test_the_given_package_decides_the_reader_and_is_compared(redline: Installat
     assert "0.87.1 does not open the session: not a valid session" in words
 
 
-def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline: Installation, tmp_path: Path) -> None:
     broken = install(tmp_path / "pi", "sys.exit('Cannot find module\\x1b[31m')")
     found = redline.call("certify", session(redline, *FINE), "--agent-package", broken)
     assert found.code == 0

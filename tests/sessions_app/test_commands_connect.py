@@ -66,9 +66,7 @@ def test_for_programs(redline: Installation, settings_file: Path) -> None:
     }
 
 
-def test_a_failed_test_is_reported_although_the_agent_is_connected(
-    redline: Installation, settings_file: Path
-) -> None:
+def test_a_failed_test_is_reported_although_the_agent_is_connected(redline: Installation, settings_file: Path) -> None:
     """The stand-in for Claude Code prints its version and begins no session."""
     ended = redline.call("connect", "claude-code", "--yes", "--json")
     assert ended.code == 1

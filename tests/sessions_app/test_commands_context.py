@@ -99,9 +99,7 @@ def test_the_page_of_a_session_names_it_too(browser: Client, known_root: Path) -
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
     index_file(session.path)
     shown = text_of(browser.get(session.get_absolute_url()))
-    assert (
-        "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit" in shown
-    )
+    assert "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit" in shown
 
 
 def test_the_list_names_it_too(browser: Client, known_root: Path) -> None:

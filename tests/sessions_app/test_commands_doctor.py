@@ -97,16 +97,12 @@ def test_a_read_only_diagnosis_needs_no_database(fresh: Installation, tmp_path: 
 def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline: Installation) -> None:
     recorded = chain(user("go"), assistant(call("x"), call("y")), result("x"), user("next"), result("z"))
     other = message("side", "e1", assistant(call("w")))
-    path = place(
-        redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]])
-    )
+    path = place(redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]]))
     ended = redline.call("doctor", path, "--fix", "--json")
     assert ended.code == 1
     found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["findings"]]
     assert found == [("unanswered_call", 3, False), ("unanswered_call", 4, False), ("stray_result", 7, False)]
-    stray = {
-        one["agent"]: (one["severity"], one["text"]) for one in ended.json["findings"][2]["consequences"]
-    }
+    stray = {one["agent"]: (one["severity"], one["text"]) for one in ended.json["findings"][2]["consequences"]}
     refused = "sends it, and providers refuse: a tool result has no tool call in the message before it"
     assert stray["pi 0.87 and newer"] == ("fatal", refused)
     assert stray["Atomic 0.9.11 and newer"] == ("loss", "leaves the result out")
@@ -166,9 +162,7 @@ def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
     damaged.with_name("s.repaired.jsonl").unlink()
     with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
     assert (again.code, again.error) == (with_lost_bytes.code, with_lost_bytes.error) == (2, "exists")
-    assert snapshot(damaged.parent) == {
-        name: one for name, one in before.items() if name != "s.repaired.jsonl"
-    }
+    assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
 def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
@@ -219,9 +213,7 @@ def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path, mean
     assert sorted(one.name for one in damaged.parent.iterdir()) == ["s.jsonl"]
 
 
-def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(
-    damaged: Path, meanwhile: Any
-) -> None:
+def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged: Path, meanwhile: Any) -> None:
     with pytest.raises(BadInput, match="exists already"):
         meanwhile(lambda _: damaged.with_name("copy.jsonl").write_bytes(b"theirs"))
     assert snapshot(damaged.parent) == {"copy.jsonl": b"theirs", "s.jsonl": DAMAGED}

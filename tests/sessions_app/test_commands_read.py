@@ -31,9 +31,7 @@ from tests.files import backdate, place
 from tests.installation import Installation, finish, override_configuration
 from tests.paths import PROJECT, corpus_sessions
 
-OF_A_SESSION = (
-    "index tree context timeline lost hindsight lab certify doctor backups compaction-settings".split()
-)
+OF_A_SESSION = "index tree context timeline lost hindsight lab certify doctor backups compaction-settings".split()
 INCOMPLETE = """
     tree timeline lost lab compaction-settings certify doctor undo completion backups restore migrate-session
     check_vectors
@@ -101,9 +99,7 @@ def path(redline: Installation) -> Path:
 def arguments_of(command: str, path: Path) -> list[Any]:
     backup = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
     backup.write_bytes(path.read_bytes())
-    old = place(
-        path.with_name("old.jsonl"), b'{"type":"session"}\n{"type":"message","message":{"role":"user"}}\n'
-    )
+    old = place(path.with_name("old.jsonl"), b'{"type":"session"}\n{"type":"message","message":{"role":"user"}}\n')
     named = {"PATH": path, "BACKUP": backup, "OLD": old, "VECTORS": PROJECT / "tests" / "vectors"}
     return [named.get(argument, argument) for argument in SUCCESSES[command].split()]
 
@@ -177,9 +173,7 @@ def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: 
 
 
 def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Path) -> None:
-    path = place(
-        tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(5_000)]))
-    )
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(5_000)])))
     process = fresh.start("context", path)
     assert process.stdout is not None
     assert process.stdout.readline().startswith("Branch of e5000")
@@ -189,9 +183,7 @@ def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Pa
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(
-    fresh: Installation, tmp_path: Path
-) -> None:
+def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(fresh: Installation, tmp_path: Path) -> None:
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
     ended = fresh.run("tree", path, PYTHONIOENCODING="ascii")
     assert ended.code == 0

@@ -55,9 +55,7 @@ def test_a_setting_applies_to_exactly_one_model() -> None:
     assert window_of("mine-2", {"mine": HERE}, {"mine-": 2}) is None
 
 
-def test_a_session_that_records_its_window_is_measured_against_it(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_session_that_records_its_window_is_measured_against_it(redline: Installation, tmp_path: Path) -> None:
     counted = line("event_msg", {"type": "token_count", "info": {"model_context_window": 258_400}})
     path = Rollout(meta(), turn_context("unheard-of"), user("Go."), counted).save(tmp_path)
     session = index_file(path)

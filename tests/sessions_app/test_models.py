@@ -43,9 +43,7 @@ def test_a_session_is_live_by_the_same_rule_in_a_query(minutes: float) -> None:
         found = {session for session in rows if session.is_live(NOW)}
         assert found == set(Session.objects.filter(live(NOW)))
         assert {(session.mtime_ns, session.missing) for session in found} >= {(edge + 10**6, False)}
-        assert not any(session.is_live(NOW, edge) for session in rows), (
-            "exactly so long ago is not live any more"
-        )
+        assert not any(session.is_live(NOW, edge) for session in rows), "exactly so long ago is not live any more"
 
 
 def test_a_session_is_due_by_the_same_rule_in_a_query() -> None:
@@ -63,9 +61,7 @@ def test_a_session_is_due_by_the_same_rule_in_a_query() -> None:
     assert {session for session in rows if session.due} == set(Session.objects.due())
 
 
-@pytest.mark.parametrize(
-    "name", ["a.jsonl", "d/b c.jsonl", "ä~:@!$&'()*+,;=.jsonl", "%2F?#.jsonl", "a\nb.jsonl"]
-)
+@pytest.mark.parametrize("name", ["a.jsonl", "d/b c.jsonl", "ä~:@!$&'()*+,;=.jsonl", "%2F?#.jsonl", "a\nb.jsonl"])
 def test_the_page_of_a_session_is_where_its_address_says(name: str) -> None:
     session = Session(root=Root(pk=7, path="/s"), relative_path=name)
     assert session.get_absolute_url() == reverse("compaction:session", args=(7, name))

@@ -23,9 +23,7 @@ def test_wide_characters_take_two_columns_and_marks_none() -> None:
 
 
 cells = st.text().map(printable)
-tables = st.integers(1, 4).flatmap(
-    lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1)
-)
+tables = st.integers(1, 4).flatmap(lambda width: st.lists(st.lists(cells, min_size=width, max_size=width), min_size=1))
 
 
 @given(tables)
@@ -33,10 +31,7 @@ def test_in_a_pipe_columns_are_aligned_and_cells_are_whole(rows: list[list[str]]
     columns = [Column(f"C{index}", cut="end", style="red") for index in range(len(rows[0]))]
     heading, *lines = Screen(io.StringIO()).table([*columns, Column("|")], [[*row, "|"] for row in rows])
     assert len(lines) == len(rows)
-    widths = [
-        max(map(display_width, column))
-        for column in zip([one.heading for one in columns], *rows, strict=True)
-    ]
+    widths = [max(map(display_width, column)) for column in zip([one.heading for one in columns], *rows, strict=True)]
     for line, row in zip(lines, rows, strict=True):
         rest = line
         for cell, width in zip(row, widths, strict=True):
@@ -104,9 +99,7 @@ def test_colours_are_only_for_terminals_that_want_them(monkeypatch: pytest.Monke
 
 def test_the_content_of_a_cell_is_never_markup(monkeypatch: pytest.MonkeyPatch) -> None:
     held = "[bold red]x[/] :smile: [link=http://x]y[/link]"
-    assert (
-        on_terminal(monkeypatch, 80, [Column("TEXT", cut="end", style="cyan")], [[held]])[1].count(held) == 1
-    )
+    assert on_terminal(monkeypatch, 80, [Column("TEXT", cut="end", style="cyan")], [[held]])[1].count(held) == 1
 
 
 def test_rows_of_different_lengths_are_a_programming_error() -> None:

@@ -65,7 +65,5 @@ class Command(RedlineCommand):
         else:
             self.say_all(self.screen.table(COLUMNS, rows))
             if keeps_its_bytes(path):
-                self.say(
-                    "The session must not lose bytes, so that none of them can replace it: use redline undo."
-                )
+                self.say("The session must not lose bytes, so that none of them can replace it: use redline undo.")
         return CHECK_FAILED if any(document["holds"] is False for document in documents) else None

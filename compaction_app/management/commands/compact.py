@@ -89,9 +89,7 @@ class Command(RedlineCommand):
             help="how the deletion is recorded: context-compaction, context-edit or fork, if the session's agent "
             "honours it (default: the best one)",
         )
-        parser.add_argument(
-            "--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay"
-        )
+        parser.add_argument("--preserve-recent", type=int, metavar="N", help="how many of the latest entries stay")
         parser.add_argument("--query", help="what the planner treats as important")
         parser.add_argument("--full", action="store_true", help="show the whole deleted texts")
         parser.add_argument("--dry-run", action="store_true", help="plan and show, write nothing")
@@ -253,9 +251,7 @@ def _commit_command(approved: Approved, options: dict[str, Any]) -> CommitComman
     """Check the plan as a commit would. The database is not changed."""
     by_model, loaded = is_llm(options["planner"]), approved.loaded
     with _unchanged_index():
-        reading = reading_of_session(
-            session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state
-        )
+        reading = reading_of_session(session_row(loaded.path), loaded.path, loaded.log.entries, loaded.log.state)
         writer = reading.writer(options["writer"])
         try:
             preflight = check_plan(approved, loaded, datetime.now(UTC), writer.name)

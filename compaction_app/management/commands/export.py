@@ -30,9 +30,7 @@ class Command(RedlineCommand):
             default="all",
             help="what the model sees, the full history, or what was removed (default: all)",
         )
-        parser.add_argument(
-            "--leaf", metavar="ID", help="the last entry of the branch (default: the session's)"
-        )
+        parser.add_argument("--leaf", metavar="ID", help="the last entry of the branch (default: the session's)")
         parser.add_argument(
             "--output",
             type=Path,

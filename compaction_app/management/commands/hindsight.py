@@ -65,9 +65,7 @@ class Command(RedlineCommand):
             metavar="PATH",
             help="a session file (default: all indexed sessions)",
         )
-        parser.add_argument(
-            "--entry", default="", metavar="ID", help="one compaction, with everything that came back"
-        )
+        parser.add_argument("--entry", default="", metavar="ID", help="one compaction, with everything that came back")
         parser.add_argument("--reader", default="", help="a reader (default: chosen by location and content)")
         parser.add_argument(
             "--update",
@@ -137,9 +135,7 @@ class Command(RedlineCommand):
         months = [_sums_row(row.month, row.sums) for row in view.months]
         self.say_all(self.screen.table((Column("AGENT"), *SUM_COLUMNS), agents))
         self.say("")
-        self.say_all(
-            self.screen.table((Column("MONTH"), *SUM_COLUMNS), [*months, _sums_row("all", view.total)])
-        )
+        self.say_all(self.screen.table((Column("MONTH"), *SUM_COLUMNS), [*months, _sums_row("all", view.total)]))
         self.say(NOT_KNOWN)
 
     def _look_back(self, path: Path, options: dict[str, Any]) -> list[Hindsight]:

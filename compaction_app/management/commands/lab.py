@@ -72,9 +72,7 @@ class Command(RedlineCommand):
         results = results_of(sessions)
         named = {"strategies": [one.key for one in strategies], "keeps": keeps}
         self.show_json(
-            as_document(
-                sessions, version=version("redline"), **named, failures=[fault.message for fault in faults]
-            )
+            as_document(sessions, version=version("redline"), **named, failures=[fault.message for fault in faults])
         )
         self._show(results, sessions)
         if options["plot"] is not None:
@@ -93,12 +91,8 @@ class Command(RedlineCommand):
     def _draw(self, results: Sequence[StrategyResult], path: Path) -> None:
         plot = loss_plot(results, LABELS)
         if plot is None:
-            raise BadInput(
-                "no_plot", "Two shares are needed for a drawing. None was made. Give more with --ratios."
-            )
-        drawn = render_to_string(
-            "lab/plot.svg", {"plot": plot, "title": "Loss against the share that is kept"}
-        )
+            raise BadInput("no_plot", "Two shares are needed for a drawing. None was made. Give more with --ratios.")
+        drawn = render_to_string("lab/plot.svg", {"plot": plot, "title": "Loss against the share that is kept"})
         with reported(path, "The drawing was not written."), path.open("x", encoding="utf-8") as file:
             file.write(drawn)
         self.say(f"The drawing is in {shell_path(path)}.")

@@ -37,9 +37,7 @@ class Command(RedlineCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("path", type=Path, metavar="PATH", help="a session file")
-        parser.add_argument(
-            "--entry", default="", metavar="ID", help="one summary, with everything that it lost"
-        )
+        parser.add_argument("--entry", default="", metavar="ID", help="one summary, with everything that it lost")
         parser.add_argument(
             "--leaf", metavar="ID", help="the last entry of the branch (default: the file's last entry)"
         )
@@ -58,9 +56,7 @@ class Command(RedlineCommand):
                     f"Entry {options['entry']} is not a summary that replaced something on this branch, as it is read. "
                     "Without --entry, all of them are listed.",
                 )
-        losses = [
-            loss for summary in summaries if (loss := _loss(loaded, branch, reading, summary.id)) is not None
-        ]
+        losses = [loss for summary in summaries if (loss := _loss(loaded, branch, reading, summary.id)) is not None]
         self.show_json({"reader": reading.reader.name, "summaries": [_loss_json(loss) for loss in losses]})
         if losses:
             self.say_all(self.screen.table(COLUMNS, [row for loss in losses for row in _rows(loss)]))
@@ -124,9 +120,7 @@ def _loss_json(loss: SummaryLoss) -> dict[str, Any]:
         "total": _counts(loss.subjects),
         "summary": _counts(loss.still),
         "withWhatStayed": _counts(loss.in_context),
-        "verbatimPlan": (
-            {"tokensAfter": plan.tokens_after, **_counts(plan.still)} if plan is not None else None
-        ),
+        "verbatimPlan": ({"tokensAfter": plan.tokens_after, **_counts(plan.still)} if plan is not None else None),
         "lost": {
             measure: [
                 {"text": subject.words, "entryId": subject.entry_id, "uses": subject.uses}

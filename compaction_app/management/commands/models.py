@@ -62,9 +62,7 @@ class Command(RedlineCommand):
         actions = parser.add_subparsers(dest="action", required=True, metavar="list|add|test|remove")
 
         def action(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002  # as argparse calls it
-            added = actions.add_parser(
-                name, as_json=self.as_json, help=help, description=help, allow_abbrev=False
-            )
+            added = actions.add_parser(name, as_json=self.as_json, help=help, description=help, allow_abbrev=False)
             # Also accepted after the action; the value before it is kept.
             added.add_argument(
                 "--json",
@@ -77,9 +75,7 @@ class Command(RedlineCommand):
 
         action("list", "list providers and models, and why one cannot be used")
         _add_arguments_of_add(action("add", "add a model, and its provider if it is new"))
-        action("test", "have a model make one small tool call").add_argument(
-            "model", metavar="PROVIDER/MODEL"
-        )
+        action("test", "have a model make one small tool call").add_argument("model", metavar="PROVIDER/MODEL")
         remove = action("remove", "remove a model, or a provider with its models and its key")
         remove.add_argument("model", metavar="PROVIDER[/MODEL]")
         remove.add_argument("--yes", action="store_true", help="remove a provider without confirmation")
@@ -128,9 +124,7 @@ class Command(RedlineCommand):
         if added.fault:
             self.say(printable(added.fault))
 
-    def _add_to(
-        self, known: ResolvedProvider, form: PlannerModelForm, key: str, options: dict[str, Any]
-    ) -> None:
+    def _add_to(self, known: ResolvedProvider, form: PlannerModelForm, key: str, options: dict[str, Any]) -> None:
         """Add a model to an existing provider; a given key becomes the provider's key."""
         if options["base_url"] or options["dialect"]:
             raise BadInput(
@@ -146,9 +140,7 @@ class Command(RedlineCommand):
             elif key:
                 change_key(KeyForm(known, {"key": key, "origin": known.origin}))
 
-    def _add_with_provider(
-        self, provider: str, form: PlannerModelForm, key: str, options: dict[str, Any]
-    ) -> None:
+    def _add_with_provider(self, provider: str, form: PlannerModelForm, key: str, options: dict[str, Any]) -> None:
         """Add a provider and its first model: both, or neither."""
         if not options["base_url"]:
             known = ", ".join(one.name for one in providers())
@@ -234,9 +226,7 @@ class Command(RedlineCommand):
 def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="PROVIDER/MODEL", help="the model, by its provider's name for it")
     parser.add_argument("--window", required=True, metavar="TOKENS", help="its context window")
-    parser.add_argument(
-        "--output-limit", default="8192", metavar="TOKENS", help="the most tokens of one answer (8192)"
-    )
+    parser.add_argument("--output-limit", default="8192", metavar="TOKENS", help="the most tokens of one answer (8192)")
     parser.add_argument("--base-url", default="", metavar="URL", help="the address of a new provider")
     parser.add_argument(
         "--dialect",
@@ -246,9 +236,7 @@ def _add_arguments_of_add(parser: argparse.ArgumentParser) -> None:
     )
     key = parser.add_mutually_exclusive_group()
     key.add_argument("--key-variable", metavar="NAME", help="store the key in this environment variable")
-    key.add_argument(
-        "--key-stdin", action="store_true", help="store the key in the first line of standard input"
-    )
+    key.add_argument("--key-stdin", action="store_true", help="store the key in the first line of standard input")
     key.add_argument("--key", nargs="?", const="", help=argparse.SUPPRESS)
     parser.add_argument(
         "--thinking", default="", metavar="LEVELS", help=f"the levels it supports, of {','.join(LEVELS)}"

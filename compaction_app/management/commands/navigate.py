@@ -64,15 +64,11 @@ class Command(RedlineCommand):
         if options["fork"] is not None:
             self._fork(path, options)
         elif options["move"] is not None:
-            self._append(
-                path, options["move"], move_to(options["move"], is_leaf=options["inclusive"]), options
-            )
+            self._append(path, options["move"], move_to(options["move"], is_leaf=options["inclusive"]), options)
         else:
             entry_id, words = options["label"] or (options["unlabel"], "")
             if options["label"] and not words.strip():
-                raise BadInput(
-                    "bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one."
-                )
+                raise BadInput("bad_label", "The label is empty. Nothing was written. Use --unlabel to remove one.")
             self._append(path, entry_id, set_label(entry_id, words), options)
         return None
 

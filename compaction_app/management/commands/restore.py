@@ -28,19 +28,11 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it"
-        )
+        parser.add_argument("backup", type=Path, metavar="BACKUP", help="a backup, as `redline backups` lists it")
         parser.add_argument("--yes", action="store_true", help="restore without asking")
-        parser.add_argument(
-            "--drop-newer", action="store_true", help="remove the entries that came after the backup"
-        )
-        parser.add_argument(
-            "--unverified", action="store_true", help="trust a backup that Redline did not make"
-        )
-        parser.add_argument(
-            "--live", action="store_true", help="restore although an agent may have the session open"
-        )
+        parser.add_argument("--drop-newer", action="store_true", help="remove the entries that came after the backup")
+        parser.add_argument("--unverified", action="store_true", help="trust a backup that Redline did not make")
+        parser.add_argument("--live", action="store_true", help="restore although an agent may have the session open")
 
     def run(self, options: dict[str, Any]) -> int | None:
         named: Path = options["backup"]

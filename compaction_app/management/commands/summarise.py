@@ -57,12 +57,8 @@ class Command(RedlineCommand):
             help="summarise the branch that a move to this entry leaves; the move is made when the summary is appended",
         )
         parser.add_argument("--focus", metavar="WORDS", default="", help="what the summary should emphasise")
-        parser.add_argument(
-            "--model", metavar="PROVIDER/NAME", default="", help="the model (default: the session's)"
-        )
-        parser.add_argument(
-            "--save", type=Path, metavar="FILE", help="write the draft to this new file, to be edited"
-        )
+        parser.add_argument("--model", metavar="PROVIDER/NAME", default="", help="the model (default: the session's)")
+        parser.add_argument("--save", type=Path, metavar="FILE", help="write the draft to this new file, to be edited")
         parser.add_argument("--text", type=Path, metavar="FILE", help="append the summary in this file")
         parser.add_argument("--yes", action="store_true", help="append without asking")
         for name, (flag, meaning) in CONFIRMATIONS.items():
@@ -210,8 +206,7 @@ def _require_new(path: Path | None) -> None:
 def _mentions(judged: DraftJudgement) -> list[str]:
     """How much of what would be replaced a draft still mentions."""
     numbers = (
-        f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}"
-        for name in MEASURES
+        f"{len(getattr(judged.still, name))} of {len(getattr(judged.subjects, name))} {name}" for name in MEASURES
     )
     return [f"The draft mentions {', '.join(numbers)} of what it stands for."]
 
@@ -226,9 +221,7 @@ def _how_to_append(options: dict[str, Any], plan: AppendPlan | None = None) -> s
     return f"To append it as you have edited it: `{' '.join(['redline summarise', *words])}`"
 
 
-def _draft_document(
-    task: SummaryTask, draft: str, usage: Mapping[str, Any] | None, *, is_cut: bool
-) -> dict[str, Any]:
+def _draft_document(task: SummaryTask, draft: str, usage: Mapping[str, Any] | None, *, is_cut: bool) -> dict[str, Any]:
     return {
         **_task_document(task),
         "draft": draft,

@@ -50,9 +50,7 @@ class Command(RedlineCommand):
             parser.add_argument(flag, dest=name, action="store_true", help=meaning)
 
     def run(self, options: dict[str, Any]) -> int | None:
-        request = UndoRequest(
-            load_session(options["path"]), name=options["compaction"], entry_ids=options["entry"]
-        )
+        request = UndoRequest(load_session(options["path"]), name=options["compaction"], entry_ids=options["entry"])
         plan = planned(request, datetime.now(UTC))
         self._show(plan)
         how = _how_to_undo(plan, options)
@@ -88,9 +86,7 @@ class Command(RedlineCommand):
             self.say(f"This is done through the server at {plan.server.address}, one call for each row.")
         if not plan.is_whole:
             self._list("back", (target for target in plan.back if target in wanted))
-            self._list(
-                "back with it, because they belong together", (one for one in plan.back if one not in wanted)
-            )
+            self._list("back with it, because they belong together", (one for one in plan.back if one not in wanted))
         self._list("summarised since, stays out", plan.out_of_reach)
 
     def _list(self, what: str, targets: Iterable[Target]) -> None:

@@ -64,9 +64,7 @@ class Command(RedlineCommand):
     help = "Measure the performance figures that Redline promises, and compare each with its limit."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)} (default: all)"
-        )
+        parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of: {', '.join(BENCHMARKS)} (default: all)")
 
     def run(self, options: dict[str, Any]) -> int | None:
         unknown = [name for name in options["names"] if name not in BENCHMARKS]

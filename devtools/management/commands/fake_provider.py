@@ -23,12 +23,8 @@ class Command(RedlineCommand):
     help = "Serve a provider that plays scripts, to try Redline without a key or a model."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--port", type="port", default=PORT, help="the port to listen on; 0: any free port"
-        )
-        parser.add_argument(
-            "--script", default="", metavar="NAME", help="play this script for every model name"
-        )
+        parser.add_argument("--port", type="port", default=PORT, help="the port to listen on; 0: any free port")
+        parser.add_argument("--script", default="", metavar="NAME", help="play this script for every model name")
         parser.add_argument(
             "--pace",
             type=_pace,
@@ -62,9 +58,7 @@ class Command(RedlineCommand):
         self.say(f"  Anthropic's dialect  {anthropic}")
         self.say(f"  OpenAI's dialect     {openai}")
         self.say()
-        self.say(
-            "Add it on the Models page: a provider with one of these base URLs and no key, and a model of it"
-        )
+        self.say("Add it on the Models page: a provider with one of these base URLs and no key, and a model of it")
         self.say("with a context window of 200000 tokens and an output limit of 8192, named after a script.")
         if script:
             self.say(f"Every model name plays {printable(script)}. Ctrl-C stops the provider.")

@@ -89,9 +89,7 @@ class AmpAgent(SessionFileAgent):
     def parser(self, state: ParserState, damage: list[Damage]) -> AmpParser:
         return AmpParser(state, damage)
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterator[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         """What was recorded: what a thread sends is not known."""
         for message in context.messages:
             yield self.message_json(message, line(message.entry), None)

@@ -19,9 +19,7 @@ from sessions_app.sessionlog.entries import Entry, EntryKind, Role, tokens_of
 from .filters import effective_filters
 from .sending import SENDING_0_8, SENDING_0_9
 
-SENT: Final = frozenset(
-    {Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY}
-)
+SENT: Final = frozenset({Role.USER, Role.ASSISTANT, Role.TOOL_RESULT, Role.COMMAND, Role.CUSTOM, Role.BRANCH_SUMMARY})
 """The roles of messages that Atomic sends. It knows neither system messages nor the summaries of older versions."""
 PREFACE_UNITS: Final = 143
 """The UTF-16 units of the sentence that Atomic sends before the lines of a compaction."""

@@ -21,12 +21,7 @@ class AtomicRules:
         filters = effective_filters(branch)
         messages = []
         for entry in branch:
-            if (
-                not entry.is_message
-                or entry.excluded
-                or entry.id in filters.entries
-                or entry.role == Role.SYSTEM
-            ):
+            if not entry.is_message or entry.excluded or entry.id in filters.entries or entry.role == Role.SYSTEM:
                 continue
             message = keep(entry, filters.blocks.get(entry.id))
             if message is not None:

@@ -51,9 +51,7 @@ class SessionStory:
         call_id = f"call_{self._number:04d}"
         blocks: list[dict[str, Any]] = [{"type": "text", "text": words}]
         if thought:
-            blocks.insert(
-                0, {"type": "thinking", "thinking": thought, "thinkingSignature": "reasoning_content"}
-            )
+            blocks.insert(0, {"type": "thinking", "thinking": thought, "thinkingSignature": "reasoning_content"})
         blocks.append({"type": "toolCall", "id": call_id, "name": tool, "arguments": arguments})
         called = len(tool) + len(json.dumps(arguments))
         self._assistant(blocks, len(words) + len(thought) + called, "toolUse")
@@ -93,9 +91,7 @@ class SessionStory:
 
     def damage(self) -> None:
         """A line that was cut off by a crash."""
-        line = json.dumps(
-            {"type": "message", "id": self._id(), "parentId": self.leaf, "timestamp": self._time()}
-        )
+        line = json.dumps({"type": "message", "id": self._id(), "parentId": self.leaf, "timestamp": self._time()})
         self._lines.append(line[:-20])
 
     def _assistant(self, blocks: list[dict[str, Any]], characters: int, stop: str) -> None:

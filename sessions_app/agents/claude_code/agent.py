@@ -102,14 +102,10 @@ class ClaudeCodeAgent(SessionFileAgent):
         del edit_line
         return {"role": message.role, "content": content_of(message, parse(line))}
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterator[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         return sent_messages(context, line, OLDER if context.reader == _OLDER_READER.name else CURRENT)
 
-    def recorded_requests(
-        self, entries: Sequence[Entry], line: Callable[[Entry], bytes]
-    ) -> LedgerResult | None:
+    def recorded_requests(self, entries: Sequence[Entry], line: Callable[[Entry], bytes]) -> LedgerResult | None:
         return ledger_result(entries, line)
 
     def find_client(self, program: Path | None) -> AgentClient | None:

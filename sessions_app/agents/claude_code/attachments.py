@@ -92,9 +92,7 @@ def unrendered_text(attachment: Mapping[str, Any]) -> str:
     value = next((value for name in _CONTENTS if (value := attachment.get(name))), "")
     value = _object(value).get("contents", value)  # those of a resource
     if isinstance(value, list):
-        texts = [
-            block.get("text") if isinstance(block, dict) else block for block in value if not media_of(block)
-        ]
+        texts = [block.get("text") if isinstance(block, dict) else block for block in value if not media_of(block)]
         if all(isinstance(text, str) for text in texts):
             return "\n".join(map(str, texts))
     file = _object(_object(value).get("file"))

@@ -66,9 +66,7 @@ def refusal(state: ParserState) -> str:
     if version >= SINCE:
         return ""
     since, last = ".".join(map(str, SINCE)), ".".join(map(str, version))
-    known = (
-        f"was last continued with version {last}" if last else "does not show which version continued it last"
-    )
+    known = f"was last continued with version {last}" if last else "does not show which version continued it last"
     return (
         f"The session {known} of Claude Code, and no version before {since} honours what the writer {NAME} appends. "
         "Continue the session once with the installed client first, or use the writer fork."
@@ -106,9 +104,7 @@ def _context_with(reader: Reader, branch: Sequence[Entry], sought: Collection[st
     return context
 
 
-def boundary_line(
-    branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFacts, stats: Stats = NO_STATS
-) -> bytes:
+def boundary_line(branch: Sequence[Entry], kept: Sequence[Entry], facts: WriteFacts, stats: Stats = NO_STATS) -> bytes:
     """A boundary after which the context consists of these lines; without its newline.
 
     Raises BadInput `no_line_id` if one of them has no id: the client would ignore the whole list.

@@ -85,9 +85,7 @@ class ClaudeForkWriter(ContextWriter):
         yield json_of({"type": "custom-title", "customTitle": title, "sessionId": facts.session_id})
 
 
-def _notes(
-    context: ActiveContext, left: Sequence[Message], facts: WriteFacts
-) -> Mapping[int | None, list[str]]:
+def _notes(context: ActiveContext, left: Sequence[Message], facts: WriteFacts) -> Mapping[int | None, list[str]]:
     """The notes by the number of the line that they precede: never one with results."""
     staying = {message.entry.id for message in left}
     order = [message.entry for message in context.messages]

@@ -115,7 +115,5 @@ def message_hash(message: Mapping[str, Any]) -> str:
             else block
             for block in content
         ]
-    text = json.dumps(
-        {**message, "content": content}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
-    )
+    text = json.dumps({**message, "content": content}, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -14,9 +14,7 @@ from sessions_app.sessionlog.entries import Entry, Role
 from sessions_app.sessionlog.jsjson import parse, stringify
 from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
-NO_USAGE: Final = (
-    b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
-)
+NO_USAGE: Final = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 INTERACTIVE: Final = "cli"
 """The `entrypoint` of the sessions that `claude --resume` lists."""
 
@@ -121,9 +119,7 @@ def _content_without(raw: bytes, within: Span, gone: frozenset[int]) -> bytes:
     return _with_items(raw, within, [span.of(raw) for span in _content_items(raw, within)], gone)
 
 
-def _with_items(
-    raw: bytes, within: Span, recorded: Sequence[bytes], gone: set[int] | frozenset[int]
-) -> bytes:
+def _with_items(raw: bytes, within: Span, recorded: Sequence[bytes], gone: set[int] | frozenset[int]) -> bytes:
     left = b",".join(item for index, item in enumerate(recorded) if index not in gone)
     return splice(raw, [(members(raw, within.start)["content"], b"[" + left + b"]")])
 

@@ -162,9 +162,7 @@ class ClaudeCodeParser:
 def _remember_calls(data: Mapping[str, Any], calls: dict[str, str]) -> None:
     """Add the names of the tools that a reply calls, by the ids of the calls."""
     message = data.get("message")
-    content = (
-        message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
-    )
+    content = message.get("content") if data.get("type") == "assistant" and isinstance(message, dict) else None
     for block in content if isinstance(content, list) else ():
         if isinstance(block, dict) and block.get("type") == "tool_use" and isinstance(block.get("id"), str):
             calls[well_formed(block["id"])] = label(block.get("name"))

@@ -146,9 +146,7 @@ def label(value: object) -> str:
     return sys.intern(well_formed(value)) if isinstance(value, str) else ""
 
 
-def _describe_beside(
-    data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]
-) -> tuple[Entry, Texts]:
+def _describe_beside(data: Mapping[str, Any], recorded_type: str, common: dict[str, Any]) -> tuple[Entry, Texts]:
     title = _text(data.get(TITLES[recorded_type])) if recorded_type in TITLES else ""
     control = NameControl(title) if title else None
     return Entry(**{**common, "parent_id": None}, kind=EntryKind.BESIDE, control=control), NO_TEXTS
@@ -157,9 +155,7 @@ def _describe_beside(
 # ---- what was said -----------------------------------------------------------------------------------------
 
 
-def _describe_user(
-    data: Mapping[str, Any], content: object, common: dict[str, Any], place: LinePlace
-) -> Described:
+def _describe_user(data: Mapping[str, Any], content: object, common: dict[str, Any], place: LinePlace) -> Described:
     if not isinstance(content, str | list):
         return [(Entry(**common), NO_TEXTS)]
     common["kind"] = EntryKind.MESSAGE

@@ -59,9 +59,7 @@ def read_settings(cwd: str, home: Path, model: tuple[str, str] | None = None) ->
     files = tuple(map(_settings_file, _json_files(cwd, home)))
     window = model_windows(home).get(model[1] if model is not None else "", DEFAULT_WINDOW)
     reserve = window - _threshold([found.compaction for found in files], window)
-    in_force = settings_in_force(
-        _SETTINGS, [SettingsSection(found.path, found.compaction) for found in files]
-    )
+    in_force = settings_in_force(_SETTINGS, [SettingsSection(found.path, found.compaction) for found in files])
     return AgentSettings(files, CompactionBudget(reserve), _switched_off_in(files), in_force=in_force)
 
 
@@ -147,9 +145,7 @@ def _is_variable(value: object) -> bool:
 
 
 _SETTINGS: Final = (
-    CompactionSetting(
-        ENABLED, "Whether it compacts automatically.", "true", is_switch, example=False, within=()
-    ),
+    CompactionSetting(ENABLED, "Whether it compacts automatically.", "true", is_switch, example=False, within=()),
     *(
         CompactionSetting(
             name, "Disables automatic compaction if it is 1 or true.", "not set", _is_variable, "1", ("env",)

@@ -191,11 +191,7 @@ class ClaudeCodeTree(SessionTree):
         followed = set()
         for position in self._current:
             entry = self.entries[position]
-            if (
-                not self._passed[position]
-                and entry.kind is not EntryKind.BOUNDARY
-                and entry.type != SIDECHAIN
-            ):
+            if not self._passed[position] and entry.kind is not EntryKind.BOUNDARY and entry.type != SIDECHAIN:
                 parent = self.parents[position]
                 while parent != NO_PARENT and self._passed[parent]:
                     parent = self.parents[parent]
@@ -273,11 +269,7 @@ class ClaudeCodeTree(SessionTree):
             onward = [position for position in below if position not in loose]
             if between := [position for position in added if position in followed and position not in below]:
                 walk = self._walk_up(end, reply)
-                onward += [
-                    position
-                    for position in between
-                    if self.parents[position] in walk and position not in walk
-                ]
+                onward += [position for position in between if self.parents[position] in walk and position not in walk]
             for position in loose:
                 self.parents[position] = end
                 end = position
@@ -340,9 +332,7 @@ class ClaudeCodeTree(SessionTree):
         kept = kept_entries(boundary, self._lookup)
         if count is not None and isinstance(boundary.control, BoundaryControl):
             ids = tuple(entry.id for entry in kept[:count])
-            boundary = msgspec.structs.replace(
-                boundary, control=msgspec.structs.replace(boundary.control, kept=ids)
-            )
+            boundary = msgspec.structs.replace(boundary, control=msgspec.structs.replace(boundary.control, kept=ids))
         here = {entry.id for entry in path}
         return [*before, *(entry for entry in kept if entry.id not in here), boundary, *after]
 

@@ -84,7 +84,5 @@ def _ended(block: ContentBlock) -> ContentBlock:
 
 def _continues(line: SentLine, following: SentLine) -> bool:
     """Whether a line begins with a text of the user, or of a file, directly after another line."""
-    is_other = following.author is Author.RESULT or (
-        following.author is Author.CLIENT and not following.is_file
-    )
+    is_other = following.author is Author.RESULT or (following.author is Author.CLIENT and not following.is_file)
     return not line.ends_with_result and not is_other and is_text(following.blocks[0])

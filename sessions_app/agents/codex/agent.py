@@ -96,9 +96,7 @@ class CodexAgent(SessionFileAgent):
         lock = lock_of(path)
         held = lock is not None and is_locked(lock)
         if held is None:
-            return OpenElsewhere(
-                "may be open in Codex: nothing shows whether its lock is held", is_certain=False
-            )
+            return OpenElsewhere("may be open in Codex: nothing shows whether its lock is held", is_certain=False)
         return OpenElsewhere("is open in Codex") if held else None
 
     def open_sessions(self, root: Path) -> set[str]:
@@ -129,9 +127,7 @@ class CodexAgent(SessionFileAgent):
         del edit_line
         return item_json(message, line)
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterable[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterable[Mapping[str, Any]]:
         return sent_items(context, line, with_ids=context.reader == READER.name)
 
     def find_client(self, program: Path | None) -> AgentClient | None:

@@ -119,9 +119,7 @@ def _origins(branch: Sequence[Entry], facts: WriteFacts) -> dict[str, str]:
     return origins
 
 
-def _merged(
-    others: Sequence[Message], back: Sequence[Message], place: Callable[[Message], int]
-) -> list[Message]:
+def _merged(others: Sequence[Message], back: Sequence[Message], place: Callable[[Message], int]) -> list[Message]:
     """Both lists in the order of recording; the other items keep the order that they have."""
     waiting = list(back)
     merged: list[Message] = []

@@ -55,9 +55,7 @@ class ThreadForkWriter(ContextWriter):
         end = _end(facts)
         self._require_forkable(facts, is_legacy=end is None)
         messages = self._reader.rebuild(branch).messages
-        kept = _with_notes(
-            messages, surviving_items(messages, blocks_by_entry(deletion.targets), facts), facts
-        )
+        kept = _with_notes(messages, surviving_items(messages, blocks_by_entry(deletion.targets), facts), facts)
         provenance = {"backup": str(facts.backup), "stats": deletion.stats.to_json()}
         header = new_line("session_meta", facts.written_at, end, _header(branch, facts, end))
         before = _copied(branch, facts, header) if end is None else [header]
@@ -91,9 +89,7 @@ class ThreadForkWriter(ContextWriter):
 
 def _with_notes(messages: Sequence[Message], kept: Sequence[KeptItem], facts: WriteFacts) -> list[KeptItem]:
     """The items that stay with the notes between them, which stand for no entry."""
-    notes = notes_before(
-        [message.entry for message in messages], {item.entry_id for item in kept}, facts.notes
-    )
+    notes = notes_before([message.entry for message in messages], {item.entry_id for item in kept}, facts.notes)
     noted = chain.from_iterable((*map(_note_item, notes.get(item.entry_id, ())), item) for item in kept)
     return [*noted, *map(_note_item, notes.get(None, ()))]
 

@@ -39,9 +39,7 @@ def new_line(kind: str, moment: datetime, ordinal: int | None, payload: bytes) -
     )
 
 
-def compacted_payload(
-    kept: Sequence[KeptItem], window: Mapping[str, Any], provenance: Mapping[str, Any]
-) -> bytes:
+def compacted_payload(kept: Sequence[KeptItem], window: Mapping[str, Any], provenance: Mapping[str, Any]) -> bytes:
     """The payload of a compacted line with these items, the window that it begins, and what Redline says about it."""
     own = {**provenance, "items": [item.entry_id for item in kept]}
     items_json = b",".join(item.raw for item in kept)
@@ -110,9 +108,7 @@ def kept_item(message: Message, deleted: frozenset[int], line: Callable[[Entry],
 def baseline_lines(branch: Sequence[Entry], line: Callable[[Entry], bytes]) -> list[tuple[str, bytes]]:
     """The type and payload of the lines that say which context the model has: the last full `world_state` with the
     changes after it, and the last `turn_context`. None of them if Codex adds its context anew in any case."""
-    boundaries = (
-        place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction
-    )
+    boundaries = (place for place, entry in enumerate(branch) if entry.type == "compacted" and entry.is_compaction)
     after = max(boundaries, default=0)
     states: list[bytes] = []
     turn = None

@@ -95,9 +95,7 @@ class RolloutParser:
         """The entries on this line; none for a blank line or a damaged one."""
         if not line.complete:
             # It is read again: what it adds must not be remembered.
-            again = RolloutParser(
-                msgspec.structs.replace(self.state, extra=dict(self.state.extra)), self.damage
-            )
+            again = RolloutParser(msgspec.structs.replace(self.state, extra=dict(self.state.extra)), self.damage)
             recorded = again._read(line)
             self.torn += again.torn
             self.state.recognised = again.state.recognised
@@ -125,9 +123,7 @@ class RolloutParser:
         state = self.state
         state.version = VERSION
         recorded_type = name_of(data.get("type"))
-        state.recognised = state.recognised or (
-            recorded_type in KNOWN_TYPES and isinstance(data.get("payload"), dict)
-        )
+        state.recognised = state.recognised or (recorded_type in KNOWN_TYPES and isinstance(data.get("payload"), dict))
         if recorded_type == "session_meta":
             self._read_header(data, line)
         common = {
@@ -265,9 +261,7 @@ class RolloutParser:
         if not isinstance(message, str):
             return (Recorded(msgspec.structs.replace(entry, kind=EntryKind.OTHER), NO_TEXTS, data),)
         payload = members(line.raw)["payload"]
-        part, texts = describe_summary(
-            message, self._part(entry, 1, members(line.raw, payload.start)["message"])
-        )
+        part, texts = describe_summary(message, self._part(entry, 1, members(line.raw, payload.start)["message"]))
         self._history.replace([*prompts, (part, digest_of(summary_item(message)))])
         if is_introduced(message):
             self._history.leave_out_of_summaries()
@@ -336,9 +330,7 @@ def read_again(raw: bytes, place: Entry) -> tuple[Entry, Texts] | None:
         return None
     entry, texts = describe_item(data, common) if is_part(place.id) else describe_line(data, common, "")
     role = place.role if place.role == Role.COMPACTION_SUMMARY else entry.role
-    return msgspec.structs.replace(
-        entry, tool_name=place.tool_name, subagent=place.subagent, role=role
-    ), texts
+    return msgspec.structs.replace(entry, tool_name=place.tool_name, subagent=place.subagent, role=role), texts
 
 
 def _as_summary(part: Entry, texts: Texts, message: object) -> Entry:

@@ -63,9 +63,7 @@ class CodexReader:
                 history.append(_message(entry))
         return ActiveContext(self.name, tuple(history), newest_of(branch, self.honours), sending=SENDING)
 
-    def _after(
-        self, control: BoundaryControl, history: Sequence[Message], by_id: dict[str, Entry]
-    ) -> list[Message]:
+    def _after(self, control: BoundaryControl, history: Sequence[Message], by_id: dict[str, Entry]) -> list[Message]:
         """The conversation after a boundary."""
         if control.trigger == ROLLED_BACK:
             return self._rolled_back(control, history)
@@ -107,6 +105,4 @@ def _text_of(message: Message) -> Message:
     if message.blocks is None:
         return message
     blocks = tuple(block for block in message.blocks if block.type == BlockType.TEXT)
-    return msgspec.structs.replace(
-        message, blocks=blocks, tokens=tokens_of(sum(block.units for block in blocks))
-    )
+    return msgspec.structs.replace(message, blocks=blocks, tokens=tokens_of(sum(block.units for block in blocks)))

@@ -139,9 +139,7 @@ def describe_item(item: Mapping[str, Any], common: Mapping[str, Any]) -> tuple[E
 def describe_summary(text: str, common: Mapping[str, Any]) -> tuple[Entry, Texts]:
     """The summary of a compacted line that has no items."""
     tokens = tokens_of(utf16_length(text))
-    entry = Entry(
-        **common, type=COMPACTED, kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens
-    )
+    entry = Entry(**common, type=COMPACTED, kind=EntryKind.MESSAGE, role=Role.COMPACTION_SUMMARY, tokens=tokens)
     return entry, Texts(whole=text, blocks=())
 
 
@@ -200,9 +198,7 @@ def _is_injected(item: Mapping[str, Any]) -> bool:
     """Whether Codex itself added a message in the role of the user."""
     passthrough = item.get(PASSTHROUGH)
     kinds = passthrough.get("content_item_kinds") if isinstance(passthrough, Mapping) else None
-    if isinstance(kinds, list) and any(
-        isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds
-    ):
+    if isinstance(kinds, list) and any(isinstance(one, str) and one.startswith(INJECTED_KIND) for one in kinds):
         return True
     first = item["content"][0] if item["content"] else None
     text = first.get("text") if isinstance(first, Mapping) else None
@@ -227,9 +223,7 @@ def _call(item: Mapping[str, Any], name: str, arguments: str) -> _Content:
     text = trim(f"{BlockType.TOOL_CALL} {call_id} {name} {arguments}")
     units = utf16_length(name) + utf16_length(arguments)
     block = Block(0, BlockType.TOOL_CALL, max(1, tokens_of(utf16_length(text))), units, call_id)
-    return _Content(
-        Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=name_of(name)
-    )
+    return _Content(Role.ASSISTANT, (block,), Texts(whole=None, blocks=(text,)), units, tool_name=name_of(name))
 
 
 def _function_call(item: Mapping[str, Any]) -> _Content:

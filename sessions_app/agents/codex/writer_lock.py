@@ -28,9 +28,7 @@ from .directories import codex_home
 LOCKS: Final = "thread-writer-locks"
 _SUFFIX: Final = ".lock"
 NOT_WRITTEN: Final = "Nothing was written."
-_NAME: Final = re.compile(
-    r"rollout-.+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:_[0-9a-f-]+)?\.jsonl\Z"
-)
+_NAME: Final = re.compile(r"rollout-.+?-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:_[0-9a-f-]+)?\.jsonl\Z")
 
 
 def thread_id_of(path: Path) -> str:

@@ -112,9 +112,7 @@ class InstalledClient:
     def name(self) -> str:
         return self.client.label
 
-    def resume(
-        self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]
-    ) -> PackageResult:
+    def resume(self, name: str, content: Iterable[bytes], messages: Iterable[Mapping[str, Any]]) -> PackageResult:
         """Whether the client sends these messages when it continues a copy of a session."""
         try:
             outcome, detail = self._outcome(dry_resume(self.client, name, content), messages)
@@ -133,9 +131,7 @@ class InstalledClient:
         return (PackageOutcome.DIFFERENT if found else PackageOutcome.EQUAL), found
 
 
-def find_client(
-    kind: Callable[[str], ClientProgram], name: str, program: Path | None
-) -> InstalledClient | None:
+def find_client(kind: Callable[[str], ClientProgram], name: str, program: Path | None) -> InstalledClient | None:
     """The client with this program, or the one of this name on the PATH; None if there is none.
 
     Raises BadInput `no_client` if the program does not print a version.

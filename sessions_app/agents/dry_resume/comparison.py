@@ -79,9 +79,7 @@ def _without(messages: Iterable[Mapping[str, Any]], fresh: frozenset[tuple[str, 
     for number, message in enumerate(messages):
         blocks = [block for block in _blocks(message) if _identity(message, block) not in fresh]
         left_out = NOT_CONTENT | {"role", "content"} if "role" in message else NOT_CONTENT
-        fields = {
-            name: value for name, value in message.items() if name not in left_out and value is not None
-        }
+        fields = {name: value for name, value in message.items() if name not in left_out and value is not None}
         if blocks or fields not in NO_FIELDS:
             yield _Message(_role(message), blocks, fields, number)
 
@@ -91,8 +89,7 @@ def _without_additions(theirs: _Message, mine: _Message, openings: tuple[str, ..
     kept = [
         block
         for block in theirs.blocks
-        if any(_is_same_block(block, one) for one in mine.blocks)
-        or not _may_be_added(theirs, [block], openings)
+        if any(_is_same_block(block, one) for one in mine.blocks) or not _may_be_added(theirs, [block], openings)
     ]
     return theirs._replace(blocks=kept)
 
@@ -118,9 +115,7 @@ def _may_be_added(message: _Message, blocks: Sequence[Block], openings: tuple[st
     if message.fields not in NO_FIELDS or not all(map(_is_text, blocks)):
         return False
     is_clients = message.role in CLIENT_ROLES
-    return is_clients or (
-        message.role == "user" and all(block["text"].startswith(openings) for block in blocks)
-    )
+    return is_clients or (message.role == "user" and all(block["text"].startswith(openings) for block in blocks))
 
 
 def _role(message: Mapping[str, Any]) -> str:

@@ -168,9 +168,7 @@ class OpenCodeAgent(SessionFileAgent):
         del edit_line
         return message_json(message, line)
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterator[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         return sent_messages(context, line)
 
     def read_again(self, raw: bytes, place: Entry, version: int) -> tuple[Entry, Texts] | None:

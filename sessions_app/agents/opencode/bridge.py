@@ -49,7 +49,5 @@ class PluginBridge(FileBridge):
             client = OpenCodeProgram(program)
             configure(scratch, "redline", "model")
             environment = {**client.environment(scratch), **OFFLINE, TEST_VARIABLE: "1"}
-            ended = run_client(
-                client.command("Hello"), cwd=scratch.project, environment=environment, seconds=SECONDS
-            )
+            ended = run_client(client.command("Hello"), cwd=scratch.project, environment=environment, seconds=SECONDS)
             return ended.last_words

@@ -54,9 +54,7 @@ class OpenCodeProgram:
 
     def messages(self, body: Mapping[str, Any]) -> list[Mapping[str, Any]] | None:
         """A request without tools is not a turn: it is for a title."""
-        return (
-            list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
-        )
+        return list(body["messages"]) if body.get("tools") and isinstance(body.get("messages"), list) else None
 
 
 def data_directory(scratch: Scratch) -> Path:
@@ -77,9 +75,7 @@ def configure(scratch: Scratch, provider: str, model: str, window: int = CONTEXT
                 "npm": "@ai-sdk/openai-compatible",
                 "name": provider,
                 "options": {"baseURL": f"{scratch.model_url}/v1", "apiKey": "none"},
-                "models": {
-                    model: {"name": model, "limit": limits, "tool_call": True, "attachment": True, **MEDIA}
-                },
+                "models": {model: {"name": model, "limit": limits, "tool_call": True, "attachment": True, **MEDIA}},
             }
         },
     }

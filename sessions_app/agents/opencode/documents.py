@@ -59,9 +59,7 @@ class DocumentSource:
         self.identity = (found.st_dev, found.st_ino)
         self._rows = _rows_of(path, storage)
         self.changed_ns = changed_ns(path, storage)
-        self.lines: Sequence[RenderedLine] = [
-            RenderedLine(size_of(row), identity_of(row)) for row in self._rows
-        ]
+        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]

@@ -80,9 +80,7 @@ def _items(document: bytes, at: Span) -> list[Span]:
 def _row(row_type: str, data: bytes, message_id: str = "") -> Row:
     """The row of a message or a part. Without an id of its own it gets none, and is reported as damage."""
     row_id = mapping_of(parse(data)).get("id")
-    return Row(
-        row_type, row_id if isinstance(row_id, str) else "", len(data), message_id=message_id, data=data
-    )
+    return Row(row_type, row_id if isinstance(row_id, str) else "", len(data), message_id=message_id, data=data)
 
 
 # Written ----------------------------------------------------------------------------------------------------

@@ -52,9 +52,7 @@ def discover(root: Path) -> Discovery:
             paths.append(path)
             with suppress(RedlineError):  # reading it reports it
                 changed[path] = changed_ns(path, root / STORE.parent)
-    return Discovery(
-        tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed
-    )
+    return Discovery(tuple(sorted(paths)), tuple(sorted(refused + unlisted)), tuple(sorted(unlisted)), changed)
 
 
 def _names(directory: Path, unlisted: list[RefusedPath]) -> Iterator[str]:

@@ -45,9 +45,7 @@ CALL_SUFFIX: Final = ".call"
 ABORTED: Final = "aborted"
 _ABORTED_ERROR: Final = "MessageAbortedError"
 _DEFAULT_TITLES: Final = ("New session - ", "Child session - ")
-_NEWER: Final = (
-    "messages of this session are recorded in a newer form, which this version of Redline does not read"
-)
+_NEWER: Final = "messages of this session are recorded in a newer form, which this version of Redline does not read"
 _BLANKS: Final = b" \t\r\n\v\f"
 
 
@@ -212,9 +210,7 @@ class OpenCodeParser:
     ) -> list[Recorded]:
         call_id = row_id + CALL_SUFFIX
         tool = well_formed(text_of(part.get("tool")))
-        place = _entry(
-            line, call_id, self.state.previous_id, "tool", **(common | _spoken(message)), tool_name=tool
-        )
+        place = _entry(line, call_id, self.state.previous_id, "tool", **(common | _spoken(message)), tool_name=tool)
         content = call_content(part, row_id)
         call = Recorded(_with(place, content, message), content.texts, part)
         result = _entry(

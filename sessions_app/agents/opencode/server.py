@@ -58,8 +58,7 @@ _COLUMNS: Final = frozenset({"id", "sessionID", "messageID"})
 """The fields of a shown part that are columns of its row."""
 _UNCHANGED: Final = "Nothing was written."
 _OTHER_WAYS: Final = (
-    "Close OpenCode first, so that the rows themselves are changed, or write a new session with the "
-    "writer fork."
+    "Close OpenCode first, so that the rows themselves are changed, or write a new session with the writer fork."
 )
 
 PartRow = Mapping[str, Any]
@@ -72,9 +71,7 @@ def is_same_row(one: PartRow | None, other: PartRow | None) -> bool:
     if one.keys() != other.keys():
         return False
     others = one.keys() - _TIMES - {"data"}
-    return all(one[name] == other[name] for name in others) and _is_same_json(
-        one.get("data"), other.get("data")
-    )
+    return all(one[name] == other[name] for name in others) and _is_same_json(one.get("data"), other.get("data"))
 
 
 @dataclass(frozen=True)
@@ -220,9 +217,7 @@ class OpenCodeServer:
             while piece := answer.read1(PIECE):
                 content += piece
                 if len(content) > ANSWER_LIMIT or time.monotonic() > deadline:
-                    raise self._unreachable(
-                        f"did not end its answer within {SECONDS:g} s or {ANSWER_LIMIT:,} bytes"
-                    )
+                    raise self._unreachable(f"did not end its answer within {SECONDS:g} s or {ANSWER_LIMIT:,} bytes")
         except (OSError, http.client.HTTPException) as fault:
             raise self._unreachable(f"did not answer ({fault or type(fault).__name__})") from fault
         finally:

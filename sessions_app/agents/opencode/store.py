@@ -101,9 +101,7 @@ class DatabaseSource:
         self.identity = (state.device, state.inode)
         self._rows = rows_of(connection, path)
         self.changed_ns = _listed(connection, "WHERE id = ?", path.name)[0].changed_ns
-        self.lines: Sequence[RenderedLine] = [
-            RenderedLine(size_of(row), identity_of(row)) for row in self._rows
-        ]
+        self.lines: Sequence[RenderedLine] = [RenderedLine(size_of(row), identity_of(row)) for row in self._rows]
 
     def render(self, place: int) -> bytes:
         row = self._rows[place]

@@ -82,9 +82,7 @@ class DeleteWriter(RowWriter):
 
     def write(self, branch: Sequence[Entry], deletion: Deletion, facts: WriteFacts) -> RowChanges:
         deleted = {row_id_of(entry_id) for entry_id in blocks_by_entry(deletion.targets)}
-        changes = [
-            RowChange(PART, entry.id, data_of(entry, facts), None) for entry in branch if entry.id in deleted
-        ]
+        changes = [RowChange(PART, entry.id, data_of(entry, facts), None) for entry in branch if entry.id in deleted]
         return RowChanges((*changes, *without_usage(branch, facts)))
 
 

@@ -93,9 +93,7 @@ class PiAgent(SessionFileAgent):
     def message_json(self, message: Message, line: bytes, edit_line: bytes | None) -> Mapping[str, Any]:
         return message_json(message, parse(line), parse(edit_line) if edit_line is not None else None)
 
-    def sent_messages(
-        self, context: ActiveContext, line: Callable[[Entry], bytes]
-    ) -> Iterator[Mapping[str, Any]]:
+    def sent_messages(self, context: ActiveContext, line: Callable[[Entry], bytes]) -> Iterator[Mapping[str, Any]]:
         for message in context.messages:
             if message.sent:
                 edit_line = line(message.edit) if message.edit is not None else None
@@ -110,14 +108,10 @@ class PiAgent(SessionFileAgent):
     def migrate(self, lines: Iterable[Line], name: str, header: Header) -> Iterator[bytes]:
         return migrate(lines, name, header)
 
-    def leaf_line(
-        self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False
-    ) -> bytes:
+    def leaf_line(self, entry_id: str, parent_id: str | None, moment: datetime, *, undoes: bool = False) -> bytes:
         return new_line("custom", entry_id, parent_id, moment, customType=UNDO if undoes else MOVE)
 
-    def label_line(
-        self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str
-    ) -> bytes:
+    def label_line(self, entry_id: str, parent_id: str, moment: datetime, target_id: str, label: str) -> bytes:
         """pi writes a removal without the key `label`."""
         text = {"label": label} if label else {}
         return new_line("label", entry_id, parent_id, moment, targetId=target_id, **text)

@@ -59,9 +59,7 @@ def unterminated_line(*, is_torn: bool, is_old: bool) -> Consequences:
     reads = "skips the line" if is_torn else "reads the line"
     lost = "which is lost as well" if is_torn else "so that both are lost"
     return (
-        AgentConsequence(
-            PI, Severity.LOSS if is_torn else Severity.NONE, f"{reads}, and completes it with a newline"
-        ),
+        AgentConsequence(PI, Severity.LOSS if is_torn else Severity.NONE, f"{reads}, and completes it with a newline"),
         *(
             AgentConsequence(agent, Severity.LOSS, f"{reads}, and appends its next record to it, {lost}")
             for agent in (ATOMIC_0_8, ATOMIC_0_9)
@@ -140,9 +138,7 @@ def edit_without_content(*, is_missing: bool, is_empty: bool, is_applied: bool) 
         in_pi = AgentConsequence(PI, Severity.LOSS, "sends the edited message without content")
     else:
         in_pi = AgentConsequence(PI, Severity.FATAL, "fails at the next prompt")
-    return in_pi, *(
-        AgentConsequence(agent, Severity.NONE, "ignores edits") for agent in (ATOMIC_0_8, ATOMIC_0_9)
-    )
+    return in_pi, *(AgentConsequence(agent, Severity.NONE, "ignores edits") for agent in (ATOMIC_0_8, ATOMIC_0_9))
 
 
 def invalid_utf8() -> Consequences:

@@ -25,12 +25,8 @@ class ContextEditWriter(ContextWriter):
     name: Final = "context-edit"
     honours: Final = "edits"
     appends: Final = True
-    effect: Final = (
-        "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
-    )
-    undo: Final = (
-        "One more line makes pi continue before them; single entries can be brought back at any time."
-    )
+    effect: Final = "Appends one line for each deleted entry to the session; pi leaves these entries out from then on."
+    undo: Final = "One more line makes pi continue before them; single entries can be brought back at any time."
 
     def protection(self, entry: Entry) -> Protection | None:
         """pi's own interface edits these entries only. Its reader accepts more, but that is not promised."""
@@ -53,9 +49,7 @@ class ContextEditWriter(ContextWriter):
         """The edits without ids and times, which pi sets itself."""
         del branch
         lines = change.lines if isinstance(change, Append) else ()
-        edits = [
-            {"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(parse, lines)
-        ]
+        edits = [{"targetId": edit["targetId"], "replacement": edit["replacement"]} for edit in map(parse, lines)]
         return Handed({"edits": edits}, change)
 
 

@@ -139,9 +139,7 @@ class _Examiner:
         if not is_skipped:
             self._has_value, self._last_value = True, line.offset
         is_array = isinstance(value, list)
-        consequence = partial(
-            self._value, line.offset, is_skipped=is_skipped, is_first=is_first, is_array=is_array
-        )
+        consequence = partial(self._value, line.offset, is_skipped=is_skipped, is_first=is_first, is_array=is_array)
         self._add(damage.kind, line, damage.detail, consequence)
 
     def _read_entry_without_id(self, damage: Damage, line: Line) -> None:
@@ -153,9 +151,7 @@ class _Examiner:
     def _read_header(self, line: Line) -> None:
         data = parse(line.raw.removeprefix(BYTE_ORDER_MARK))
         if not self._has_value and not isinstance(data.get("id"), str):
-            self._add(
-                DamageKind.NO_HEADER_ID, line, "the header has no usable id", consequences.not_a_session
-            )
+            self._add(DamageKind.NO_HEADER_ID, line, "the header has no usable id", consequences.not_a_session)
 
     def _read_entry(self, recorded: Recorded, line: Line) -> None:
         entry, data = recorded.entry, recorded.data
@@ -170,9 +166,7 @@ class _Examiner:
         elif lacks_replacement(data):
             replacement = data.get("replacement")
             content = replacement.get("content") if isinstance(replacement, dict) else None
-            edit = partial(
-                self._edit, line.offset, is_missing="replacement" not in data, is_empty=content is None
-            )
+            edit = partial(self._edit, line.offset, is_missing="replacement" not in data, is_empty=content is None)
             detail = f"edit {entry.id} has no replacement that can be used"
             self._add(DamageKind.NO_REPLACEMENT, line, detail, edit)
         self._has_assistant = self._has_assistant or entry.role == Role.ASSISTANT
@@ -185,13 +179,9 @@ class _Examiner:
             detail = "the last line has no newline"
             self._add(DamageKind.NO_NEWLINE, line, detail, partial(self._unterminated, is_torn=False))
         if not _is_utf8(line.raw):
-            self._add(
-                DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", consequences.invalid_utf8
-            )
+            self._add(DamageKind.NOT_UTF8, line, "contains bytes that are not UTF-8", consequences.invalid_utf8)
 
-    def _add(
-        self, kind: DamageKind, line: Line, detail: str, consequence: Callable[[], Consequences]
-    ) -> None:
+    def _add(self, kind: DamageKind, line: Line, detail: str, consequence: Callable[[], Consequences]) -> None:
         if len(self._faults) < FINDINGS_KEPT:
             damage = Damage(kind, line.number, line.offset, len(line.raw), detail)
             self._faults.append((damage, consequence))

@@ -63,23 +63,17 @@ class ForkWriter(ContextWriter):
         parent: str | None = None
         first_kept = _first_kept(branch, kept)
         starts = _first_sent(kept, first_kept)
-        notes = notes_before(
-            branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts
-        )
+        notes = notes_before(branch, {entry.id for entry in kept}, facts.notes, lambda entry: entry.id not in starts)
         for entry in kept:
             parent = yield from _note_lines(notes.get(entry.id, ()), parent, facts)
             content = _content(messages.get(entry.id), deleted.get(entry.id), facts)
-            line = moved_line(
-                facts.line(entry).strip(), entry, parent, content, **first_kept.get(entry.id, {})
-            )
+            line = moved_line(facts.line(entry).strip(), entry, parent, content, **first_kept.get(entry.id, {}))
             yield line if self._ends_with_edit else without_usage(line, entry)
             parent = entry.id
         parent = yield from _note_lines(notes.get(None, ()), parent, facts)
         yield from self._added(kept, gone, parent or kept[-1].id, facts)
 
-    def _added(
-        self, kept: Sequence[Entry], gone: frozenset[str], parent: str, facts: WriteFacts
-    ) -> Iterator[bytes]:
+    def _added(self, kept: Sequence[Entry], gone: frozenset[str], parent: str, facts: WriteFacts) -> Iterator[bytes]:
         """Labels, edits that omit a summary (without its entry, what it replaced would come back), and the edit of no
         entry."""
         for entry_id, line in _label_lines(kept, parent, facts):
@@ -115,9 +109,7 @@ def _copied_lines(branch: Sequence[Entry], facts: WriteFacts) -> Iterator[bytes]
     for entry in kept:
         line = facts.line(entry).strip()
         is_as_recorded = entry.parent_id == parent and entry.id not in first_kept
-        yield (
-            line if is_as_recorded else moved_line(line, entry, parent, None, **first_kept.get(entry.id, {}))
-        )
+        yield (line if is_as_recorded else moved_line(line, entry, parent, None, **first_kept.get(entry.id, {})))
         parent = entry.id
     for _, line in _label_lines(kept, parent or "", facts):
         yield line
@@ -130,9 +122,7 @@ def _first_sent(kept: Sequence[Entry], first_kept: Mapping[str, Mapping[str, str
     return frozenset(starts)
 
 
-def _note_lines(
-    notes: Iterable[str], parent: str | None, facts: WriteFacts
-) -> Generator[bytes, None, str | None]:
+def _note_lines(notes: Iterable[str], parent: str | None, facts: WriteFacts) -> Generator[bytes, None, str | None]:
     """Notes after `parent`; returns the id of the last one."""
     for words in notes:
         entry_id = facts.new_id()

@@ -26,9 +26,7 @@ def new_line(kind: str, entry_id: str, parent_id: str | None, moment: datetime, 
     return stringify({**common, **fields}).encode()
 
 
-def edit_line(
-    entry_id: str, parent_id: str, moment: datetime, target_id: str, content: bytes | None
-) -> bytes:
+def edit_line(entry_id: str, parent_id: str, moment: datetime, target_id: str, content: bytes | None) -> bytes:
     """A `context_edit`: `content` is the JSON of the new content; None omits the target."""
     line = new_line("context_edit", entry_id, parent_id, moment, targetId=target_id, replacement=None)
     if content is None:
@@ -60,9 +58,7 @@ def content_span(raw: bytes, source: Entry) -> Span | None:
     return found.get("content")
 
 
-def moved_line(
-    raw: bytes, entry: Entry, parent_id: str | None, content: bytes | None = None, **fields: str
-) -> bytes:
+def moved_line(raw: bytes, entry: Entry, parent_id: str | None, content: bytes | None = None, **fields: str) -> bytes:
     """A recorded line with another parent, and with another content and other texts in some fields if given."""
     found = members(raw)
     parent = NULL if parent_id is None else stringify(parent_id).encode()

@@ -58,9 +58,7 @@ class PiPackage:
         node = _find_node(self.directory)
         if node is None:
             needed = ".".join(map(str, LEAST_NODE))
-            return PackageContext(
-                failure=f"pi {self.version} needs Node.js {needed} or newer, which was not found."
-            )
+            return PackageContext(failure=f"pi {self.version} needs Node.js {needed} or newer, which was not found.")
         with tempfile.TemporaryDirectory(prefix="redline-certify-") as scratch:
             session, result = Path(scratch, "session.jsonl"), Path(scratch, "result")
             with session.open("wb") as copy:
@@ -145,9 +143,7 @@ def _run(node: Path, arguments: list[Path | str], scratch: Path) -> str:
     except OSError as fault:
         return f"{fault.strerror}."
     if ended.returncode:
-        return (
-            ended.stderr.decode("utf-8", "replace").strip()[-ERROR_SHOWN:] or f"exit code {ended.returncode}."
-        )
+        return ended.stderr.decode("utf-8", "replace").strip()[-ERROR_SHOWN:] or f"exit code {ended.returncode}."
     return ""
 
 
@@ -158,6 +154,4 @@ def _read_result(lines: list[bytes], copy: str) -> PackageContext:
         return PackageContext(refusal=str(first["error"]).replace(copy, "the session")[:ERROR_SHOWN])
     messages = map(parse, lines[1:])
     # A damaged session has messages that are not objects; pi passes them on.
-    return PackageContext(
-        tuple(RebuiltMessage.of(fields_of(one) if isinstance(one, dict) else {}) for one in messages)
-    )
+    return PackageContext(tuple(RebuiltMessage.of(fields_of(one) if isinstance(one, dict) else {}) for one in messages))

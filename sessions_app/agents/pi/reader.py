@@ -79,11 +79,7 @@ def select(branch: Sequence[Entry]) -> list[Entry]:
     else:
         return list(branch)
     start = next((i for i in range(at) if branch[i].id == control.first_kept_id), at)
-    kept = [
-        entry
-        for entry in branch[start:at]
-        if entry.kind is not EntryKind.SUMMARY and entry.role != Role.SYSTEM
-    ]
+    kept = [entry for entry in branch[start:at] if entry.kind is not EntryKind.SUMMARY and entry.role != Role.SYSTEM]
     return [branch[at], *kept, *branch[at + 1 :]]
 
 

@@ -183,9 +183,7 @@ def _system_content(message: Mapping[str, Any]) -> tuple[tuple[Block, ...] | Non
     """Blocks, texts and units of a system message. pi counts the content, the sections and the added tools as JSON."""
     blocks, texts, units = describe_content(message.get("content"), Role.SYSTEM)
     recorded, tools = message.get("sections"), message.get("toolsAdded")
-    sections = (
-        [one for one in recorded.values() if isinstance(one, str)] if isinstance(recorded, dict) else []
-    )
+    sections = [one for one in recorded.values() if isinstance(one, str)] if isinstance(recorded, dict) else []
     units += sum(map(utf16_length, sections))
     if isinstance(tools, list | dict):
         units += utf16_length(stringify(tools))
@@ -237,9 +235,7 @@ def describe_content(content: object, role: str | None) -> tuple[tuple[Block, ..
 def weighed(blocks: tuple[Block, ...], role: str) -> tuple[Block, ...]:
     """The blocks of an edit with the units that they have in a message of this role."""
     uncounted = _uncounted(role)
-    return tuple(
-        msgspec.structs.replace(block, units=0) if block.type in uncounted else block for block in blocks
-    )
+    return tuple(msgspec.structs.replace(block, units=0) if block.type in uncounted else block for block in blocks)
 
 
 def _uncounted(role: str | None) -> frozenset[str]:

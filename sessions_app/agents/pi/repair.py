@@ -73,9 +73,7 @@ def _reason(raw: bytes) -> str:
     return "not a record, or not a complete one"
 
 
-def _record_pieces(
-    raw: bytes, number: int, offset: int, edits: Sequence[RecordEdit]
-) -> Iterator[RepairPiece]:
+def _record_pieces(raw: bytes, number: int, offset: int, edits: Sequence[RecordEdit]) -> Iterator[RepairPiece]:
     """The pieces of a record with these edits, which concern different fields."""
     if not edits:
         yield RepairPiece(Fate.KEPT, number, offset, raw)

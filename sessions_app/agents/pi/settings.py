@@ -64,9 +64,7 @@ SUMMARY_SETTINGS: Final = (
         within=("branchSummary",),
     ),
 )
-ENABLED: Final = CompactionSetting(
-    "enabled", "Whether it compacts automatically.", "true", is_switch, example=False
-)
+ENABLED: Final = CompactionSetting("enabled", "Whether it compacts automatically.", "true", is_switch, example=False)
 
 
 def read_settings(cwd: str, home: Path) -> AgentSettings:
@@ -111,9 +109,7 @@ def _json_files(cwd: str, home: Path) -> Iterator[JsonFile]:
     project = Path(cwd)
     found = []
     if project.is_absolute() and "\0" not in cwd:
-        found = [
-            read_json_file(project / directory / "settings.json", inside=project) for directory in DIRECTORIES
-        ]
+        found = [read_json_file(project / directory / "settings.json", inside=project) for directory in DIRECTORIES]
     found += [read_json_file(_user_path(directory, home)) for directory in DIRECTORIES]
     return (file for file in found if file is not None)
 
@@ -137,9 +133,7 @@ def _whole_sections(files: Sequence[SettingsFile]) -> list[SettingsSection]:
 
 
 def _of_summaries(files: Sequence[SettingsFile]) -> tuple[SettingInForce, ...]:
-    return settings_in_force(
-        SUMMARY_SETTINGS, [SettingsSection(found.path, found.branch_summary) for found in files]
-    )
+    return settings_in_force(SUMMARY_SETTINGS, [SettingsSection(found.path, found.branch_summary) for found in files])
 
 
 def _sections_for(model: tuple[str, str] | None, files: Sequence[SettingsFile]) -> Iterator[SettingsSection]:

@@ -50,9 +50,7 @@ class PiSummaryFormat:
         # A result that was cut within a pair of surrogates cannot be sent.
         return well_formed("\n\n".join(sections))
 
-    def files(
-        self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()
-    ) -> FileLists:
+    def files(self, messages: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()) -> FileLists:
         read: set[str] = set()
         modified: set[str] = set()
         for line in earlier:

@@ -16,9 +16,7 @@ class Command(RedlineCommand):
     help = "Print an address that logs one more browser in; it works once."
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "--port", type="port", help="the port in the address, if the server's port is forwarded"
-        )
+        parser.add_argument("--port", type="port", help="the port in the address, if the server's port is forwarded")
         parser.add_argument(
             "--revoke",
             action="store_true",

@@ -58,12 +58,8 @@ class Command(RedlineCommand):
             reader = reader_of_version(reading.agent, client.version)
             reason = f"the client is {client.name} {client.version}"
         leaf_id = options["leaf"] or ""
-        found = certify(
-            loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package, client=client
-        )
-        self.show_json(
-            {**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds}
-        )
+        found = certify(loaded, reading.agent, reader, timezone.now(), leaf_id=leaf_id, package=package, client=client)
+        self.show_json({**msgspec.to_builtins(found), "path": str(loaded.path), "reason": reason, "holds": found.holds})
         for line in _lines(found, reason):
             self.say(printable(line))
         return None if found.holds else CHECK_FAILED
@@ -104,17 +100,13 @@ def _lines(found: Certificate, reason: str) -> list[str]:
         lines.append(f"Client: {_of_client(found.client)}")
     if found.ledger is not None:
         lines.append(f"Requests: {found.ledger.sentence}")
-    lines.append(
-        "The session can be continued." if found.holds else "The session cannot be continued as it is."
-    )
+    lines.append("The session can be continued." if found.holds else "The session cannot be continued as it is.")
     return lines
 
 
 def _of_package(result: PackageResult | None) -> str:
     if result is None:
-        return (
-            "not compared, because the agent's own package was not found. Use --agent-package, or --client."
-        )
+        return "not compared, because the agent's own package was not found. Use --agent-package, or --client."
     name = f"{result.name} {result.version}"
     if result.outcome is PackageOutcome.EQUAL:
         return f"{name} rebuilds the same messages."

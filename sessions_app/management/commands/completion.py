@@ -89,9 +89,7 @@ def _described(word: str, meaning: str) -> str:
 
 def _fish(commands: Mapping[str, CommandCompletion]) -> Iterator[str]:
     for name, completed in commands.items():
-        yield (
-            f"complete -c redline -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(completed.summary)}"
-        )
+        yield (f"complete -c redline -n __fish_use_subcommand -f -a {name} -d {_fish_quoted(completed.summary)}")
         for flag, meaning in completed.flags.items():
             yield (
                 f"complete -c redline -n '__fish_seen_subcommand_from {name}' -l {flag.removeprefix('--')}"

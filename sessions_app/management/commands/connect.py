@@ -112,25 +112,17 @@ class Command(RedlineCommand):
                 )
             raise
         where = _where(str(change.project) if change.project is not None else "")
-        self.say(
-            f"{change.agent.label} is no longer connected{printable(where)}; its token is void.", "green"
-        )
-        self.show_json(
-            {"removed": change.name, "path": str(change.file.real), "changed": change.changes_file}
-        )
+        self.say(f"{change.agent.label} is no longer connected{printable(where)}; its token is void.", "green")
+        self.show_json({"removed": change.name, "path": str(change.file.real), "changed": change.changes_file})
 
     def _revoke(self, options: dict[str, Any]) -> None:
         key, project = options["agent"], options["project"]
         one = connection_of(key, project)
         label = agent_named(key).label
         self.say(printable(revocation_note(one)))
-        self._confirm(
-            f"Revoke the token of {label}", f"{_arguments(key, project)} --revoke", yes=options["yes"]
-        )
+        self._confirm(f"Revoke the token of {label}", f"{_arguments(key, project)} --revoke", yes=options["yes"])
         revoke(one)
-        self.say(
-            f"{label} is no longer connected{printable(_where(one.project))}; its token is void.", "green"
-        )
+        self.say(f"{label} is no longer connected{printable(_where(one.project))}; its token is void.", "green")
         self.show_json({"revoked": one.name, "path": one.changed, "changed": False})
 
     def _show(self, change: ConfigurationChange) -> None:
@@ -138,9 +130,7 @@ class Command(RedlineCommand):
             self.say(f"{printable(change.file.real)} stays as it is.")
             return
         lines = (
-            self.screen.paint(
-                printable(f"{'' if line.sign == '@' else line.sign}{line.text}"), STYLES[line.sign]
-            )
+            self.screen.paint(printable(f"{'' if line.sign == '@' else line.sign}{line.text}"), STYLES[line.sign])
             for line in change.diff()
         )
         self.say_all(lines, paged=self.can_ask)
@@ -161,9 +151,7 @@ class Command(RedlineCommand):
             trial = try_connection(change.agent, one, redline_command, url)
         self.say(printable(trial.sentence), "" if trial.has_asked else "yellow")
         if server is None:
-            self.say(
-                "Redline's server is not running: the agent asks as soon as it is. Start it with `redline serve`."
-            )
+            self.say("Redline's server is not running: the agent asks as soon as it is. Start it with `redline serve`.")
         return trial
 
     # The list -----------------------------------------------------------------------------------------------
@@ -181,8 +169,7 @@ class Command(RedlineCommand):
         self.show_json(
             {
                 "connections": [
-                    {**_document(one), "state": status.state, "detail": status.sentence}
-                    for one, status in found
+                    {**_document(one), "state": status.state, "detail": status.sentence} for one, status in found
                 ]
             }
         )

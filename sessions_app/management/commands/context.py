@@ -103,12 +103,8 @@ class Command(RedlineCommand):
                 for message, tokens in zip(context.messages, parts, strict=True)
             ]
             self.say_all(self.screen.table(COLUMNS, rows))
-            measured = (
-                "as in the index" if known is not None else "measured from the file, which is not indexed"
-            )
-            rest = (
-                f"; about {significant(outside):,} in no message: instructions and tools" if outside else ""
-            )
+            measured = "as in the index" if known is not None else "measured from the file, which is not indexed"
+            rest = f"; about {significant(outside):,} in no message: instructions and tools" if outside else ""
             self.say(f"{len(context.messages)} messages, {size}, {measured}{rest}.")
             if fitting:
                 self.say(
@@ -120,9 +116,7 @@ class Command(RedlineCommand):
                 self.say(printable(context.refused.reason), "yellow")
         return None
 
-    def _show_entry(
-        self, loaded: LoadedSession, context: ActiveContext, entry_id: str, size: ContextSize
-    ) -> None:
+    def _show_entry(self, loaded: LoadedSession, context: ActiveContext, entry_id: str, size: ContextSize) -> None:
         """Show the whole text of an entry, whether the model sees it or not. Raises BadInput `unknown_entry`."""
         entry = loaded.tree.entry(entry_id)
         message = next((one for one in context.messages if one.entry is entry), None)

@@ -22,9 +22,7 @@ class Command(RedlineCommand):
     needs_database = True
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument(
-            "paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory"
-        )
+        parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="a session file or a directory")
         parser.add_argument("--rebuild", action="store_true", help="read every file again from its start")
         parser.add_argument(
             "--follow",

@@ -52,9 +52,7 @@ class Command(RedlineCommand):
             for progress in update_texts():
                 self.progress.show(str(progress))
         except Conflict:
-            self.stderr.write(
-                "redline: another Redline process is reading sessions; some cannot be found yet."
-            )
+            self.stderr.write("redline: another Redline process is reading sessions; some cannot be found yet.")
         self.progress.clear()
         found = search(filters, shown_only=False, limit=options["limit"])
         self.show_json(_json(found))
@@ -77,9 +75,7 @@ def _filters(options: dict[str, Any]) -> SearchFilters:
     if options["limit"] < 1:
         raise BadInput("bad_arguments", "--limit is at least 1. Nothing was searched.")
     given = [(name, options[name] or "") for name in ("agent", "project", "tool", "since", "until")]
-    filters = SearchFilters.of(
-        " ".join(options["words"]), [*given, ("in", options["role"] or "")], sort="best"
-    )
+    filters = SearchFilters.of(" ".join(options["words"]), [*given, ("in", options["role"] or "")], sort="best")
     if not filters.query.finds:
         raise BadInput(
             "no_words",
@@ -108,13 +104,9 @@ def _summary(found: SearchResults, shown: int) -> str:
         words = f"{plural(found.places, 'place')} in {plural(found.sessions, 'session')}"
         words += f"; {shown} are shown." if shown < found.places else "."
     if found.left_out:
-        words += (
-            f" {plural(found.left_out, 'text')} more with all these words were not compared with the phrase."
-        )
+        words += f" {plural(found.left_out, 'text')} more with all these words were not compared with the phrase."
     if found.is_incomplete:
-        words += (
-            f" Searchable: {found.progress.searchable:,} of {plural(found.progress.sessions, 'session')}."
-        )
+        words += f" Searchable: {found.progress.searchable:,} of {plural(found.progress.sessions, 'session')}."
     return words
 
 

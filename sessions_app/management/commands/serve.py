@@ -79,9 +79,7 @@ class Command(RedlineCommand):
                 self.say(PLAIN)
             self.say(f"Redline is at {address}")
             self.say("The address works once; `redline address` makes another. Ctrl-C stops the server.")
-            self.show_json(
-                {"address": address, "plain": plain, "listening": [_shown(one) for one in listeners]}
-            )
+            self.show_json({"address": address, "plain": plain, "listening": [_shown(one) for one in listeners]})
             self.stdout.flush()
             # Long requests are stored in Python's temporary directory, which on many systems is in memory.
             tempfile.tempdir = str(upload_directory())

@@ -48,9 +48,7 @@ class Command(RedlineCommand):
         )
         if self.as_json:
             return None
-        self.say(
-            f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}."
-        )
+        self.say(f"Branch of {printable(leaf_id)}, read as {reading.reader.name} because {printable(reading.reason)}.")
         rows = [
             [
                 printable(point.last.id),

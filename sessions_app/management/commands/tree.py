@@ -51,9 +51,7 @@ class Command(RedlineCommand):
             self.say(f"damaged: line {fault.number} {printable(fault.detail)}", "red")
         return None
 
-    def _draw(
-        self, loaded: LoadedSession, found: list[OutlineRun], named: Mapping[str, str]
-    ) -> Iterator[str]:
+    def _draw(self, loaded: LoadedSession, found: list[OutlineRun], named: Mapping[str, str]) -> Iterator[str]:
         texts = loaded.texts([run.first for run in found] + [run.last for run in found])
         for run in found:
             stem = "".join("│  " if continues else "   " for continues in run.above)

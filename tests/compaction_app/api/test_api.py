@@ -98,9 +98,7 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
         found = Session.objects.get(pk=one["id"])
         assert one["url"] == reverse("compaction:session", args=(found.root_id, found.relative_path))
         assert script.get(one["api"]).json() == one
-        assert script.post(one["api"] + "/compact").status_code in (202, 400), (
-            "a run of one message is refused"
-        )
+        assert script.post(one["api"] + "/compact").status_code in (202, 400), "a run of one message is refused"
 
 
 def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
@@ -280,9 +278,7 @@ def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
 # ---- authentication ----------------------------------------------------------------------------------------
 
 
-def test_a_wrong_token_is_refused_even_with_the_cookie(
-    browser: Client, address: str, redline: Installation
-) -> None:
+def test_a_wrong_token_is_refused_even_with_the_cookie(browser: Client, address: str, redline: Installation) -> None:
     token = api_token(redline.data)
     wrong = ("", "Bearer", "Bearer ", "Bearer x", "Bearer ü", "Bearer " + "a" * 5_000)
     spoiled = (f"Basic {token}", f"Bearer {token}x", f"Bearer {token} x", token)
@@ -379,9 +375,7 @@ def test_a_script_plans_a_session_on_a_running_server(server: Server) -> None:
         assert token not in kept.read_text(errors="replace")
 
 
-def test_an_internal_error_is_500_in_json(
-    script: Client, address: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_internal_error_is_500_in_json(script: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     script.raise_request_exception = False
 
     def fail(*_: object, **__: object) -> HttpResponse:

@@ -207,9 +207,7 @@ def test_the_database_refuses_to_change_or_remove_entries(redline: Installation,
         ("DELETE FROM {}", ChainBreak(1, BreakKind.MISSING)),
     ],
 )
-def test_a_changed_log_is_found_and_stays_broken(
-    redline: Installation, statement: str, found: ChainBreak
-) -> None:
+def test_a_changed_log_is_found_and_stays_broken(redline: Installation, statement: str, found: ChainBreak) -> None:
     fill(3)
     change_rows(statement.format(AuditEntry._meta.db_table))
     assert verify().broken == found

@@ -52,9 +52,7 @@ def page(run: Run) -> str:
     return f"/sessions/{run.session.root_id}/{run.session.relative_path}"
 
 
-def test_the_list_and_the_result_offer_the_undo_instead(
-    browser: Client, run: Run, page: str, backup: Path
-) -> None:
+def test_the_list_and_the_result_offer_the_undo_instead(browser: Client, run: Run, page: str, backup: Path) -> None:
     found = browser.get(f"{page}/backups")
     links = addresses(found)
     assert not [one for one in links if one.endswith("/restore")]
@@ -92,9 +90,7 @@ def test_the_commands_say_what_to_do_instead(redline: Installation, path: Path, 
         assert "Would be removed" not in refused.out
 
 
-def test_a_lost_session_is_restored_as_any_other(
-    browser: Client, page: str, path: Path, backup: Path
-) -> None:
+def test_a_lost_session_is_restored_as_any_other(browser: Client, page: str, path: Path, backup: Path) -> None:
     path.unlink()
     assert [one for one in addresses(browser.get(f"{page}/backups")) if one.endswith("/restore")]
     shown = browser.get(f"{page}/backups/{backup.name}/restore")

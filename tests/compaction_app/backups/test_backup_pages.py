@@ -119,9 +119,7 @@ def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_wou
     assert "Nothing" in foreign
 
 
-def test_viewing_the_list_hashes_nothing(
-    browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_viewing_the_list_hashes_nothing(browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name = compacted(path)
 
     def fail(*_: object) -> None:
@@ -281,9 +279,7 @@ def test_each_danger_needs_its_own_confirmation(browser: Client, path: Path) -> 
     assert path.read_bytes() == backup.read_bytes()
 
 
-def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(
-    browser: Client, path: Path
-) -> None:
+def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(browser: Client, path: Path) -> None:
     name = compacted(path)
     grown(path, "seen")
     page = of(path, name)
@@ -320,14 +316,10 @@ def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
     assert "none: the session file is missing" in text_of(browser.get(page))
     done = restored(browser, page)
     assert path.read_bytes() == before
-    assert "The session file was missing, so there was nothing to back up." in text_of(
-        browser.get(done["Location"])
-    )
+    assert "The session file was missing, so there was nothing to back up." in text_of(browser.get(done["Location"]))
 
 
-def test_a_locked_session_is_not_restored(
-    browser: Client, path: Path, redline: Installation, settings: Any
-) -> None:
+def test_a_locked_session_is_not_restored(browser: Client, path: Path, redline: Installation, settings: Any) -> None:
     name = compacted(path)
     grown(path, "one")
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
@@ -550,9 +542,7 @@ def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: C
     assert elsewhere.with_name(FOREIGN).is_file()
 
 
-def test_without_the_cookie_or_a_configured_root_no_page_is_shown(
-    client: Client, browser: Client, path: Path
-) -> None:
+def test_without_the_cookie_or_a_configured_root_no_page_is_shown(client: Client, browser: Client, path: Path) -> None:
     place(path.parent / FOREIGN, path.read_bytes())
     page = address(path)
     pages = [f"{page}/{below}" for below in BELOW]
@@ -601,9 +591,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_names_and_texts_are_inert_on_every_page(
-    browser: Client, known_root: Path, words: str
-) -> None:
+def test_hostile_names_and_texts_are_inert_on_every_page(browser: Client, known_root: Path, words: str) -> None:
     name = f"{words.replace('/', '_')}.jsonl"
     recorded = working_session()
     recorded[1]["message"]["content"] = words

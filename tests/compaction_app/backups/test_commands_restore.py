@@ -100,9 +100,7 @@ def test_a_damaged_backup_is_marked_and_not_restored(redline: Installation, path
     assert snapshot(path.parent) == before
 
 
-def test_a_missing_session_is_restored_from_its_backup(
-    redline: Installation, path: Path, backup: Path
-) -> None:
+def test_a_missing_session_is_restored_from_its_backup(redline: Installation, path: Path, backup: Path) -> None:
     content = backup.read_bytes()
     path.unlink()
     assert [one["path"] for one in redline.call("backups", path, "--json").json] == [str(backup)]

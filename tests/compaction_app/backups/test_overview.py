@@ -48,8 +48,7 @@ def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(
     shown = browser.get("/backups")
     sizes = [path.stat().st_size for path in backups]
     assert [
-        int(str(one.attributes["title"]).split()[0].replace(",", ""))
-        for one in elements(shown, "td [title$=bytes]")
+        int(str(one.attributes["title"]).split()[0].replace(",", "")) for one in elements(shown, "td [title$=bytes]")
     ] == sizes
     assert "2 backups of 2 sessions" in text_of(shown)
     assert "2 not checked yet" in text_of(shown)

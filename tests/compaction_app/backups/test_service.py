@@ -308,9 +308,7 @@ def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
             file.write(late)
         ready.replace(session)
 
-    monkeypatch.setattr(
-        backups_service, "restore_session", partial(backups_service.restore_session, replace=overtaken)
-    )
+    monkeypatch.setattr(backups_service, "restore_session", partial(backups_service.restore_session, replace=overtaken))
     restored = back(backup)
     assert path.read_bytes() == before
     assert restored.overtaken

@@ -76,9 +76,7 @@ def continued_by_an_old_client(scene: Scene) -> bytes:
     return scene.path.read_bytes()
 
 
-def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(
-    redline: Installation, scene: Scene
-) -> None:
+def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline: Installation, scene: Scene) -> None:
     approved_before = approve(scene, "boundary")
     content = continued_by_an_old_client(scene)
     row = index_file(scene.path)

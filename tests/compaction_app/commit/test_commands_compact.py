@@ -303,9 +303,7 @@ def test_a_refused_plan_shows_that_command_too(redline: Installation, path: Path
     assert (for_people.code, "\nTo write this: `redline compact " in for_people.out) == (5, True)
 
 
-def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(
-    redline: Installation, path: Path
-) -> None:
+def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(redline: Installation, path: Path) -> None:
     place(path, re.sub(rb'"version": ?3', b'"version":9', path.read_bytes(), count=1))
     found = redline.call("compact", path, "--dry-run", "--json")
     assert (found.code, found.json["needs"], found.json["to_write"]) == (0, [], None)
@@ -438,9 +436,7 @@ def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Insta
 
 def test_two_concurrent_processes_write_one_compaction(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
-    started = [
-        start_child(lambda: json.dumps(redline.call("compact", path, "--yes", "--json"))) for _ in "ab"
-    ]
+    started = [start_child(lambda: json.dumps(redline.call("compact", path, "--yes", "--json"))) for _ in "ab"]
     ended = [(json.loads(out), code) for code, out, _ in (json.loads(wait()) for wait in started)]
     written = sorted(document["entryId"] for document, code in ended if code == 0)
     # One that began late enough plans on the other's result; else its plan is no longer valid (4), or the line

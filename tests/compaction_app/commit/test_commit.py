@@ -138,9 +138,7 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
 
 
-def test_the_id_of_the_new_entry_is_unique_in_the_session(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_id_of_the_new_entry_is_unique_in_the_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
     monkeypatch.setattr(PiAgent, "new_entry_id", lambda _: next(ids))
@@ -211,9 +209,7 @@ def change_a_text_and_grow(path: Path) -> None:
         (change_a_text_and_grow, "4 session_rewritten"),
     ],
 )
-def test_a_replaced_session_is_not_written_to(
-    path: Path, change: Callable[[Path], None], answer: str
-) -> None:
+def test_a_replaced_session_is_not_written_to(path: Path, change: Callable[[Path], None], answer: str) -> None:
     approved = approved_plan(path)
     change(path)
     assert refused(path, lambda: done(approved)) == answer
@@ -222,9 +218,7 @@ def test_a_replaced_session_is_not_written_to(
 def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path: Path) -> None:
     approved = approved_plan(path)
     before = path.read_bytes()
-    added = foreign(
-        path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you."))
-    )
+    added = foreign(path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you.")))
     context = context_ids(path)
     committed = done(approved)
     assert path.read_bytes().startswith(before + added)
@@ -355,9 +349,7 @@ def test_a_line_written_during_the_backup_is_a_conflict(path: Path, monkeypatch:
     assert snapshot(path.parent) == {path.name: before + line}
 
 
-def test_bytes_that_could_not_be_removed_keep_their_backup(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_that_could_not_be_removed_keep_their_backup(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.read_bytes()
 
     def short(fd: int, payload: bytes) -> int:
@@ -516,9 +508,7 @@ def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere
     done(approved, not_honoured=True)
     again = replace(guessed_plan(elsewhere, compression_ratio=0.3), writer=approved.writer)
     assert refused(elsewhere, lambda: done(again, below_target=True)) == "5 not_honoured"
-    foreign(
-        elsewhere, {"type": "usage", "id": "n1", "parentId": last_line(elsewhere)["id"], "kind": "summary"}
-    )
+    foreign(elsewhere, {"type": "usage", "id": "n1", "parentId": last_line(elsewhere)["id"], "kind": "summary"})
     index_file(elsewhere)
     log = load_session(elsewhere).log
     reading = reading_of_session(session_row(elsewhere), elsewhere, log.entries, log.state)
@@ -542,9 +532,7 @@ def test_a_reader_chosen_by_the_user_is_not_a_guess(elsewhere: Path) -> None:
 
 
 def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline: Installation) -> None:
-    path = place(
-        redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session())
-    )
+    path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session()))
     assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
     approved = approved_plan(path, reader="pi", writer="")
     committed = done(approved)
@@ -655,14 +643,10 @@ def test_a_full_disk_leaves_the_session_and_no_partial_backup(path: Path, room: 
     assert done(approved).parent_id == "e83"
 
 
-def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(redline: Installation, tmp_path: Path) -> None:
     summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
     turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
-    path = place(
-        tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x"))))
-    )
+    path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x")))))
     for ratio in ("0.5", "0.3"):
         call = ("compact", path, "--yes", "--ratio", ratio, "--allow-below-target", "--json")
         assert redline.call(*call).json["writer"] == "context-edit"

@@ -224,9 +224,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(session: Work, name: 
     if name == "switch_branch":
         # Another branch forks early; the agent continues from it.
         session.append({**user("another way"), "id": "other", "parentId": "e3"})
-    session.plan(
-        first=1 if name == "below_target" else None, leaf_id="e27" if name == "switch_branch" else ""
-    )
+    session.plan(first=1 if name == "below_target" else None, leaf_id="e27" if name == "switch_branch" else "")
     if name == "after_torn_line":
         place(session.path, session.path.read_bytes() + b'{"type":"mess')
     if name == "live":
@@ -350,9 +348,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(session: Work
     session.refuses(session.post())
 
 
-def test_decisions_and_resuming_are_refused_during_a_commit(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_and_resuming_are_refused_during_a_commit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     run = work.run
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     refused: list[str] = []
@@ -371,9 +367,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(
     assert not run.decisions.filter(kind="reject").exists()
 
 
-def test_after_a_failed_commit_decisions_are_possible_again(
-    work: Work, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failed_commit_decisions_are_possible_again(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
 

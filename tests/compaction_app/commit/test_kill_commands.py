@@ -107,9 +107,7 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
 # ---- at any moment -----------------------------------------------------------------------------------------
 
 
-def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(
-    redline: Installation, path: Path
-) -> None:
+def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(redline: Installation, path: Path) -> None:
     before, world = path.read_bytes(), World(redline.data, path.parent)
 
     def put_back() -> None:
@@ -171,9 +169,7 @@ def and_die(write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["kill", "full disk"])
-def test_some_of_several_lines_are_cut_off(
-    path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
-) -> None:
+def test_some_of_several_lines_are_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool) -> None:
     before = snapshot(path.parent)
     select_reader(index_file(path), "pi")
     approved = approved_plan(path, reader="pi", writer="context-edit")

@@ -142,9 +142,7 @@ def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, 
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n"], ids=["without-newline", "with-newline"])
-def test_the_size_that_the_file_will_have_is_the_one_it_gets(
-    browser: Client, path: Path, ending: bytes
-) -> None:
+def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser: Client, path: Path, ending: bytes) -> None:
     place(path, path.read_bytes().rstrip(b"\n") + ending)
     run = approve_proposals(plan_session(index_file(path)))
     shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
@@ -168,9 +166,7 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Clie
     (group, *_) = look_at(approved).groups
     shown = [unit.target for unit in group.unopened]
     address = next(
-        at
-        for words, at in links(browser.get(f"/runs/{approved.pk}/commit"))
-        if at.endswith(f"{group.key}#look")
+        at for words, at in links(browser.get(f"/runs/{approved.pk}/commit")) if at.endswith(f"{group.key}#look")
     )
     page = browser.get(f"/runs/{approved.pk}/commit{address}")
     assert len(elements(page, "article.sample")) == len(shown) <= 5
@@ -182,9 +178,7 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Clie
 def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Client, run: Run) -> None:
     proposal = run.proposals.order_by("order").first()
     assert proposal is not None
-    run.proposals.filter(pk=proposal.pk).update(
-        reason="an old output; 2 of the 3 names in it occur only there"
-    )
+    run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
     decide(run, Kind.APPROVE, leads(run), timezone.now())
     risk = look_at(run).with_names_only_there
     assert [unit.target for unit in risk.units] == [proposal.target]
@@ -213,9 +207,7 @@ def test_what_was_added_by_hand_is_named(browser: Client, approved: Run) -> None
     stays = next(
         entry
         for entry in account_of(approved).transcript.entries
-        if not entry.is_protected
-        and Target(entry.entry_id) not in review_of(approved).goes
-        and entry.result_for
+        if not entry.is_protected and Target(entry.entry_id) not in review_of(approved).goes and entry.result_for
     )
     decide(approved, Kind.ADD, [Target(stays.entry_id)], timezone.now())
     assert [unit.target.entry_id for unit in look_at(approved).by_hand] == [stays.entry_id]
@@ -225,9 +217,7 @@ def test_what_was_added_by_hand_is_named(browser: Client, approved: Run) -> None
 # ---- everything undecided ----------------------------------------------------------------------------------
 
 
-def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(
-    browser: Client, run: Run, path: Path
-) -> None:
+def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser: Client, run: Run, path: Path) -> None:
     before = path.read_bytes()
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
@@ -290,9 +280,7 @@ def test_with_a_price_the_page_says_when_it_pays(browser: Client, approved: Run)
     assert "because its price is not known" not in words
 
 
-def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(
-    browser: Client, approved: Run
-) -> None:
+def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser: Client, approved: Run) -> None:
     pages = []
     for price in (3, 0):
         with override_configuration(prices={"claude-x": PriceSetting(input=price)}):
@@ -327,9 +315,7 @@ def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Cli
     assert f"with {len(leads(approved)) - 1} others" in text_of(shown[0])
 
 
-def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(
-    browser: Client, approved: Run
-) -> None:
+def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser: Client, approved: Run) -> None:
     page = committed(browser, approved)
     heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
@@ -371,10 +357,7 @@ def test_a_run_that_was_never_prepared_has_no_export(browser: Client, run: Run) 
 def test_the_command_prints_the_exports(redline: Installation, browser: Client, approved: Run) -> None:
     printed = redline.call("review", approved.pk)
     assert printed.out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
-    assert (
-        redline.call("review", approved.pk, "--json").json
-        == browser.get(f"/runs/{approved.pk}/review.json").json()
-    )
+    assert redline.call("review", approved.pk, "--json").json == browser.get(f"/runs/{approved.pk}/review.json").json()
     assert redline.call("review", approved.pk + 1, "--json").error == "no_such_run"
 
 
@@ -402,9 +385,7 @@ def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: 
         assert browser.get(f"/runs/{run.pk}/{page}").status_code == 200
 
 
-def test_a_session_that_changed_since_still_has_its_numbers(
-    browser: Client, approved: Run, path: Path
-) -> None:
+def test_a_session_that_changed_since_still_has_its_numbers(browser: Client, approved: Run, path: Path) -> None:
     struck = look_at(approved).tokens
     committed(browser, approved)
     path.write_bytes(session_bytes(recorded()[:4]))

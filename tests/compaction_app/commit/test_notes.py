@@ -119,9 +119,7 @@ def test_a_hostile_note_does_nothing(browser: Client, run: Run, words: str) -> N
     assert_inert(browser.get(f"/runs/{run.pk}/result"))
 
 
-def test_a_note_that_is_not_in_the_new_session_is_not_proven(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_note_that_is_not_in_the_new_session_is_not_proven(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = next(target.entry_id for target in approval(run).targets if target.block_index is None)
     save_notes(run, {gone: "it was read"})
     wrong = [note_text("something else")]

@@ -141,9 +141,7 @@ def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Instal
         assert f"process {agent.process.pid}" in done.err
 
 
-def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(
-    browser: Client, path: Path
-) -> None:
+def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(browser: Client, path: Path) -> None:
     backup = commit(small_plan(path), Confirmations(), now()).backup.path
     session = index_file(backdate(path))
     run = approve_proposals(plan_session(session))
@@ -165,9 +163,7 @@ def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(path: Path) 
         for number in range(1, ROUNDS + 1):
             writing = threading.Thread(target=agent.append_up_to, args=(number * LINES // ROUNDS,))
             writing.start()
-            while (
-                answer := refusal(lambda: commit(small_plan(path), Confirmations(live=True), now()))
-            ) != "done":
+            while (answer := refusal(lambda: commit(small_plan(path), Confirmations(live=True), now()))) != "done":
                 assert answer in ("4 session_changed", "4 other_branch", "6 line_stays"), answer
             answer = refusal(lambda: restore(backup, RestoreConfirmations(drop_newer=True), now()))
             announced += answer == "5 session_live"

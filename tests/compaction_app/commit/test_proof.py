@@ -121,9 +121,7 @@ def test_the_refusal_names_the_session_the_writer_and_the_message(
     approved = approved_plan(path, writer="fork")
     fork = type(reading_by("atomic-0.8", "the test says so").writer("fork"))
     monkeypatch.setattr(fork, "write", LOSES_AN_ENTRY(fork.write))
-    left = len(context_ids(path)) - len(
-        {target.entry_id for target in approved.targets if target.block_index is None}
-    )
+    left = len(context_ids(path)) - len({target.entry_id for target in approved.targets if target.block_index is None})
     with pytest.raises(SystemFailure) as caught:
         commit(approved, Confirmations(), datetime.now(UTC))
     assert caught.value.message.startswith(f"{path}: after the change by fork, message {left} of")

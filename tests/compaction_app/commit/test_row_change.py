@@ -151,9 +151,7 @@ def test_documents_of_the_older_store_are_only_read(scene: RowScene, tmp_path: P
     assert scene.sent(older) == scene.messages
 
 
-def test_what_the_transaction_would_not_prove_is_not_written(
-    scene: RowScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_transaction_would_not_prove_is_not_written(scene: RowScene, monkeypatch: pytest.MonkeyPatch) -> None:
     apply = rows.apply_step
 
     def apply_and_delete_more(connection: sqlite3.Connection, step: RowStep) -> None:

@@ -36,9 +36,7 @@ def test_a_plan_is_committed_and_undone(redline: Installation, scene: RowScene, 
     assert scene.rows() == scene.before
 
 
-def test_the_rows_backed_up_are_listed_and_not_restored_as_a_session(
-    redline: Installation, scene: RowScene
-) -> None:
+def test_the_rows_backed_up_are_listed_and_not_restored_as_a_session(redline: Installation, scene: RowScene) -> None:
     assert redline.call("compact", scene.path, "--yes", "--writer", "delete").code == 0
     (backup,) = redline.call("backups", scene.path, "--json").json
     assert (backup["reason"], backup["holds"]) == ("compact", True)

@@ -131,9 +131,7 @@ def test_the_command_says_what_the_server_does_not_do(
     assert f"through the server at {served.url}" in back.out
 
 
-def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(
-    scene: RowScene, served: ServedDatabase
-) -> None:
+def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(scene: RowScene, served: ServedDatabase) -> None:
     assert scene.delete("fork", CALL, RESULT) is not None
     now = scene.rows()
     with pytest.raises(RedlineError) as raised:
@@ -205,9 +203,7 @@ def test_a_server_that_dies_between_two_calls_leaves_the_rows_as_before(
 
 
 @each_writer
-def test_what_the_result_does_not_prove_is_taken_back(
-    scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_what_the_result_does_not_prove_is_taken_back(scene: RowScene, served: ServedDatabase, writer: str) -> None:
     served.behave(add_at=2)
     assert refused(scene, writer).code == "not_proven"
     *parts, added = scene.rows()["part"]

@@ -39,9 +39,7 @@ PLACES = st.integers(1, 9).map(lambda place: f"e{place}")
 REPLACEMENTS = st.one_of(
     st.none(),
     st.builds(lambda words: {"content": words}, WORDS),
-    st.builds(
-        lambda words: {"content": [text(word) for word in words]}, st.lists(WORDS, min_size=1, max_size=3)
-    ),
+    st.builds(lambda words: {"content": [text(word) for word in words]}, st.lists(WORDS, min_size=1, max_size=3)),
 )
 STEPS = st.one_of(
     MESSAGES,

@@ -66,9 +66,7 @@ def accepted(transcript: Transcript, targets: Sequence[Target]) -> ValidatedDele
 def compaction_of(branch: Sequence[Entry], targets: Sequence[Target]) -> Entry:
     """The entry with which Atomic 0.8 records a deletion."""
     control = DeletionControl(tuple(targets), None, "")
-    return Entry(
-        10**9, 0, 0, "added", branch[-1].id, "context_compaction", EntryKind.DELETION, control=control
-    )
+    return Entry(10**9, 0, 0, "added", branch[-1].id, "context_compaction", EntryKind.DELETION, control=control)
 
 
 def without(context: ActiveContext, targets: Sequence[Target]) -> ActiveContext:

@@ -98,9 +98,7 @@ class Case:
 
     @property
     def transcript(self) -> Transcript:
-        return transcript_of(
-            *self.messages, *self.then, rules=self.rules, preserve_recent=self.preserve_recent
-        )
+        return transcript_of(*self.messages, *self.then, rules=self.rules, preserve_recent=self.preserve_recent)
 
     @property
     def restraints(self) -> Restraints:
@@ -133,9 +131,7 @@ REFUSED = {
         Case("no kind", asks({"entryId": "e6"}), "unsupported_kind", named="Deletion 1"),
         Case("a kind that is a list", asks({"kind": ["entry"]}), "unsupported_kind", named="Deletion 1"),
         Case("text smuggled in", asks({**whole("e6"), "text": "x"}), "not_id_only", named="Deletion 1"),
-        Case(
-            "an index on an entry", asks({**whole("e6"), "blockIndex": 0}), "not_id_only", named="Deletion 1"
-        ),
+        Case("an index on an entry", asks({**whole("e6"), "blockIndex": 0}), "not_id_only", named="Deletion 1"),
         Case("an empty id", asks(whole("")), "invalid_entry_id", named="Deletion 1"),
         Case("an id that is a number", asks(block(7, 0)), "invalid_entry_id", named="Deletion 1"),
         Case("an id from nowhere", "e99", "unknown_entry"),
@@ -182,9 +178,7 @@ REFUSED = {
     ],
     "duplicate": [
         Case("an entry named twice", "e6 e3 e6", "duplicate_target"),
-        Case(
-            "a block named twice", asks(block("e6", 0), block("e6", 0.0)), "duplicate_target", named="e6[0]"
-        ),
+        Case("a block named twice", asks(block("e6", 0), block("e6", 0.0)), "duplicate_target", named="e6[0]"),
     ],
     "pairs": [
         Case("a call whose result is recent", "e7", "recent_context", named="e8", preserve_recent=1),
@@ -203,9 +197,7 @@ REFUSED = {
             then=[assistant(text("so"), call("c9"), stopReason="error"), result("c9")],
         ),
         Case("a call whose result a human keeps", "e3[1]", "protected_pair", named="e4", pins="e4"),
-        Case(
-            "a call whose result a human keeps in part", "e3[1]", "protected_pair", named="e4", pins="e4[0]"
-        ),
+        Case("a call whose result a human keeps in part", "e3[1]", "protected_pair", named="e4", pins="e4[0]"),
         Case("a result whose call a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3[1]"),
         Case("a result whose calling entry a human keeps", "e4", "protected_pair", named="e3[1]", pins="e3"),
         Case(
@@ -261,9 +253,7 @@ REFUSED = {
             named="remain",
             messages=TASKLESS,
         ),
-        Case(
-            "an empty list if nothing bears the task", "", "no_task_left", named="remain", messages=TASKLESS
-        ),
+        Case("an empty list if nothing bears the task", "", "no_task_left", named="remain", messages=TASKLESS),
     ],
 }
 
@@ -320,9 +310,7 @@ ACCEPTED = {
             messages=[*PROMOTED[:2], assistant(text("b")), user("on")],
             rules=EDITS,
         ),
-        Case(
-            "thinking before an aborted message, where the agent itself keeps it", "e2[0]", messages=PROMOTED
-        ),
+        Case("thinking before an aborted message, where the agent itself keeps it", "e2[0]", messages=PROMOTED),
         Case("text of the last assistant, beside its thinking", "e5[1]", messages=LATEST),
         Case("a result that was an orphan before", "e9", then=[result("nowhere")]),
         Case(
@@ -389,9 +377,7 @@ def test_a_refusal_changes_nothing(case: Case) -> None:
     assert case.code in WITHOUT_TASK or store.validated().targets == chosen
 
 
-def accepted(
-    request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS
-) -> ValidatedDeletion:
+def accepted(request: object, transcript: Transcript, restraints: Restraints = NO_RESTRAINTS) -> ValidatedDeletion:
     judged = validate(request, transcript, restraints)
     assert isinstance(judged, ValidatedDeletion), judged
     return judged
@@ -671,8 +657,6 @@ def test_deleting_empty_entries_is_not_a_reduction() -> None:
     ],
 )
 def test_the_target_is_met_to_one_decimal(deleted: int, before: int, ratio: float, met: bool) -> None:
-    stats = Stats(
-        3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before)
-    )
+    stats = Stats(3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before))
     assert target_met(stats, ratio) is met
     assert (tokens_to_go(stats, ratio) == 0) is met

@@ -29,9 +29,7 @@ def test_without_a_price_for_writing_it_pays_with_the_first_request(
 
 
 @given(tokens, tokens, tokens, prices, prices)
-def test_it_pays_exactly_from_then_on(
-    after: int, struck: int, rewritten: int, read: float, write: float
-) -> None:
+def test_it_pays_exactly_from_then_on(after: int, struck: int, rewritten: int, read: float, write: float) -> None:
     cost = input_cost(after + struck, after, rewritten, read, write)
     pays = cost.pays_after
     if pays is None:

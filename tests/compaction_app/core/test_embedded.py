@@ -62,9 +62,7 @@ class Session:
     def says(self, *words: str, thought: str = "") -> str:
         return self.message(assistant(*thoughts(thought), *map(text, words)))
 
-    def calls(
-        self, tool: str, output: str, *, thought: str = "", failed: bool = False, **arguments: Any
-    ) -> str:
+    def calls(self, tool: str, output: str, *, thought: str = "", failed: bool = False, **arguments: Any) -> str:
         """Add a call and its result; returns the result's entry id."""
         call_id = f"call-{len(self.messages)}"
         self.message(assistant(*thoughts(thought), call(call_id, tool, **arguments)))
@@ -217,9 +215,7 @@ def test_a_failed_edit_supersedes_nothing() -> None:
 
 def test_names_that_go_everywhere_occur_only_there() -> None:
     session = Session("go on")
-    both = [
-        session.calls("bash", f"{names('shared', 30)} {number}", command=f"c{number}") for number in range(2)
-    ]
+    both = [session.calls("bash", f"{names('shared', 30)} {number}", command=f"c{number}") for number in range(2)]
     kept = session.calls("bash", names("kept", 30), command="d")
     elsewhere = session.calls("bash", f"{names('kept', 20)} {prose(1)}", command="e")
     for _ in range(2):
@@ -264,10 +260,7 @@ def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions() -> None
 
 def test_of_two_copies_of_a_name_in_use_one_stays() -> None:
     session = Session("go on")
-    copies = [
-        session.calls("bash", names("parse_header") + prose(number), command=str(number))
-        for number in range(2)
-    ]
+    copies = [session.calls("bash", names("parse_header") + prose(number), command=str(number)) for number in range(2)]
     others = [session.calls("bash", names(f"other{number}") + prose(9), command="c") for number in range(2)]
     session.calls("edit", "ok", path="src/a.py", newText="parse_header_003 parse_header_004")
     session.says("end")

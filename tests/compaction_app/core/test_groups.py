@@ -29,9 +29,7 @@ PARTLY, OLDER = "Partly superseded by a later read or edit", "Older than a later
 FOUND = "names found elsewhere"
 
 
-def item(
-    position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED
-) -> ReviewItem:
+def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = ReviewStatus.UNDECIDED) -> ReviewItem:
     origin = Origin(call=1, tool="context_delete", reason=reason, by_repair=False)
     return ReviewItem(Target(f"e{position}"), position, tokens, status, "planner", origin)
 
@@ -97,9 +95,7 @@ def test_the_largest_group_is_first_and_in_it_the_largest_proposal() -> None:
 
 
 def test_groups_of_the_same_size_are_in_the_order_of_their_titles() -> None:
-    groups = grouped(
-        [item(0, 5, "b"), item(1, 5, "a")], lambda one: f"{one.position}", lambda one: one.tokens
-    )
+    groups = grouped([item(0, 5, "b"), item(1, 5, "a")], lambda one: f"{one.position}", lambda one: one.tokens)
     assert [group.title for group in groups] == ["0", "1"]
 
 

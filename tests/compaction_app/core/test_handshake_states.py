@@ -14,12 +14,8 @@ def test_the_table_has_every_state_and_each_has_words() -> None:
 
 
 def test_only_what_is_approved_is_ever_applied() -> None:
-    assert {one for one, others in TRANSITIONS.items() if HandshakeState.APPLIED in others} == {
-        HandshakeState.APPROVED
-    }
-    assert {one for one, others in TRANSITIONS.items() if HandshakeState.APPROVED in others} == {
-        HandshakeState.WAITING
-    }
+    assert {one for one, others in TRANSITIONS.items() if HandshakeState.APPLIED in others} == {HandshakeState.APPROVED}
+    assert {one for one, others in TRANSITIONS.items() if HandshakeState.APPROVED in others} == {HandshakeState.WAITING}
 
 
 def test_nothing_leads_out_of_an_end() -> None:

@@ -136,9 +136,7 @@ def test_a_planner_that_stops_early_gets_its_progress() -> None:
 
 def test_a_planner_that_stops_again_without_a_change_ends_below_the_target() -> None:
     loop = Loop(workbench())
-    events = run(
-        loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP
-    )
+    events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP)
     assert [type(event) for event in events] == [Called, Nudged, Called, Ended]
     assert events[-1] == Ended(Outcome.BELOW_TARGET)
 
@@ -212,9 +210,7 @@ def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
         events = run(loop, PlannerTurn([delete(whole("e2"))]))
         assert (loop.outcome is Outcome.TARGET_MET) is met
         assert isinstance(events[0], Called)
-        assert events[0].result.sentence.endswith(
-            "The target is reached." if met else "6 tokens are still to go."
-        )
+        assert events[0].result.sentence.endswith("The target is reached." if met else "6 tokens are still to go.")
 
 
 def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:

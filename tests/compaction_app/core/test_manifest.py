@@ -11,9 +11,7 @@ from tests.factories import assistant, bash, branch_summary, call, custom, resul
 
 def test_the_manifest_shows_the_80_largest_deletable_entries_in_transcript_order() -> None:
     sizes = [(number * 37) % 101 + 1 for number in range(120)]
-    manifest = manifest_of(
-        transcript_of(user("x" * 9_000), *(assistant(text("y" * 4 * size)) for size in sizes))
-    )
+    manifest = manifest_of(transcript_of(user("x" * 9_000), *(assistant(text("y" * 4 * size)) for size in sizes)))
     largest = sorted(sizes, reverse=True)[:80]
     shown = [entry.tokens for entry in manifest.entries]
     assert len(shown) == 80

@@ -153,9 +153,7 @@ def test_an_identifier_with_a_capital_or_an_underscore_inside_is_a_name(name: st
     assert names_in(f"call {name}(7)") == [name]
 
 
-@pytest.mark.parametrize(
-    "word", ["readfile", "Read", "READ", "--noEmit", "x-noEmit", "_read", "9aB", "a" * 80 + "B"]
-)
+@pytest.mark.parametrize("word", ["readfile", "Read", "READ", "--noEmit", "x-noEmit", "_read", "9aB", "a" * 80 + "B"])
 def test_other_words_are_no_names(word: str) -> None:
     assert names_in(f"the word {word} here") == []
 
@@ -255,9 +253,7 @@ def test_a_message_may_stand_after_a_part_of_a_longer_word() -> None:
 
 # ---- all of them -----------------------------------------------------------------------------------------
 
-WORDS = st.sampled_from(
-    ["readFile", "a_b", "main.ts", "src/main.ts", "error: bad", "go on", "\n", " ", "x", "💥"]
-)
+WORDS = st.sampled_from(["readFile", "a_b", "main.ts", "src/main.ts", "error: bad", "go on", "\n", " ", "x", "💥"])
 STATEMENTS = st.lists(
     st.builds(
         Statement,

@@ -44,10 +44,7 @@ def talked(names: str) -> Conversation:
 
 def texts(conversation: Conversation) -> list[str]:
     return [
-        one.text
-        for message in conversation.messages
-        if isinstance(message, ToolResults)
-        for one in message.results
+        one.text for message in conversation.messages if isinstance(message, ToolResults) for one in message.results
     ]
 
 
@@ -145,9 +142,7 @@ def test_what_was_dropped_once_is_not_counted_again() -> None:
 
 
 def test_a_result_is_its_facts_and_its_sentence() -> None:
-    sent = json.loads(
-        result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5."))
-    )
+    sent = json.loads(result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5.")))
     assert sent == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
 
 

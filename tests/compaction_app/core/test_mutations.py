@@ -142,9 +142,7 @@ def sought(words: str, **arguments: Any) -> Any:
 
 def reviewed(proposed: str, *steps: tuple[Kind, Target]) -> Any:
     """What a commit would write, in its order, and what is pinned."""
-    reviewer = Reviewer(
-        transcript_of(*TALK), [Proposed(one, "planner", BY_HAND) for one in targets(proposed)]
-    )
+    reviewer = Reviewer(transcript_of(*TALK), [Proposed(one, "planner", BY_HAND) for one in targets(proposed)])
     found = reviewer.review([Step(kind, (target,)) for kind, target in steps])
     approved = found.approved.targets if found.approved is not None else ()
     return named(*approved), named(*found.pins)
@@ -384,8 +382,7 @@ def the_first_maker_owns_a_call(pairs: Any, entries: Any) -> Pairs:
     once = []
     for entry in entries:
         blocks = tuple(
-            msgspec.structs.replace(found, call_id=None) if found.call_id in seen else found
-            for found in entry.blocks
+            msgspec.structs.replace(found, call_id=None) if found.call_id in seen else found for found in entry.blocks
         )
         call_ids = tuple(one for one in entry.call_ids if one not in seen)
         once.append(msgspec.structs.replace(entry, call_ids=call_ids, blocks=blocks))

@@ -50,9 +50,7 @@ def test_other_blocks_of_the_same_entry_are_places() -> None:
 
 
 def test_the_id_of_a_call_is_no_name() -> None:
-    made = transcript_of(
-        user("go on"), assistant(call("call_1234", path="src/a.py")), result("call_1234", "fine")
-    )
+    made = transcript_of(user("go on"), assistant(call("call_1234", path="src/a.py")), result("call_1234", "fine"))
     assert name_places(made, [Object(1, 0), Object(2)], lambda _: True) == {"src/a.py": None}
 
 

@@ -31,9 +31,7 @@ def test_the_recent_window_is_rounded_down_and_at_least_0(value: float, expected
     assert preserve_recent(value) == expected
 
 
-@pytest.mark.parametrize(
-    "value", [NAN, INFINITE, -INFINITE, 10**400, -(10**400), True, False, None, "3", [3]]
-)
+@pytest.mark.parametrize("value", [NAN, INFINITE, -INFINITE, 10**400, -(10**400), True, False, None, "3", [3]])
 def test_any_other_recent_window_is_two(value: Any) -> None:
     assert preserve_recent(value) == 2
 

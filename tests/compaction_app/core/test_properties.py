@@ -285,9 +285,7 @@ SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), r
         ([*SHIELDED, assistant(text("done"))], "e2[2]", set()),
     ],
 )
-def test_what_replay_safety_brings_back(
-    messages: list[Recorded], asked_for: str, comes_back: set[str]
-) -> None:
+def test_what_replay_safety_brings_back(messages: list[Recorded], asked_for: str, comes_back: set[str]) -> None:
     """A limit of the format, recorded here: what is written is not all that goes."""
     recorded = chain(*messages)
     deletion = validate(deletions(asked_for), transcript_of(*messages))

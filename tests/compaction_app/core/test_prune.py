@@ -99,9 +99,7 @@ def test_each_reason_counts_the_newer_results_and_all_are_one_group() -> None:
         "an output of bash beyond the newest 40,000 tokens of tool results, which are 66,000 with it",
         "an output of bash beyond the newest 40,000 tokens of tool results, which are 54,000 with it",
     ]
-    assert {reason_title(reason) for reason in reasons} == {
-        "Older than the newest 40,000 tokens of tool results"
-    }
+    assert {reason_title(reason) for reason in reasons} == {"Older than the newest 40,000 tokens of tool results"}
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,7 @@ def test_a_supersession_is_read_again(verb: str, path: str, entry_id: str, count
     found = Supersession(verb, path, entry_id)
     words = found.words(Standing(*counts))
     assert supersession_in(words) == found
-    assert words.startswith("superseded") is (
-        5 * counts[0] >= 4 * counts[1] and (counts[1] > 0 or verb != "edit")
-    )
+    assert words.startswith("superseded") is (5 * counts[0] >= 4 * counts[1] and (counts[1] > 0 or verb != "edit"))
     assert words.startswith("partly superseded") is (0 < 5 * counts[0] < 4 * counts[1])
 
 
@@ -58,10 +56,7 @@ def test_other_reasons_name_no_later_call(reason: str) -> None:
 
 def test_a_partly_superseded_read_says_how_much_still_stands() -> None:
     words = Supersession("edit", "docs/theme.md", "000003ab").words(Standing(73, 367))
-    assert (
-        words
-        == "partly superseded by the edit of docs/theme.md in 000003ab: 73 of 367 lines still stand later"
-    )
+    assert words == "partly superseded by the edit of docs/theme.md in 000003ab: 73 of 367 lines still stand later"
 
 
 def test_reasons_about_names() -> None:

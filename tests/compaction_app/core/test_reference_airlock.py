@@ -67,9 +67,7 @@ def test_every_deleting_step_comes_out_as_in_the_agent() -> None:
         assert chosen == case["tools"]["finalTargets"], case["seed"]
 
 
-def grep(
-    chosen: list[dict[str, Any]], arguments: dict[str, Any], entries: Any, recent: int
-) -> dict[str, Any]:
+def grep(chosen: list[dict[str, Any]], arguments: dict[str, Any], entries: Any, recent: int) -> dict[str, Any]:
     """A `context_grep_delete` call over the plan *chosen*."""
     regex, case_sensitive = arguments.get("regex", False), arguments.get("caseSensitive", False)
     pattern = compile_pattern(arguments["pattern"], regex=regex, case_sensitive=case_sensitive)

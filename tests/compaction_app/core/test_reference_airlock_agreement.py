@@ -189,9 +189,7 @@ class Situation:
         free = [target for target in self.objects if self.is_free(target) or rng.random() < 0.02]
         if rng.random() < 0.1:
             return {"deletions": [target.to_json() for target in free if target.block_index is None]}
-        chosen: list[Any] = [
-            rng.choice(free).to_json() for _ in range(rng.choice([0, 1, 1, 1, 1, 2, 2, 3, 4])) if free
-        ]
+        chosen: list[Any] = [rng.choice(free).to_json() for _ in range(rng.choice([0, 1, 1, 1, 1, 2, 2, 3, 4])) if free]
         if rng.random() < 0.06:
             chosen.insert(rng.randint(0, len(chosen)), rng.choice(JUNK))
         return {"deletions": chosen}
@@ -276,9 +274,7 @@ def step_by_ids(
     return agreed("deleted by ids", "context_delete", found, expected, chosen, seen)
 
 
-def bulk_step(
-    situation: Situation, workbench: Workbench, chosen: list[Recorded], seen: Counter[str]
-) -> list[Recorded]:
+def bulk_step(situation: Situation, workbench: Workbench, chosen: list[Recorded], seen: Counter[str]) -> list[Recorded]:
     arguments = situation.grep()
     found = workbench.call(ToolCall("context_grep_delete", arguments)).details
     expected = reference_airlock.grep_delete(

@@ -52,9 +52,7 @@ def proposed(transcript: Transcript, *targets: Target, guard: str = "latest") ->
     refused = store.delete(request_of(targets))
     assert refused is None, refused
     sources = ["planner" if target in targets else "repair" for target in store.targets]
-    return Reviewer(
-        transcript, [Proposed(*row, PLANNER) for row in zip(store.targets, sources, strict=True)], guard
-    )
+    return Reviewer(transcript, [Proposed(*row, PLANNER) for row in zip(store.targets, sources, strict=True)], guard)
 
 
 @pytest.fixture
@@ -213,9 +211,7 @@ def test_unknown_targets_are_refused(reviewer: Reviewer) -> None:
 
 
 def test_the_guard_of_all_thinking_applies_to_additions() -> None:
-    transcript = transcript_of(
-        user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y")
-    )
+    transcript = transcript_of(user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y"))
     add = Step(Kind.ADD, (whole(2),))
     assert Reviewer(transcript, []).review([add]).approved is not None
     refused = Reviewer(transcript, [], "all").review([add]).items[whole(2)].refusal
@@ -323,9 +319,7 @@ def reviews(draw: st.DrawFn) -> Decided:
 
 
 def _overlap(one: Target, other: Target) -> bool:
-    return one.entry_id == other.entry_id and (
-        one.block_index is None or other.block_index is None or one == other
-    )
+    return one.entry_id == other.entry_id and (one.block_index is None or other.block_index is None or one == other)
 
 
 @often
@@ -396,8 +390,7 @@ def test_decisions_on_different_proposals_commute(given_: Decided, chance: Any) 
     mixed = steps[:]
     chance.shuffle(mixed)
     one, other = (
-        replace(found, pins=tuple(sorted(found.pins, key=str)))
-        for found in map(reviewer.review, (steps, mixed))
+        replace(found, pins=tuple(sorted(found.pins, key=str))) for found in map(reviewer.review, (steps, mixed))
     )
     assert one == other
 

@@ -81,17 +81,13 @@ def test_criteria_select_units(transcript: Transcript, kind: SelectionKind, valu
         (SelectionKind.OLDER, "e99", Code.UNKNOWN_ENTRY),
     ],
 )
-def test_an_unusable_value_is_refused(
-    transcript: Transcript, kind: SelectionKind, value: str, code: Code
-) -> None:
+def test_an_unusable_value_is_refused(transcript: Transcript, kind: SelectionKind, value: str, code: Code) -> None:
     refused = select(Criterion(kind, value), transcript)
     assert isinstance(refused, Refusal)
     assert refused.code is code
 
 
-@given(
-    st.text(min_size=1, max_size=40).filter(lambda value: not (value.startswith("/") and value.endswith("/")))
-)
+@given(st.text(min_size=1, max_size=40).filter(lambda value: not (value.startswith("/") and value.endswith("/"))))
 def test_a_text_without_slashes_around_it_is_found_as_it_is(value: str) -> None:
     pattern = pattern_of(value)
     assert not isinstance(pattern, Refusal)
@@ -122,9 +118,7 @@ def test_what_may_not_go_is_named_with_its_reason(transcript: Transcript) -> Non
 def test_what_goes_already_is_left_out(transcript: Transcript) -> None:
     review = reviewer(transcript, Target("e2")).review([])
     assert Target("e3") in review.would_go
-    found = review_selection(
-        units(transcript, SelectionKind.PATTERN, "old text"), transcript, review, "latest"
-    )
+    found = review_selection(units(transcript, SelectionKind.PATTERN, "old text"), transcript, review, "latest")
     assert not found.addable
     assert not found.refused
 

@@ -67,9 +67,7 @@ def test_the_best_of_the_later_calls_has_most_of_the_lines(drawn: Drawn) -> None
             assert best is later[at]
 
 
-@pytest.mark.parametrize(
-    ("lines", "total", "enough"), [(8, 10, True), (79, 100, False), (0, 0, True), (0, 3, False)]
-)
+@pytest.mark.parametrize(("lines", "total", "enough"), [(8, 10, True), (79, 100, False), (0, 0, True), (0, 3, False)])
 def test_four_fifths_are_enough(lines: int, total: int, enough: bool) -> None:
     assert Standing(lines, total).is_enough is enough
 

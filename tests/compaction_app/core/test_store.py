@@ -186,9 +186,7 @@ def test_a_bulk_deletion_costs_in_proportion_to_its_matches() -> None:
 
 
 def test_the_results_of_one_call_share_one_verdict() -> None:
-    messages = [user("go"), assistant(call("c1"))] + [
-        result("c1", f"part {number}") for number in range(1_000)
-    ]
+    messages = [user("go"), assistant(call("c1"))] + [result("c1", f"part {number}") for number in range(1_000)]
     store = store_of(*messages)
     kept, passed_over = store.deletable([Object(position) for position in range(2, 1_002)])
     assert (len(kept), passed_over) == (1_000, [])

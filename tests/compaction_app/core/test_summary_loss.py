@@ -193,9 +193,7 @@ def test_a_summary_that_the_reader_ignores_replaced_nothing() -> None:
 
 
 def test_which_entries_are_summaries() -> None:
-    recorded = chain(
-        user("go"), summary_compaction("so far", "e1"), branch_summary("left"), branch_summary("")
-    )
+    recorded = chain(user("go"), summary_compaction("so far", "e1"), branch_summary("left"), branch_summary(""))
     assert [is_summary(entry) for entry in branch_of(recorded)] == [False, True, True, False]
 
 

@@ -115,9 +115,7 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
     assert messages[0].role != "toolResult"
     before = region[: region.index(found.kept[0])]
     assert not before or before[-1].id in weights or before[-1].kind is EntryKind.SUMMARY
-    starts = [
-        at for at, entry in enumerate(region[: cut + 1]) if entry.id in weights and entry.role in USER_LIKE
-    ]
+    starts = [at for at, entry in enumerate(region[: cut + 1]) if entry.id in weights and entry.role in USER_LIKE]
     if starts and starts[-1] < cut:
         assert found.prefix[0] is region[starts[-1]]
     else:
@@ -127,9 +125,7 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
 
 @often
 @given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
-def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(
-    recorded: list[Recorded], keep: int
-) -> None:
+def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(recorded: list[Recorded], keep: int) -> None:
     branch = branch_of(chain(*recorded))
     check_range(branch, keep, PiReader().rebuild(branch))
     if not any(entry.kind is EntryKind.EDIT for entry in branch):
@@ -169,9 +165,7 @@ def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveConte
             for entry in (found.previous_summary,)
             if entry is not None
         ]
-    files = PI.summary_format.files(
-        [PI.message_json(one, lines[one.entry.id], None) for one in messages], earlier
-    )
+    files = PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages], earlier)
     assert files == recounted(list(map(json.loads, lines.values())), earlier)
 
 
@@ -188,9 +182,7 @@ def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
     modified = {path for name, path in calls if name in ("write", "edit")}
     read.update(path for one in details for path in one.get("readFiles", ()))
     modified.update(path for one in details for path in one.get("modifiedFiles", ()))
-    wanted = [
-        sorted(path for path in one if isinstance(path, str) and path) for one in (read - modified, modified)
-    ]
+    wanted = [sorted(path for path in one if isinstance(path, str) and path) for one in (read - modified, modified)]
     return FileLists(tuple(wanted[0]), tuple(wanted[1]))
 
 
@@ -215,9 +207,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
         lines = {entry.id: reader.read_at(entry.offset, entry.length) for entry in entries}
 
     def files(part: Sequence[Entry]) -> FileLists:
-        return PI.summary_format.files(
-            [PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)]
-        )
+        return PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)])
 
     for entry in entries:
         recorded = PI.summary_format.recorded_summary(lines[entry.id])
@@ -237,9 +227,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
 
 @often
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
-def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(
-    parents: list[int], data: st.DataObject
-) -> None:
+def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(parents: list[int], data: st.DataObject) -> None:
     recorded = [
         message(f"e{number}", f"e{parent}" if parent < number else None, user("a"))
         for number, parent in enumerate(parents)

@@ -167,9 +167,7 @@ def test_what_an_edit_removed_does_not_count() -> None:
 
 
 def test_a_model_is_shown_the_messages_of_the_context() -> None:
-    branch = branch_of(
-        chain(*turn(10), summary_compaction("Before.", "e4"), user("b"), context_edit("e6", None))
-    )
+    branch = branch_of(chain(*turn(10), summary_compaction("Before.", "e4"), user("b"), context_edit("e6", None)))
     assert [one.entry.id for one in messages_of(branch)] == ["e1", "e2", "e3", "e4", "e5", "e6"]
     context = PiReader().rebuild(branch)
     assert [one.entry.id for one in messages_of(branch, context)] == ["e5", "e4"]

@@ -142,9 +142,7 @@ def test_a_search_for_blocks_gives_one_match_per_block() -> None:
     assert [match["matchIndex"] for match in twice["matches"]] == [0]
 
 
-@pytest.mark.parametrize(
-    ("requested", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)]
-)
+@pytest.mark.parametrize(("requested", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)])
 def test_a_search_clamps_how_many_matches_it_gives(requested: int | None, given: int) -> None:
     workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(120)))
     arguments = {} if requested is None else {"maxMatches": requested}
@@ -159,9 +157,7 @@ def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
         assert (len(shown["matches"]), shown["truncated"], "error" in shown) == (count, False, False)
 
 
-@pytest.mark.parametrize(
-    ("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)]
-)
+@pytest.mark.parametrize(("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)])
 def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested: int | None, around: int) -> None:
     words = "b" * 1_000 + "needle" + "a" * 1_000
     arguments = {} if requested is None else {"contextChars": requested}
@@ -219,9 +215,7 @@ def test_a_read_past_the_end_reads_nothing(offset: int) -> None:
     assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, False)
 
 
-@pytest.mark.parametrize(
-    ("requested", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)]
-)
+@pytest.mark.parametrize(("requested", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)])
 def test_a_read_clamps_how_much_it_gives(requested: int | None, length: int) -> None:
     arguments = {} if requested is None else {"maxChars": requested}
     shown = details(bench(user("x"), assistant(text("a" * 20_000))), READ, entryId="e2", **arguments)

@@ -174,9 +174,7 @@ def test_an_empty_block_weighs_one_token_alone_and_none_in_its_entry() -> None:
 
 
 def test_which_calls_an_entry_makes_and_answers() -> None:
-    transcript = transcript_of(
-        assistant(call("c2"), text("so"), call("c1"), call("c2")), result("c1"), result("c9")
-    )
+    transcript = transcript_of(assistant(call("c2"), text("so"), call("c1"), call("c2")), result("c1"), result("c9"))
     assert transcript.entries[0].call_ids == ("c2", "c1", "c2")
     assert [entry.result_for for entry in transcript.entries] == [None, "c1", "c9"]
     assert [found.id for found in transcript.pairs.calls] == ["c2", "c1"]
@@ -211,9 +209,7 @@ def test_what_protects_an_entry_and_why(message: Recorded, reason: Protection | 
     assert entry.is_protected is (reason is not None)
 
 
-@pytest.mark.parametrize(
-    ("count", "recent"), [(0, []), (1, ["e6"]), (2, ["e4", "e6"]), (9, ["e1", "e2", "e4", "e6"])]
-)
+@pytest.mark.parametrize(("count", "recent"), [(0, []), (1, ["e6"]), (2, ["e4", "e6"]), (9, ["e1", "e2", "e4", "e6"])])
 def test_the_last_compactable_entries_are_recent(count: int, recent: list[str]) -> None:
     transcript = transcript_of(
         user("go"),
@@ -280,9 +276,7 @@ def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_require
 # ---- the default query ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"]
-)
+@pytest.mark.parametrize("noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"])
 def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise: str) -> None:
     branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
     plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)

@@ -55,9 +55,7 @@ def test_a_call_that_changes_a_file_has_a_diff(tool: str, arguments: Any, lines:
     assert [line.sign + line.text for line in changes_of(tool, json.dumps(arguments))] == lines
 
 
-@pytest.mark.parametrize(
-    ("arguments", "lines"), [(PATCH, PATCHED), (PATCH[:-14], PATCHED), ("***", []), ("", [])]
-)
+@pytest.mark.parametrize(("arguments", "lines"), [(PATCH, PATCHED), (PATCH[:-14], PATCHED), ("***", []), ("", [])])
 def test_a_patch_may_be_recorded_as_it_is(arguments: str, lines: list[str]) -> None:
     assert [line.sign + line.text for line in changes_of("apply_patch", arguments)] == lines
 

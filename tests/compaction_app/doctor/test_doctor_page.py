@@ -91,9 +91,7 @@ def test_broken_pairs_are_shown_without_a_repair(browser: Client, known_root: Pa
 
 
 def test_a_healthy_session_says_so(browser: Client, known_root: Path) -> None:
-    assert "Nothing is wrong with this session" in sections(
-        browser, placed(known_root, session_bytes([HEADER, A]))
-    )
+    assert "Nothing is wrong with this session" in sections(browser, placed(known_root, session_bytes([HEADER, A])))
 
 
 def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
@@ -104,9 +102,7 @@ def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
     assert "does not exist" in text_of(missing)
 
 
-def test_only_so_many_rows_are_shown(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_so_many_rows_are_shown(browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presenter, "FINDINGS_SHOWN", 2)
     monkeypatch.setattr(presenter, "CHANGES_SHOWN", 3)
     recorded: list[Any] = [

@@ -188,9 +188,7 @@ def test_a_row_of_the_review_says_how_many_lines_still_stand(browser: Client, ru
     assert texts(answer, ".proposal__open q") == [f"{STILL}."]
 
 
-def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(
-    browser: Client, run: Run
-) -> None:
+def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(browser: Client, run: Run) -> None:
     proposed(run, "e3")
     link = element(review(browser, run, "e3"), ".proposal__open .evidence a")
     assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"

@@ -103,9 +103,7 @@ def test_recorded_lines_of_a_view_are_those_of_its_entries(browser: Client, idle
     assert ids("removed") == [HEADER["id"], "e2", "e3"]
 
 
-def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(
-    browser: Client, idle_root: Path
-) -> None:
+def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", COMPACTED)
     menu = element(browser.get(address, {"view": "removed"}), "#exports")
     offered = [link for _, link in links(menu) if "/export?" in link]

@@ -31,9 +31,7 @@ def session() -> bytes:
     outputs = {"c1": READ, "c2": LISTING, "c3": "", "c4": READ, "c5": LISTING, "c6": "unique " * 500}
     for call_id, words in outputs.items():
         is_read = words == READ
-        called = (
-            call(call_id, path="src/a.py") if is_read else call(call_id, "bash", command=f"run {call_id}")
-        )
+        called = call(call_id, path="src/a.py") if is_read else call(call_id, "bash", command=f"run {call_id}")
         messages += [
             assistant(text(f"Now {call_id}."), called),
             result(call_id, words, name="read" if is_read else "bash"),
@@ -85,9 +83,7 @@ EMPTY = {"e7": "an output that is empty"}
         ({"repeated": True, "superseded": True, "empty": True}, {**REPEATED, **SUPERSEDED, **EMPTY}),
     ],
 )
-def test_what_a_rule_names_passes(
-    agent: AskingAgent, fields: dict[str, bool], chosen: dict[str, str]
-) -> None:
+def test_what_a_rule_names_passes(agent: AskingAgent, fields: dict[str, bool], chosen: dict[str, str]) -> None:
     rule(agent, **fields)
     handshake = asked(agent, chosen)
     assert handshake.state == "approved"
@@ -115,18 +111,14 @@ def test_what_a_rule_names_passes(
         ({"repeated": True, "most_tokens": 0}, REPEATED),
     ],
 )
-def test_anything_else_waits_for_a_human(
-    agent: AskingAgent, fields: dict[str, object], chosen: dict[str, str]
-) -> None:
+def test_anything_else_waits_for_a_human(agent: AskingAgent, fields: dict[str, object], chosen: dict[str, str]) -> None:
     before = agent.path.read_bytes()
     rule(agent, **fields)
     assert asked(agent, chosen).state == "waiting"
     assert agent.path.read_bytes() == before
 
 
-def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(
-    agent: AskingAgent, tmp_path: Path
-) -> None:
+def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent: AskingAgent, tmp_path: Path) -> None:
     other = index_file(place(tmp_path / "other" / "s.jsonl", session())).root
     PassRule.objects.create(root=other, empty=True, most_tokens=100_000)
     assert asked(agent, EMPTY).state == "waiting"
@@ -233,9 +225,7 @@ def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(
     assert (handshake.state, handshake.handed) == ("waiting", None)
 
 
-def test_a_plan_that_a_rule_refuses_is_judged_once(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_a_rule_refuses_is_judged_once(agent: AskingAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading all texts takes long in a large session, and an agent asks twice a second."""
     judged = []
     judge = automatic_approval.passes

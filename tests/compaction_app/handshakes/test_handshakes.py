@@ -350,8 +350,7 @@ def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(
 
 def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
     one, other = (
-        AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session())))
-        for name in ("one", "other")
+        AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session()))) for name in ("one", "other")
     )
     other.token = one.token = other.token
     first, second = one.planned(), other.planned()

@@ -118,9 +118,7 @@ def test_a_rule_that_lets_nothing_pass_is_refused(agent: AskingAgent, browser: C
     sent = {form.add_prefix("most_tokens"): "0" for form in forms}
     page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
     assert (page.status_code, "With a limit of 0, nothing passes." in text_of(page)) == (422, True)
-    page = browser.post(
-        "/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30}
-    )
+    page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("most_tokens"): "9" * 30})
     assert "From 0 to 1,000,000 tokens." in text_of(page)
     assert not PassRule.objects.exists()
 

@@ -110,9 +110,7 @@ def test_a_request_that_has_read_the_question_as_open_does_not_end_an_approved_o
     assert Compaction.objects.count() == len(backups(agent)) == 1
 
 
-def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(
-    agent: AskingAgent, browser: Client
-) -> None:
+def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent: AskingAgent, browser: Client) -> None:
     """Two tabs, or a second click."""
     handshake = agent.planned()
     approve_proposals(handshake.run)
@@ -303,9 +301,7 @@ def test_an_agent_that_polls_is_not_gone_nor_one_whose_computer_slept(agent: Ask
     assert read_before(handshake).state == "waiting"
 
 
-def test_a_new_start_of_the_server_gives_agents_their_time(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_start_of_the_server_gives_agents_their_time(agent: AskingAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     handshake = agent.planned()
     look_after_handshakes(timezone.now(), 1_000.0)
     monkeypatch.setattr("compaction_app.handshakes.sweep._polls", {})

@@ -246,9 +246,7 @@ def test_a_filter_is_checked_before_anything_is_counted(redline: Installation) -
         view_overview(datetime(2026, 1, 1, tzinfo=UTC), "nobody")
 
 
-def test_a_compaction_of_redlines_is_looked_back_on(
-    browser: Client, redline: Installation, idle_root: Path
-) -> None:
+def test_a_compaction_of_redlines_is_looked_back_on(browser: Client, redline: Installation, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", working_session())
     path = idle_root / "a.jsonl"
     written = redline.call("compact", path, "--yes", "--planner", "embedded", "--json").json

@@ -24,9 +24,7 @@ def with_filler(names: list[str], times: int = 1) -> Recorded:
 
 
 def test_what_is_needed_stays_if_it_fits() -> None:
-    one = needs(
-        e3=with_filler(NAMES), e4=with_filler([]), e5=with_filler([]), e6=with_filler([]), e25=says(NAMES)
-    )
+    one = needs(e3=with_filler(NAMES), e4=with_filler([]), e5=with_filler([]), e6=with_filler([]), e25=says(NAMES))
     assert bound(one, 0.3).lost == ()
     assert ORDERS["oldest"](one.cut.prefix, 0.3)
 

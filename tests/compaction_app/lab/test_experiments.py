@@ -62,9 +62,7 @@ def measured(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def test_each_session_is_tried_and_none_is_written_to(
-    session: Session, short: Session, known_root: Path
-) -> None:
+def test_each_session_is_tried_and_none_is_written_to(session: Session, short: Session, known_root: Path) -> None:
     before = snapshot(known_root)
     experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
     assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
@@ -79,9 +77,7 @@ def test_each_session_is_tried_and_none_is_written_to(
     assert snapshot(known_root) == before
 
 
-def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(
-    session: Session, short: Session
-) -> None:
+def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(session: Session, short: Session) -> None:
     short.real_path().unlink()
     experiment = measured(start_experiment([short, session], TWO, [0.5]))
     gone, long = experiment.measured.order_by("pk")
@@ -173,9 +169,7 @@ def test_only_what_has_ended_can_be_deleted(session: Session) -> None:
 # ---- a model ----------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_tried_and_what_it_was_sent_is_counted(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_a_model_is_tried_and_what_it_was_sent_is_counted(session: Session, provider: ScriptedProvider) -> None:
     model = model_named("scripted/good-plan")
     experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))
     assert experiment.state == State.DONE, experiment.failure

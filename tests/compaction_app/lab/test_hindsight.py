@@ -138,9 +138,7 @@ def test_a_call_that_failed_brings_nothing_back() -> None:
 
 def test_a_reference_from_memory() -> None:
     found = look(*READ, GONE, assistant(text("I change value_007, as before.")))
-    assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [
-        ("value_007", "e6", "e3")
-    ]
+    assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [("value_007", "e6", "e3")]
     assert returned(found, Way.MEMORY) == ["value_007"]
 
 

@@ -52,9 +52,7 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
 # ---- the form ---------------------------------------------------------------------------------------------
 
 
-def test_the_newest_long_sessions_are_measured_by_default(
-    browser: Client, session: Session, idle_root: Path
-) -> None:
+def test_the_newest_long_sessions_are_measured_by_default(browser: Client, session: Session, idle_root: Path) -> None:
     short = idle_root / "short.jsonl"
     short.write_bytes(session_bytes(working_session(steps=3)))
     index_file(backdate(short))
@@ -70,9 +68,7 @@ def test_the_newest_long_sessions_are_measured_by_default(
     assert [one.session for one in found.measured.all()] == [session]
 
 
-def test_a_session_leads_to_an_experiment_on_it_alone(
-    browser: Client, session: Session, idle_root: Path
-) -> None:
+def test_a_session_leads_to_an_experiment_on_it_alone(browser: Client, session: Session, idle_root: Path) -> None:
     add(idle_root, "other.jsonl")
     shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
     assert values(shown, "session") == [str(session.pk)]
@@ -126,9 +122,7 @@ def test_a_model_is_asked_only_after_its_address_was_shown(browser: Client, sess
 # ---- the figures ------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(
-    browser: Client, experiment: Experiment
-) -> None:
+def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(browser: Client, experiment: Experiment) -> None:
     shown = page(browser, experiment.get_absolute_url())
     words = text_of(element(shown, ".loss-table"))
     for name in ("The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune"):

@@ -135,9 +135,7 @@ def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: R
 
 def test_a_cut_moves_past_tool_results(measure: ReplayMeasure) -> None:
     # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
-    moved = branch(
-        e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES)
-    )
+    moved = branch(e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES))
     assert losses(moved, Target("e3"), measure=measure) == []
 
 
@@ -176,18 +174,14 @@ def test_a_lost_reference_names_its_entries(measure: ReplayMeasure) -> None:
 # ---- where the measures differ ---------------------------------------------------------------------------------
 
 
-def lost_by(
-    messages: list[Recorded], measure: ReplayMeasure, *targets: Target
-) -> list[tuple[float, int, int]]:
+def lost_by(messages: list[Recorded], measure: ReplayMeasure, *targets: Target) -> list[tuple[float, int, int]]:
     return counts(messages, *targets, measure=measure)
 
 
 def test_arguments_are_decoded() -> None:
     """A name at the beginning of a line of an argument: as JSON it is `nname_00`."""
     names = [f"name_{number:02}" for number in range(12)]
-    messages = branch(
-        e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names))
-    )
+    messages = branch(e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names)))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == []
 

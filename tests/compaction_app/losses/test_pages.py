@@ -150,9 +150,7 @@ def test_many_names_are_folded_away(browser: Client, idle_root: Path) -> None:
     ("entry", "status", "words"),
     [("nowhere", 404, ""), ("e2", 409, "Entry e2 is not a summary that replaced something")],
 )
-def test_an_entry_that_is_no_summary_is_refused(
-    browser: Client, url: str, entry: str, status: int, words: str
-) -> None:
+def test_an_entry_that_is_no_summary_is_refused(browser: Client, url: str, entry: str, status: int, words: str) -> None:
     for part in ("lost", "lost/report"):
         assert words in text_of(page(browser, f"{url}/{part}?entry={entry}", status))
 
@@ -241,9 +239,7 @@ def root_of(agent: str, directory: Path, settings: Any) -> Path:
     return root
 
 
-def test_the_summary_of_claude_code_is_linked_and_shown(
-    browser: Client, tmp_path: Path, settings: Any
-) -> None:
+def test_the_summary_of_claude_code_is_linked_and_shown(browser: Client, tmp_path: Path, settings: Any) -> None:
     session = ClaudeSession()
     session.user("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))

@@ -28,9 +28,7 @@ def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
 
 
 def test_a_model_is_added_with_its_provider_and_listed(redline: Installation) -> None:
-    document = added(
-        redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15"
-    )
+    document = added(redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15")
     assert document == {
         "model": "acme/vendor/m-1",
         "baseUrl": URL,

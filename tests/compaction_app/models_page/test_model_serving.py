@@ -46,8 +46,7 @@ def test_runs_of_models_share_one_process_and_none_loses_an_event(server: Server
         assert state(server, run)["calls"] > 20
     # The name of a worker begins with its host and its process.
     processes = (
-        "SELECT count(DISTINCT substr(worker, 1, length(worker) - 8)) FROM compaction_app_run "
-        "WHERE id BETWEEN ? AND ?"
+        "SELECT count(DISTINCT substr(worker, 1, length(worker) - 8)) FROM compaction_app_run WHERE id BETWEEN ? AND ?"
     )
     assert query_number(server, processes, run_number(runs[0]), run_number(runs[-1])) == 1
 

@@ -248,9 +248,7 @@ def test_models_of_sessions_are_suggested_if_their_provider_is_configured(
     assert "claude-x" not in text_of(element(page(browser), 'section[aria-labelledby="suggested"]'))
 
 
-def test_a_window_comes_from_the_agents_own_models(
-    browser: Client, known_root: Path, redline: Installation
-) -> None:
+def test_a_window_comes_from_the_agents_own_models(browser: Client, known_root: Path, redline: Installation) -> None:
     models = redline.home / ".pi" / "agent" / "models.json"
     models.parent.mkdir(parents=True)
     models.write_text('{"providers": {"own": {"models": [{"id": "qwen", "contextWindow": 32768}]}}}')
@@ -363,9 +361,7 @@ def test_a_key_can_be_forgotten_alone(browser: Client, redline: Installation) ->
     assert (read_keys(redline.data), Provider.objects.count()) == ({}, 1)
 
 
-def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
-    browser: Client, redline: Installation
-) -> None:
+def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser: Client, redline: Installation) -> None:
     origin = field(page(browser, "/providers/openai"), "origin")
     assert origin == "https://api.openai.com"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
@@ -379,9 +375,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(
     page(browser, "/providers/openai/remove", 404)
 
 
-def test_an_entered_key_is_used_if_the_variable_is_unusable(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entered_key_is_used_if_the_variable_is_unusable(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
     words = text_of(page(browser))
     assert "Not used. OPENAI_API_KEY cannot be used." in words
@@ -399,9 +393,7 @@ def test_an_entered_key_is_used_if_the_variable_is_unusable(
     assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
 
 
-def test_no_key_field_is_shown_if_a_key_could_not_be_sent(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("no address", "http://gateway.example.com/v1"):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         shown = page(browser)
@@ -418,9 +410,7 @@ def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
         assert field(page(browser, address), "provider") == "own"
 
 
-def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(
-    browser: Client, redline: Installation
-) -> None:
+def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser: Client, redline: Installation) -> None:
     add(browser)
     (redline.data / "keys.json").write_text("{ torn")
     assert "It is never overwritten" in text_of(page(browser))
@@ -476,9 +466,7 @@ def test_a_model_that_calls_a_tool_passes_and_its_time_is_shown(browser: Client,
     assert len(echo.received) == 1
 
 
-def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(
-    browser: Client, echo: EchoProvider
-) -> None:
+def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser: Client, echo: EchoProvider) -> None:
     row = put_model(f"{echo.base}/good/v1")
     part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"})
     assert [one.id for one in outermost(part)] == [f"verdict-{row.pk}"]
@@ -555,9 +543,7 @@ def test_a_model_elsewhere_does_not_get_its_providers_key(
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_no_redirect_takes_a_key_or_a_text_elsewhere(
-    browser: Client, echo: EchoProvider, dialect: str
-) -> None:
+def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser: Client, echo: EchoProvider, dialect: str) -> None:
     with start_echo_provider() as evil:
         echo.aim = f"{evil.base}/good/v1/messages"
         base = f"{echo.base}/redirect"

@@ -69,9 +69,7 @@ def test_a_fork_has_the_recorded_bytes_of_its_branch(redline: Installation) -> N
 
 
 def test_a_fork_from_what_a_user_says_ends_before_it(redline: Installation) -> None:
-    made = put(
-        redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi"
-    )
+    made = put(redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi")
     assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
 
 

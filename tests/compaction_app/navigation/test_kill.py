@@ -97,8 +97,6 @@ class Kills:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(
-    redline: Installation, step: str
-) -> None:
+def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(redline: Installation, step: str) -> None:
     kills = Kills(redline, step)
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=step in FIRST)

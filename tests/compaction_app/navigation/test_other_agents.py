@@ -57,9 +57,7 @@ def context(path: Path, leaf_id: str = "") -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("make", [codex_thread, opencode_session, claude_session])
-def test_a_fork_ends_before_what_a_user_says(
-    redline: Installation, make: Callable[[Installation], Path]
-) -> None:
+def test_a_fork_ends_before_what_a_user_says(redline: Installation, make: Callable[[Installation], Path]) -> None:
     path = make(redline)
     index_file(path)
     tree = load_session(path).tree

@@ -59,9 +59,7 @@ def test_the_tree_leads_to_each_step(browser: Client, tree: str) -> None:
     assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
 
 
-def test_a_move_says_what_it_does_and_how_it_is_taken_back(
-    browser: Client, tree: str, idle_root: Path
-) -> None:
+def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser: Client, tree: str, idle_root: Path) -> None:
     before = (idle_root / "a.jsonl").read_bytes()
     words = text_of(page(browser, f"{tree}/move", entry="e4"))
     assert "Continue from here?" in words
@@ -93,9 +91,7 @@ def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser: Client, 
     assert lines(idle_root)[-1]["parentId"] == "e5"
 
 
-def test_a_move_that_was_confirmed_for_another_state_is_not_made(
-    browser: Client, tree: str, idle_root: Path
-) -> None:
+def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser: Client, tree: str, idle_root: Path) -> None:
     before = (idle_root / "a.jsonl").read_bytes()
     answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
     assert answered.status_code == 409
@@ -121,9 +117,7 @@ def test_a_label_is_set_changed_and_removed(browser: Client, tree: str) -> None:
         done = send(browser, f"{tree}/label", entry="e5", **more)
         said.append(text_of(element(done, ".banner--done")))
         shown = page(browser, f"{tree}/label", entry="e5")
-        assert element(shown, "#label").attributes.get("value", "") == (
-            "" if "remove" in more else more["label"]
-        )
+        assert element(shown, "#label").attributes.get("value", "") == ("" if "remove" in more else more["label"])
         assert ("Remove the label" in text_of(shown)) is ("remove" not in more)
     assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was removed."]
 

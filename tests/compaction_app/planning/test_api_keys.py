@@ -59,9 +59,7 @@ def test_the_file_is_private_whatever_the_umask(tmp_path: Path, file: Path, mask
 
 
 @pytest.mark.parametrize("found", [0o644, 0o666, 0o640, 0o400])
-def test_a_file_readable_by_others_is_made_private_when_first_read(
-    tmp_path: Path, file: Path, found: int
-) -> None:
+def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path: Path, file: Path, found: int) -> None:
     keep_key(tmp_path, "own", KEPT)
     file.chmod(found)
     assert read_keys(tmp_path)["own"] == KEPT

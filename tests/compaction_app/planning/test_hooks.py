@@ -141,9 +141,7 @@ def deleted(ended: Any) -> set[str]:
 # ---- the example, as a user switches it on ---------------------------------------------------------------
 
 
-def test_the_example_keeps_labelled_entries_through_run_review_and_commit(
-    browser: Client, session: Session
-) -> None:
+def test_the_example_keeps_labelled_entries_through_run_review_and_commit(browser: Client, session: Session) -> None:
     victim = plan_session(session).proposals.order_by("order")[0].entry_id
     path = place(session.real_path(), session_bytes(labelled(label(victim))))
     connect_example()
@@ -215,11 +213,7 @@ def test_a_label_set_on_another_branch_counts(redline: Installation) -> None:
 
 def table_of(heading: str) -> dict[str, str]:
     section = DOCUMENT.split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in section.splitlines()
-        if line[:1] == "|"
-    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:1] == "|"]
     return {name.strip("`"): meaning for name, meaning in rows[2:]}
 
 
@@ -306,9 +300,7 @@ def test_an_invalid_variable_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert faults[0].startswith("hooks")
 
 
-def test_a_module_that_cannot_be_imported_stops_every_command(
-    path: Path, redline: Installation, own: Path
-) -> None:
+def test_a_module_that_cannot_be_imported_stops_every_command(path: Path, redline: Installation, own: Path) -> None:
     before, broken = path.read_bytes(), own / "broken.py"
     place(broken, b"import os\n\nraise KeyError('no such thing')\n")
     for name, message in [
@@ -414,9 +406,7 @@ def test_hooks_receive_what_will_be_planned(session: Session) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"), [(Cancel("not on a\nFriday"), ": not on a Friday."), ({"cancel": True}, ".")]
 )
-def test_a_cancelled_run_fails_with_the_reason_of_the_hook(
-    session: Session, answer: object, why: str
-) -> None:
+def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session, answer: object, why: str) -> None:
     connect_answer(answer)
     run = plan_session(session)
     assert run.state == RunState.FAILED
@@ -504,9 +494,7 @@ def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installat
     ],
     ids=["a class", "an object as of an agent's extension"],
 )
-def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(
-    session: Session, answer: object, why: str
-) -> None:
+def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session, answer: object, why: str) -> None:
     connect_answer(answer)
     run = plan_session(session)
     rows = {row.entry_id: row for row in run.proposals.all()}

@@ -131,9 +131,7 @@ def test_only_a_model_at_the_providers_own_host_gets_the_environment_key(openai_
     assert key_sent("openai/path") == KEY
 
 
-@pytest.mark.parametrize(
-    "plain", ["http://gateway.example.com/v1", "http://10.0.0.7/v1", "http://0.0.0.0/v1"]
-)
+@pytest.mark.parametrize("plain", ["http://gateway.example.com/v1", "http://10.0.0.7/v1", "http://0.0.0.0/v1"])
 def test_no_key_is_sent_over_plain_http_to_another_machine(
     redline: Installation, monkeypatch: pytest.MonkeyPatch, plain: str
 ) -> None:
@@ -162,9 +160,7 @@ def test_a_key_is_sent_over_plain_http_to_this_machine(redline: Installation) ->
     "elsewhere",
     ["https://evil.example/v1", "https://llm.example.com/other/v1", "https://llm.example.com:444/v1"],
 )
-def test_changing_the_base_url_drops_the_key_for_good(
-    redline: Installation, added: Provider, elsewhere: str
-) -> None:
+def test_changing_the_base_url_drops_the_key_for_good(redline: Installation, added: Provider, elsewhere: str) -> None:
     assert key_sent("own/m") == TYPED
     done = change("own", elsewhere)
     assert done.key_dropped
@@ -277,9 +273,7 @@ def test_an_invalid_base_url_variable_is_reported_without_being_quoted(
         assert "hunter2" not in found.fault
 
 
-def test_a_damaged_key_file_stops_only_providers_that_may_need_it(
-    openai_key: None, redline: Installation
-) -> None:
+def test_a_damaged_key_file_stops_only_providers_that_may_need_it(openai_key: None, redline: Installation) -> None:
     add("own", "https://llm.example.com/v1")
     put("own", "m")
     put("openai", "m")
@@ -345,9 +339,7 @@ def test_an_agreement_covers_one_host_and_ends_with_it(
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(
-    redline: Installation, added: Provider
-) -> None:
+def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline: Installation, added: Provider) -> None:
     put("openai", "gpt-5")
     put("openrouter", "openai/gpt-5")
     put("openrouter", "m")
@@ -360,9 +352,7 @@ def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(
     with pytest.raises(BadInput) as refused:
         model_named("nobody")
     assert refused.value.code == "unknown_planner"
-    assert (
-        "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
-    )
+    assert "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
 
 
 def test_levels_are_ordered_and_prices_unchanged(redline: Installation) -> None:
@@ -466,9 +456,7 @@ def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowe
     assert level_taken(level, taken) == asked
 
 
-def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(
-    known_root: Any, redline: Installation
-) -> None:
+def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(known_root: Any, redline: Installation) -> None:
     recorded = chain(
         user("one"),
         {"type": "thinking_level_change", "thinkingLevel": "high"},

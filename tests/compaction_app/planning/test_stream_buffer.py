@@ -32,9 +32,9 @@ def test_neighbours_of_one_kind_are_one_piece() -> None:
 
 
 def test_each_call_starts_afresh() -> None:
-    assert batches_of(
-        [CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]
-    ) == [[["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]]
+    assert batches_of([CallBegun(0, "read"), CallBegun(1, "read"), ArgumentsPiece(1, "{"), ArgumentsPiece(1, "}")]) == [
+        [["call", 0, "read"], ["call", 1, "read"], ["arguments", 1, "{}"]]
+    ]
 
 
 @given(st.lists(st.integers(0, len(KEY) + 20), max_size=6), st.booleans())
@@ -49,9 +49,7 @@ def test_a_key_is_hidden_however_it_is_cut_into_rows(cuts: list[int], is_thought
 
 @given(st.text(alphabet="sk-ant01 x", max_size=60), st.integers(1, 7))
 def test_text_without_a_key_is_passed_on_unchanged(text: str, length: int) -> None:
-    rows = batches_of(
-        *[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]]
-    )
+    rows = batches_of(*[[TextPiece(text[start : start + length])] for start in range(0, len(text), length)] or [[]])
     assert "".join(str(one) for row in rows for *_, one in row) == text
 
 

@@ -23,14 +23,10 @@ from tests.installation import Installation
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS
 
-HISTORY = SummaryPart(
-    SummaryKind.HISTORY, "[User]: Where is the cache?\n\n[Assistant]: In src/cache.py.", 2_048
-)
+HISTORY = SummaryPart(SummaryKind.HISTORY, "[User]: Where is the cache?\n\n[Assistant]: In src/cache.py.", 2_048)
 LASTING = "long-thinking"
 """It reasons for ten minutes."""
-PATIENT = Patience(
-    connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=1
-)
+PATIENT = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=1)
 """A slow machine is no fault of a provider."""
 TURN = SummaryPart(SummaryKind.TURN, "[User]: Now mend it.", 1_024)
 

@@ -234,9 +234,7 @@ def preparation(loaded: LoadedSession) -> SummaryPreparation:
 
 
 @pytest.fixture
-def ask(
-    loaded: LoadedSession, transcript: Transcript, preparation: SummaryPreparation
-) -> Callable[[], SummaryAnswers]:
+def ask(loaded: LoadedSession, transcript: Transcript, preparation: SummaryPreparation) -> Callable[[], SummaryAnswers]:
     return lambda: ask_summary_hooks(loaded, "e27", transcript, preparation)
 
 
@@ -266,9 +264,7 @@ def test_a_supplied_summary_is_the_draft(
 
 
 @pytest.mark.parametrize(("first", "why"), [("nowhere", "not in the range"), ("e5", "needs its call")])
-def test_a_first_entry_that_cannot_be_kept_is_refused(
-    ask: Callable[[], SummaryAnswers], first: str, why: str
-) -> None:
+def test_a_first_entry_that_cannot_be_kept_is_refused(ask: Callable[[], SummaryAnswers], first: str, why: str) -> None:
     answer(session_before_compact, SupplySummary(WORDS, first_kept_id=first))
     code, words = code_of(ask)
     assert code == "hook_refused"
@@ -283,9 +279,7 @@ def test_a_hook_may_keep_more(ask: Callable[[], SummaryAnswers]) -> None:
 
 
 @pytest.mark.parametrize("index", [None, 0])
-def test_a_summary_does_not_replace_what_a_hook_pins(
-    ask: Callable[[], SummaryAnswers], index: int | None
-) -> None:
+def test_a_summary_does_not_replace_what_a_hook_pins(ask: Callable[[], SummaryAnswers], index: int | None) -> None:
     answer(session_before_compact, Pin([Target("e2", index)], "it has a label"))
     code, words = code_of(ask)
     assert code == "pinned_by_hook"
@@ -308,12 +302,8 @@ def test_a_cancelled_summary_is_refused_with_the_reason(ask: Callable[[], Summar
     assert words.endswith("not today. Nothing was summarised.")
 
 
-@pytest.mark.parametrize(
-    "found", [Supply([whole("e3")]), {"deletionRequest": {"deletions": [whole("e3")]}}, Adjust()]
-)
-def test_an_answer_that_a_summary_cannot_have_stops_it(
-    ask: Callable[[], SummaryAnswers], found: object
-) -> None:
+@pytest.mark.parametrize("found", [Supply([whole("e3")]), {"deletionRequest": {"deletions": [whole("e3")]}}, Adjust()])
+def test_an_answer_that_a_summary_cannot_have_stops_it(ask: Callable[[], SummaryAnswers], found: object) -> None:
     answer(session_before_compact, found)
     code, words = code_of(ask)
     assert code == "bad_answer"

@@ -14,9 +14,7 @@ def test_tokens_and_cost_add_up_over_requests() -> None:
     usage = UsageTotals("api.example.com")
     usage.add_request(4_000)
     usage.add_received(380)
-    usage.add_answer(
-        ReportedUsage(input=1_000, output=100, cache_read=2_000, cache_write=400), 4_000, 380, PRICES
-    )
+    usage.add_answer(ReportedUsage(input=1_000, output=100, cache_read=2_000, cache_write=400), 4_000, 380, PRICES)
     usage.add_request(5_000)
     usage.add_received(90)
     usage.add_answer(ReportedUsage(input=10, output=20), 5_000, 90, PRICES)

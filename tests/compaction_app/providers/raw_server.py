@@ -19,9 +19,7 @@ from compaction_app.providers.types import Dialect, Endpoint, Piece, Request
 from tests.compaction_app.providers.streams import small_request
 from tests.wait import WAIT_SECONDS
 
-QUICK = Patience(
-    connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=2, longest_wait=0.01
-)
+QUICK = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=2, longest_wait=0.01)
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -129,9 +127,7 @@ def chunked(data: bytes) -> bytes:
     return f"{len(data):x}\r\n".encode() + data + b"\r\n"
 
 
-async def collect(
-    endpoint: Endpoint, request: Request | None = None, patience: Patience = QUICK
-) -> list[Piece]:
+async def collect(endpoint: Endpoint, request: Request | None = None, patience: Patience = QUICK) -> list[Piece]:
     """All pieces of one answer."""
     async with contextlib.aclosing(ask(endpoint, request or small_request(), patience)) as pieces:
         return [piece async for piece in pieces]
@@ -159,9 +155,7 @@ def falling_silent(*said: bytes) -> Play:
     return play
 
 
-async def failure(
-    server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = ""
-) -> ProviderError:
+async def failure(server: RawServer, dialect: Dialect, patience: Patience = QUICK, key: str = "") -> ProviderError:
     with pytest.raises(ProviderError) as caught:
         await collect(server.endpoint(dialect, key), patience=patience)
     return caught.value

@@ -51,9 +51,7 @@ def both(test: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-LOOK = ToolSchema(
-    "look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False}
-)
+LOOK = ToolSchema("look", "Look at something.", {"type": "object", "properties": {}, "additionalProperties": False})
 
 
 def small_request(*messages: Message, **more: Any) -> Request:
@@ -81,9 +79,7 @@ def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[di
     ]
 
 
-def message(
-    *blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None
-) -> bytes:
+def message(*blocks: list[dict[str, Any]], stop: str = "tool_use", usage: dict[str, Any] | None = None) -> bytes:
     """A whole answer of the Anthropic dialect."""
     begun = {"id": "msg_1", "role": "assistant", "content": [], "usage": {}}
     counted = usage if usage is not None else {"input_tokens": 10, "output_tokens": 5}
@@ -97,9 +93,7 @@ def message(
 
 
 def text_block(index: int, *fragments: str) -> list[dict[str, Any]]:
-    return block(
-        index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in fragments)
-    )
+    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": one} for one in fragments))
 
 
 def call_block(index: int, call_id: str, name: str, *fragments: str) -> list[dict[str, Any]]:
@@ -113,9 +107,7 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": choices, **more}
 
 
-def fragment(
-    index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = ""
-) -> dict[str, Any]:
+def fragment(index: int | None, arguments: str | None = None, *, call_id: str = "", name: str = "") -> dict[str, Any]:
     """A delta with a fragment of a tool call."""
     function = {key: value for key, value in (("name", name), ("arguments", arguments)) if value}
     given = {key: value for key, value in (("index", index), ("id", call_id or None)) if value is not None}

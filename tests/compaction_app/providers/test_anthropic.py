@@ -120,9 +120,7 @@ def test_empty_text_is_never_sent() -> None:
     body = body_of(small_request(UserMessage(" "), UserMessage("a"), system=" ", tools=[]))
     assert "system" not in body
     assert "tools" not in body
-    assert body["messages"] == [
-        {"role": "user", "content": [{"type": "text", "text": "a", "cache_control": CACHED}]}
-    ]
+    assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": CACHED}]}]
     results = sent(
         UserMessage("a"),
         AssistantMessage([CallPart("t", "look", "")]),
@@ -153,9 +151,7 @@ def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
         ("high", 4_096, 3_072), ("high", 2_048, 1_024), ("high", 2_047, None), ("minimal", 1_024, None),
     ],
 )  # fmt: skip
-def test_a_budget_for_thinking_leaves_room_for_an_answer(
-    level: str, limit: int, thinking: int | None
-) -> None:
+def test_a_budget_for_thinking_leaves_room_for_an_answer(level: str, limit: int, thinking: int | None) -> None:
     body = body_of(small_request(thinking=level, output_limit=limit))
     expected = None if thinking is None else {"type": "enabled", "budget_tokens": thinking}
     assert body.get("thinking") == expected
@@ -216,9 +212,7 @@ def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("max_tokens", ["Hm."]), ("end_turn", ["Hm.", "cut o"])])
-def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
-    stop: str, kept: list[str]
-) -> None:
+def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(stop: str, kept: list[str]) -> None:
     signed = block(0, EMPTY_THOUGHT, thinking_delta("Hm."), SIGNATURE)
     cut = block(2, EMPTY_THOUGHT, thinking_delta("cut o"))
     pieces = read("anthropic", message(signed, call_block(1, "t1", "look", "{}"), cut, stop=stop))
@@ -331,10 +325,7 @@ def test_no_form_of_a_value_crashes_the_reader() -> None:
         ]
         events = [
             {"type": "message_start", "message": junk},
-            *(
-                {"type": "content_block_start", "index": at, "content_block": one}
-                for at, one in enumerate(starts)
-            ),
+            *({"type": "content_block_start", "index": at, "content_block": one} for at, one in enumerate(starts)),
             *({"type": "content_block_delta", "index": at, "delta": one} for at, one in deltas),
             {"type": "message_delta", "delta": junk, "usage": junk},
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"input_tokens": junk}},

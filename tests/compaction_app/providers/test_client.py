@@ -138,9 +138,7 @@ async def test_json_or_a_stream_that_is_not_a_response_is_broken(dialect: Dialec
 @both
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", STREAM], ids=["nothing", "half a head", "a head"])
 @on_a_loop
-async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(
-    dialect: Dialect, said: bytes
-) -> None:
+async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dialect: Dialect, said: bytes) -> None:
     async with RawServer(cutting(said), answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
     assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
@@ -213,9 +211,7 @@ async def test_a_server_that_does_not_speak_http_is_reported(dialect: Dialect) -
 @both
 @pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
 @on_a_loop
-async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(
-    dialect: Dialect, said: bytes
-) -> None:
+async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(dialect: Dialect, said: bytes) -> None:
     async with RawServer(falling_silent(said)) as server:
         error = await failure(server, dialect, SLOW)
         await server.requests[0].closed.wait()
@@ -240,9 +236,7 @@ async def test_silence_within_a_response_times_out_and_closes_the_connection(dia
 @both
 @on_a_loop
 async def test_a_web_page_is_not_a_response(dialect: Dialect) -> None:
-    async with RawServer(
-        answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")
-    ) as server:
+    async with RawServer(answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")) as server:
         error = await failure(server, dialect)
     assert isinstance(error, Rejected)
     assert error.code == "not_this_dialect"

@@ -56,19 +56,13 @@ def end_after_first_piece(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def saying(dialect: Dialect, stop: str) -> bytes:
     if dialect == "anthropic":
-        return answer(
-            message(text_block(0, "I am ready!"), stop={"stop": "end_turn", "length": "max_tokens"}[stop])
-        )
+        return answer(message(text_block(0, "I am ready!"), stop={"stop": "end_turn", "length": "max_tokens"}[stop]))
     return answer(sse(chunk({"content": "I am ready!"}), chunk(finish=stop), "[DONE]"))
 
 
-async def tried(
-    dialect: Dialect, play: Play | bytes, key: str = "", thinking: str = ""
-) -> tuple[Verdict, RawServer]:
+async def tried(dialect: Dialect, play: Play | bytes, key: str = "", thinking: str = "") -> tuple[Verdict, RawServer]:
     async with RawServer(play) as server:
-        return await try_model(
-            server.endpoint(dialect, key), "m-1", 64_000, thinking, "budget", QUICK
-        ), server
+        return await try_model(server.endpoint(dialect, key), "m-1", 64_000, thinking, "budget", QUICK), server
 
 
 @both

@@ -26,9 +26,7 @@ KEY = "sk-proj-Abc123Def456Ghi789Jkl0wxyz"
 ENDPOINT = Endpoint("p", "openai", "https://api.example.com/v1", KEY)
 
 
-def error_for(
-    status: int, body: dict[str, Any] | str, dialect: Dialect = "openai", key: str = KEY
-) -> ProviderError:
+def error_for(status: int, body: dict[str, Any] | str, dialect: Dialect = "openai", key: str = KEY) -> ProviderError:
     raw = body if isinstance(body, str) else json.dumps(body)
     fault = fault_of(status, raw.startswith("<"), raw.encode())
     return error_of(fault, Endpoint("p", dialect, "https://api.example.com", key), "m-1")
@@ -144,9 +142,7 @@ def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | st
 
 
 @pytest.mark.parametrize(("status", "body", "code"), REJECTIONS)
-def test_permanent_faults_are_rejected_with_advice(
-    status: int, body: dict[str, Any] | str, code: str
-) -> None:
+def test_permanent_faults_are_rejected_with_advice(status: int, body: dict[str, Any] | str, code: str) -> None:
     error = error_for(status, body)
     assert isinstance(error, Rejected)
     assert error.code == code

@@ -57,16 +57,11 @@ async def test_the_key_goes_into_its_header(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_no_error_shows_it_however_it_is_echoed(
-    dialect: Dialect, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_no_error_shows_it_however_it_is_echoed(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
     said = {"type": "error", "error": {"message": f"no {KEY}"}}
-    plays = [
-        echo(dialect, status)
-        for status in ("400", "401", "402", "403", "404", "405", "413", "418", "429", "500")
-    ]
+    plays = [echo(dialect, status) for status in ("400", "401", "402", "403", "404", "405", "413", "418", "429", "500")]
     plays += [
         echo(dialect, "200"), echo(dialect, "529", "text/event-stream"),
         answer(KEY.encode(), "500 No", "text/plain"), answer(sse(said)), answer(start + sse(said)),

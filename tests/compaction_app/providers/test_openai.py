@@ -42,9 +42,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
     return said
 
 
-def read_chunks(
-    *deltas: dict[str, Any], finish: str = "stop", conversation: Sequence[Message] = ()
-) -> list[Piece]:
+def read_chunks(*deltas: dict[str, Any], finish: str = "stop", conversation: Sequence[Message] = ()) -> list[Piece]:
     """The pieces of an answer in these deltas."""
     events = sse(*map(chunk, deltas), chunk(finish=finish))
     return read("openai", events, conversation=conversation)
@@ -184,9 +182,7 @@ WHOLE = {
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
 @pytest.mark.parametrize("deltas", WHOLE.values(), ids=WHOLE)
-def test_calls_are_distinguished_however_a_server_numbers_them(
-    deltas: list[dict[str, Any]], finish: str
-) -> None:
+def test_calls_are_distinguished_however_a_server_numbers_them(deltas: list[dict[str, Any]], finish: str) -> None:
     pieces = read_chunks(*deltas, finish=finish)
     found = calls(pieces)
     assert [(call.name, json.loads(call.arguments)) for call in found] == [

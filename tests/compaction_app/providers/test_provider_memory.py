@@ -60,8 +60,7 @@ def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_s
     with hostile() as address, ExitStack() as added:
         bases = {"closed": "http://127.0.0.1:1/v1", "ok": f"{address}/200", "failing": f"{address}/500"}
         models = {
-            name: added.enter_context(added_provider(shared_server, name, base, "m"))[0]
-            for name, base in bases.items()
+            name: added.enter_context(added_provider(shared_server, name, base, "m"))[0] for name, base in bases.items()
         }
         # What it needs for any request to a provider is loaded before it is measured.
         shared_server.post("/models", f"{models['closed']}/test")

@@ -150,9 +150,7 @@ def test_any_bytes_are_a_response_or_a_reported_fault(dialect: Dialect, data: st
     """Garbage in front of, inside of and instead of a stream: never another error than `Unreadable` or `Reported`."""
     whole = LOOKING[dialect]
     place = data.draw(st.integers(0, len(whole)))
-    junk = data.draw(
-        st.binary(max_size=20) | st.sampled_from([b"\xff\xfe", b"\0", b"\xed\xa0\x80", b"data: {}\n\n"])
-    )
+    junk = data.draw(st.binary(max_size=20) | st.sampled_from([b"\xff\xfe", b"\0", b"\xed\xa0\x80", b"data: {}\n\n"]))
     try:
         pieces = read(dialect, whole[:place] + junk + whole[place:])
     except (Unreadable, Reported):
@@ -205,9 +203,7 @@ def test_calls_without_an_end_are_cut_off(dialect: Dialect) -> None:
     many = range(accumulator.CALLS + 1)
     data = {
         "anthropic": lambda: message(*(call_block(place, f"t{place}", "look") for place in many)),
-        "openai": lambda: sse(
-            *(chunk(fragment(place, "{}", name="look")) for place in many), chunk(finish="stop")
-        ),
+        "openai": lambda: sse(*(chunk(fragment(place, "{}", name="look")) for place in many), chunk(finish="stop")),
     }[dialect]()
     with pytest.raises(Unreadable, match="1,000 tool calls"):
         read(dialect, data)
@@ -224,9 +220,7 @@ def test_a_body_without_an_end_is_read_up_to_its_limit() -> None:
             yield b"x" * 10_000
 
     async def take() -> bytes:
-        return await providers_sse.Body(httpx.Response(500, content=sent()), 5, 5).value(
-            providers_sse.ERROR_BYTES
-        )
+        return await providers_sse.Body(httpx.Response(500, content=sent()), 5, 5).value(providers_sse.ERROR_BYTES)
 
     assert len(asyncio.run(take())) == providers_sse.ERROR_BYTES
 
@@ -262,9 +256,7 @@ def test_every_byte_extends_the_wait(pauses: list[float], is_read: bool) -> None
         yield b"data: {}\n\n"
 
     async def take() -> list[Any]:
-        return [
-            event async for event in providers_sse.Body(httpx.Response(200, content=sent()), 3, 1.5).events()
-        ]
+        return [event async for event in providers_sse.Body(httpx.Response(200, content=sent()), 3, 1.5).events()]
 
     with asyncio.Runner(loop_factory=InNoTime) as runner:
         if is_read:

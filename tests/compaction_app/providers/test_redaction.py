@@ -86,9 +86,7 @@ def test_each_form_is_hidden_in_a_text_and_in_what_an_error_quotes(form: Callabl
 @by_form
 @examples(10)
 @given(data=st.data())
-def test_each_form_is_hidden_however_it_is_cut_into_pieces(
-    form: Callable[[str], str], data: st.DataObject
-) -> None:
+def test_each_form_is_hidden_however_it_is_cut_into_pieces(form: Callable[[str], str], data: st.DataObject) -> None:
     whole = f"It was {form(KEY)} all the time."
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)) | {0, len(whole)})
     pieces, rows = StreamBuffer(SecretRedactor(KEY)), []

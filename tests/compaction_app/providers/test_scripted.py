@@ -79,9 +79,7 @@ def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
     for _ in range(3):
         pieces = exchange(provider, dialect, script, *messages)
         last = pieces[-1]
-        assert [one[1] for one in shown(pieces)["calls"].values()] == [
-            call.arguments for call in last.answer.calls
-        ]
+        assert [one[1] for one in shown(pieces)["calls"].values()] == [call.arguments for call in last.answer.calls]
         ids += [call.call_id for call in last.answer.calls]
         messages.append(last.answer)
         messages.append(results_of(last.answer) if last.answer.calls else UserMessage("Go on."))
@@ -123,9 +121,7 @@ def test_permanent_faults_are_reported_by_kind(
 
 @both
 @pytest.mark.parametrize("script", ["cut-inside", "cut-after", "error-midway", "stalls"])
-def test_what_breaks_in_a_later_turn_ends_it(
-    provider: ScriptedProvider, dialect: Dialect, script: str
-) -> None:
+def test_what_breaks_in_a_later_turn_ends_it(provider: ScriptedProvider, dialect: Dialect, script: str) -> None:
     def take_turns() -> None:
         messages: list[Message] = [UserMessage(PROMPT)]
         for _ in range(6):
@@ -137,9 +133,7 @@ def test_what_breaks_in_a_later_turn_ends_it(
 
 
 @both
-def test_a_call_is_reported_while_its_arguments_still_arrive(
-    provider: ScriptedProvider, dialect: Dialect
-) -> None:
+def test_a_call_is_reported_while_its_arguments_still_arrive(provider: ScriptedProvider, dialect: Dialect) -> None:
     pieces = exchange(provider, dialect, "split-bytes")
     begun = [place for place, piece in enumerate(pieces) if isinstance(piece, CallBegun)]
     assert begun[0] < len(pieces) - 10

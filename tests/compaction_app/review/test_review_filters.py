@@ -151,9 +151,7 @@ def test_a_filter_that_leaves_nothing_says_so_and_leads_back(browser: Client, ru
     assert "No proposal matches" in text_of(page(browser, run, "?reason=gone"))
 
 
-def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(
-    browser: Client, run: Run
-) -> None:
+def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(browser: Client, run: Run) -> None:
     key = group_keys(page(browser, run, "?by=tool&tool=bash&undecided=1"))[0]
     post(browser, run, by="tool", tool="bash", undecided="1", approve_group=key)
     shown = page(browser, run, "?by=tool&tool=bash&undecided=1")

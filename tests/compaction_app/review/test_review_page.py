@@ -209,9 +209,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
 
 
 @pytest.mark.parametrize("side", ["call", "result"])
-def test_what_goes_with_an_addition_is_not_listed_as_staying(
-    browser: Client, known_root: Path, side: str
-) -> None:
+def test_what_goes_with_an_addition_is_not_listed_as_staying(browser: Client, known_root: Path, side: str) -> None:
     run = planned(known_root, working_session(), compression_ratio=0.9)
     proposed = {target.entry_id for target in review_of(run).items}
     step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
@@ -246,9 +244,7 @@ def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Clien
     twice = assistant(text("I look"), call("c1", path="a"), call("c1", path="b"))
     made = planned(
         known_root,
-        chain(
-            user("mend it"), twice, result("c1", "aaa " * 50), assistant(text("so")), assistant(text("end"))
-        ),
+        chain(user("mend it"), twice, result("c1", "aaa " * 50), assistant(text("so")), assistant(text("end"))),
     )
     note = "carries the same call id and would be left without a result"
     assert note not in text_of(opened(browser, made, leads(made)[0])), "the embedded planner takes both calls"
@@ -324,9 +320,7 @@ def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run:
     assert "bar" in ids(response)
 
 
-def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(
-    browser: Client, known_root: Path
-) -> None:
+def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser: Client, known_root: Path) -> None:
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     shown = page(browser, run, "?by=turn")
     response = post(browser, run, in_place=True, by="turn", **everything(run), **extent(shown))
@@ -344,9 +338,7 @@ def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(
     estimate = run.context_size.estimate
     run.context = msgspec.to_builtins(ContextSize(round(1.37 * estimate), Basis.ABOUT, 1.37, estimate))
     run.save()
-    query = f"?by={by}" + "".join(
-        f"&open={group.key}" for group in ReviewDesk(run, ReviewFilter(by=by)).groups
-    )
+    query = f"?by={by}" + "".join(f"&open={group.key}" for group in ReviewDesk(run, ReviewFilter(by=by)).groups)
     shown = page(browser, run, query)
     parts = drawn(shown)
     targets = [ref_of(target) for target in leads(run)]
@@ -451,9 +443,7 @@ def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_wa
     assert sum(group.rejected for group in after) == 1
 
 
-def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(
-    browser: Client, run: Run
-) -> None:
+def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(browser: Client, run: Run) -> None:
     shown = page(browser, run)
     assert texts(shown, "h1") == [f"Review of run {run.pk}"]
     assert not {"approve_all", "reject_all"} & {

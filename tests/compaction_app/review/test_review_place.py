@@ -85,8 +85,6 @@ def test_without_script_the_slider_goes_to_the_proposal(browser: Client, run: Ru
     assert answer["Location"].startswith(f"/runs/{run.pk}/review?by=tool&at={first.target.entry_id}#p-")
 
 
-def test_the_edge_of_the_map_and_numbers_that_are_none_name_the_nearest_entry(
-    browser: Client, run: Run
-) -> None:
+def test_the_edge_of_the_map_and_numbers_that_are_none_name_the_nearest_entry(browser: Client, run: Run) -> None:
     for query in ("x=-3&y=-3", "number=0", "number=x", "x=1", ""):
         assert place(browser, run, query)["number"] == 1

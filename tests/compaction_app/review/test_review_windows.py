@@ -67,9 +67,7 @@ def test_what_another_window_pinned_is_not_approved(window: Window, button: str,
     window.elsewhere(reject=ref_of(window.first))
     answer = window.press(in_place, **{button: ref_of(window.first)})
     assert answer.status_code == 409
-    assert f"in another window: {window.first} was rejected and pinned. Nothing was decided." in text_of(
-        answer
-    )
+    assert f"in another window: {window.first} was rejected and pinned. Nothing was decided." in text_of(answer)
     assert window.standing() is ReviewStatus.REJECTED
     assert Decision.objects.count() == 1
 
@@ -143,9 +141,7 @@ def test_a_refused_decision_can_be_made_anyway(
 
 @in_both
 @pytest.mark.parametrize("button", ["approve_picked", "approve_group"])
-def test_the_rest_of_a_refused_bulk_decision_can_be_decided(
-    window: Window, button: str, in_place: bool
-) -> None:
+def test_the_rest_of_a_refused_bulk_decision_can_be_decided(window: Window, button: str, in_place: bool) -> None:
     sent = {"pick": window.picked, "by": "turn", button: window.group}
     window.elsewhere(reject=ref_of(window.first))
     refused = window.press(in_place, **sent)

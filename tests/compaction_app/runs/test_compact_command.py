@@ -75,9 +75,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(
     assert written["deletedTargets"] == shown.json["deletedTargets"]
 
 
-def test_what_it_commits_is_the_compaction_of_its_run(
-    redline: Installation, browser: Client, path: Path
-) -> None:
+def test_what_it_commits_is_the_compaction_of_its_run(redline: Installation, browser: Client, path: Path) -> None:
     written = redline.call("compact", path, "--yes", "--json")
     assert written.code == 0, written
     run = the_run()
@@ -268,9 +266,7 @@ def stalled(redline: Installation, path: Path, provider: ScriptedProvider) -> It
     child.communicate()
 
 
-def test_it_is_watched_and_stopped_in_the_browser(
-    browser: Client, path: Path, stalled: subprocess.Popen[str]
-) -> None:
+def test_it_is_watched_and_stopped_in_the_browser(browser: Client, path: Path, stalled: subprocess.Popen[str]) -> None:
     before = path.read_bytes()
     page = f"/runs/{the_run().pk}"
     assert the_run().worker.split(":")[1] == str(stalled.pid)

@@ -125,9 +125,7 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) 
     assert SIZE.match(text_of_size(page))
 
 
-def test_a_planner_whose_size_was_not_shown_cannot_be_started(
-    browser: Client, session: Session, look: Look
-) -> None:
+def test_a_planner_whose_size_was_not_shown_cannot_be_started(browser: Client, session: Session, look: Look) -> None:
     configured()
     without = look(part="planning", planner="acme/claude-x")
     assert "Not measured yet" in text_of(without)
@@ -201,17 +199,13 @@ def test_a_host_changed_meanwhile_is_shown_again(browser: Client, session: Sessi
     assert not Run.objects.exists()
 
 
-def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(
-    browser: Client, session: Session
-) -> None:
+def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(browser: Client, session: Session) -> None:
     configured()
     assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
 
 
-def test_without_javascript_a_button_shows_what_another_planner_would_send(
-    browser: Client, session: Session
-) -> None:
+def test_without_javascript_a_button_shows_what_another_planner_would_send(browser: Client, session: Session) -> None:
     configured()
     answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
     assert answer.status_code == 200
@@ -255,9 +249,7 @@ def test_the_first_request_contains_eighty_of_many_entries(known_root: Path, red
     assert 10_000 < found.characters < 100_000
 
 
-def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(
-    browser: Client, session: Session
-) -> None:
+def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(browser: Client, session: Session) -> None:
     Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
     answer = posted(browser, session, planner="embedded", writer="context-compaction")
     assert answer.status_code == 422

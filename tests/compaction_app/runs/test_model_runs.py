@@ -37,9 +37,7 @@ def session(known_root: Path) -> Session:
     return index_file(place(known_root / "work.jsonl", session_bytes(working_session(steps=20))))
 
 
-PATIENT = Patience(
-    connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=5
-)
+PATIENT = Patience(connect=WAIT_SECONDS, first_byte=WAIT_SECONDS, between=WAIT_SECONDS, attempts=3, longest_wait=5)
 
 
 STALL_SECONDS = 8
@@ -170,9 +168,7 @@ def test_an_unknown_tool_is_refused_with_the_names_of_the_known_ones(
         assert [one.get("is_error", False) for one in content] == [True, False]
 
 
-def test_a_model_is_notified_that_the_output_limit_cut_its_answer(
-    plan: Start, provider: ScriptedProvider
-) -> None:
+def test_a_model_is_notified_that_the_output_limit_cut_its_answer(plan: Start, provider: ScriptedProvider) -> None:
     plan("cut-by-limit")
     assert b"reached the output limit" in provider.requests[1].raw
 
@@ -258,9 +254,7 @@ def test_a_provider_that_does_not_answer_fails_the_run_in_words(
     assert (len(provider.requests), len(data_of(run, "retried"))) == (requests, requests - 1)
 
 
-@pytest.mark.parametrize(
-    ("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)]
-)
+@pytest.mark.parametrize(("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)])
 def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: str, times: int) -> None:
     run = plan(script)
     retried = data_of(run, "retried")
@@ -308,9 +302,7 @@ def test_a_model_whose_calls_are_all_refused_is_stopped(plan: Start, monkeypatch
     assert len(data_of(run, "asked")) == 2
 
 
-def test_one_call_that_is_taken_ends_the_count_of_refused_answers(
-    plan: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_call_that_is_taken_ends_the_count_of_refused_answers(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     call = Workbench.call
 
     def refuse_every_other(bench: Workbench, tool_call: ToolCall) -> ToolResult:
@@ -388,18 +380,14 @@ def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: Sc
     assert provider.requests == []
 
 
-def test_an_automatic_run_ends_if_the_permission_was_withdrawn(
-    start: Start, provider: ScriptedProvider
-) -> None:
+def test_an_automatic_run_ends_if_the_permission_was_withdrawn(start: Start, provider: ScriptedProvider) -> None:
     run = start("good-plan", automatic=True)
     assert finish_run(run).state == RunState.FAILED
     assert "no longer allowed" in run.failure
     assert provider.requests == []
 
 
-def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(
-    plan: Start, provider: ScriptedProvider
-) -> None:
+def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan: Start, provider: ScriptedProvider) -> None:
     run = plan("cut-inside")
     last = run.calls
     again = resumed(run, provider)
@@ -412,9 +400,7 @@ def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(
 # ---- stopping ----------------------------------------------------------------------------------------------
 
 
-def test_a_stop_closes_the_connection_and_keeps_what_was_validated(
-    start: Start, provider: ScriptedProvider
-) -> None:
+def test_a_stop_closes_the_connection_and_keeps_what_was_validated(start: Start, provider: ScriptedProvider) -> None:
     run = start("stalls")
 
     def body() -> None:

@@ -61,14 +61,10 @@ def test_a_session_with_too_little_to_prune_says_so(browser: Client, known_root:
     assert browser.post(f"{session.get_absolute_url()}/compact", {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
     assert (run.state, run.proposals.count()) == (RunState.FAILED, 0)
-    assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(
-        browser.get(f"/runs/{run.pk}")
-    )
+    assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/runs/{run.pk}"))
 
 
-def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(
-    redline: Installation, path: Path
-) -> None:
+def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redline: Installation, path: Path) -> None:
     before = path.read_bytes()
     refused = redline.call("compact", path, "--planner", "prune", "--yes", "--json")
     assert (refused.code, path.read_bytes()) == (3, before)

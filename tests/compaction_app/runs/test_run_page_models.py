@@ -100,14 +100,10 @@ def test_a_turn_shows_request_thinking_text_calls_and_results(factory: RunFactor
     assert "pending" not in shown
 
 
-def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(
-    factory: RunFactory, look: Look
-) -> None:
+def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
     assert "context_delete pending The answer is still coming." in words(look())
-    factory.add_all(
-        [streamed_event(1, ["arguments", 0, '{"dele']), streamed_event(1, ["arguments", 0, 'tions": []'])]
-    )
+    factory.add_all([streamed_event(1, ["arguments", 0, '{"dele']), streamed_event(1, ["arguments", 0, 'tions": []'])])
     assert 'context_delete {"deletions": [] pending' in words(look())
     factory.add_all([answered_event(1)])
     factory.add_call(1, 0, "context_delete", {"deletions": []}, sentence="Nothing was deleted.")
@@ -164,9 +160,7 @@ def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory: RunFac
 
 
 def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory: RunFactory, look: Look) -> None:
-    factory.add_all(
-        [PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])]
-    )
+    factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])])
     factory.set_state("interrupted", "Its worker is gone.")
     assert "I look. context_delete not run The answer broke off." in words(look())
 
@@ -174,9 +168,7 @@ def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory: RunFactory, 
 def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory, look: Look) -> None:
     for _ in range(2):
         factory.calls = 0
-        factory.add_all(
-            [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)]
-        )
+        factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)])
         factory.add_call(1, 0, "context_delete", {"deletions": []})
     anchors = ids(look())
     assert len(set(anchors)) == len(anchors)
@@ -187,11 +179,7 @@ def test_everything_from_a_model_is_shown_as_text(factory: RunFactory, look: Loo
     factory.add_all([PREPARED, asked_event(1)])
     factory.add("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
     factory.add_all(
-        [
-            streamed_event(
-                1, ["thought", HOSTILE], ["text", HOSTILE], ["call", 0, HOSTILE], ["arguments", 0, HOSTILE]
-            )
-        ]
+        [streamed_event(1, ["thought", HOSTILE], ["text", HOSTILE], ["call", 0, HOSTILE], ["arguments", 0, HOSTILE])]
     )
     shown = '<img src=x onerror=alert(1)> {{ run }} \\u202e"\\x1b[2J'
     for page, times in ((look(), 5), (look("/requests/2"), 4)):
@@ -373,9 +361,7 @@ def test_the_embedded_planner_sends_nothing(look: Look) -> None:
     assert "Nothing left this machine: the embedded planner works offline." in text_of(look())
 
 
-def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(
-    factory: RunFactory, look: Look
-) -> None:
+def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(factory: RunFactory, look: Look) -> None:
     factory.add_all([PREPARED, asked_event(1)])
     factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()

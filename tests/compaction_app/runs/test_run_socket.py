@@ -147,9 +147,7 @@ def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_p
     """Ends its own servers: the worker of a killed one continues, and that of an interrupted one ends with it."""
     place_titled(tmp_path / "sessions", "long", steps=1_500, words=40)
     with start_server(tmp_path) as first:
-        page, worker = paused_run(
-            first, lambda: start(first, "long"), lambda run: event_count(first, run) > 0
-        )
+        page, worker = paused_run(first, lambda: start(first, "long"), lambda run: event_count(first, run) > 0)
         had = rows_in(first.get(page))
         first.child.kill()
         first.child.wait()
@@ -209,9 +207,7 @@ def run(known_root: Path) -> int:
 BUSY = OperationalError("database is locked")
 
 
-def test_a_socket_outlives_a_busy_database_and_misses_no_row(
-    run: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_socket_outlives_a_busy_database_and_misses_no_row(run: int, monkeypatch: pytest.MonkeyPatch) -> None:
     consumers = compaction_app.runs.consumers
     monkeypatch.setattr(consumers, "ROW_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 2, BUSY))
@@ -253,9 +249,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline:
     talk(f"/ws/runs/{run}", watch)
     first, second, *rest = messages
     assert "turn-2" not in first
-    appended = [
-        (one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')
-    ]
+    appended = [(one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')]
     assert appended == [
         ("beforeend:#turn-2-text", "this <b> too."),
         ("beforeend:#turn-2-call-0-arguments", "{"),

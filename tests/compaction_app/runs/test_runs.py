@@ -124,8 +124,7 @@ def test_a_row_changes_its_state_only_by_the_table(session: Session) -> None:
         Run.objects.filter(pk=run.pk).update(state=state)
         became[state, other] = (change_state(run.pk, other), state_of(run))
     assert became == {
-        (state, other): (True, other) if other in TRANSITIONS[state] else (False, state)
-        for state, other in became
+        (state, other): (True, other) if other in TRANSITIONS[state] else (False, state) for state, other in became
     }
 
 
@@ -264,9 +263,7 @@ def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -
     assert run.beats == 1
 
 
-def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(
-    session: Session, stubborn: Any
-) -> None:
+def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session: Session, stubborn: Any) -> None:
     stubborn(lambda: stop_run(Run.objects.get()))
     run = planned(session, "stubborn")
     assert run.state == RunState.CANCELLED
@@ -386,9 +383,7 @@ def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None
     assert f"/runs/{run.pk}/review" in addresses(page)
 
 
-def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(
-    browser: Client, session: Session
-) -> None:
+def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser: Client, session: Session) -> None:
     run = started(session)
     page = browser.get(f"/runs/{run.pk}")
     assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
@@ -443,9 +438,7 @@ def test_a_run_continues_if_its_announcements_fail(session: Session, monkeypatch
     assert planned(session).state == RunState.TARGET_MET
 
 
-def test_a_run_whose_database_failed_is_resumed_to_its_end(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_whose_database_failed_is_resumed_to_its_end(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
@@ -578,9 +571,7 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
     assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
 
 
-def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(
-    session: Session, clock: Clock
-) -> None:
+def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(session: Session, clock: Clock) -> None:
     """As if all processes of a machine were frozen, but not its monotonic clock."""
     run, watch = claimed(session), LeaseWatch(RUNS)
     assert watch.give_up_dead() == []
@@ -639,9 +630,7 @@ def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> No
     run = started(session)
     assert fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.FAILED
-    assert (
-        run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
-    )
+    assert run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
 
 
 def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session: Session) -> None:
@@ -659,9 +648,7 @@ def test_a_claimed_run_does_not_count_as_unstarted(session: Session) -> None:
     assert state_of(run) == RunState.RUNNING
 
 
-def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bool] = []
 
     def hear(group: str, **fact: object) -> None:

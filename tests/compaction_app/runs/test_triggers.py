@@ -162,9 +162,7 @@ def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -
 # ---- what is planned ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")]
-)
+@pytest.mark.parametrize(("message", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")])
 def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     known_root: Path, message: dict[str, Any], reason: str
 ) -> None:
@@ -191,9 +189,7 @@ def test_what_is_not_due_abandoned_missing_or_unreadable_is_left(known_root: Pat
 
 
 @pytest.mark.parametrize("name", [".atomic/settings.json", ".pi/settings.json"])
-def test_what_the_project_switched_off_is_left_but_not_for_a_human(
-    known_root: Path, tmp_path: Path, name: str
-) -> None:
+def test_what_the_project_switched_off_is_left_but_not_for_a_human(known_root: Path, tmp_path: Path, name: str) -> None:
     path = place(tmp_path / "project" / name, b'{"compaction": {"enabled": false}}')
     session = put(known_root, full(), cwd=str(tmp_path / "project"))
     assert look() == []
@@ -411,9 +407,7 @@ def agree() -> None:
 
 
 @pytest.mark.parametrize("asked", ["here/small-model", "session"])
-def test_a_model_plans_automatically_only_with_permission(
-    known_root: Path, model: PlannerModel, asked: str
-) -> None:
+def test_a_model_plans_automatically_only_with_permission(known_root: Path, model: PlannerModel, asked: str) -> None:
     session = put(known_root, full())
     with override_configuration(plan_by_itself_with=asked):
         chosen = automatic_planner(session)
@@ -427,9 +421,7 @@ def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None
     own = {"provider": "scripted", "model": "good-plan"}
     level = {"type": "thinking_level_change", "id": "level", "parentId": "e27", "timestamp": "t"}
     last = said("last", "level", assistant(text("Done."), **own, usage=FULL))
-    path = place(
-        known_root / "work.jsonl", session_bytes([*recorded(), {**level, "thinkingLevel": "high"}, last])
-    )
+    path = place(known_root / "work.jsonl", session_bytes([*recorded(), {**level, "thinkingLevel": "high"}, last]))
     with (
         ScriptedProvider() as provider,
         override_configuration(plan_by_itself_with="session", windows={"good-plan": WINDOW}),

@@ -61,9 +61,7 @@ def standing(run: Run) -> dict[Target, ReviewStatus]:
     return {item.target: item.standing for item in leads if int(item.target.entry_id[1:]) % 2}
 
 
-def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(
-    browser: Client, run: Run
-) -> None:
+def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(browser: Client, run: Run) -> None:
     before = version(run)
     page = shown(browser, run, "by=pattern&what=npm+run+check")
     proposed = [one for one in standing(run) if (int(one.entry_id[1:]) - 3) // 2 % 3]

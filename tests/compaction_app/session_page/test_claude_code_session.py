@@ -47,9 +47,7 @@ def test_an_output_beside_the_session_is_shown_whole(browser: Client, root: Path
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1", call("t1"))
-    entry = session.result(
-        "t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1"
-    )
+    entry = session.result("t1", f"Too large. Saved to: /home/me/{ID}/tool-results/b1.txt\n\nPreview:\nline 1")
     directory = root / ID / "tool-results"
     directory.mkdir(parents=True)
     (directory / "b1.txt").write_text("line 1\nline 2 <script>alert(1)</script>\n")
@@ -216,9 +214,7 @@ def test_images_and_attached_files_are_named_and_never_shown_as_data(browser: Cl
     session.attachment("file", displayPath="<script>a.png", content=file)
     session.attachment("directory", displayPath="src", content="parse.py")
     session.reply("msg_1", call("t1", "Read"))
-    entry = session.result(
-        "t1", [{"type": "document", "source": {**source, "media_type": "application/pdf"}}]
-    )
+    entry = session.result("t1", [{"type": "document", "source": {**source, "media_type": "application/pdf"}}])
     session.reply("msg_2")
     found = add(root, session)
     page = browser.get(found.get_absolute_url())

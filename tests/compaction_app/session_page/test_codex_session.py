@@ -40,12 +40,8 @@ def sessions(redline: Installation, settings: Any) -> list[Session]:
     use_root(settings, directory, "codex")
     item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "agent_thread_id": CHILD}
     started = line("event_msg", {"type": "item_completed", "item": item})
-    Rollout(meta(), user("Go."), call("c1", "spawn_agent"), started, output("c1"), answer("Done.")).save(
-        directory
-    )
-    child = Rollout(
-        meta(CHILD, parent_thread_id=THREAD, source={"subagent": {}}), user("Look around."), answer("x")
-    )
+    Rollout(meta(), user("Go."), call("c1", "spawn_agent"), started, output("c1"), answer("Done.")).save(directory)
+    child = Rollout(meta(CHILD, parent_thread_id=THREAD, source={"subagent": {}}), user("Look around."), answer("x"))
     child.save(directory, f"rollout-2026-01-05T10-00-00-{CHILD}.jsonl")
     index_roots()
     return [Session.objects.get(header_id=thread) for thread in (THREAD, CHILD)]
@@ -63,13 +59,8 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, ses
     assert "started by spawn_agent" in text_of(shown)
 
 
-def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(
-    browser: Client, sessions: list[Session]
-) -> None:
-    talk = [
-        [reasoning(f"r{n}", f"rs_{n}"), call(f"c{n}"), output(f"c{n}", "x" * 900), user("On.")]
-        for n in range(4)
-    ]
+def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser: Client, sessions: list[Session]) -> None:
+    talk = [[reasoning(f"r{n}", f"rs_{n}"), call(f"c{n}"), output(f"c{n}", "x" * 900), user("On.")] for n in range(4)]
     path = Rollout(meta(OTHER), user("Go."), *chain.from_iterable(talk), answer("Done.")).save(
         Path(sessions[0].path).parent, f"rollout-2026-01-05T10-00-01-{OTHER}.jsonl"
     )

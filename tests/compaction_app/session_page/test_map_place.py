@@ -74,9 +74,7 @@ def test_numbers_beyond_the_context_mean_its_ends(browser: Client, idle_root: Pa
 
 def test_without_a_script_the_form_goes_there(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
-    answered = browser.get(
-        f"{address}/place", {"number": 3, "view": "all"}, headers={"Accept": "text/html,*/*"}
-    )
+    answered = browser.get(f"{address}/place", {"number": 3, "view": "all"}, headers={"Accept": "text/html,*/*"})
     assert answered.status_code == 303
     assert answered["Location"] == f"{address}?view=all&at=e3"
 
@@ -101,7 +99,4 @@ def test_what_is_no_place_is_refused(browser: Client, idle_root: Path) -> None:
 
 def test_a_name_is_inert(browser: Client, idle_root: Path) -> None:
     address = add_session(idle_root, "a.jsonl", chain(*TALK[:6]))
-    assert (
-        place(browser, address, number=5)["name"]
-        == "turn 2, user: <b>And</b>\\x1b[2J the tests?, about 7 tokens"
-    )
+    assert place(browser, address, number=5)["name"] == "turn 2, user: <b>And</b>\\x1b[2J the tests?, about 7 tokens"

@@ -111,9 +111,7 @@ def test_a_branch_that_was_left_is_not_continued_silently(browser: Client, idle_
 
 
 @pytest.mark.parametrize("view", ["sees", "removed"])
-def test_a_compaction_is_said_although_the_last_entry_stays(
-    view: str, browser: Client, idle_root: Path
-) -> None:
+def test_a_compaction_is_said_although_the_last_entry_stays(view: str, browser: Client, idle_root: Path) -> None:
     add_session(idle_root, "a.jsonl", chain(*[user(f"said {n}") for n in range(4)], compaction(whole("e1"))))
     session = Session.objects.get()
     shown = page_of(browser, session, view)
@@ -154,9 +152,7 @@ def codex(home: AgentHome) -> tuple[Path, Callable[[], object]]:
     path = home.codex(1, before.content)
 
     def grow() -> None:
-        line = Rollout(rollouts.meta(), rollouts.answer("It is mended.")).content.splitlines(keepends=True)[
-            -1
-        ]
+        line = Rollout(rollouts.meta(), rollouts.answer("It is mended.")).content.splitlines(keepends=True)[-1]
         append_as_agent(path, line)
 
     return path, grow

@@ -113,9 +113,7 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Pa
     assert int(download["Content-Length"]) == backup.file.path.stat().st_size
 
 
-def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(
-    store: OpenCodeStore, path: Path
-) -> None:
+def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(store: OpenCodeStore, path: Path) -> None:
     run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
@@ -176,9 +174,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
     (entry,) = fields(page(timeline))["entry"]
     address = reverse("compaction:fork", args=(row.root_id, row.relative_path))
     assert authorized_client().post(address, {"entry": entry}).status_code == 303
-    made = Session.objects.get(
-        relative_path=str(Path(AuditEntry.objects.get().new_file).relative_to(path.parents[1]))
-    )
+    made = Session.objects.get(relative_path=str(Path(AuditEntry.objects.get().new_file).relative_to(path.parents[1])))
 
     assert made.real_path().parent == path.parent
     assert sent_of(load_session(made.real_path())) == sent_of(before)
@@ -398,9 +394,7 @@ def test_each_page_says_that_the_server_writes(store: OpenCodeStore, path: Path)
     assert f"delete, through the server at {server.url}" in shown("/audit")
 
 
-def test_what_was_shown_before_the_server_started_is_not_written_through_it(
-    store: OpenCodeStore, path: Path
-) -> None:
+def test_what_was_shown_before_the_server_started_is_not_written_through_it(store: OpenCodeStore, path: Path) -> None:
     run = reviewed_run(path, "delete")
     plan = page(f"/runs/{run.pk}/commit", writer="delete")
     sent = {name: found[0] for name, found in fields(plan).items() if found}

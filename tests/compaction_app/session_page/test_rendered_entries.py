@@ -46,9 +46,7 @@ def body(page: HttpResponse, entry_id: str) -> Any:
 def address(idle_root: Path) -> str:
     recorded = chain(
         user("Fix *this*:\n\n```python\ndef f(): pass\n```"),
-        assistant(
-            thinking("\n\nI *think*."), text("\n\n## Plan\n\n- one\n- two"), call("c1", "read", path="a.py")
-        ),
+        assistant(thinking("\n\nI *think*."), text("\n\n## Plan\n\n- one\n- two"), call("c1", "read", path="a.py")),
         result("c1", 'import os\nx = "y"'),
         assistant(call("c2", "edit", path="/home/dev/project/a.py", oldText="x\ny", newText="x\nz")),
         result("c2", "\x1b[32mok\x1b[0m"),
@@ -249,9 +247,7 @@ def test_what_is_no_picture_has_no_address(browser: Client, seen: str, query: st
 
 
 @pytest.mark.parametrize("query", ["", "block=x", "number=-1", "number=99999999999"])
-def test_without_a_block_the_pictures_of_the_entry_are_counted(
-    browser: Client, seen: str, query: str
-) -> None:
+def test_without_a_block_the_pictures_of_the_entry_are_counted(browser: Client, seen: str, query: str) -> None:
     assert browser.get(f"{seen}/entries/e1/picture?{query}").content == SMALL.data
 
 

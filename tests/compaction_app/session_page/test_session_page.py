@@ -224,9 +224,7 @@ def test_what_a_compaction_removed_is_struck_and_names_it(pages: Pages) -> None:
     assert texts(entry_of(page, "e3"), "del") == ["half of it"]
     assert not elements(entry_of(page, "e3", 1), "del")
     assert not elements(entry_of(page, "e4"), "del")
-    assert "1 entry and 1 block of what is above deleted, 41.5% of the tokens" in text_of(
-        entry_of(page, "e5")
-    )
+    assert "1 entry and 1 block of what is above deleted, 41.5% of the tokens" in text_of(entry_of(page, "e5"))
     removed = " ".join(texts(pages.get(address, view="removed"), "article"))
     assert "half of it" in removed
     assert "the other half" not in removed
@@ -310,9 +308,7 @@ def test_a_tail_that_is_sent_as_text_is_marked(pages: Pages) -> None:
 
 
 def test_switching_the_view_keeps_the_place(pages: Pages) -> None:
-    recorded = chain(
-        *(user(f"word-{number}-") for number in range(100)), compaction(whole("e70")), user("end")
-    )
+    recorded = chain(*(user(f"word-{number}-") for number in range(100)), compaction(whole("e70")), user("end"))
     address = pages.add(recorded)
     page = pages.get(address, at="e70", view="all")
     (sees,) = [where for words, where in links(page) if words.startswith("What the model sees")]
@@ -348,9 +344,7 @@ def test_a_call_and_its_result_on_one_page_are_bracketed(pages: Pages) -> None:
 
 
 def test_a_pair_on_two_pages_is_linked(pages: Pages) -> None:
-    recorded = chain(
-        assistant(call("a")), *(user(str(number)) for number in range(60)), result("a", "late"), user("x")
-    )
+    recorded = chain(assistant(call("a")), *(user(str(number)) for number in range(60)), result("a", "late"), user("x"))
     address = pages.add(recorded)
     first = pages.get(address)
     assert "result in e62" in text_of(entry_of(first, "e1"))
@@ -403,9 +397,7 @@ BY_ONE_LINE = [compaction(whole("e2"))]
 BY_EDITS = [context_edit("e2", None), context_edit("e3", None)]
 
 
-def write_compaction(
-    pages: Pages, after: list[dict[str, Any]], lines: Sequence[dict[str, Any]] = BY_ONE_LINE
-) -> str:
+def write_compaction(pages: Pages, after: list[dict[str, Any]], lines: Sequence[dict[str, Any]] = BY_ONE_LINE) -> str:
     """A session with a compaction that Redline wrote after e3, and what an agent wrote later."""
     recorded = chain(user("go"), assistant(text("long")), user("and"), *lines)
     address = pages.add([*recorded, *after])
@@ -488,9 +480,7 @@ def test_the_reader_can_be_chosen_and_given_back(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize(("reported", "suggested"), [(12, True), (600, False), (1, False)])
-def test_a_reader_that_what_was_reported_fits_is_suggested(
-    pages: Pages, reported: int, suggested: bool
-) -> None:
+def test_a_reader_that_what_was_reported_fits_is_suggested(pages: Pages, reported: int, suggested: bool) -> None:
     """As if pi, which honours the summary, had continued a session that is read as Atomic's."""
     recorded = chain(
         user("go"),
@@ -746,9 +736,7 @@ def test_a_name_with_a_line_break_has_an_address(pages: Pages) -> None:
     index_roots()
     assert pages.browser.get("/").status_code == 200
     found = Session.objects.get()
-    assert "about one" in pages.words(
-        reverse("compaction:session", args=(found.root_id, found.relative_path))
-    )
+    assert "about one" in pages.words(reverse("compaction:session", args=(found.root_id, found.relative_path)))
 
 
 LONG = 1_200_000

@@ -124,9 +124,7 @@ def test_a_pasted_line_is_in_force(session: Session, home: Path, key: str) -> No
         path.unlink()
 
 
-def test_a_switch_is_turned_over_and_another_value_is_repeated(
-    session: Session, home: Path, own: Path
-) -> None:
+def test_a_switch_is_turned_over_and_another_value_is_repeated(session: Session, home: Path, own: Path) -> None:
     write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
     view = view_settings(of_agent(session, "pi"), home)
     assert row(view, "compaction.enabled").line == '"compaction": {"enabled": true}'

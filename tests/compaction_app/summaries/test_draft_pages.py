@@ -45,9 +45,7 @@ def url(idle_root: Path) -> str:
     found = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     Session.objects.update(reader="pi")
     Provider.objects.create(name="own", dialect="openai", base_url="http://127.0.0.1:9/v1")
-    PlannerModel.objects.create(
-        provider="own", name="m", window=100_000, output_limit=8_000, price_in=3, price_out=15
-    )
+    PlannerModel.objects.create(provider="own", name="m", window=100_000, output_limit=8_000, price_in=3, price_out=15)
     return found
 
 
@@ -111,9 +109,7 @@ def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Pa
     assert "honours no summary that others append" in text_of(answered)
 
 
-def test_the_list_of_runs_names_the_drafts_that_are_not_appended(
-    browser: Client, draft: SummaryDraft
-) -> None:
+def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser: Client, draft: SummaryDraft) -> None:
     listed = page(browser, "/runs/")
     assert (draft.session.heading, draft.get_absolute_url()) in links(listed)
     assert "a draft, of the beginning" in text_of(listed)
@@ -150,9 +146,7 @@ def test_a_failed_draft_offers_its_partial_text(browser: Client, url: str) -> No
 
 def test_the_text_is_judged_whenever_it_is_saved(browser: Client, draft: SummaryDraft) -> None:
     address = draft.get_absolute_url()
-    answered = browser.post(
-        address, {"text": "Question 1: look at the cache."}, headers={"HX-Request": "true"}
-    )
+    answered = browser.post(address, {"text": "Question 1: look at the cache."}, headers={"HX-Request": "true"})
     swapped = {one.attributes["id"] for one in elements(answered, "[hx-swap-oob]")}
     assert swapped == {"still", "missing", "saved", "after", "changed", "digest"}
     held = text_of(element(answered, "#still"))

@@ -75,9 +75,7 @@ def requested(session: Session) -> SummaryDraft:
     return start_draft(session, COMPACTION, "scripted/good-plan")
 
 
-def by_hand(
-    session: Session, words: str = "We look at the cache.", wanted: WantedSummary = COMPACTION
-) -> SummaryDraft:
+def by_hand(session: Session, words: str = "We look at the cache.", wanted: WantedSummary = COMPACTION) -> SummaryDraft:
     draft = start_draft(session, wanted)
     save_text(draft, words)
     return draft
@@ -129,9 +127,7 @@ def test_a_draft_that_does_not_come_says_why(
     assert words in draft.failure
 
 
-def test_the_partial_text_of_a_failed_draft_can_be_edited(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_the_partial_text_of_a_failed_draft_can_be_edited(session: Session, provider: ScriptedProvider) -> None:
     draft = requested(session)
     claimed = claim_draft(draft.pk, "one")
     assert claimed is not None
@@ -165,9 +161,7 @@ def _work(draft_id: int) -> None:
         connection.close()
 
 
-def test_a_queued_draft_is_stopped_before_anything_is_sent(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_a_queued_draft_is_stopped_before_anything_is_sent(session: Session, provider: ScriptedProvider) -> None:
     draft = requested(session)
     stop_draft(draft)
     write_draft(draft.pk, "one")
@@ -183,9 +177,7 @@ def test_one_draft_at_a_time_is_requested_for_a_session(session: Session, provid
     assert by_hand(session).state == State.READY
 
 
-def test_a_request_goes_only_to_the_address_that_was_shown(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_a_request_goes_only_to_the_address_that_was_shown(session: Session, provider: ScriptedProvider) -> None:
     draft = requested(session)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     write_draft(draft.pk, "one")
@@ -205,9 +197,7 @@ def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedP
     assert not provider.requests
 
 
-def test_a_draft_whose_worker_is_gone_is_given_up(
-    session: Session, provider: ScriptedProvider, clock: Clock
-) -> None:
+def test_a_draft_whose_worker_is_gone_is_given_up(session: Session, provider: ScriptedProvider, clock: Clock) -> None:
     draft = requested(session)
     claim_draft(draft.pk, "one")
     watch = LeaseWatch(DRAFTS)
@@ -229,9 +219,7 @@ def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedPr
     assert not provider.requests
 
 
-def test_a_draft_for_which_no_worker_starts_fails_in_words(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_a_draft_for_which_no_worker_starts_fails_in_words(session: Session, provider: ScriptedProvider) -> None:
     draft = requested(session)
     assert fail_unstarted_draft(draft.pk, "exit code 2")
     assert not fail_unstarted_draft(draft.pk, "exit code 2")

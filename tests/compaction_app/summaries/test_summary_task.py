@@ -193,9 +193,7 @@ def task_if_any(path: Path) -> SummaryTask | None:
         raise
 
 
-def test_what_a_compaction_of_each_real_session_leaves_is_proven(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_what_a_compaction_of_each_real_session_leaves_is_proven(redline: Installation, tmp_path: Path) -> None:
     compacted = 0
     for source in sessions_to_try(tmp_path):
         path = redline.home / ".pi" / "agent" / "sessions" / source.name

@@ -286,9 +286,7 @@ def test_what_codex_took_back_is_a_branch_that_ends(browser: Client, known_root:
     assert "compaction" not in texts(shown, "h1")[0]
 
 
-def test_what_opencode_reverted_is_a_branch_that_ends(
-    browser: Client, known_root: Path, settings: Any
-) -> None:
+def test_what_opencode_reverted_is_a_branch_that_ends(browser: Client, known_root: Path, settings: Any) -> None:
     served(known_root, settings, "opencode")
     store = OpenCodeStore(known_root)
     store.session()

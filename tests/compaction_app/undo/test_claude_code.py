@@ -60,9 +60,7 @@ def work(redline: Installation) -> Work:
     return Work(claude_scene(redline, session), lines)
 
 
-reply_ids = pytest.mark.parametrize(
-    "reply_id", ["later", "first"], ids=["another reply", "a reply with the same id"]
-)
+reply_ids = pytest.mark.parametrize("reply_id", ["later", "first"], ids=["another reply", "a reply with the same id"])
 deletions = pytest.mark.parametrize("calls", ["ab", "a", "b"])
 
 

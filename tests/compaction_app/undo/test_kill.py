@@ -49,9 +49,7 @@ class Kills:
     def __init__(self, redline: Installation, name: str) -> None:
         reader, writer, entry_id, is_continued, self.way = WAYS[name]
         self.scene = (
-            codex_scene(redline, work(), writer)
-            if reader == "codex"
-            else scene(redline, reader, writer, steps=4)
+            codex_scene(redline, work(), writer) if reader == "codex" else scene(redline, reader, writer, steps=4)
         )
         self.entries = [entry_id] if entry_id else []
         self.committed = self.scene.compact()

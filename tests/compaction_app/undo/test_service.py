@@ -460,9 +460,7 @@ def test_a_compaction_that_is_not_redlines_is_not_undone(atomic: Scene) -> None:
     assert refused(lambda: atomic.undo(name="missing")) == "unknown_entry"
 
 
-def test_a_change_that_would_not_give_the_context_is_not_written(
-    pi: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_would_not_give_the_context_is_not_written(pi: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     pi.compact()
     before = snapshot(pi.path.parent)
 

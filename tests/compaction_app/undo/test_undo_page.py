@@ -46,9 +46,7 @@ def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) ->
     page = browser.get(f"/runs/{run.pk}/undo", {"entry": entries})
     found = fields(page)
     assert found.get("entry", [])[: len(entries)] == list(entries)
-    return browser.post(
-        f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True
-    )
+    return browser.post(f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
 
 def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser: Client, run: Run) -> None:

@@ -48,9 +48,7 @@ def has_planned(run: Run) -> bool:
     return bool(run.proposals.exists())
 
 
-def test_runs_begin_as_far_as_there_is_room(
-    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_begin_as_far_as_there_is_room(begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = begun("a.jsonl"), begun("b.jsonl")
     monkeypatch.setattr(worker_pool, "LLM_BYTES", first.session.size)
     pool = WorkerPool()
@@ -79,9 +77,7 @@ def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     assert all(map(has_planned, runs))
 
 
-def test_a_look_at_a_busy_database_ends_no_run(
-    begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_at_a_busy_database_ends_no_run(begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch) -> None:
     run, looks = begun("a.jsonl"), []
     of_llm = RunQuerySet.of_llm
 

@@ -22,8 +22,7 @@ KEY = "sk-dummy-0123456789"
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
 TOOLS: Mapping[Dialect, list[Any]] = {
     "anthropic": [
-        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-        for tool in TOOL_SCHEMAS
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in TOOL_SCHEMAS
     ],
     "openai": [
         {
@@ -51,9 +50,7 @@ class Read:
 
 
 def anthropic_client(provider: ScriptedProvider, **options: Any) -> anthropic.Anthropic:
-    return anthropic.Anthropic(
-        base_url=provider.base_url("anthropic"), api_key=KEY, **{"max_retries": 0, **options}
-    )
+    return anthropic.Anthropic(base_url=provider.base_url("anthropic"), api_key=KEY, **{"max_retries": 0, **options})
 
 
 def openai_client(provider: ScriptedProvider, **options: Any) -> openai.OpenAI:
@@ -150,8 +147,7 @@ def _read_openai(message: dict[str, Any], stop: str | None, usage: Any) -> Read:
     return Read(
         text=message.get("content") or "",
         calls=[
-            (call["function"]["name"], parsed(call["function"]["arguments"]))
-            for call in message.get("tool_calls", ())
+            (call["function"]["name"], parsed(call["function"]["arguments"])) for call in message.get("tool_calls", ())
         ],
         stop=stop,
         usage=usage.model_dump() if usage else None,

@@ -286,14 +286,10 @@ def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", WITHIN_STREAM)
-def test_a_stream_breaks_at_the_intended_place(
-    provider: ScriptedProvider, dialect: Dialect, name: str
-) -> None:
+def test_a_stream_breaks_at_the_intended_place(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
     with ask_raw(provider, dialect, name) as stream:
         lines = []
-        breaks: Any = (
-            pytest.raises(httpx2.RemoteProtocolError) if name.startswith("cut-") else contextlib.nullcontext()
-        )
+        breaks: Any = pytest.raises(httpx2.RemoteProtocolError) if name.startswith("cut-") else contextlib.nullcontext()
         with breaks:
             lines.extend(stream.iter_lines())
     events = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]

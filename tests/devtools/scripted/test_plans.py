@@ -57,9 +57,7 @@ def workbench(*, steps: int = 24) -> Workbench:
     return Workbench(DeletionStore(transcript_of(*messages, compression_ratio=0.4)))
 
 
-def converse(
-    provider: ScriptedProvider, dialect: Dialect, model: str, *, turns: int = 30, retries: int = 3
-) -> Run:
+def converse(provider: ScriptedProvider, dialect: Dialect, model: str, *, turns: int = 30, retries: int = 3) -> Run:
     """Drive a model through the tools until the target is met or it answers with prose twice."""
     run = Run(workbench())
     store = run.workbench.store

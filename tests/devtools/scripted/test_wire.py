@@ -62,9 +62,7 @@ def test_cut_before_closes_without_a_byte(provider: ScriptedProvider, dialect: D
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["cut-inside", "cut-after"])
-def test_a_cut_leaves_the_chunked_body_without_its_end(
-    provider: ScriptedProvider, dialect: Dialect, name: str
-) -> None:
+def test_a_cut_leaves_the_chunked_body_without_its_end(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
     with connected(provider, dialect, name) as connection:
         received = until_closed(connection)
     head, _, body = received.partition(b"\r\n\r\n")

@@ -119,9 +119,7 @@ def test_damaged_exports_of_opencode(tmp_path: Path) -> None:
     assert read > len(COPIES) // 2
 
 
-DAMAGED_VALUES: Final = (
-    *(None, 7, -1.5, b"", b"\0\xff", b"prt_0006", "", "{", "[]", '"x"', '{"type":7}', 1 << 52),
-)
+DAMAGED_VALUES: Final = (*(None, 7, -1.5, b"", b"\0\xff", b"prt_0006", "", "{", "[]", '"x"', '{"type":7}', 1 << 52),)
 COLUMNS: Final = {
     "session": ("title", "directory", "parent_id", "revert", "time_created", "time_updated"),
     "message": ("id", "data", "time_created", "time_updated"),

@@ -36,9 +36,7 @@ VALUES: Final = st.recursive(
 HOOKS: Final = st.fixed_dictionaries(
     {}, optional={"PreCompact": st.lists(FOREIGN, max_size=2), "SessionStart": st.lists(FOREIGN, max_size=2)}
 )
-SETTINGS: Final = st.dictionaries(
-    st.sampled_from(["model", "env", "permissions"]), VALUES, max_size=3
-).flatmap(
+SETTINGS: Final = st.dictionaries(st.sampled_from(["model", "env", "permissions"]), VALUES, max_size=3).flatmap(
     lambda rest: st.fixed_dictionaries({}, optional={"hooks": HOOKS}).flatmap(
         lambda hooks: st.permutations(list({**rest, **hooks}.items())).map(dict)
     )
@@ -60,9 +58,7 @@ def documents(draw: st.DrawFn) -> tuple[bytes, dict[str, Any]]:
         if is_trailing:
             pieces[at] = re.sub(r"(?<=[\]}\w])(\s+)(?=[\]}])", r",\1", pieces[at])
         if is_commented and indent is not None:
-            pieces[at] = re.sub(
-                r"\n", lambda _: f" {draw(st.sampled_from(['', *COMMENTS]))}\n", pieces[at], count=2
-            )
+            pieces[at] = re.sub(r"\n", lambda _: f" {draw(st.sampled_from(['', *COMMENTS]))}\n", pieces[at], count=2)
     text = "".join(pieces).replace("\r\n", "\n").replace("\n", newline)
     opening = draw(st.sampled_from(["", BYTE_ORDER_MARK, newline, f"// mine{newline}"]))
     ending = draw(st.sampled_from(["", newline, f"{newline}// the end"]))
@@ -123,9 +119,7 @@ def test_changes_of_others_stay(document: tuple[bytes, dict[str, Any]], how: str
         expected = {**value, "model": "new"}
     else:
         mark = b" /* theirs */ "
-        edited = (
-            mark + changed if how == "before" and not changed.startswith(b"\xef\xbb\xbf") else changed + b"\n"
-        )
+        edited = mark + changed if how == "before" and not changed.startswith(b"\xef\xbb\xbf") else changed + b"\n"
         expected = value
     left = without_entry(edited, content, NAME)
     assert plain(left) == expected

@@ -53,9 +53,7 @@ def write(directory: Path, script: str) -> Path:
         ("kill -9 $$", None),
     ],
 )
-def test_the_version_is_what_the_program_prints(
-    programs: Path, script: str, version: tuple[int, ...] | None
-) -> None:
+def test_the_version_is_what_the_program_prints(programs: Path, script: str, version: tuple[int, ...] | None) -> None:
     write(programs, script)
     assert installed_version(NAME) == version
 

@@ -8,9 +8,7 @@ from sessions_app.agents.notes import notes_before
 from sessions_app.sessionlog.entries import Block, BlockType, Entry, EntryKind, Role
 
 
-def entry(
-    name: str, role: str = Role.ASSISTANT, *, calls: str = "", thinks: bool = False, reply: str = ""
-) -> Entry:
+def entry(name: str, role: str = Role.ASSISTANT, *, calls: str = "", thinks: bool = False, reply: str = "") -> Entry:
     """An entry by its name. Of a result, `calls` is the call that it answers."""
     kinds = [BlockType.THINKING] * thinks + [BlockType.TOOL_CALL] * len(calls.split())
     is_result = role == Role.TOOL_RESULT
@@ -57,12 +55,8 @@ def test_a_note_stands_before_what_may_follow_it(staying: list[Entry], before: s
     ("first", "then"),
     [
         pytest.param(entry("calls", calls="c1 c2"), [ONE, TWO], id="between a call and its results"),
-        pytest.param(
-            entry("calls", calls="c1"), [entry("added", Role.CUSTOM), ONE], id="before a late result"
-        ),
-        pytest.param(
-            entry("thinks", thinks=True), [entry("says")], id="between reasoning and what it led to"
-        ),
+        pytest.param(entry("calls", calls="c1"), [entry("added", Role.CUSTOM), ONE], id="before a late result"),
+        pytest.param(entry("thinks", thinks=True), [entry("says")], id="between reasoning and what it led to"),
         pytest.param(entry("a", reply="m1"), [entry("b", reply="m1")], id="within a reply"),
     ],
 )

@@ -334,9 +334,10 @@ def test_the_latest_edit_of_a_target_wins() -> None:
 
 
 def test_only_edits_among_the_selected_entries_count() -> None:
-    assert ids(
-        rebuilt("pi", user("a"), context_edit("e1", None), user("b"), summary_compaction("s", "e1"))
-    ) == ["e4", "e3"]
+    assert ids(rebuilt("pi", user("a"), context_edit("e1", None), user("b"), summary_compaction("s", "e1"))) == [
+        "e4",
+        "e3",
+    ]
     expected = ["e3", "e2"]
     assert ids(rebuilt("pi", context_edit("e2", None), user("a"), summary_compaction("s", "e2"))) == expected
 
@@ -352,9 +353,7 @@ def test_pi_ignores_replacements_of_other_messages(said: dict[str, Any]) -> None
     assert (message.edit, message.tokens) == (None, message.entry.tokens)
 
 
-@pytest.mark.parametrize(
-    "said", [assistant(text("a")), user("a"), result("c1")], ids=["assistant", "user", "result"]
-)
+@pytest.mark.parametrize("said", [assistant(text("a")), user("a"), result("c1")], ids=["assistant", "user", "result"])
 def test_new_blocks_weigh_what_recorded_ones_of_the_role_do(said: dict[str, Any]) -> None:
     new = [text("12"), image(), thinking("12345"), call("c1"), {"type": "redacted_thinking", "data": "x"}, 7]
     (message,) = rebuilt("pi", said, context_edit("e1", {"content": new})).messages
@@ -364,9 +363,7 @@ def test_new_blocks_weigh_what_recorded_ones_of_the_role_do(said: dict[str, Any]
 
 def test_a_compaction_repeats_the_system_message_before_its_summary() -> None:
     system = {"role": "system", "content": "", "sections": {"preamble": "12345678"}}
-    context = rebuilt(
-        "pi", user("a"), summary_compaction("1234", None) | {"systemMessage": system}, user("b")
-    )
+    context = rebuilt("pi", user("a"), summary_compaction("1234", None) | {"systemMessage": system}, user("b"))
     expected = [("e2", "system", 2), ("e2", "compactionSummary", 1), ("e3", "user", 1)]
     assert [(one.entry.id, one.role, one.tokens) for one in context.messages] == expected
 

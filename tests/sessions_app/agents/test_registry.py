@@ -213,19 +213,13 @@ def test_every_edit_of_a_write_is_redlines_and_none_before_it() -> None:
     assert chosen_for(user("x"), *edits, own={"e4": "e1"}).is_guess
     assert not chosen_for(user("x"), *edits, own={"e4": "e2"}).is_guess
     assert not chosen_for(user("x"), *edits, own={"e3": "e1"}).is_guess
-    assert not chosen_for(user("x"), *edits, own={"e3": "e1", "e4": "nowhere"}, agent="pi").reason.count(
-        "edit"
-    )
+    assert not chosen_for(user("x"), *edits, own={"e3": "e1", "e4": "nowhere"}, agent="pi").reason.count("edit")
 
 
-@pytest.mark.parametrize(
-    "details", [None, "verbatim-lines", ["strategy"], {"strategy": "other"}, {"strategy": []}]
-)
+@pytest.mark.parametrize("details", [None, "verbatim-lines", ["strategy"], {"strategy": "other"}, {"strategy": []}])
 def test_only_verbatim_lines_identify_the_newer_atomic(details: Any) -> None:
     plain = {**VERBATIM, "details": details}
-    assert (
-        chosen_for(plain, agent="atomic", version_of=installed(atomic=(0, 9, 8))).reader.name == "atomic-0.8"
-    )
+    assert chosen_for(plain, agent="atomic", version_of=installed(atomic=(0, 9, 8))).reader.name == "atomic-0.8"
 
 
 @pytest.mark.parametrize(

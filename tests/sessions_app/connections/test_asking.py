@@ -114,9 +114,7 @@ def test_polls_that_are_not_answered_at_all_are_not_waited_for_longer() -> None:
 
 
 @lost
-def test_a_server_that_never_decides_is_lost_after_its_own_time_and_the_grace(
-    reason: str, step: HookStep
-) -> None:
+def test_a_server_that_never_decides_is_lost_after_its_own_time_and_the_grace(reason: str, step: HookStep) -> None:
     played = Played(wait(seconds=100, grace=30), wait(seconds=100, grace=30))
     assert asked(reason, played)[0] is step
     assert 130 <= played.now < 132

@@ -71,9 +71,7 @@ def test_a_file_is_always_read(tmp_path: Path) -> None:
         assert caller.still_waits(1, clock, clock.sleep)
 
 
-def test_another_parent_means_that_the_agent_has_gone(
-    pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_parent_means_that_the_agent_has_gone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(lambda: monkeypatch.setattr(os, "getppid", lambda: 1))
     with Caller(pipe[1]) as caller:
         assert not caller.still_waits(60, clock, clock.sleep)

@@ -29,9 +29,7 @@ from tests.installation import Installation
 
 
 def connected(name: str = "pi", token: str = "") -> ConnectedAgent:
-    return ConnectedAgent(
-        name, "pi", "", token or new_secret(), bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC)
-    )
+    return ConnectedAgent(name, "pi", "", token or new_secret(), bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
 def test_a_connection_is_kept_privately_and_read_again(tmp_path: Path) -> None:
@@ -101,7 +99,5 @@ def test_a_browser_is_not_admitted_where_agents_ask(browser: Client) -> None:
 
 
 def test_a_connection_without_a_token_admits_nobody(tmp_path: Path) -> None:
-    keep_connection(
-        tmp_path, ConnectedAgent("pi", "pi", "", "", bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
-    )
+    keep_connection(tmp_path, ConnectedAgent("pi", "pi", "", "", bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC)))
     assert connection_with(tmp_path, "") is None

@@ -134,9 +134,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
         ServerRequests(tmp_path, NAME).post("", {}, 10)
 
 
-def test_other_machines_are_not_asked(
-    server: StandInRedline, requests: ServerRequests, tmp_path: Path
-) -> None:
+def test_other_machines_are_not_asked(server: StandInRedline, requests: ServerRequests, tmp_path: Path) -> None:
     for address in (
         "", "http://example.org:80", "http://127.0.0.1", "http://127.0.0.1:99999", "http://127.0.0.2:80",
         "https://127.0.0.1:80", "file:///etc/passwd", "http://[::1:80", "http://127.0.0.1.example.org:80", "nonsense",

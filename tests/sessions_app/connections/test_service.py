@@ -313,9 +313,7 @@ def test_of_two_connections_only_one_is_revoked(redline: Installation, tmp_path:
     assert all_connections() == [kept]
 
 
-@pytest.mark.parametrize(
-    "ended", [removed, lambda *of: revoke(connection_of(*of))], ids=["removed", "revoked"]
-)
+@pytest.mark.parametrize("ended", [removed, lambda *of: revoke(connection_of(*of))], ids=["removed", "revoked"])
 @pytest.mark.parametrize("is_moved", [True, False])
 def test_the_connection_of_a_project_that_became_a_link_is_ended(
     redline: Installation, tmp_path: Path, ended: Callable[[str, Path], None], is_moved: bool
@@ -332,9 +330,7 @@ def test_the_connection_of_a_project_that_became_a_link_is_ended(
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(
-    redline: Installation, key: str
-) -> None:
+def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(redline: Installation, key: str) -> None:
     one = made(key)
     revoke(one)
     assert made(key).token != one.token

@@ -65,9 +65,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) 
         program(tmp_path / "bin" / "claude", agent)
         command = program(tmp_path / "bin" / "redline", redline)
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
-        return try_connection(
-            AGENTS["claude-code"], one, lambda data: f"REDLINE_DATA_DIR={data} {command}", url
-        )
+        return try_connection(AGENTS["claude-code"], one, lambda data: f"REDLINE_DATA_DIR={data} {command}", url)
 
     return test
 
@@ -115,9 +113,7 @@ def test_a_program_that_does_not_run(tried: Tried) -> None:
     assert "could not be used" in trial.sentence
 
 
-def test_an_agent_that_is_not_installed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent
-) -> None:
+def test_an_agent_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert try_connection(AGENTS["claude-code"], one, lambda _: "redline").has_asked is None
 

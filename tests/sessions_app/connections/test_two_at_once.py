@@ -65,9 +65,7 @@ def test_a_start_of_the_server_does_not_bring_back_what_is_removed_meanwhile(
 
 
 @pytest.mark.parametrize("edit", ["3660", "no such text"])
-def test_what_was_removed_since_it_was_shown_is_not_connected_with_its_old_token(
-    file: Path, edit: str
-) -> None:
+def test_what_was_removed_since_it_was_shown_is_not_connected_with_its_old_token(file: Path, edit: str) -> None:
     one = connect(planned_connection(KEY, None), NOW)
     file.write_text(file.read_text().replace(edit, "60"))
     shown = planned_connection(KEY, None)

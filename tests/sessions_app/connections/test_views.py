@@ -205,9 +205,7 @@ def test_a_connection_is_tested_again(browser: Client, redline: Installation) ->
     assert browser.get("/agents/claude-code/test")["Location"] == "/agents#agent-claude-code"
 
 
-def test_what_became_of_a_bridge_is_shown(
-    browser: Client, redline: Installation, settings_file: Path
-) -> None:
+def test_what_became_of_a_bridge_is_shown(browser: Client, redline: Installation, settings_file: Path) -> None:
     connected(browser)
     settings_file.write_text("{}")
     page = text_of(browser.get("/agents"))

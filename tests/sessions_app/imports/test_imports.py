@@ -70,9 +70,7 @@ def test_imports_are_private_and_leave_nothing_of_the_upload(
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_an_upload_is_never_held_in_memory(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_upload_is_never_held_in_memory(browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[str] = []
     usual = tempfile.NamedTemporaryFile
 
@@ -217,9 +215,7 @@ def test_a_name_is_made_safe() -> None:
         assert safe_name(brought) == kept
 
 
-def test_a_name_with_a_path_stays_in_the_managed_root(
-    browser: Client, known_root: Path, redline: Installation
-) -> None:
+def test_a_name_with_a_path_stays_in_the_managed_root(browser: Client, known_root: Path, redline: Installation) -> None:
     before = set(snapshot(redline.data.parent))
     bring(browser, ("..%2f..%2fout.jsonl", SESSION))
     new = {name for name in set(snapshot(redline.data.parent)) - before if name.endswith(".jsonl")}
@@ -267,9 +263,7 @@ def test_only_imported_sessions_can_be_removed(browser: Client, known_root: Path
     assert (managed_root() / "link.jsonl").is_symlink()
 
 
-def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(
-    browser: Client, known_root: Path
-) -> None:
+def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(browser: Client, known_root: Path) -> None:
     bring(browser, ("run.jsonl", SESSION))
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
@@ -295,9 +289,7 @@ def test_backups_are_removed_only_if_they_were_shown(browser: Client, known_root
     assert managed() == {}
 
 
-def test_a_session_that_is_being_written_to_is_not_removed(
-    browser: Client, known_root: Path, settings: Any
-) -> None:
+def test_a_session_that_is_being_written_to_is_not_removed(browser: Client, known_root: Path, settings: Any) -> None:
     bring(browser, ("run.jsonl", SESSION))
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
     with session_lock(settings.REDLINE_DATA_DIR, managed_root() / "run.jsonl", 0):

@@ -18,9 +18,7 @@ from tests.processes import become_nobody, give_to_nobody, in_child
 ONE = session_bytes(chain(user("One")))
 
 
-def test_the_agents_directories_are_indexed_or_the_configured_ones(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_the_agents_directories_are_indexed_or_the_configured_ones(redline: Installation, tmp_path: Path) -> None:
     atomic = place(redline.sessions / "--p--" / "a.jsonl", ONE)
     two = session_bytes(chain(user("One"), user("Two")))
     place(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", two)
@@ -64,9 +62,7 @@ def test_files_and_directories_can_be_named_together(redline: Installation, tmp_
 
 
 def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
-    path = place(
-        redline.home / "s.jsonl", session_bytes([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1]
-    )
+    path = place(redline.home / "s.jsonl", session_bytes([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1])
     before = snapshot(redline.home)
     assert redline.call("index", path, "--json").json["damaged"] == 3
     assert "3 damaged lines" in redline.call("index", path).out
@@ -94,9 +90,7 @@ def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_i
 
 
 @pytest.mark.parametrize("closed", ["root", "root/closed"])
-def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(
-    public: Installation, closed: str
-) -> None:
+def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(public: Installation, closed: str) -> None:
     root = public.home / "root"
     path = place(root / "open" / "a.jsonl", ONE)
     (root / "closed").mkdir()

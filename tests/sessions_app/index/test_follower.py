@@ -127,9 +127,7 @@ def test_a_file_in_a_new_directory_is_found(follower: Followed, root: Path) -> N
     follower.until(lambda: "the first of a project" in titles())
 
 
-def test_moving_a_directory_in_or_out_moves_its_sessions(
-    follower: Followed, root: Path, tmp_path: Path
-) -> None:
+def test_moving_a_directory_in_or_out_moves_its_sessions(follower: Followed, root: Path, tmp_path: Path) -> None:
     place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
     follower.settle()
     (tmp_path / "elsewhere").rename(root / "here")
@@ -148,9 +146,7 @@ def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower: Followed, 
     follower.until(lambda: Session.objects.filter(relative_path="c.jsonl", missing=False).exists())
 
 
-def test_a_root_that_comes_later_is_noticed(
-    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_root_that_comes_later_is_noticed(follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
     follower.settle()
     place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
@@ -171,9 +167,7 @@ def test_an_unreadable_root_is_reported_and_stops_no_other(
     assert follower.facts("roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
 
 
-def test_sessions_of_a_root_that_became_unreadable_are_not_missing(
-    public: Installation, settings: Any
-) -> None:
+def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public: Installation, settings: Any) -> None:
     root = public.home / "sessions"
     place(root / "s.jsonl", session_bytes(chain(user("behind a closed door"))))
     choose_roots(settings, root)
@@ -202,9 +196,7 @@ def test_links_out_of_a_root_are_not_followed(follower: Followed, root: Path, tm
     assert titles() == {"inside"}
 
 
-def test_a_second_scan_opens_no_unchanged_file(
-    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_scan_opens_no_unchanged_file(follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     place(root / "s.jsonl", session_bytes(chain(user("one"))))
     place(root / "no-session.jsonl", b"no session\n")
     follower.settle()
@@ -280,9 +272,7 @@ def test_without_file_watches_directories_are_polled(
 @pytest.fixture
 def store(root: Path, settings: Any) -> OpenCodeStore:
     """A database with two sessions, in the only root."""
-    settings.REDLINE = Configuration().model_copy(
-        update={"roots": [RootSetting(path=root, agent="opencode")]}
-    )
+    settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="opencode")]})
     found = OpenCodeStore(root)
     for name in ("ses_1", "ses_2"):
         found.session(name, title=name)
@@ -410,9 +400,7 @@ def test_documents_are_read_again_only_if_they_have_changed(
     assert follower.drain() == [older[0]]
 
 
-def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(
-    follower: Followed, root: Path, settings: Any
-) -> None:
+def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(follower: Followed, root: Path, settings: Any) -> None:
     settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="amp")]})
     message = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
     thread = place(root / "T-1.json", json.dumps({"v": 1, "id": "T-1", "messages": [message]}).encode())

@@ -268,9 +268,7 @@ def test_entries_can_be_queried_by_what_they_are(redline: Installation, tmp_path
     assert rows.filter(role="toolResult").get().tokens == 2
 
 
-def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(redline: Installation, tmp_path: Path) -> None:
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
     unchanged, grown = IndexTotals(), IndexTotals()
@@ -286,14 +284,11 @@ def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(
 
 def small_sessions(directory: Path, count: int) -> list[Path]:
     return [
-        place(directory / f"{number}.jsonl", session_bytes(chain(user(f"task {number}"))))
-        for number in range(count)
+        place(directory / f"{number}.jsonl", session_bytes(chain(user(f"task {number}")))) for number in range(count)
     ]
 
 
-def test_many_sessions_cost_fewer_statements_than_there_are_sessions(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline: Installation, tmp_path: Path) -> None:
     small_sessions(tmp_path / "root", 150)
     for is_known in (False, True):
         with CaptureQueriesContext(connection) as queries:
@@ -344,9 +339,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_run(
         assert differences(indexed(session), indexed_from_scratch(path)) == {}
 
 
-def test_processes_that_index_the_same_files_leave_one_index_of_each(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_processes_that_index_the_same_files_leave_one_index_of_each(redline: Installation, tmp_path: Path) -> None:
     """None fails because of another one. One of the files is known and has grown, the others are new."""
     root = tmp_path / "root"
     growing = long_session(root / "s.jsonl")
@@ -385,9 +378,7 @@ def rewrite_the_beginning(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"project", b"PROJECT"))
 
 
-@pytest.mark.parametrize(
-    "rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning]
-)
+@pytest.mark.parametrize("rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning])
 def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
     redline: Installation, tmp_path: Path, rewrite: Any
 ) -> None:
@@ -468,9 +459,7 @@ def crash(_: str) -> None:
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_leftovers_of_a_crashed_indexing_do_not_stay(
-    redline: Installation, tmp_path: Path, grown: bool
-) -> None:
+def test_leftovers_of_a_crashed_indexing_do_not_stay(redline: Installation, tmp_path: Path, grown: bool) -> None:
     path = long_session(tmp_path / "s.jsonl")
     content = path.read_bytes()
     if grown:
@@ -567,16 +556,12 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
 
 def test_the_title_is_the_users_first_message_without_noise(redline: Installation, tmp_path: Path) -> None:
     exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
-    recorded = chain(
-        user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser.")
-    )
+    recorded = chain(user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser."))
     assert index_file(place(tmp_path / "s.jsonl", session_bytes(recorded))).title == "Mend the parser."
     assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
 
 
-def test_the_default_query_is_the_users_last_message_without_noise(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_the_default_query_is_the_users_last_message_without_noise(redline: Installation, tmp_path: Path) -> None:
     turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
     parameters = redline.call("compact", path, "--dry-run", "--json").json["parameters"]
@@ -634,9 +619,7 @@ def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version
     assert read_as == {"shown.jsonl": "pi", "one.jsonl": "pi-0.86", "two.jsonl": "pi-0.86"}
 
 
-def test_an_appended_entry_can_show_a_newer_version(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_appended_entry_can_show_a_newer_version(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: (0, 86, 1))
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     entries = chain(user("x"), assistant(text("y")), {"role": "system", "content": "be kind"})

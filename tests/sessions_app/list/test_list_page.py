@@ -154,9 +154,7 @@ def test_sizes_below_a_kilobyte_are_exact() -> None:
     assert {number: size(number) for number in sizes} == sizes
 
 
-def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(
-    browser: Client, known_root: Path
-) -> None:
+def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser: Client, known_root: Path) -> None:
     place(known_root / "s.jsonl", session_bytes(chain(user("one"), result("<b>"))))
     place(known_root / "t.jsonl", session_bytes(chain(user("two"))))
     index_roots()

@@ -84,9 +84,7 @@ def test_a_thread_that_codex_has_locked_is_live(browser: Client, roots: Path) ->
     assert live_rows(browser.get("/")) == {}  # its lock file was left behind
 
 
-def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(
-    browser: Client, roots: Path
-) -> None:
+def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(browser: Client, roots: Path) -> None:
     with running_client(roots):
         assert live_rows(browser.get("/")) == {"count the plums": "live, open in Claude Code"}
     assert live_rows(browser.get("/")) == {}
@@ -112,9 +110,7 @@ def test_a_session_that_may_be_open_is_not_called_live(browser: Client, roots: P
         assert live_rows(browser.get("/")) == {}
 
 
-def test_a_copy_of_an_open_session_in_another_root_is_not_live(
-    browser: Client, roots: Path, settings: Any
-) -> None:
+def test_a_copy_of_an_open_session_in_another_root_is_not_live(browser: Client, roots: Path, settings: Any) -> None:
     copies = roots / "copies"
     name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
     place(copies / name, Rollout(meta(), user("count the copies")).content)

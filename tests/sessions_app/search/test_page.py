@@ -45,9 +45,7 @@ def sessions(known_root: Path) -> list[Session]:
         known_root,
         "a.jsonl",
         user("Why does the needle break?"),
-        assistant(
-            thinking("A needle, hm"), text("The needle is old"), call("c1", "bash", command="find needle")
-        ),
+        assistant(thinking("A needle, hm"), text("The needle is old"), call("c1", "bash", command="find needle")),
         result("c1", "needle: 3 of 4", name="bash"),
         assistant(text("and a needle again")),
     )
@@ -55,9 +53,7 @@ def sessions(known_root: Path) -> list[Session]:
     return [first, second]
 
 
-def test_places_are_grouped_by_session_and_marked(
-    known_root: Path, browser: Client, sessions: list[Session]
-) -> None:
+def test_places_are_grouped_by_session_and_marked(known_root: Path, browser: Client, sessions: list[Session]) -> None:
     answer = searched(browser, "needle")
     results = answer.context["results"]
     assert (results.places, results.sessions) == (7, 2)
@@ -119,9 +115,7 @@ def test_empty_states_say_what_to_do(browser: Client, known_root: Path) -> None:
     assert "searchable: 1 of 2 sessions" in text_of(searched(browser, "alpha"))
 
 
-def test_sessions_of_other_directories_are_not_shown(
-    browser: Client, tmp_path: Path, known_root: Path
-) -> None:
+def test_sessions_of_other_directories_are_not_shown(browser: Client, tmp_path: Path, known_root: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "c.jsonl").write_bytes(session_bytes(chain(user("secret needle"))))
@@ -201,9 +195,7 @@ def test_a_place_between_two_finds_has_both(browser: Client, known_root: Path) -
     assert (found.position, found.entries, found.previous, found.next) == (0, 2, first, last)
 
 
-def test_a_search_within_a_session_that_finds_nothing_says_so(
-    browser: Client, sessions: list[Session]
-) -> None:
+def test_a_search_within_a_session_that_finds_nothing_says_so(browser: Client, sessions: list[Session]) -> None:
     answer = browser.get(sessions[1].get_absolute_url(), {"q": "needle in:user"})
     assert answer.status_code == 200
     assert "not found" in text_of(answer)

@@ -33,9 +33,7 @@ def test_each_kind_of_text_is_a_passage() -> None:
     redacted = {"type": "redacted_thinking", "data": "b3BhcXVl"}
     found = passages_of(
         user("Fix it"),
-        assistant(
-            thinking("Hm"), text("I read"), call("c1", "bash", command="a\nb"), text("and write"), redacted
-        ),
+        assistant(thinking("Hm"), text("I read"), call("c1", "bash", command="a\nb"), text("and write"), redacted),
         result("c1", "done"),
         bash("ls", "file"),
         custom("note"),

@@ -110,9 +110,7 @@ def test_few_words_with_a_beginning_are_named_and_many_are_not(
 
 
 @given(word=st.text(alphabet=ascii_letters + digits, min_size=1))
-def test_a_plain_word_is_the_token_that_the_index_has(
-    tmp_path_factory: pytest.TempPathFactory, word: str
-) -> None:
+def test_a_plain_word_is_the_token_that_the_index_has(tmp_path_factory: pytest.TempPathFactory, word: str) -> None:
     with TextStore(tmp_path_factory.mktemp("search")) as store:
         assert store.tokens_of(word) == store.tokens_of(f"{word} ")
 
@@ -125,9 +123,7 @@ def test_nothing_that_is_typed_is_an_error(tmp_path_factory: pytest.TempPathFact
 
 
 def test_filters_are_read_from_the_query() -> None:
-    filters = SearchFilters.of(
-        'tool:bash agent:claude in:user is:removed project:"a b" before:2026-02 role:x race'
-    )
+    filters = SearchFilters.of('tool:bash agent:claude in:user is:removed project:"a b" before:2026-02 role:x race')
     assert filters.tools == {"bash"}
     assert filters.agents == {"claude-code"}
     assert filters.kinds == {PassageKind.SAID}

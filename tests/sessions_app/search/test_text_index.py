@@ -72,9 +72,7 @@ def by_state(typed: str) -> dict[str, set[str]]:
     return found
 
 
-def test_growth_adds_only_new_entries(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_growth_adds_only_new_entries(redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     recorded = chain(user("alpha"), assistant(text("bravo")), user("charlie"))
     write(path, recorded[:3])
@@ -113,9 +111,7 @@ def test_a_session_that_is_removed_or_rewritten_leaves_no_words(
     else:
         write(path, chain(user("delta"), assistant(text("echo"))))
     bring_up_to_date(tmp_path)
-    assert words_in(redline) == ({"charlie"} if other else set()) | (
-        set() if is_removed else {"delta", "echo"}
-    )
+    assert words_in(redline) == ({"charlie"} if other else set()) | (set() if is_removed else {"delta", "echo"})
     assert not hits("alpha")
     with TextStore(redline.data) as store:
         assert store.gone() == 0
@@ -126,9 +122,7 @@ def test_a_session_that_is_removed_or_rewritten_leaves_no_words(
     assert (b"harlie" in kept, b"ylophone" in kept) == (other, False)
 
 
-def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline: Installation, tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
     for path in corpus_sessions(tmp_path)[:4]:
@@ -175,9 +169,7 @@ def test_what_a_deletion_removed_is_struck(redline: Installation) -> None:
     assert states("needle is:seen") == [PassageState.SEEN] * 2
 
 
-def test_a_killed_pass_is_continued(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_pass_is_continued(redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_index, "ROWS_AT_ONCE", 2)
     path = tmp_path / "a.jsonl"
     write(path, chain(*(user(f"word{number}") for number in range(7))))

@@ -58,9 +58,7 @@ def test_it_says_what_was_checked() -> None:
 
 
 def test_it_is_stored_as_json_and_read_back() -> None:
-    full = certificate(
-        violations=BROKEN, difference="", refusal="no", package=package(PackageOutcome.REFUSED)
-    )
+    full = certificate(violations=BROKEN, difference="", refusal="no", package=package(PackageOutcome.REFUSED))
     stored = msgspec.to_builtins(full)
     assert msgspec.convert(stored, Certificate) == full
     assert stored["violations"][0]["entryId"] == "e1"

@@ -121,9 +121,7 @@ TALK = (user(FOUR), said({"totalTokens": 16}), user(FOUR))
         (PI, summary_compaction("x" * 4, "e3"), 10),
     ],
 )
-def test_a_compaction_takes_what_it_removes_from_a_report(
-    reader: Reader, compact: Recorded, tokens: int
-) -> None:
+def test_a_compaction_takes_what_it_removes_from_a_report(reader: Reader, compact: Recorded, tokens: int) -> None:
     assert size(*TALK, reader=reader) == (24, Basis.ABOUT)
     assert size(*TALK, compact, reader=reader) == (tokens, Basis.ABOUT)
     assert usage(*TALK, compaction(whole("e1"))) == (20, 16, 4), "the agent's own count is not changed"
@@ -283,9 +281,7 @@ def test_incremental_totals_are_those_of_the_branch(
 
 
 @given(st.lists(plain_entries, max_size=8), st.sampled_from([ATOMIC, PI]))
-def test_a_session_without_compactions_is_totalled_while_it_is_read(
-    messages: list[Recorded], reader: Reader
-) -> None:
+def test_a_session_without_compactions_is_totalled_while_it_is_read(messages: list[Recorded], reader: Reader) -> None:
     entries = session_log(chain(*messages)).entries
     tally = Tally()
     for entry in entries:

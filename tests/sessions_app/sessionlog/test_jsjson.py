@@ -241,8 +241,7 @@ def test_input_the_agent_cannot_read_is_refused_with_an_explanation() -> None:
 
 
 @given(
-    st.binary(max_size=60)
-    | any_text.map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+    st.binary(max_size=60) | any_text.map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 )
 def test_arbitrary_bytes_are_read_or_refused(raw: bytes) -> None:
     try:

@@ -13,8 +13,7 @@ LONGEST_MET = 12_800_000
 """Characters of the longest line seen in practice."""
 
 file_bytes = st.lists(
-    st.binary(max_size=8)
-    | st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\0", "\u2028\u0085".encode(), b"\x0b"])
+    st.binary(max_size=8) | st.sampled_from([b"\n", b"\r\n", b"\n\n", b"\0", "\u2028\u0085".encode(), b"\x0b"])
 ).map(b"".join)
 
 

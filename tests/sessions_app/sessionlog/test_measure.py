@@ -124,9 +124,7 @@ ESTIMATES = st.lists(st.integers(0, 20_000), max_size=60)
 
 
 @given(ESTIMATES, st.floats(LEAST, MOST), st.integers(-2, 2))
-def test_steady_shares_add_up_within_a_token_of_their_own(
-    estimates: list[int], ratio: float, off: int
-) -> None:
+def test_steady_shares_add_up_within_a_token_of_their_own(estimates: list[int], ratio: float, off: int) -> None:
     total = round(ratio * sum(estimates)) + off
     shares = steady_shares(total, estimates, ratio)
     if any(estimates):

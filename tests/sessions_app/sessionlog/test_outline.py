@@ -14,10 +14,7 @@ from tests.factories import assistant, bash, chain, session_log, text, user
 def tree_of(*links: tuple[str, str | None]) -> SessionTree:
     """A tree of (id, parent id)."""
     return SessionTree(
-        [
-            Entry(number, 0, 0, *link, "message", EntryKind.MESSAGE, tokens=1)
-            for number, link in enumerate(links, 2)
-        ]
+        [Entry(number, 0, 0, *link, "message", EntryKind.MESSAGE, tokens=1) for number, link in enumerate(links, 2)]
     )
 
 

@@ -28,9 +28,7 @@ WORDS = {
         '400 {"error":{"type":"invalid_request_error","message":"prompt is too long: 2 tokens > 1 maximum"}}',
         "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
     ],
-    "Anthropic, by bytes": [
-        '413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'
-    ],
+    "Anthropic, by bytes": ['413 {"error":{"type":"request_too_large","message":"Request exceeds the maximum size"}}'],
     "OpenAI": [
         "Your input exceeds the context window of this model. Please adjust your input and try again.",
         '400 {"error":{"code":"context_length_exceeded"}}',
@@ -193,9 +191,7 @@ def test_an_error_message_needs_no_window() -> None:
         (90, 100, 100, "overflow"),
     ],
 )
-def test_a_session_is_due_once(
-    tokens: int | None, overflow: int | None, window: int | None, why: str
-) -> None:
+def test_a_session_is_due_once(tokens: int | None, overflow: int | None, window: int | None, why: str) -> None:
     assert why_due(tokens, overflow, window, reserve_tokens=15) == why
 
 
@@ -243,16 +239,12 @@ def test_an_overflow_of_one_model_does_not_count_for_another() -> None:
 def test_an_honoured_compaction_ends_an_overflow() -> None:
     ended = [user("x"), ANSWER, TOO_LONG, compaction(whole("e2"))]
     assert overflow_of(*ended) is None
-    assert overflow_of(*ended, reader="pi") == ANY_WINDOW, (
-        "pi ignores it, so the context is as long as it was"
-    )
+    assert overflow_of(*ended, reader="pi") == ANY_WINDOW, "pi ignores it, so the context is as long as it was"
     assert overflow_of(*ended, user("x"), TOO_LONG) == ANY_WINDOW
 
 
 steps = st.lists(
-    st.sampled_from(
-        [user("x"), TOO_LONG, ANSWER, SWITCH, SWITCH_BACK, assistant(stopReason="aborted", **LARGE)]
-    )
+    st.sampled_from([user("x"), TOO_LONG, ANSWER, SWITCH, SWITCH_BACK, assistant(stopReason="aborted", **LARGE)])
     | st.builds(
         lambda sent, stop, output: assistant(
             **SMALL, stopReason=stop, usage={"input": sent, "cacheRead": 5, "output": output}

@@ -13,9 +13,9 @@ from tests.factories import assistant, branch_of, call, chain, compaction, resul
 
 words = st.text(max_size=8)
 numbers = st.integers(-(2**55), 2**55)
-block_lists = st.lists(
-    st.builds(Block, st.integers(0, 9), words, numbers, numbers, st.none() | words), max_size=3
-).map(tuple)
+block_lists = st.lists(st.builds(Block, st.integers(0, 9), words, numbers, numbers, st.none() | words), max_size=3).map(
+    tuple
+)
 entries = st.builds(
     Entry,
     number=st.integers(1, 2**40),
@@ -44,9 +44,7 @@ entries = st.builds(
 
 
 def unpacked(entry: Entry, packed: bytes) -> Entry:
-    return unpack(
-        entry.number, entry.offset, entry.length, entry.id, entry.parent_id, packed, control=entry.control
-    )
+    return unpack(entry.number, entry.offset, entry.length, entry.id, entry.parent_id, packed, control=entry.control)
 
 
 @given(entries)
@@ -68,9 +66,7 @@ def test_the_recorded_object_and_the_columns_are_not_packed(entry: Entry) -> Non
 
 
 def test_realistic_entries_are_restored() -> None:
-    said = assistant(
-        thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m"
-    )
+    said = assistant(thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m")
     branch = branch_of(chain(user("x"), said, result("c1", error=True), compaction(whole("e1"))))
     assert [unpacked(entry, pack(entry)) for entry in branch] == branch
     assert all(len(pack(entry)) < 200 for entry in branch)

@@ -78,9 +78,7 @@ def repaired(*messages: Recorded, sending: Sending | None = None) -> list[str]:
 # ---- what providers accept ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "sending", [NO_REPAIRS, PI.rebuild(()).sending, SENDING_0_9], ids=["none", "pi", "atomic"]
-)
+@pytest.mark.parametrize("sending", [NO_REPAIRS, PI.rebuild(()).sending, SENDING_0_9], ids=["none", "pi", "atomic"])
 def test_a_plain_conversation_is_accepted(sending: Sending) -> None:
     messages = (
         user("Mend it."),
@@ -161,9 +159,7 @@ def test_a_conversation_is_refused(messages: tuple[Recorded, ...], violation: st
     assert found(*messages) == [violation]
 
 
-@pytest.mark.parametrize(
-    "between", [user("y"), assistant(text("y")), bash("ls", "")], ids=["user", "said", "bash"]
-)
+@pytest.mark.parametrize("between", [user("y"), assistant(text("y")), bash("ls", "")], ids=["user", "said", "bash"])
 def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_call(between: Recorded) -> None:
     messages = (*ASKED, between, result("a"))
     assert found(*messages) == ["stray_result e4 a"]
@@ -404,11 +400,7 @@ def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending:
 
 
 def test_a_stored_conversation_stays_small() -> None:
-    many = [
-        one
-        for number in range(KEPT_CALLS + 1)
-        for one in (assistant(call(f"c{number}")), result(f"c{number}"))
-    ]
+    many = [one for number in range(KEPT_CALLS + 1) for one in (assistant(call(f"c{number}")), result(f"c{number}"))]
     stored = SentConversation.of(context_of(user("x"), *many, user("y")))
     stored.forget_old_calls()
     assert list(stored.calls) == [f"c{number}" for number in range(1, KEPT_CALLS + 1)]

@@ -14,9 +14,7 @@ from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
 BLANKS = st.sampled_from([b"", b"", b" ", b"\t", b" \r\n "])
 WORDS = st.one_of(
-    st.sampled_from(
-        ["", "a", "id", '"', "\\", '\\"', "{", "}]", "[,", ":", "naïve 🙂", "\u0000\n", '{"a":[1]}']
-    ),
+    st.sampled_from(["", "a", "id", '"', "\\", '\\"', "{", "}]", "[,", ":", "naïve 🙂", "\u0000\n", '{"a":[1]}']),
     st.text(max_size=6),
 )
 STRINGS = st.builds(lambda words, plain: json.dumps(words, ensure_ascii=plain).encode(), WORDS, st.booleans())

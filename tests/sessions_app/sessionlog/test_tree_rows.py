@@ -138,9 +138,7 @@ def test_a_fold_hides_nothing_but_plain_rows(links: Links, kept: set[int], opene
         assert not hidden & opened
         assert fold.tokens == sum(row.stretch.tokens for row in fold.rows)
         assert fold.entries == sum(len(row.stretch.positions) for row in fold.rows)
-    assert not any(
-        isinstance(one, FoldedRows) and isinstance(two, FoldedRows) for one, two in pairwise(shown)
-    )
+    assert not any(isinstance(one, FoldedRows) and isinstance(two, FoldedRows) for one, two in pairwise(shown))
 
 
 @given(trees, st.data())

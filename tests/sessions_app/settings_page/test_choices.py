@@ -40,9 +40,7 @@ def added(browser: Client, path: Path, agent: str = "atomic") -> Root:
 # ---- roots -----------------------------------------------------------------------------------------------------
 
 
-def test_an_added_root_is_searched_like_a_configured_one(
-    browser: Client, known_root: Path, more: Path
-) -> None:
+def test_an_added_root_is_searched_like_a_configured_one(browser: Client, known_root: Path, more: Path) -> None:
     root = added(browser, more)
     assert (root.configured, root.added, root.agent) == (True, True, "atomic")
     assert {found.path for found in configured_roots()} == {str(known_root), str(more)}
@@ -52,9 +50,7 @@ def test_an_added_root_is_searched_like_a_configured_one(
     assert "added here" in shown
 
 
-def test_a_removed_root_hides_its_sessions_and_touches_no_file(
-    browser: Client, known_root: Path, more: Path
-) -> None:
+def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser: Client, known_root: Path, more: Path) -> None:
     root = added(browser, more)
     index_roots()
     before = (more / "b.jsonl").read_bytes()
@@ -132,9 +128,7 @@ def session(known_root: Path, more: Path) -> Session:
     return Session.objects.get()
 
 
-def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(
-    browser: Client, session: Session
-) -> None:
+def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser: Client, session: Session) -> None:
     assert session.window is None
     answer = post(browser, "window", model="m-1", tokens="150,000")
     assert (answer.status_code, answer["Location"]) == (303, "/settings#windows")

@@ -135,9 +135,7 @@ def test_a_root_shows_its_sessions(browser: Client, known_root: Path) -> None:
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
-def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(
-    browser: Client, known_root: Path
-) -> None:
+def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(browser: Client, known_root: Path) -> None:
     answers = (user("one"), assistant(text("long answer " * 500)), user("two"))
     session = put(known_root, "a.jsonl", chain(*answers, compaction(whole("e2")), user("three")))
     address = f"/sessions/{session.root_id}/a.jsonl"
@@ -180,13 +178,9 @@ def test_an_invalid_choice_is_refused_and_changes_nothing(browser: Client, known
     assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
 
 
-def test_a_root_of_the_command_line_has_no_settings(
-    browser: Client, known_root: Path, tmp_path: Path
-) -> None:
+def test_a_root_of_the_command_line_has_no_settings(browser: Client, known_root: Path, tmp_path: Path) -> None:
     other = Root.objects.create(path=str(tmp_path / "private"))
-    assert (
-        browser.post("/settings", {"do": "reader", "root": str(other.pk), "reader": "pi"}).status_code == 422
-    )
+    assert browser.post("/settings", {"do": "reader", "root": str(other.pk), "reader": "pi"}).status_code == 422
     assert "private" not in page_words(browser)
 
 
@@ -234,9 +228,7 @@ def test_the_suggested_lines_are_valid_configuration(browser: Client, known_root
 # ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
-def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(
-    browser: Client, known_root: Path
-) -> None:
+def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(browser: Client, known_root: Path) -> None:
     session = put(known_root, "a.jsonl", of_model("m"))
     content = (known_root / "a.jsonl").read_bytes()
     (known_root / "a.jsonl").write_text("no session any more\n" * 1_000)

@@ -247,9 +247,7 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4096, len(CONTENT) - 1])
-def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(
-    session: Path, data: Path, limit: int
-) -> None:
+def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(session: Path, data: Path, limit: int) -> None:
     assert refusal_in_child(lambda: make(data, session), limit_file_size(limit)) == "6 disk_full"
     assert session.read_bytes() == CONTENT
     assert beside(session) == set()
@@ -400,9 +398,7 @@ def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(sessi
     assert previous is not None
     assert previous.path.read_bytes() == present
     assert backups.list_backups(session) == [previous, backup]
-    assert beside(session) == {
-        path.name + tail for path in (backup.path, previous.path) for tail in ("", ".sha256")
-    }
+    assert beside(session) == {path.name + tail for path in (backup.path, previous.path) for tail in ("", ".sha256")}
     again = give_back(data, session, previous.path, previous.recorded_sha256)
     assert session.read_bytes() == present
     assert again.previous_backup is not None
@@ -434,9 +430,7 @@ def test_a_missing_session_is_restored(session: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["other size", "other file", "gone", "there"])
-def test_a_session_in_another_state_than_the_one_shown_is_not_restored(
-    session: Path, data: Path, shown: str
-) -> None:
+def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session: Path, data: Path, shown: str) -> None:
     backup = make(data, session)
     state = state_of(session)
     present = {
@@ -534,9 +528,7 @@ def test_a_backup_that_changes_after_verification_is_not_restored(
     assert session.read_bytes() == present
 
 
-def test_a_disk_that_stores_wrong_bytes_is_detected(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_stores_wrong_bytes_is_detected(session: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     backup = grown(data, session)
     present = session.read_bytes()
     digest_of = restore.digest_of
@@ -562,9 +554,7 @@ def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session:
     assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
 
 
-def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(
-    session: Path, data: Path
-) -> None:
+def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(session: Path, data: Path) -> None:
     outside = session.parent.parent / "outside"
     outside.write_bytes(b"not ours")
     session.with_name(".a.jsonl.redline-restore").symlink_to(outside)
@@ -586,9 +576,7 @@ def test_a_backup_of_another_session_or_directory_is_not_restored(session: Path,
     assert session.read_bytes() == CONTENT
 
 
-def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(
-    session: Path, data: Path
-) -> None:
+def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(session: Path, data: Path) -> None:
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
     backup = make(data, files.real_path(alias))

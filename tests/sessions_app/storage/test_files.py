@@ -234,9 +234,7 @@ def test_an_unreadable_file_is_permission_denied(public_dir: Path) -> None:
     size=st.sampled_from([4096, 5000, 1 << 20]),
 )
 @example(pieces=[b"\nabc", b"", b"\n"], size=4096)
-def test_a_fingerprint_made_in_steps_matches_the_bytes(
-    tmp_path: Path, pieces: list[bytes], size: int
-) -> None:
+def test_a_fingerprint_made_in_steps_matches_the_bytes(tmp_path: Path, pieces: list[bytes], size: int) -> None:
     path = tmp_path / "grown.jsonl"
     path.write_bytes(b"")
     fingerprint = None
@@ -340,9 +338,7 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
         (overwrite_at(-4096), "the bytes before 20,000 changed"),
     ],
 )
-def test_a_rewritten_session_is_recognised(
-    tmp_path: Path, attack: Callable[[Path], None], reason: str
-) -> None:
+def test_a_rewritten_session_is_recognised(tmp_path: Path, attack: Callable[[Path], None], reason: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 200)
     before = fingerprint_of(path)
@@ -454,9 +450,7 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
     assert refusal_in_child(act) == "done"
 
 
-def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(
-    session: Path, data: Path
-) -> None:
+def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(session: Path, data: Path) -> None:
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
     with locks.session_lock(data, files.real_path(alias), 0):
@@ -676,9 +670,7 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(
     assert records(data) == []
 
 
-def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(
-    session: Path, data: Path
-) -> None:
+def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(session: Path, data: Path) -> None:
     append_as_agent(session, b'{"id":"2"}')
     before = session.read_bytes()
 

@@ -22,9 +22,7 @@ def lock(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def held(
-    path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int = fcntl.LOCK_EX
-) -> Iterator[None]:
+def held(path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int = fcntl.LOCK_EX) -> Iterator[None]:
     descriptor = os.open(path, os.O_RDWR)
     how(descriptor, kind)
     yield

@@ -63,9 +63,7 @@ class Change:
             self.steps = [RowStep("part", row["id"], None, row) for row in found]
         else:
             afters = [None if kind == "deleted" else _longer(row) for row in found]
-            self.steps = [
-                RowStep("part", row["id"], row, after) for row, after in zip(found, afters, strict=True)
-            ]
+            self.steps = [RowStep("part", row["id"], row, after) for row, after in zip(found, afters, strict=True)]
         self.before = every_row(self.store.database)
 
     def make(self) -> None:
@@ -100,8 +98,7 @@ class Change:
     def is_as_before(self) -> bool:
         now = self.rows()
         return all(
-            len(now[table]) == len(was) and all(map(is_same_row, now[table], was))
-            for table, was in self.before.items()
+            len(now[table]) == len(was) and all(map(is_same_row, now[table], was)) for table, was in self.before.items()
         )
 
     def is_made(self) -> bool:

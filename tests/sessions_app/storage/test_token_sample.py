@@ -36,8 +36,7 @@ def test_the_blocks_of_a_message_are_not_compared_with_each_other(tmp_path: Path
             entry,
             blocks=entry.blocks
             and tuple(
-                msgspec.structs.replace(block, index=Index(block.index), type=f"{block.type}")
-                for block in entry.blocks
+                msgspec.structs.replace(block, index=Index(block.index), type=f"{block.type}") for block in entry.blocks
             ),
         )
         for entry in loaded.tree.branch(loaded.leaf_id)

@@ -132,9 +132,7 @@ def test_the_server_record_is_private(server: Server) -> None:
 # ---- revoking the host name --------------------------------------------------------------------------------
 
 
-def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(
-    tmp_path: Path, settings: Any
-) -> None:
+def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path: Path, settings: Any) -> None:
     """Takes the host name of its server away."""
     with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
         socket.send('{"query": ""}')

@@ -44,9 +44,7 @@ def log_out(browser: Client) -> Any:
     return browser.post("/log-out")
 
 
-def test_a_session_lasts_for_twelve_hours_after_its_last_use(
-    clock: Any, browser: Client, known_root: Path
-) -> None:
+def test_a_session_lasts_for_twelve_hours_after_its_last_use(clock: Any, browser: Client, known_root: Path) -> None:
     assert SESSION_SECONDS == 12 * 3600
     for _ in range(4):
         clock.advance(SESSION_SECONDS - 1)
@@ -99,9 +97,7 @@ def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [launch_tokens.ENDED_FILE]
 
 
-def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(
-    browser: Client, known_root: Path
-) -> None:
+def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser: Client, known_root: Path) -> None:
     old = browser_host(settings.REDLINE_DATA_DIR)
     new = browser_host(settings.REDLINE_DATA_DIR, renewed=True)
     assert old != new

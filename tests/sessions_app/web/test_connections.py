@@ -167,8 +167,7 @@ def nonsense(server: Server) -> dict[str, bytes]:
         "a tunnel": head("CONNECT", "evil.example:443", server, Cookie=cookie_of(server)),
         "no address": head("OPTIONS", "*", server, Cookie=cookie_of(server)),
         "broken chunks to the gate": head("POST", "/", server, **CHUNKED) + b"zz\r\n",
-        "broken chunks to a page": head("POST", "/settings", server, **CHUNKED, **known)
-        + b"5\r\nhello\r\nzz\r\n",
+        "broken chunks to a page": head("POST", "/settings", server, **CHUNKED, **known) + b"5\r\nhello\r\nzz\r\n",
         "broken chunks after an answer": head("POST", "/", server, **CHUNKED) + b"5\r\nhello\r\n",
         "another protocol": head("GET", "/", server, Connection="Upgrade, HTTP2-Settings", Upgrade="h2c"),
         "a socket without key": handshake(**{"Sec-WebSocket-Key": ""}),
@@ -304,9 +303,7 @@ def test_the_longest_waiting_connection_makes_room(clock: Clock, monkeypatch: py
     assert not busy.transport.aborted
 
 
-def test_a_new_connection_is_closed_while_all_others_are_busy(
-    clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_connection_is_closed_while_all_others_are_busy(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
     state = ServerState()
     busy = [Opened(clock, state), Opened(clock, state)]
@@ -342,9 +339,7 @@ def test_a_body_is_waited_for_while_it_comes(clock: Clock) -> None:
 
 def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock: Clock) -> None:
     opened = Opened(clock, ServerState())
-    opened.protocol.data_received(
-        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + PIECE + b"x"
-    )
+    opened.protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + PIECE + b"x")
     for _ in range(10):
         clock.pass_by(connections.BODY_SECONDS)
         assert not opened.transport.aborted

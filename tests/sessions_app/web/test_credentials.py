@@ -56,9 +56,7 @@ def test_only_our_origin_is_accepted(credentials: Reading, origin: str, ours: bo
 
 
 @either_way
-def test_a_cookie_is_accepted_beside_others_and_refused_if_changed(
-    credentials: Reading, redline: Installation
-) -> None:
+def test_a_cookie_is_accepted_beside_others_and_refused_if_changed(credentials: Reading, redline: Installation) -> None:
     value, host = new_launch_cookie(), browser_host(redline.data)
     assert credentials(host=host, cookie=f"other=1; {COOKIE}={value}; x").have_launch_cookie()
     for cookie in ("", f"{COOKIE}=", f"{COOKIE}={value}x", f"other={value}", "\xff=;;="):
@@ -66,9 +64,7 @@ def test_a_cookie_is_accepted_beside_others_and_refused_if_changed(
 
 
 @either_way
-def test_a_cookie_is_accepted_only_at_the_secret_host_name(
-    credentials: Reading, redline: Installation
-) -> None:
+def test_a_cookie_is_accepted_only_at_the_secret_host_name(credentials: Reading, redline: Installation) -> None:
     cookie, host = f"{COOKIE}={new_launch_cookie()}", browser_host(redline.data)
     for ours in (host, f"{host}:8000", host.upper()):
         assert credentials(host=ours, cookie=cookie).have_launch_cookie(), ours
@@ -85,9 +81,7 @@ def test_a_cookie_is_accepted_only_at_the_secret_host_name(
 
 
 @either_way
-def test_the_secret_host_name_is_accepted_until_it_changes(
-    credentials: Reading, redline: Installation
-) -> None:
+def test_the_secret_host_name_is_accepted_until_it_changes(credentials: Reading, redline: Installation) -> None:
     old = browser_host(redline.data)
     assert credentials(host=old).name_our_host()
     assert not credentials(host=f"x.{old}").name_our_host()

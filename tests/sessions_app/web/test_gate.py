@@ -48,9 +48,7 @@ def received(scope: dict[str, Any], pieces: list[bytes]) -> bytes:
     return b"".join(got)
 
 
-def request(
-    path: str = "/settings", method: str = "POST", host: str = "{ours}", **headers: str
-) -> dict[str, Any]:
+def request(path: str = "/settings", method: str = "POST", host: str = "{ours}", **headers: str) -> dict[str, Any]:
     given = {"host": host, **{name.replace("_", "-"): value for name, value in headers.items()}}
     ours = f"{browser_host(settings.REDLINE_DATA_DIR)}:8000"
     encoded = [(name.encode(), value.format(ours=ours).encode()) for name, value in given.items()]

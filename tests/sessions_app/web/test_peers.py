@@ -98,9 +98,7 @@ def test_a_listener_at_the_address_of_a_peer_is_not_the_peer() -> None:
         assert user_of(other.getsockname(), own.getsockname()) is None
 
 
-@pytest.mark.parametrize(
-    "answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5)
-)
+@pytest.mark.parametrize("answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5))
 def test_an_answer_without_a_socket_has_no_user(answer: bytes) -> None:
     assert peers._user_in(answer) is None
 

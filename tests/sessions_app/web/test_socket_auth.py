@@ -31,6 +31,4 @@ def test_messages_to_a_closed_socket_are_dropped(monkeypatch: pytest.MonkeyPatch
         return {"type": "websocket.disconnect"}
 
     asyncio.run(socket_auth.only_known_browsers(application)({"headers": []}, receive, send))
-    assert sent == (
-        ["websocket.accept"] if leaves else ["websocket.accept", "websocket.send", "websocket.close"]
-    )
+    assert sent == (["websocket.accept"] if leaves else ["websocket.accept", "websocket.send", "websocket.close"])

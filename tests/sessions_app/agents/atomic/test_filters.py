@@ -88,9 +88,7 @@ def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target: o
 def test_a_compaction_without_a_list_of_deletions_deletes_nothing() -> None:
     assert hidden(user("x"), {"type": "context_compaction"}) == NOTHING
     for targets in (None, 7, "e1", whole("e1"), []):
-        assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == NOTHING, (
-            targets
-        )
+        assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == NOTHING, targets
 
 
 def test_targets_keep_their_recorded_order() -> None:

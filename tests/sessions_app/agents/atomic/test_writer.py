@@ -53,15 +53,11 @@ def test_the_agent_reads_the_approved_context_from_the_line() -> None:
 
 
 def test_targets_that_the_agent_will_not_apply_are_known_before_the_write() -> None:
-    branch = branch_of(
-        chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1"))
-    )
+    branch = branch_of(chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1")))
     targets = (Target("e2", 1), Target("e2", 2), Target("e3"))
     assert WRITER.unapplied(branch, targets) == targets
 
 
 def test_targets_that_the_agent_applies_are_not_among_them() -> None:
-    recorded = chain(
-        user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on")
-    )
+    recorded = chain(user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on"))
     assert WRITER.unapplied(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()

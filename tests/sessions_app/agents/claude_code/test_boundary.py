@@ -153,9 +153,7 @@ def refusal_after(*versions: object) -> str:
     return reading.refused.get("boundary", "")
 
 
-def test_a_session_that_a_new_client_continued_last_can_have_a_boundary_and_one_of_an_old_client_none() -> (
-    None
-):
+def test_a_session_that_a_new_client_continued_last_can_have_a_boundary_and_one_of_an_old_client_none() -> None:
     for versions in (["2.1.143"], ["2.1.330"], ["2.2.0"], ["2.1.112", "2.1.143"], ["2.1.330", None]):
         assert not refusal_after(*versions), versions
     assert not refusal_after("nightly", "10.0.0")

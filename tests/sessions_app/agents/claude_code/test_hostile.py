@@ -35,9 +35,7 @@ METADATA = st.fixed_dictionaries(
         "preservedMessages": st.fixed_dictionaries(
             {"anchorUuid": NAMES, "uuids": st.one_of(st.lists(NAMES, max_size=3), ODD)}
         ),
-        "preservedSegment": st.fixed_dictionaries(
-            dict.fromkeys(("anchorUuid", "headUuid", "tailUuid"), NAMES)
-        ),
+        "preservedSegment": st.fixed_dictionaries(dict.fromkeys(("anchorUuid", "headUuid", "tailUuid"), NAMES)),
     },
 )
 KINDS = ("user", "assistant", "assistant", "system", "attachment", "progress", "odd")

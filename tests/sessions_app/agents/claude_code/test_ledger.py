@@ -57,9 +57,7 @@ TALK = [
 
 def test_recorded_requests_are_reproduced_from_the_lines_before_them() -> None:
     assert proof_of(TALK) == LedgerResult(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
-    assert proof_of(TALK, compared=1) == LedgerResult(
-        2, compared=1, equal=1, messages=3, reproduced=3, recorded=0
-    )
+    assert proof_of(TALK, compared=1) == LedgerResult(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
 
 
 def test_a_session_without_a_ledger_proves_nothing() -> None:
@@ -88,10 +86,7 @@ def test_a_message_of_the_system_says_the_effort() -> None:
 
 def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:
     marked = {**text("p1"), "cache_control": {"type": "ephemeral"}}
-    assert (
-        len({message_hash(one) for one in (P1, {"role": "user", "content": "p1"}, message("user", marked))})
-        == 1
-    )
+    assert len({message_hash(one) for one in (P1, {"role": "user", "content": "p1"}, message("user", marked))}) == 1
     as_sent = '{"content":[{"text":"é","type":"text"}],"role":"user"}'.encode()
     assert message_hash(message("user", "é")) == hashlib.sha256(as_sent).hexdigest()
 
@@ -102,9 +97,7 @@ def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path: 
     loaded = load_session(path)
     found = certify(loaded, CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger
     assert found is not None
-    assert (
-        found.sentence == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
-    )
+    assert found.sentence == "4 of the 4 messages of the last 2 recorded requests are those that Redline reads."
     own = message("user", "own words")
     path.write_bytes(timed([blob(own), user("p1", None), request("q", own, P1)]))
     found = certify(load_session(path), CLAUDE_CODE, CURRENT.reader, datetime(2026, 1, 1, tzinfo=UTC)).ledger

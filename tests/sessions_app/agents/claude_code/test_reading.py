@@ -518,9 +518,7 @@ def test_attachments_of_the_system_are_one_message_after_the_turn() -> None:
     assert sent(lines) == ["user: p1", "system: A\nB\n\nC", "assistant: r1"]
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)]
-)
+@pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])
 def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected: str | None) -> None:
     lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
     lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), reply("r2", "p2")]

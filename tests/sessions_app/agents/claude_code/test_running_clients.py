@@ -151,9 +151,7 @@ def test_without_a_register_nothing_is_known(session: Path) -> None:
     assert shown(session) == "uncertain"
 
 
-def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(
-    session: Path, tmp_path: Path
-) -> None:
+def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(session: Path, tmp_path: Path) -> None:
     real = tmp_path / "disk" / "sessions of Claude"
     real.parent.mkdir()
     session.parents[1].rename(real)

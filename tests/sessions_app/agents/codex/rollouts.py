@@ -190,9 +190,7 @@ class Parsed:
     def sent(self, reader: CodexReader = READER) -> list[Mapping[str, Any]]:
         return list(CODEX.sent_messages(self.context(reader), self.line))
 
-    def facts(
-        self, path: Path = Path(f"/codex/sessions/rollout-2026-01-05T10-00-00-{THREAD}.jsonl")
-    ) -> WriteFacts:
+    def facts(self, path: Path = Path(f"/codex/sessions/rollout-2026-01-05T10-00-00-{THREAD}.jsonl")) -> WriteFacts:
         assert self.log.header is not None
         return WriteFacts(
             new_id=lambda: "",

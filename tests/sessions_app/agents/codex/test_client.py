@@ -108,9 +108,7 @@ def test_a_client_that_does_not_send_them(
     assert found.code == 1
 
 
-def test_a_client_that_cannot_be_used_is_not_a_difference(
-    redline: Installation, thread: Path, tmp_path: Path
-) -> None:
+def test_a_client_that_cannot_be_used_is_not_a_difference(redline: Installation, thread: Path, tmp_path: Path) -> None:
     found = redline.call("certify", thread, "--client", program(tmp_path, "sys.exit('no \\x1b[31mlicence')"))
     assert found.code == 0
     assert "Client: not compared. Codex 0.169.0 could not be used: it does not run without" in found.out
@@ -128,9 +126,7 @@ def test_a_copy_with_another_name_is_not_found_by_the_client(
 
 
 def test_only_the_last_entry_is_continued(redline: Installation, thread: Path, tmp_path: Path) -> None:
-    found = redline.call(
-        "certify", thread, "--leaf", "2", "--client", program(tmp_path, HONEST), "--json"
-    ).json
+    found = redline.call("certify", thread, "--leaf", "2", "--client", program(tmp_path, HONEST), "--json").json
     assert found["client"]["outcome"] == "failed"
     assert "at its last entry" in found["client"]["detail"]
 

@@ -55,9 +55,7 @@ def asker(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("day", ["22", "21", "23"])
-def test_the_day_of_the_id_is_looked_at_before_all_others(
-    tmp_path: Path, listed: list[str], day: str
-) -> None:
+def test_the_day_of_the_id_is_looked_at_before_all_others(tmp_path: Path, listed: list[str], day: str) -> None:
     found = rollout(tmp_path / "sessions" / "2026" / "11" / day)
     for other in range(1, 13):
         rollout(tmp_path / "sessions" / "2025" / f"{other:02}" / "04", RANDOM_ID)

@@ -210,9 +210,7 @@ def test_the_window_is_the_latest_that_an_event_names() -> None:
 
     started = event("task_started", model_context_window=400_000)
     counted = event("token_count", info={"model_context_window": 258_400})
-    unusable = [
-        event("token_count", info={"model_context_window": one}) for one in (None, 0, -1, "9", 1 << 40)
-    ]
+    unusable = [event("token_count", info={"model_context_window": one}) for one in (None, 0, -1, "9", 1 << 40)]
     windows = [
         Parsed(Rollout(meta(), user("Go."), *events).content).parser.state.window
         for events in ((), (started,), (started, counted), (counted, *unusable))
@@ -529,9 +527,7 @@ kinds = st.sampled_from(
 )
 payloads = json_values | st.fixed_dictionaries(
     {
-        "type": st.sampled_from(
-            ["message", "reasoning", "function_call", "thread_rolled_back", "token_count", "x"]
-        ),
+        "type": st.sampled_from(["message", "reasoning", "function_call", "thread_rolled_back", "token_count", "x"]),
         "role": json_values,
         "content": json_values,
         "summary": json_values,
@@ -549,9 +545,7 @@ payloads = json_values | st.fixed_dictionaries(
 
 @given(st.lists(st.tuples(kinds, payloads, json_values), max_size=6), st.binary(max_size=20))
 def test_nothing_raises(recorded: list[tuple[str, Any, Any]], tail: bytes) -> None:
-    raws = [
-        json.dumps({"type": kind, "payload": payload, "ordinal": place}) for kind, payload, place in recorded
-    ]
+    raws = [json.dumps({"type": kind, "payload": payload, "ordinal": place}) for kind, payload, place in recorded]
     found = Parsed("".join(one + "\n" for one in raws).encode() + tail)
     if found.entries and not all(entry.is_beside for entry in found.entries):
         assert len(found.sent()) >= 0

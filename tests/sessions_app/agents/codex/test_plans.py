@@ -27,10 +27,7 @@ CASES = [
 @pytest.mark.parametrize(
     ("generation", "writer", "paginated"),
     CASES,
-    ids=[
-        f"{one.reader.name}-{writer.name}-{'paginated' if is_new else 'legacy'}"
-        for one, writer, is_new in CASES
-    ],
+    ids=[f"{one.reader.name}-{writer.name}-{'paginated' if is_new else 'legacy'}" for one, writer, is_new in CASES],
 )
 def test_every_accepted_plan_gives_the_approved_context(
     generation: Generation, writer: SessionWriter, paginated: bool, tmp_path: Path

@@ -27,9 +27,7 @@ RULES = CodexRules(READER)
         (reasoning(), None),
     ],
 )
-def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(
-    item: Item, reason: Protection | None
-) -> None:
+def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(item: Item, reason: Protection | None) -> None:
     (message,) = RULES.compactable(thread(item).branch)
     assert RULES.protection(message.entry) == reason
 

@@ -127,9 +127,7 @@ def test_items_of_an_earlier_compaction_and_its_summary_survive() -> None:
 
 def baseline_of(*recorded: Item) -> list[str]:
     _, lines = appended(Rollout(meta(), user("a"), answer("b"), *recorded), "2")
-    assert [one["ordinal"] for one in lines] == list(
-        range(lines[0]["ordinal"], lines[0]["ordinal"] + len(lines))
-    )
+    assert [one["ordinal"] for one in lines] == list(range(lines[0]["ordinal"], lines[0]["ordinal"] + len(lines)))
     return [one["type"] for one in lines[1:]]
 
 
@@ -138,9 +136,7 @@ def test_the_baseline_is_repeated() -> None:
 
 
 def test_changes_of_the_state_are_repeated_from_the_last_full_one_on() -> None:
-    found = baseline_of(
-        world_state(), world_state(full=False), world_state(), world_state(full=False), turn_context()
-    )
+    found = baseline_of(world_state(), world_state(full=False), world_state(), world_state(full=False), turn_context())
     assert found == ["world_state", "world_state", "turn_context"]
 
 
@@ -365,9 +361,7 @@ def test_every_deletion_gives_exactly_the_approved_context(
     after, _ = appended(rollout, *deleted)
     left = [one for one in messages if one.entry.id not in deleted]
     expected = [CODEX.message_json(one, before.line(one.entry), None) for one in left]
-    assert [
-        CODEX.message_json(one, after.line(one.entry), None) for one in after.context().messages
-    ] == expected
+    assert [CODEX.message_json(one, after.line(one.entry), None) for one in after.context().messages] == expected
     assert not after.parser.damage
 
 

@@ -105,9 +105,7 @@ def test_items_without_a_role_are_compared_whole() -> None:
     items = [SESSION[0], thought, call]
     assert found([*items, *END], [SESSION[0], thought, {**call, "id": "fc_2"}]) == ""
     changed = {**call, "arguments": "{ }"}
-    assert (
-        found([SESSION[0], thought, changed, *END], items) == "message 3, function_call, has another content"
-    )
+    assert found([SESSION[0], thought, changed, *END], items) == "message 3, function_call, has another content"
     assert found([SESSION[0], call, *END], items) == "message 2 is function_call instead of reasoning"
     other = {**thought, "content": [{"type": "text", "text": "hm!"}]}
     assert found([SESSION[0], other, call, *END], items) == "message 2, reasoning, has another content"

@@ -26,9 +26,7 @@ def post(server: ModelServer, path: str, body: Any, **options: Any) -> tuple[int
 
 
 def events(stream: bytes) -> list[dict[str, Any]]:
-    lines = [
-        line.removeprefix("data: ") for line in stream.decode().splitlines() if line.startswith("data: ")
-    ]
+    lines = [line.removeprefix("data: ") for line in stream.decode().splitlines() if line.startswith("data: ")]
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 

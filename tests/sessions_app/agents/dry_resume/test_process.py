@@ -20,9 +20,7 @@ def run(tmp_path: Path, code: str, seconds: float = 60) -> ClientExit:
     )
 
 
-def test_it_gets_no_input_and_nothing_of_the_users_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_gets_no_input_and_nothing_of_the_users_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_API_KEY", "secret")
     code = "import os, sys; print(sys.stdin.read() == '', os.getcwd()); print(dict(os.environ))"
     ended = run(tmp_path, code)

@@ -92,9 +92,7 @@ def test_values_keep_their_recorded_bytes(store: OpenCodeStore, tmp_path: Path) 
     assert load_session(made).log.damage == []
 
 
-@given(
-    st.dictionaries(st.sampled_from(["id", "sessionID", "messageID", "type", "a"]), st.integers() | st.text())
-)
+@given(st.dictionaries(st.sampled_from(["id", "sessionID", "messageID", "type", "a"]), st.integers() | st.text()))
 def test_ids_are_set_and_nothing_else_is_changed(recorded: dict[str, Any]) -> None:
     ids = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
     assert json.loads(with_ids(json.dumps(recorded, indent=1).encode(), **ids)) == {**recorded, **ids}
@@ -140,9 +138,7 @@ def test_another_document_is_not_an_export(document: bytes) -> None:
 )
 def test_a_damaged_message_is_reported_or_has_no_entries(tmp_path: Path, messages: str) -> None:
     path = tmp_path / "export.json"
-    path.write_text(
-        '{"info":{"id":"ses_1"},"messages":MESSAGES,"after":{"id":"a"}}'.replace("MESSAGES", messages)
-    )
+    path.write_text('{"info":{"id":"ses_1"},"messages":MESSAGES,"after":{"id":"a"}}'.replace("MESSAGES", messages))
     loaded = load_session(path)
     assert [entry.id for entry in loaded.log.entries if entry.id not in ("ses_1", "m")] == []
 
@@ -196,9 +192,7 @@ def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(
     assert made.read_bytes() == before
 
 
-def test_a_deeply_nested_description_is_kept(
-    redline: Installation, store: OpenCodeStore, tmp_path: Path
-) -> None:
+def test_a_deeply_nested_description_is_kept(redline: Installation, store: OpenCodeStore, tmp_path: Path) -> None:
     made = exported(worked_session(store, turns=6), tmp_path / "export.json")
     more = b'"more":%s1%s' % (b"[" * 900, b"]" * 900)
     made.write_bytes(made.read_bytes().replace(b'},"messages":', b',%s},"messages":' % more, 1))

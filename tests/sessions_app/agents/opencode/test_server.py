@@ -73,9 +73,7 @@ def test_no_server_is_used_without_an_address_or_at_another_one(path: Path, serv
     assert OPENCODE.server(path.parent, served.url) is None
 
 
-def test_no_server_is_used_beside_another_process(
-    store: OpenCodeStore, path: Path, served: ServedDatabase
-) -> None:
+def test_no_server_is_used_beside_another_process(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
     with opencode_server(store.database):
         assert OPENCODE.server(path, served.url) is None
         assert refusal(lambda: require_ready(path, served.url)) == "open_in_agent"
@@ -125,9 +123,7 @@ def test_a_server_that_shows_something_else_is_refused(
         assert refusal(lambda: server.require_ready(copy, [row])) == code
 
 
-def test_a_server_that_would_lose_a_field_is_refused(
-    store: OpenCodeStore, path: Path, served: ServedDatabase
-) -> None:
+def test_a_server_that_would_lose_a_field_is_refused(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
     (row,) = store.run("SELECT data FROM part WHERE id = ?", RESULT)
     store.run("UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = ?", RESULT)
     assert refusal(lambda: require_ready(path, served.url)) == "not_kept"
@@ -205,9 +201,7 @@ def test_the_password_is_the_clients_own(
             assert not any(secret in raised.value.message for secret in ("secret", "other"))
 
 
-@pytest.mark.parametrize(
-    "answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n12", b"no http\r\n\r\n"]
-)
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n12", b"no http\r\n\r\n"])
 def test_a_server_that_does_not_answer_is_not_waited_for(
     path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:

@@ -44,9 +44,7 @@ def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path: Path)
     assert rows.model == ("p", "new")
     assert rows.insert(database) == "ses_own"
     with closing(sqlite3.connect(database)) as connection:
-        ordered = connection.execute(
-            "SELECT id, session_id, data FROM message ORDER BY time_created"
-        ).fetchall()
+        ordered = connection.execute("SELECT id, session_id, data FROM message ORDER BY time_created").fetchall()
         parts = connection.execute("SELECT id, message_id, session_id, data FROM part").fetchall()
         ((title, reverted),) = connection.execute("SELECT title, revert FROM session")
     expected = [("msg_2", "ses_own", user), ("msg_1", "ses_own", assistant)]

@@ -67,9 +67,7 @@ def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
         "session SET title = x'00ff', directory = x'ff', version = x''",
     ],
 )
-def test_a_session_with_a_value_that_is_not_unicode_is_read(
-    store: OpenCodeStore, path: Path, change: str
-) -> None:
+def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore, path: Path, change: str) -> None:
     entries = len(load_session(path).log.entries)
     store.run(f"UPDATE {change}")
     assert len(load_session(path).log.entries) >= entries - 2
@@ -166,9 +164,7 @@ def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCode
     assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
 
 
-def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(
-    store: OpenCodeStore, path: Path
-) -> None:
+def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore, path: Path) -> None:
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
         client.execute("UPDATE session SET title = 'Unfinished'")
@@ -297,9 +293,7 @@ def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
         content(other / "opencode.db" / "ses_1")
 
 
-def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(
-    store: OpenCodeStore, tmp_path: Path
-) -> None:
+def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(store: OpenCodeStore, tmp_path: Path) -> None:
     worked_session(store)
     path = documents(tmp_path / "older", store)
     loaded = load_session(path)

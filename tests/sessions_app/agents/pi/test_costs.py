@@ -11,9 +11,7 @@ from sessions_app.agents.pi.costs import recorded_prices
 
 
 def line(usage: object, model: str = "m") -> bytes:
-    return json.dumps(
-        {"type": "message", "message": {"role": "assistant", "model": model, "usage": usage}}
-    ).encode()
+    return json.dumps({"type": "message", "message": {"role": "assistant", "model": model, "usage": usage}}).encode()
 
 
 def charged(tokens: Any, cost: Any) -> dict[str, Any]:

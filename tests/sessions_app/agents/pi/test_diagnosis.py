@@ -215,9 +215,7 @@ def test_atomic_ignores_edits() -> None:
 
 
 def test_the_records_that_can_be_recovered_are_counted() -> None:
-    (glued, _) = examined(
-        session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))])
-    )
+    (glued, _) = examined(session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))]))
     assert glued.detail.endswith("; 2 records on it can be recovered")
 
 

@@ -103,9 +103,7 @@ ODD = [
 
 def test_survivors_keep_every_recorded_byte_but_their_parent() -> None:
     *lines, last = forked([chain()[0], *ODD], Target("e2"))
-    assert [without_parent(line) for line in lines[1:]] == [
-        without_parent(line) for line in ODD if line != ODD[1]
-    ]
+    assert [without_parent(line) for line in lines[1:]] == [without_parent(line) for line in ODD if line != ODD[1]]
     assert [entry["parentId"] for entry in parsed(lines)[1:]] == [None, "e1", "e3", "e4"]
     assert json.loads(last)["type"] == "context_edit"
 
@@ -129,9 +127,7 @@ def test_surviving_blocks_keep_every_recorded_byte() -> None:
     )
     header, first, *_ = chain(user("go"))
     _, _, changed, _ = forked([header, first, line], Target("e2", 1))
-    assert changed == line.replace(
-        b"[ " + b" , ".join(blocks) + b" ]", b"[" + blocks[0] + b"," + blocks[2] + b"]"
-    )
+    assert changed == line.replace(b"[ " + b" , ".join(blocks) + b" ]", b"[" + blocks[0] + b"," + blocks[2] + b"]")
 
 
 def test_entries_of_other_branches_are_left_out() -> None:
@@ -326,9 +322,7 @@ def test_the_fork_of_a_guessed_agent_reports_no_tokens() -> None:
     recorded = chain(user("go"), assistant(text("a"), usage={"input": 5, "totalTokens": 7}), user("on"))
     forks = []
     for reading in (known, guessed):
-        change = reading.writer("fork").write(
-            branch_of(recorded), Deletion((), (), Stats()), write_facts(recorded)
-        )
+        change = reading.writer("fork").write(branch_of(recorded), Deletion((), (), Stats()), write_facts(recorded))
         assert isinstance(change, NewFile)
         forks.append([json.loads(line) for line in change.pieces])
     assert [fork[2]["message"]["usage"]["totalTokens"] for fork in forks] == [7, 0]

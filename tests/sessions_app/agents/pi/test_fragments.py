@@ -42,9 +42,7 @@ def parts(raw: bytes, *, is_first: bool = False) -> list[tuple[bytes, bool]]:
         (b"\xff" + B, [(b"\xff", False), (B, True)]),
     ],
 )
-def test_a_line_is_divided_into_records_and_other_bytes(
-    raw: bytes, expected: list[tuple[bytes, bool]]
-) -> None:
+def test_a_line_is_divided_into_records_and_other_bytes(raw: bytes, expected: list[tuple[bytes, bool]]) -> None:
     assert parts(raw) == expected
 
 

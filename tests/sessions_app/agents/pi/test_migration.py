@@ -113,9 +113,7 @@ def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
 
 
 def test_a_number_too_precise_for_a_double_keeps_its_digits() -> None:
-    line = (
-        b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
-    )
+    line = b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
     new = copy_of(session_bytes([V1_HEADER, line]))
     assert line[1:] in new
 
@@ -137,9 +135,7 @@ def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
 
 
 def test_an_id_in_a_version_1_entry_is_replaced_by_the_derived_one() -> None:
-    old = session_bytes(
-        [V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}]
-    )
+    old = session_bytes([V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}])
     assert_reads_alike(old, copy_of(old))
     assert log_of(copy_of(old)).entries[0].id == "00000001"
 

@@ -105,9 +105,7 @@ def test_its_version_decides_the_reader(version: str, reader: str) -> None:
 # ---- running it ------------------------------------------------------------------------------------------------
 
 
-def test_it_rebuilds_a_copy_without_the_users_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[dict[str, object]] = []
 
     def keep(message: dict[str, object]) -> dict[str, object]:

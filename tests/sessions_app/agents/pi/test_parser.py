@@ -163,10 +163,7 @@ READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
     "a missing header is reported once": (TWO.split(b"\n", 1)[1], "e1 e2", [(DamageKind.NO_HEADER, 1)]),
     "a damaged line does not hide the header": (b"\0\0\0\n" + TWO, "e1 e2", [(DamageKind.NOT_JSON, 1)]),
     "invalid UTF-8 is read": (session_bytes([HEADER, INVALID_UTF8]), "e2", []),
-    **{
-        f"{blank!r} is a blank line": (ENDS + blank + b"\n", "e1", [])
-        for blank in (b"", b" ", b"\t\r", b"\x0c")
-    },
+    **{f"{blank!r} is a blank line": (ENDS + blank + b"\n", "e1", []) for blank in (b"", b" ", b"\t\r", b"\x0c")},
 }
 
 
@@ -313,9 +310,7 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
             read_bytes(path.read_bytes())
     glued = sorted(directory.glob("pi/*glued*.jsonl")) if directory else []
     # Without a real one: a record of the same format.
-    data = (
-        glued[0].read_bytes() if glued else session_bytes([*version_1(user("a"), user("b")), FIRST + SECOND])
-    )
+    data = glued[0].read_bytes() if glued else session_bytes([*version_1(user("a"), user("b")), FIRST + SECOND])
     log = read_bytes(data)
     assert [one.kind for one in log.damage] == [DamageKind.NOT_JSON]
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
@@ -423,9 +418,7 @@ messages = st.fixed_dictionaries(
         "role": st.sampled_from(["user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"])
         | json_values,
         "content": st.lists(blocks | json_values, max_size=4) | json_values,
-        "usage": st.dictionaries(
-            st.sampled_from(["totalTokens", "input", "output", "cacheRead"]), json_values
-        )
+        "usage": st.dictionaries(st.sampled_from(["totalTokens", "input", "output", "cacheRead"]), json_values)
         | json_values,
         **hostile(*"toolCallId toolName isError stopReason provider model".split()),
         **hostile("command", "output", "exitCode", "excludeFromContext"),
@@ -456,9 +449,7 @@ def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dic
     assert len(entries) + len(faults) >= len(recorded) - 1, "an entry is read or reported; one is the header"
     # Everything that is kept can be stored, as text and as numbers.
     for entry in entries:
-        msgspec.json.encode(
-            [entry.id, entry.parent_id, entry.type, entry.role, entry.timestamp, entry.blocks]
-        )
+        msgspec.json.encode([entry.id, entry.parent_id, entry.type, entry.role, entry.timestamp, entry.blocks])
         msgspec.json.encode([entry.tool_name, entry.result_for, entry.model, entry.stop_reason])
         assert abs(entry.usage or 0) < 2**63
     assert stored(state) == state
@@ -527,9 +518,7 @@ def test_an_edit_without_new_content_has_no_text(replacement: object, effect: st
 
 
 def test_a_compactions_line_has_the_system_message_that_it_repeats() -> None:
-    recorded = chain(
-        summary_compaction("s", None) | {"systemMessage": {"sections": {"a": "be", "b": "kind"}}}
-    )
+    recorded = chain(summary_compaction("s", None) | {"systemMessage": {"sections": {"a": "be", "b": "kind"}}})
     log = session_log(recorded)
     found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
     assert found is not None

@@ -30,9 +30,7 @@ def tokens(recorded: dict[str, Any]) -> int:
 # ---- estimates ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)]
-)
+@pytest.mark.parametrize(("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)])
 def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units: int, estimate: int) -> None:
     assert tokens_of(units) == estimate
 
@@ -69,9 +67,7 @@ def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json(
 def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> None:
     sections = {"tone": "Be brief.", "rules": "Be kind."}
     assert described({"role": "system", "content": "so", "sections": sections})[1].whole == "so"
-    assert (
-        described({"role": "system", "content": "", "sections": sections})[1].whole == "Be brief.\n\nBe kind."
-    )
+    assert described({"role": "system", "content": "", "sections": sections})[1].whole == "Be brief.\n\nBe kind."
     assert described({"role": "system", "content": [text("so")], "sections": sections})[1].blocks == ("so",)
 
 
@@ -233,9 +229,7 @@ def test_exclusion_is_read_from_the_agents_field() -> None:
         ([1], None),
     ],
 )
-def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(
-    usage: object, total: int | None
-) -> None:
+def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(usage: object, total: int | None) -> None:
     assert described(assistant(text("x"), usage=usage))[0].usage == total
     assert described({**user("x"), "usage": usage})[0].usage is None
 
@@ -277,15 +271,11 @@ json_values = st.recursive(
     | st.integers()
     | st.floats(allow_nan=False)
     | st.text(st.characters(exclude_categories=()), max_size=4)
-    | st.sampled_from(
-        ["message", "assistant", "user", "bashExecution", "toolResult", "toolCall", "thinking"]
-    ),
+    | st.sampled_from(["message", "assistant", "user", "bashExecution", "toolResult", "toolCall", "thinking"]),
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ["type", "role", "content", "message", "text", "id", "name", "arguments", "usage"]
-            ),
+            st.sampled_from(["type", "role", "content", "message", "text", "id", "name", "arguments", "usage"]),
             inner,
             max_size=5,
         )

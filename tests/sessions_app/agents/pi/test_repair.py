@@ -55,27 +55,19 @@ def moved(recorded: dict[str, Any], parent: str | None) -> dict[str, Any]:
     [
         pytest.param([HEADER, A, raw(B) + raw(C)], [HEADER, A, B, C], b"", id="glued records"),
         pytest.param([raw(HEADER) + raw(A), B, C], [HEADER, A, B, C], b"", id="glued header"),
-        pytest.param(
-            [HEADER, A, raw(B)[:40] + raw(C)], [HEADER, A, moved(C, "a")], raw(B)[:40] + b'"b"', id="torn"
-        ),
-        pytest.param(
-            [HEADER, A, raw(B) + b"}x" + raw(C)], [HEADER, A, B, C], b"}x", id="garbage between records"
-        ),
+        pytest.param([HEADER, A, raw(B)[:40] + raw(C)], [HEADER, A, moved(C, "a")], raw(B)[:40] + b'"b"', id="torn"),
+        pytest.param([HEADER, A, raw(B) + b"}x" + raw(C)], [HEADER, A, B, C], b"}x", id="garbage between records"),
         pytest.param([HEADER, A, NUL, B], [HEADER, A, B], NUL + b"\n", id="a line of NUL"),
         pytest.param([HEADER, A, NUL + raw(B) + NUL], [HEADER, A, B], NUL + NUL, id="NUL around a record"),
         pytest.param([HEADER, A, b"", b" \t", B], [HEADER, A, B], b"\n \t\n", id="blank lines"),
         pytest.param([HEADER, A, b"5", b"null", b"[{}]"], [HEADER, A], b"5\nnull\n[{}]\n", id="not objects"),
-        pytest.param(
-            [HEADER, A, b"{}", b'{"x":1}'], [HEADER, A], b'{}\n{"x":1}\n', id="objects that are not entries"
-        ),
+        pytest.param([HEADER, A, b"{}", b'{"x":1}'], [HEADER, A], b'{}\n{"x":1}\n', id="objects that are not entries"),
         pytest.param([b"\xef\xbb\xbf" + raw(HEADER), A], [HEADER, A], b"\xef\xbb\xbf", id="byte order mark"),
         pytest.param([HEADER, A, raw(B) + b"\r"], [HEADER, A, raw(B) + b"\r"], b"", id="carriage return"),
         pytest.param([HEADER, A, HEADER, B], [HEADER, A, B], raw(HEADER) + b"\n", id="second header"),
         pytest.param([HEADER, A, B, A], [HEADER, A, B], raw(A) + b"\n", id="repeated entry"),
         pytest.param([HEADER, A, moved(B, "x"), C], [HEADER, A, B, C], b'"x"', id="missing parent"),
-        pytest.param(
-            [HEADER, moved(A, "x"), B], [HEADER, A, B], b'"x"', id="missing parent of the first entry"
-        ),
+        pytest.param([HEADER, moved(A, "x"), B], [HEADER, A, B], b'"x"', id="missing parent of the first entry"),
         pytest.param([HEADER, moved(A, "c"), B, C], [HEADER, A, B, C], b'"c"', id="cycle of the first entry"),
         pytest.param(
             [HEADER, A, moved(B, "c"), C],
@@ -122,9 +114,7 @@ def test_a_missing_header_is_rebuilt() -> None:
         "cwd": "",
     }
     assert lost == b""
-    assert [(one.fate, one.at, one.length) for one in account.changes] == [
-        (Fate.INSERTED, 0, len(header) + 1)
-    ]
+    assert [(one.fate, one.at, one.length) for one in account.changes] == [(Fate.INSERTED, 0, len(header) + 1)]
 
 
 def test_a_header_that_comes_late_gives_its_fields_to_the_new_one() -> None:
@@ -218,9 +208,7 @@ def test_every_byte_of_a_damaged_session_is_accounted_for(seed: int, size: int) 
     assert unaccounted(original) == ""
 
 
-@given(
-    st.lists(st.sampled_from([raw(HEADER), raw(A), raw(B)[:30], b'{"', b"}", b"\0", b"\n", b"\xff", b"5"]))
-)
+@given(st.lists(st.sampled_from([raw(HEADER), raw(A), raw(B)[:30], b'{"', b"}", b"\0", b"\n", b"\xff", b"5"])))
 def test_every_byte_of_any_file_is_accounted_for(parts: list[bytes]) -> None:
     assert unaccounted(b"".join(parts)) == ""
 

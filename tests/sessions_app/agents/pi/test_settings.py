@@ -76,9 +76,7 @@ def test_a_missing_file_is_not_a_fault(cwd: Path, home: Path) -> None:
     ],
     ids=lambda content: repr(content[:10]),
 )
-def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(
-    cwd: Path, home: Path, content: bytes
-) -> None:
+def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd: Path, home: Path, content: bytes) -> None:
     broken = put(cwd / ".atomic" / "settings.json", content)
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"enabled": True}})
     first, second = settings_files(str(cwd), home)
@@ -268,9 +266,7 @@ def test_what_cannot_be_used_is_skipped(cwd: Path, home: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", [PI, ATOMIC])
-def test_settings_of_branch_summaries_are_the_first_usable_ones(
-    agent: PiAgent, cwd: Path, home: Path
-) -> None:
+def test_settings_of_branch_summaries_are_the_first_usable_ones(agent: PiAgent, cwd: Path, home: Path) -> None:
     assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
     section = {"reserveTokens": 9, "skipPrompt": True}
     put(home / ".pi" / "agent" / "settings.json", {"branchSummary": section})
@@ -296,10 +292,7 @@ def test_the_prices_of_configured_models_are_known(home: Path) -> None:
         {"id": "cached", "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}},
         {"id": "plain", "cost": {"input": 2}},
         {"id": "free", "cost": {"input": 0}},
-        *(
-            {"id": "wrong", "cost": cost}
-            for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})
-        ),
+        *({"id": "wrong", "cost": cost} for cost in (None, 7, {"input": -1}, {"input": True}, {"input": 10**400})),
     ]
     put(home / ".pi" / "agent" / "models.json", {"providers": {"p": {"models": models}}})
     prices = PI.model_prices(home)

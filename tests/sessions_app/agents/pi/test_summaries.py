@@ -131,9 +131,7 @@ def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out() -> 
 
 
 def test_the_beginning_of_a_split_turn_follows_the_history() -> None:
-    assert FORMAT.split_turn_text("History.", "Turn.") == (
-        "History.\n\n---\n\n**Turn Context (split turn):**\n\nTurn."
-    )
+    assert FORMAT.split_turn_text("History.", "Turn.") == ("History.\n\n---\n\n**Turn Context (split turn):**\n\nTurn.")
     assert FORMAT.split_turn_text("", "Turn.") == "**Turn Context (split turn):**\n\nTurn."
 
 
