@@ -1,7 +1,5 @@
 """A bridge, as far as Redline sees it: it asks a running server over HTTP, and applies edits as pi does."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

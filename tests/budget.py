@@ -1,7 +1,5 @@
 """How many examples a property test tries: few in `make test`, more in `make test-all`."""
 
-from __future__ import annotations
-
 import os
 from typing import Final, TypeVar
 

@@ -3,8 +3,6 @@
 A line is named by its uuid. Its text is its name unless another one is given, and lines are a second apart.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -90,12 +88,7 @@ def system(name: str, parent: str | None, subtype: str, **fields: Any) -> Object
 
 
 def boundary(
-    name: str,
-    after: str | None,
-    kept: str = "",
-    anchor: str = "",
-    segment: str = "",
-    parent: str | None = None,
+    name: str, after: str | None, kept: str = "", anchor: str = "", segment: str = "", parent: str | None = None
 ) -> Object:
     """A boundary that keeps the lines with these names, and as a segment the first and the last of others; without an
     anchor, the kept lines follow the boundary itself."""

@@ -1,7 +1,5 @@
 """Test clients without a server, which use the address of the pages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from asgiref.sync import async_to_sync

@@ -1,20 +1,16 @@
 """Fixtures of all tests: a separate installation, a root with sessions, and browsers."""
 
-from __future__ import annotations
-
 from tests.isolation import TEMPORARY_DIRECTORIES
 
 # isort: split
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 from django.db import connection
-from django.test import Client
 from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from xdist.scheduler.loadfile import LoadFileScheduling
@@ -26,7 +22,7 @@ from tests.budget import FACTOR, USUAL
 from tests.clients import authorized_client, new_client
 from tests.installation import Installation, use_database, use_installation
 from tests.processes import give_to_nobody
-from tests.server import Server, start_shared_server
+from tests.server import start_shared_server
 
 # A shell's background job ignores interrupts, and would pass this on to the processes that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -86,13 +82,13 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_indexing() -> None:
+def no_indexing():
     """Forget what a follower announced in an earlier test: this process remembers it."""
     progress.remember({"indexing": None, "roots": {}})
 
 
 @pytest.fixture
-def fresh(tmp_path: Path, django_db_blocker: Any) -> Iterator[Installation]:
+def fresh(tmp_path, django_db_blocker):
     """An unused installation: not even its data directory exists."""
     home = tmp_path / "home"
     home.mkdir()
@@ -101,13 +97,13 @@ def fresh(tmp_path: Path, django_db_blocker: Any) -> Iterator[Installation]:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup() -> None:
+def django_db_setup():
     """Refuse pytest-django's own database, which is in memory: this process could not leave it for one in a file."""
     pytest.fail("Use the fixture `redline` instead of the mark `django_db`.")
 
 
 @pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any) -> Path:
+def empty_database(tmp_path_factory, django_db_blocker):
     """A migrated database without rows, to be copied: migrating takes longer than most tests."""
     path = tmp_path_factory.mktemp("database") / "redline.sqlite3"
     with django_db_blocker.unblock(), use_database(path):
@@ -118,14 +114,14 @@ def empty_database(tmp_path_factory: pytest.TempPathFactory, django_db_blocker: 
 
 
 @pytest.fixture
-def redline(fresh: Installation, empty_database: Path, settings: Any, django_db_blocker: Any) -> Iterator[Installation]:
+def redline(fresh, empty_database, settings, django_db_blocker):
     """An installation whose database, a file, is also the one of this process."""
     with django_db_blocker.unblock(), use_installation(fresh, empty_database, settings):
         yield fresh
 
 
 @pytest.fixture
-def public(empty_database: Path, settings: Any, django_db_blocker: Any) -> Iterator[Installation]:
+def public(empty_database, settings, django_db_blocker):
     """The same, owned by the user that `become_nobody` becomes. Sessions go into `home`."""
     base = Path(tempfile.mkdtemp(prefix="redline-public-"))
     installation = Installation(base / "data", base / "home")
@@ -144,7 +140,7 @@ def public(empty_database: Path, settings: Any, django_db_blocker: Any) -> Itera
 
 
 @pytest.fixture
-def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+def known_root(tmp_path, settings, redline):
     """A configured root in which a test puts its sessions."""
     directory = tmp_path / "shown"
     directory.mkdir()
@@ -157,25 +153,25 @@ def known_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 
 @pytest.fixture
-def idle_root(known_root: Path, settings: Any) -> Path:
+def idle_root(known_root, settings):
     """A configured root whose sessions never count as live, whenever they were written."""
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-small": 1_000}, "live_minutes": 0})
     return known_root
 
 
 @pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def shared_server(tmp_path_factory):
     """The server of this worker, for all tests that neither configure nor end it: they take a `place_in` it."""
     with start_shared_server(tmp_path_factory.mktemp("shared")) as running:
         yield running
 
 
 @pytest.fixture
-def client(redline: Installation) -> Client:
+def client(redline):
     return new_client()
 
 
 @pytest.fixture
-def browser(redline: Installation) -> Client:
+def browser(redline):
     """A browser with the launch cookie."""
     return authorized_client()

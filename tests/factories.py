@@ -1,7 +1,5 @@
 """Hand-written session files: messages, content blocks, entries, and whole sessions."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -51,13 +49,7 @@ def call(call_id: str, name: str = "read", **arguments: Any) -> dict[str, Any]:
 
 
 def result(call_id: str, words: str = "done", *, error: bool = False, name: str = "read") -> dict[str, Any]:
-    return {
-        "role": "toolResult",
-        "toolCallId": call_id,
-        "toolName": name,
-        "content": [text(words)],
-        "isError": error,
-    }
+    return {"role": "toolResult", "toolCallId": call_id, "toolName": name, "content": [text(words)], "isError": error}
 
 
 def bash(command: str, output: str, exit_code: int = 0, **fields: Any) -> dict[str, Any]:
@@ -169,9 +161,7 @@ def branch_and_texts(data: bytes, leaf: str | None = None) -> tuple[list[Entry],
 
 
 def write_facts(
-    recorded: Sequence[dict[str, Any] | bytes],
-    ids: Iterable[str] = (),
-    labels: Mapping[str, str] | None = None,
+    recorded: Sequence[dict[str, Any] | bytes], ids: Iterable[str] = (), labels: Mapping[str, str] | None = None
 ) -> WriteFacts:
     """The facts for a writer on the session `recorded`, with these new ids, or n1, n2, …; bytes are taken as lines."""
     raws = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in recorded]

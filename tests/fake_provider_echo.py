@@ -1,7 +1,5 @@
 """A fake provider on a real socket: it records requests, and echoes each key in its answers wherever possible."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import threading
@@ -50,10 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
         if b'"assistant"' in body:
             way = "400"  # a run ends here
         if way.isdigit():
-            fault = {
-                "type": "error",
-                "error": {"type": "authentication_error", "message": said, "code": said},
-            }
+            fault = {"type": "error", "error": {"type": "authentication_error", "message": said, "code": said}}
             self._answer(int(way), "application/json", json.dumps(fault), {"x-echo": said})
         elif way == "html":
             self._answer(404, "text/html", f"<html><title>{said}</title><body>{said}</body></html>")
@@ -66,11 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif way == "says":
             self._answer(200, "text/event-stream", _said_in_pieces(said))
         else:
-            call = {
-                "id": "c1",
-                "type": "function",
-                "function": {"name": "say_ready", "arguments": '{"ready":true}'},
-            }
+            call = {"id": "c1", "type": "function", "function": {"name": "say_ready", "arguments": '{"ready":true}'}}
             chunk = {"choices": [{"index": 0, "delta": {"tool_calls": [{"index": 0, **call}]}}]}
             end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
             events = "".join(f"data: {json.dumps(one)}\n\n" for one in (chunk, end))

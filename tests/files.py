@@ -1,7 +1,5 @@
 """Session files: written, backdated, and compared."""
 
-from __future__ import annotations
-
 import os
 import time
 from pathlib import Path

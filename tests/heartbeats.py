@@ -1,7 +1,5 @@
 """Heartbeats for a run without a worker: a running server would give the run up without them."""
 
-from __future__ import annotations
-
 import sqlite3
 import threading
 from contextlib import closing

@@ -3,8 +3,6 @@
 Every function takes a response, its HTML (a whole page or a part of one), or an element of a parsed page.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -3,8 +3,6 @@
 It has a data directory, a home and a database. The user's own files are not touched.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

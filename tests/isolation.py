@@ -3,8 +3,6 @@
 pytest loads this module first, as a plugin (`addopts`): pytest-django reads the settings before any conftest.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 from pathlib import Path

@@ -8,8 +8,6 @@ A kill is not a power cut: what the kernel has received survives it. `fsync` and
 and cannot be tested here.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The clock of a watch of leases, set by a test."""
 
-from __future__ import annotations
-
 from compaction_app.runs.lease import LeaseWatch
 
 

@@ -3,8 +3,6 @@
 A page changes while it is looked at. What reads it without waiting for a value races it, and fails by chance.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator
@@ -14,16 +12,7 @@ from typing import Final
 from tests.paths import PROJECT
 
 READ_AT_ONCE: Final = frozenset(
-    {
-        "all",
-        "all_inner_texts",
-        "all_text_contents",
-        "count",
-        "is_checked",
-        "is_enabled",
-        "is_hidden",
-        "is_visible",
-    }
+    {"all", "all_inner_texts", "all_text_contents", "count", "is_checked", "is_enabled", "is_hidden", "is_visible"}
 )
 """Methods of a locator that answer at once. Tests use `expect`, or `tests/browser/acts.py`, which waits first."""
 CHECKED: Final = ("tests/browser", "tests/interop", "tests/interop_clients")

@@ -1,7 +1,5 @@
 """Plans for sessions of OpenCode, carried out on a database, with the messages that were approved."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing

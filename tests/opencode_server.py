@@ -6,8 +6,6 @@
 Like the real one, it writes and shows of a part only the fields it knows, and makes a part that is patched but missing.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -170,11 +168,7 @@ class ProtocolHandler(BaseHTTPRequestHandler):
 
 
 def _write(
-    connection: sqlite3.Connection,
-    session_id: str,
-    message_id: str,
-    row_id: str,
-    part: Mapping[str, Any] | None,
+    connection: sqlite3.Connection, session_id: str, message_id: str, row_id: str, part: Mapping[str, Any] | None
 ) -> None:
     if part is None:
         connection.execute("DELETE FROM part WHERE id = ?", (row_id,))

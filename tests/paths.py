@@ -1,7 +1,5 @@
 """Paths: the checkout, and real sessions if there are any."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Approved plans, and the active context before and after them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,11 +27,7 @@ class SilentListener:
 
 
 def approved_plan(
-    path: Path,
-    leaf_id: str = "",
-    writer: str = "context-compaction",
-    reader: str = "atomic-0.8",
-    **own: object,
+    path: Path, leaf_id: str = "", writer: str = "context-compaction", reader: str = "atomic-0.8", **own: object
 ) -> Approved:
     """The plan of a user who approves everything that the embedded planner proposes."""
     loaded = load_session(path)

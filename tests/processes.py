@@ -1,7 +1,5 @@
 """Forked processes with fewer rights or resources than this one."""
 
-from __future__ import annotations
-
 import _strptime  # noqa: F401  imported at its first use, and a child without rights cannot read it
 import os
 import resource

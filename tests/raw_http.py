@@ -1,7 +1,5 @@
 """HTTP as raw bytes on a socket, for requests that no client would send."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """The rows of an LLM planner's run, written to a database as a worker writes them, but without a model or a worker."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Runs of the embedded planner, executed in this process, and their approval."""
 
-from __future__ import annotations
-
 from django.utils import timezone
 
 from compaction_app.core.decisions import Kind

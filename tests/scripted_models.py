@@ -1,7 +1,5 @@
 """Providers whose models are scripts: rows of this process's database, or added to a running server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any

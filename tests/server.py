@@ -1,7 +1,5 @@
 """A real server on a real socket, with its own data, home and roots, and a browser or a socket that is logged in."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import http.client
@@ -227,11 +225,7 @@ def place_in(server: Server, name: str, *, agent: str = "atomic") -> Iterator[Se
     Only its sessions are in its list, at `list_path`. Afterwards they are gone.
     """
     mine = copy.copy(server)
-    mine.root, mine.project, mine.ends = (
-        server.root.parent / agent / name,
-        f"/work/{name}",
-        contextlib.ExitStack(),
-    )
+    mine.root, mine.project, mine.ends = (server.root.parent / agent / name, f"/work/{name}", contextlib.ExitStack())
     mine.root.mkdir()
     try:
         with mine.ends:

@@ -1,7 +1,5 @@
 """Sessions of a configured root: written, indexed, and the URLs of their pages."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

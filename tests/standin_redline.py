@@ -1,7 +1,5 @@
 """A server that speaks docs/handshake.md as a test says: it answers what is queued, and keeps what it was asked."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import deque

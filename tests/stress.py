@@ -3,8 +3,6 @@
 Its arguments are those of pytest.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Final

@@ -1,12 +1,9 @@
 """Whatever a file contains, commands end with an explanation and the right exit code, and lose nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +12,7 @@ import pytest
 from redline.configuration import RootSetting
 from sessions_app.storage.session_loader import load_session
 from tests.budget import FACTOR
-from tests.factories import (
-    HEADER,
-    assistant,
-    call,
-    message,
-    result,
-    session_bytes,
-    text,
-    user,
-    working_session,
-)
+from tests.factories import HEADER, assistant, call, message, result, session_bytes, text, user, working_session
 from tests.files import place, snapshot
 from tests.installation import UNSAFE_CHARACTERS, Installation, Result, override_configuration
 from tests.paths import PROJECT
@@ -37,7 +24,7 @@ READ_ONLY = [["index"], ["tree"], ["context"], ["compact", "--dry-run"]]
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return redline.sessions / "s.jsonl"
 
 
@@ -73,10 +60,7 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
         ["not_json", "missing_parent"],
     ),
     "a run of NULs": (with_inserted(6, b"\0" * 4096), ["not_json"]),
-    "NULs before a record": (
-        with_inserted(27, b"\0" * 99 + session_bytes(WHOLE[27:])[:-1], until=28),
-        ["not_json"],
-    ),
+    "NULs before a record": (with_inserted(27, b"\0" * 99 + session_bytes(WHOLE[27:])[:-1], until=28), ["not_json"]),
     "a list for an object": (with_more(b"[1,2]"), ["not_an_object"]),
     "a parent that is not there": (session_bytes([HEADER, *WHOLE[3:]]), ["missing_parent"]),
     "a second header": (with_inserted(9, HEADER), ["second_header"]),
@@ -101,9 +85,7 @@ DAMAGED: dict[str, tuple[bytes, list[str]]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(
-    redline: Installation, path: Path, damage: str
-) -> None:
+def test_a_damaged_session_is_read_compacted_and_restored_without_losing_a_byte(redline, path, damage):
     content, kinds = DAMAGED[damage]
     place(path, content)
     for command in READ_ONLY:
@@ -139,9 +121,7 @@ HEADERLESS = {
 
 
 @pytest.mark.parametrize("content", HEADERLESS.values(), ids=HEADERLESS)
-def test_a_session_without_a_header_is_not_written_to_but_migrated_to_a_copy(
-    redline: Installation, path: Path, content: bytes
-) -> None:
+def test_a_session_without_a_header_is_not_written_to_but_migrated_to_a_copy(redline, path, content):
     """Agents refuse such a file, and Atomic before 0.9.4 empties it when it opens it."""
     place(path, content)
     for command in READ_ONLY:
@@ -167,9 +147,7 @@ def test_a_session_without_a_header_is_not_written_to_but_migrated_to_a_copy(
 
 
 @pytest.mark.parametrize("tail", [b'{"type":"message","id":"n1","parent', b"{", b"\0" * 7, b"nul"])
-def test_a_torn_last_line_is_skipped_by_readers_and_stops_writers(
-    redline: Installation, path: Path, tail: bytes
-) -> None:
+def test_a_torn_last_line_is_skipped_by_readers_and_stops_writers(redline, path, tail):
     content = session_bytes(WHOLE) + tail
     place(path, content)
     for command in READ_ONLY:
@@ -180,7 +158,7 @@ def test_a_torn_last_line_is_skipped_by_readers_and_stops_writers(
     assert snapshot(path.parent) == {path.name: content}
 
 
-def test_a_header_alone_is_a_session_without_entries(redline: Installation, path: Path) -> None:
+def test_a_header_alone_is_a_session_without_entries(redline, path):
     content = session_bytes([HEADER])
     place(path, content)
     assert run(redline, path, "index").json["entries"] == 0
@@ -208,7 +186,7 @@ COMMANDS = [*READ_ONLY, ["compact", "--yes", "--live"], ["migrate-session"]]
         b"[" * 100_000 + b"\n",
     ],
 )
-def test_a_file_that_is_not_a_session_is_left_alone(redline: Installation, path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_session_is_left_alone(redline, path, content):
     place(path, content)
     for command in COMMANDS:
         ended = run(redline, path, *command)
@@ -218,7 +196,7 @@ def test_a_file_that_is_not_a_session_is_left_alone(redline: Installation, path:
 
 
 @pytest.mark.parametrize("kind", ["missing", "directory", "fifo", "device", "loop", "below a file"])
-def test_a_path_that_is_not_a_file_is_named_without_blocking(redline: Installation, path: Path, kind: str) -> None:
+def test_a_path_that_is_not_a_file_is_named_without_blocking(redline, path, kind):
     path.parent.mkdir(parents=True)
     backup = path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak")
     if kind == "below a file":
@@ -242,7 +220,7 @@ def test_a_path_that_is_not_a_file_is_named_without_blocking(redline: Installati
 # Permissions -------------------------------------------------------------------------------------------------
 
 
-def test_an_unreadable_file_is_a_system_failure(public: Installation) -> None:
+def test_an_unreadable_file_is_a_system_failure(public):
     path = place(public.sessions / "s.jsonl", session_bytes(WHOLE))
     give_to_nobody(path.parent, path)
     path.chmod(0)
@@ -256,7 +234,7 @@ def test_an_unreadable_file_is_a_system_failure(public: Installation) -> None:
     assert snapshot(path.parent) == {path.name: session_bytes(WHOLE)}
 
 
-def test_an_unreadable_directory_does_not_stop_the_index(public: Installation) -> None:
+def test_an_unreadable_directory_does_not_stop_the_index(public):
     closed = place(public.home / "closed" / "deep" / "a.jsonl", session_bytes(WHOLE))
     open_ = place(public.home / "open" / "b.jsonl", session_bytes(WHOLE))
     give_to_nobody(closed.parent.parent, closed.parent, closed, open_.parent, open_)
@@ -277,7 +255,7 @@ def test_an_unreadable_directory_does_not_stop_the_index(public: Installation) -
     closed.parent.parent.chmod(0o700)
 
 
-def test_an_unreadable_root_does_not_stop_the_others(public: Installation) -> None:
+def test_an_unreadable_root_does_not_stop_the_others(public):
     closed = place(public.home / ".atomic" / "agent" / "sessions" / "a.jsonl", session_bytes(WHOLE))
     open_ = place(public.home / ".pi" / "agent" / "sessions" / "b.jsonl", session_bytes(WHOLE))
     for below in (closed, open_):
@@ -312,11 +290,7 @@ def evil_session() -> list[dict[str, Any]]:
         {"type": "label", "id": f"l{EVIL}", "parentId": f"i{EVIL}", "targetId": last, "label": EVIL},
         {"type": EVIL, "id": f"t{EVIL}", "parentId": f"l{EVIL}"},
         {"type": "model_change", "id": "m", "parentId": f"t{EVIL}", "provider": EVIL, "modelId": EVIL},
-        message(
-            f"a{EVIL}",
-            "m",
-            assistant(text(EVIL), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL),
-        ),
+        message(f"a{EVIL}", "m", assistant(text(EVIL), call(EVIL, EVIL, **{EVIL: EVIL}), provider=EVIL, model=EVIL)),
         message(f"r{EVIL}", f"a{EVIL}", result(EVIL, EVIL, name=EVIL)),
         message("dangling", f"gone{EVIL}", user(EVIL)),
         message(f"u{EVIL}", f"r{EVIL}", user(EVIL)),
@@ -331,14 +305,13 @@ def assert_harmless(ended: Result) -> None:
         assert not found, ascii(printed[max(0, found.start() - 200) : found.end()])
 
 
-def test_content_of_files_is_escaped_on_the_terminal(redline: Installation) -> None:
+def test_content_of_files_is_escaped_on_the_terminal(redline):
     typed = re.sub("[\0/]", "", EVIL)
     name = f"{typed}\n.jsonl"
     path = place(redline.sessions / f"dir{name}" / name, session_bytes(evil_session()))
     leaf = load_session(path).leaf_id
     old = place(
-        path.with_name(f"old{name}"),
-        session_bytes([{"type": "session"}, {"type": "message", "message": user(EVIL)}]),
+        path.with_name(f"old{name}"), session_bytes([{"type": "session"}, {"type": "message", "message": user(EVIL)}])
     )
     vector = place(path.with_name(f"{name}.json"), b"{}")
     place(path.with_name(f"garbage{name}"), EVIL.encode())
@@ -373,7 +346,7 @@ def test_content_of_files_is_escaped_on_the_terminal(redline: Installation) -> N
     assert "\\x1b[2J" in shown[3].out
 
 
-def test_json_output_is_plain_ascii_whatever_a_file_contains(redline: Installation, path: Path) -> None:
+def test_json_output_is_plain_ascii_whatever_a_file_contains(redline, path):
     place(path, session_bytes(evil_session()))
     for command in READ_ONLY:
         ended = run(redline, path, *command)
@@ -427,7 +400,7 @@ FIELDS = """
 
 
 @pytest.mark.parametrize("number", range(len(FIELDS)), ids=FIELDS)
-def test_a_field_may_have_any_value(redline: Installation, path: Path, number: int) -> None:
+def test_a_field_may_have_any_value(redline, path, number):
     """`make test` takes a fifth of the values for each field, others for the next one; `make test-all` takes all."""
     step = STEP if FACTOR == 1 else 1
     for value in STRANGE[number % step :: step]:
@@ -440,7 +413,7 @@ def test_a_field_may_have_any_value(redline: Installation, path: Path, number: i
         assert path.read_bytes() == content
 
 
-def test_a_cwd_is_data_not_a_trusted_path(redline: Installation, path: Path) -> None:
+def test_a_cwd_is_data_not_a_trusted_path(redline, path):
     for cwd in ("/proc/self", "/dev", "/" + "x" * 5_000, "/\0", "relative", "~", "/dev/null"):
         place(path, session_bytes([{**HEADER, "cwd": cwd}, *WHOLE[1:]]))
         assert run(redline, path, "index").code == 0
@@ -461,9 +434,7 @@ def test_a_cwd_is_data_not_a_trusted_path(redline: Installation, path: Path) -> 
         lambda path: path.mkdir(),
     ],
 )
-def test_hostile_project_settings_are_ignored(
-    redline: Installation, path: Path, tmp_path: Path, make: Callable[[Path], object]
-) -> None:
+def test_hostile_project_settings_are_ignored(redline, path, tmp_path, make):
     project = tmp_path / "project"
     (project / ".atomic").mkdir(parents=True)
     make(project / ".atomic" / "settings.json")
@@ -474,7 +445,7 @@ def test_hostile_project_settings_are_ignored(
     assert redline.call("sessions").code == 0
 
 
-def test_malformed_model_files_are_ignored(redline: Installation, path: Path) -> None:
+def test_malformed_model_files_are_ignored(redline, path):
     place(path, session_bytes([*WHOLE, message("n1", LEAF, assistant(text("x"), provider="p", model="m"))]))
     run(redline, path, "index")
     models = redline.home / ".pi" / "agent" / "models.json"
@@ -497,7 +468,7 @@ def test_malformed_model_files_are_ignored(redline: Installation, path: Path) ->
 # Names --------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_name_that_is_not_utf8_is_handled(redline: Installation, path: Path) -> None:
+def test_a_file_name_that_is_not_utf8_is_handled(redline, path):
     for number, command in enumerate([*COMMANDS, ["backups"]]):
         named = place(path.parent / str(number) / os.fsdecode(b"s\xff.jsonl"), session_bytes(WHOLE))
         ended = redline.call(command[0], named, *command[1:], "--json")
@@ -507,14 +478,14 @@ def test_a_file_name_that_is_not_utf8_is_handled(redline: Installation, path: Pa
         assert named.read_bytes() == session_bytes(WHOLE)
 
 
-def test_a_process_prints_names_that_are_not_utf8(fresh: Installation) -> None:
+def test_a_process_prints_names_that_are_not_utf8(fresh):
     path = place(fresh.home / os.fsdecode(b"s\xff\x1b.jsonl"), session_bytes(WHOLE))
     shown = fresh.run("tree", path)
     assert shown.code == 0
     assert "s\\udcff\\x1b.jsonl: 27 entries" in shown.out
 
 
-def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline: Installation, path: Path) -> None:
+def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline, path):
     path = place(path.parent / ("n" * 240 + ".jsonl"), session_bytes(WHOLE))
     before = snapshot(path.parent)
     ended = run(redline, path, "compact", "--yes")
@@ -526,7 +497,7 @@ def test_a_name_too_long_for_a_backup_is_a_clean_failure(redline: Installation, 
 # Vectors --------------------------------------------------------------------------------------------------------
 
 
-def test_check_vectors_passes_and_changes_no_vector(redline: Installation, tmp_path: Path) -> None:
+def test_check_vectors_passes_and_changes_no_vector(redline, tmp_path):
     copy = tmp_path / "vectors"
     shutil.copytree(PROJECT / "tests" / "vectors", copy)
     before = snapshot(copy)

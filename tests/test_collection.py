@@ -4,15 +4,11 @@ pytest-xdist compares what its workers have collected, each with another order o
 between two days, or between two orders of hashes that agree by chance.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-
-import pytest
 
 from tests.paths import PROJECT
 
@@ -49,19 +45,19 @@ def drawn_at_import(path: Path) -> list[int]:
     return [call.lineno for call in at_import(ast.parse(text)) if name_of(call) in CHANCE]
 
 
-def test_no_module_of_tests_depends_on_the_moment_or_on_chance_when_it_is_imported() -> None:
+def test_no_module_of_tests_depends_on_the_moment_or_on_chance_when_it_is_imported():
     found = {str(path.relative_to(PROJECT)): drawn_at_import(path) for path in (PROJECT / "tests").rglob("*.py")}
     assert len(found) > 100
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 
-def test_such_a_module_is_found(tmp_path: Path) -> None:
+def test_such_a_module_is_found(tmp_path):
     module = tmp_path / "test_x.py"
     module.write_text("import time\n@mark(time.time())\ndef f(x=now()):\n    now()\n\nNAMES = [today() for x in y]\n")
     assert drawn_at_import(module) == [2, 3, 6]
 
 
-def test_no_test_is_collected_for_each_member_of_a_set(request: pytest.FixtureRequest) -> None:
+def test_no_test_is_collected_for_each_member_of_a_set(request):
     """Its order would be that of the hashes, which differs between processes."""
     values = [(item.name, mark.args[1]) for item in request.session.items for mark in item.iter_markers("parametrize")]
     assert not [name for name, given in values if isinstance(given, set | frozenset)]

@@ -1,7 +1,5 @@
 """The database is created at the first use, copied before a migration, and left alone if it is newer."""
 
-from __future__ import annotations
-
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -23,7 +21,7 @@ from tests.installation import Installation, finish
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.home / "s.jsonl", session_bytes(chain(user("One"))))
 
 
@@ -36,14 +34,14 @@ def tables(path: Path) -> set[str]:
         return {name for (name,) in opened.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
-def test_concurrent_first_uses_create_it_once(fresh: Installation) -> None:
+def test_concurrent_first_uses_create_it_once(fresh):
     started = [fresh.start("sessions", "--json") for _ in range(2)]
     ended = [finish(process) for process in started]
     assert [one.code for one in ended] == [0, 0], ended
     assert copies(fresh) == []
 
 
-def test_the_first_use_creates_the_database(fresh: Installation) -> None:
+def test_the_first_use_creates_the_database(fresh):
     assert fresh.call("sessions", "--json").json == []
     assert {"sessions_app_session", "sessions_app_entry", "compaction_app_backup"} <= tables(
         fresh.data / "redline.sqlite3"
@@ -51,9 +49,7 @@ def test_the_first_use_creates_the_database(fresh: Installation) -> None:
     assert copies(fresh) == []
 
 
-def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(
-    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(redline, path, monkeypatch):
     """One app is not migrated yet, and the other one has a row. A current database is not copied."""
 
     def full(name: Path) -> sqlite3.Connection:
@@ -82,7 +78,7 @@ def test_an_older_database_is_copied_before_it_is_migrated_or_else_not_migrated(
 
 
 @pytest.fixture
-def newer(redline: Installation, path: Path) -> Installation:
+def newer(redline, path):
     """A database with a session and a migration from the future."""
     index_file(path)
     MigrationRecorder(connection).record_applied("sessions_app", "0099_later")
@@ -90,7 +86,7 @@ def newer(redline: Installation, path: Path) -> Installation:
     return redline
 
 
-def test_a_newer_database_is_refused_and_untouched(newer: Installation, path: Path) -> None:
+def test_a_newer_database_is_refused_and_untouched(newer, path):
     before = snapshot(newer.data)
     for command in (["sessions"], ["index"], ["backups", path], ["migrate-session", path]):
         ended = newer.call(*command, "--json")
@@ -100,12 +96,12 @@ def test_a_newer_database_is_refused_and_untouched(newer: Installation, path: Pa
     assert {name: content for name, content in snapshot(newer.data).items() if name in before} == before
 
 
-def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(newer: Installation, path: Path) -> None:
+def test_a_newer_database_does_not_stop_commands_that_only_read_the_session(newer, path):
     assert newer.call("tree", path, "--json").code == 0
     assert newer.call("context", path, "--json").code == 0
 
 
-def test_a_file_that_is_not_a_database_is_a_system_failure(fresh: Installation) -> None:
+def test_a_file_that_is_not_a_database_is_a_system_failure(fresh):
     fresh.data.mkdir(mode=0o700)
     for content in (b"this is no database\n" * 100, b"SQLite format 3\0" + b"\xff" * 5_000):
         (fresh.data / "redline.sqlite3").write_bytes(content)
@@ -114,13 +110,13 @@ def test_a_file_that_is_not_a_database_is_a_system_failure(fresh: Installation) 
         assert (fresh.data / "redline.sqlite3").read_bytes() == content
 
 
-def test_an_index_of_another_schema_is_rebuilt(redline: Installation, path: Path) -> None:
+def test_an_index_of_another_schema_is_rebuilt(redline, path):
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(schema=0, entry_count=99, state={"of": "another time"})
     assert index_file(path).entry_count == 1
 
 
-def test_the_order_of_the_list_does_not_depend_on_the_database(redline: Installation, path: Path) -> None:
+def test_the_order_of_the_list_does_not_depend_on_the_database(redline, path):
     for number in range(3):
         place(path.with_name(f"{number}.jsonl"), session_bytes(chain(user("One"))))
     redline.call("index", redline.home)

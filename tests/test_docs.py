@@ -1,7 +1,5 @@
 """What the documents list matches the code."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -22,33 +20,33 @@ def rows_under(heading: str, document: str) -> list[list[str]]:
     return [[cell.strip() for cell in row] for row in rows[2:]]
 
 
-def test_the_architecture_page_lists_every_gate_with_its_rule() -> None:
+def test_the_architecture_page_lists_every_gate_with_its_rule():
     assert rows_under("The airlock", ARCHITECTURE) == [[gate.name, gate.kind, gate.rule] for gate in GATES]
 
 
-def test_the_architecture_page_lists_every_tool_with_its_description() -> None:
+def test_the_architecture_page_lists_every_tool_with_its_description():
     assert rows_under("The tools", ARCHITECTURE) == [[f"`{name}`", tool.description] for name, tool in TOOLS.items()]
 
 
-def test_the_readme_lists_every_command_and_no_other() -> None:
+def test_the_readme_lists_every_command_and_no_other():
     listed = re.findall(r"^\| `([a-z_-]+)[ `\[]", README, flags=re.MULTILINE)
     assert {name for name in listed if not name.startswith("--")} == set(commands())
 
 
-def test_the_readme_shows_every_setting() -> None:
+def test_the_readme_shows_every_setting():
     shown = README.split("```toml", 1)[1].split("```", 1)[0]
     for name in Configuration.model_fields:
         assert re.search(rf"^\[*{name}\b", shown, flags=re.MULTILINE), name
 
 
-def test_every_dependency_has_a_documented_reason() -> None:
+def test_every_dependency_has_a_documented_reason():
     project = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
     reasons = ARCHITECTURE.split("\n## Dependencies\n", 1)[1].split("\n## ", 1)[0].lower()
     for name in re.findall(r'^    "([A-Za-z0-9-]+)[><=]', project, flags=re.MULTILINE):
         assert name.lower() in reasons, name
 
 
-def test_every_module_appears_on_the_architecture_page() -> None:
+def test_every_module_appears_on_the_architecture_page():
     layout = set(re.findall(r"\w+", ARCHITECTURE.split("\n## Source layout\n", 1)[1].split("\n## ", 1)[0]))
     passed_over = {"__init__", "__main__", "apps", "checks", "settings", "urls", "main", "configuration"}
     for package in ("sessions_app", "compaction_app", "redline", "devtools"):
@@ -58,12 +56,12 @@ def test_every_module_appears_on_the_architecture_page() -> None:
             assert module.stem in layout | passed_over, module
 
 
-def test_no_document_names_a_path_outside_the_project() -> None:
+def test_no_document_names_a_path_outside_the_project():
     for document in [*PROJECT.glob("*.md"), *(PROJECT / "docs").glob("*.md")]:
         assert not re.search(r"(?<![\w.~$])/(?:work|root|tmp)/", Path(document).read_text(encoding="utf-8"))
 
 
-def test_the_table_of_states_matches_the_code() -> None:
+def test_the_table_of_states_matches_the_code():
     section = ARCHITECTURE.split("\n## The life of a run\n", 1)[1].split("\n## ", 1)[0]
     listed: dict[str, set[str]] = {}
     for states, others in re.findall(r"^\| (`.+?) \| (.+?) \|$", section, re.MULTILINE):

@@ -3,8 +3,6 @@
 Each command line is run twice: as it is, and with `--json`, where standard output has one document.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket
@@ -18,7 +16,7 @@ import pytest
 
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.installation import Installation, Result
+from tests.installation import Result
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS
 
@@ -80,12 +78,7 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     ("index",): [
         *("", "\0", "/dev/zero", "/proc/self/fd", "/proc/self/task", f"{SESSION} {SESSION}", "{there}"),
         *("{there}/nowhere", "{there}/fifo.jsonl", "{there}/socket.jsonl", "{there}/memory.jsonl"),
-        *(
-            "{there}/loop.jsonl",
-            "{there}/dangling.jsonl",
-            "{there}/\udcff\udcfe.jsonl",
-            "{there}/" + "x" * 5_000,
-        ),
+        *("{there}/loop.jsonl", "{there}/dangling.jsonl", "{there}/\udcff\udcfe.jsonl", "{there}/" + "x" * 5_000),
     ],
     ("sessions",): ["extra", "--limit=-1"],
     ("serve", "--port"): ["-1", "65536", LONG_NUMBER, "1e3", "", "٨٠٨٠"],
@@ -122,11 +115,7 @@ OTHERS: Final[dict[tuple[str, ...], list[str]]] = {
     ("completion",): ["tcsh", "\udcff"],
 }
 """The beginnings of command lines, each with its ends: words between blanks."""
-IN_A_PROCESS: Final[list[list[str]]] = [
-    ["tree", ODD_PATHS["surrogate"]],
-    ["doctor", ODD_PATHS["own-pipe"]],
-    ["\udcff"],
-]
+IN_A_PROCESS: Final[list[list[str]]] = [["tree", ODD_PATHS["surrogate"]], ["doctor", ODD_PATHS["own-pipe"]], ["\udcff"]]
 """Arguments that may reach a process in another form; the first two in the text for people, the last one in JSON."""
 
 
@@ -141,7 +130,7 @@ COMMANDS: Final = [*dict.fromkeys((line or [""])[0] for line in lines())]
 
 
 @pytest.fixture
-def there(redline: Installation) -> Path:
+def there(redline):
     """A directory with everything that is not a session, and one that is."""
     directory = redline.home / "there"
     place(directory / "s.jsonl", session_bytes(working_session(steps=3, words=30)))
@@ -195,7 +184,7 @@ def with_json(arguments: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=ascii)
-def test_any_arguments_end_with_an_explanation(redline: Installation, there: Path, command: str) -> None:
+def test_any_arguments_end_with_an_explanation(redline, there, command):
     for line in lines():
         if (line or [""])[0] != command:
             continue
@@ -204,7 +193,7 @@ def test_any_arguments_end_with_an_explanation(redline: Installation, there: Pat
         assert_one_document(redline.call(*with_json(arguments)), arguments)
 
 
-def test_any_arguments_of_a_process_end_with_an_explanation(redline: Installation, there: Path) -> None:
+def test_any_arguments_of_a_process_end_with_an_explanation(redline, there):
     for number, one in enumerate(IN_A_PROCESS):
         arguments = filled(one, there)
         is_for_people = number < 2
@@ -217,9 +206,7 @@ def test_any_arguments_of_a_process_end_with_an_explanation(redline: Installatio
     ("command", "closed", "code"),
     [("compact", (0,), 5), ("tree", (1,), 0), ("compact", (2,), 5), ("compact", (0, 1, 2), 5)],
 )
-def test_closed_standard_streams_end_without_a_traceback(
-    redline: Installation, there: Path, command: str, closed: tuple[int, ...], code: int
-) -> None:
+def test_closed_standard_streams_end_without_a_traceback(redline, there, command, closed, code):
     session = there / "s.jsonl"
     before = session.read_bytes()
     program = "".join(f"exec {descriptor}>&-; " for descriptor in closed) + 'exec "$@"'

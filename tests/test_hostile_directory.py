@@ -1,7 +1,5 @@
 """A server started in a hostile directory never executes anything from there."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -34,7 +32,7 @@ LOUD = "import os, pathlib\npathlib.Path({log!r}).open('a').write(__name__ + '\\
 
 
 @pytest.fixture
-def hostile(tmp_path: Path) -> Path:
+def hostile(tmp_path):
     """A directory full of modules that leave a trace when imported."""
     folder = tmp_path / "hostile"
     for name in PLANTED:
@@ -43,14 +41,14 @@ def hostile(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_planted_modules_would_leave_a_trace(hostile: Path) -> None:
+def test_the_planted_modules_would_leave_a_trace(hostile):
     """Otherwise no test below could fail."""
     ended = subprocess.run([sys.executable, "-m", "redline", "sessions"], cwd=hostile, env=without_pythonpath())
     assert ended.returncode == 9
     assert executed(hostile) == ["redline"]
 
 
-def test_no_child_process_imports_from_the_directory_the_server_was_started_in(hostile: Path, tmp_path: Path) -> None:
+def test_no_child_process_imports_from_the_directory_the_server_was_started_in(hostile, tmp_path):
     """Its data directory is relative to that directory, also for its child processes."""
     given = {"PYTHONPATH": "", "REDLINE_DATA_DIR": "../data"}
     with (
@@ -70,27 +68,21 @@ def test_no_child_process_imports_from_the_directory_the_server_was_started_in(h
 
 
 @pytest.mark.parametrize("arguments", [("index", "--follow"), ("worker", "--run", "1"), ("worker", "--until-idle")])
-def test_child_processes_start_outside_any_users_directory(
-    arguments: tuple[str, ...], hostile: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_child_processes_start_outside_any_users_directory(arguments, hostile, monkeypatch):
     monkeypatch.chdir(hostile)
     command, directory = children.redline_command(*arguments), children.DIRECTORY
     assert command == [sys.executable, "-P", "-m", "redline", *arguments]
     assert directory == "/"
 
 
-def test_commands_run_by_bench_import_nothing_from_the_current_directory(
-    hostile: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_commands_run_by_bench_import_nothing_from_the_current_directory(hostile, tmp_path, monkeypatch):
     monkeypatch.chdir(hostile)
     monkeypatch.delenv("PYTHONPATH", raising=False)
     devtools.bench.scale.run_command(tmp_path / "data", "sessions")
     assert executed(hostile) == []
 
 
-def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_in_the_environment_mean_the_same_to_child_processes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REDLINE_DATA_DIR", "data")
     monkeypatch.setenv("SSL_CERT_FILE", "ca.pem")

@@ -4,8 +4,6 @@ Another user who can write below a root replaces a file or a directory by a link
 or file indexed at that moment, nothing outside is shown or kept.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -16,7 +14,6 @@ from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.test import Client
 
 from compaction_app.display.branches import forget_branches
 from redline.configuration import Configuration, RootSetting
@@ -25,7 +22,6 @@ from sessions_app.models import Entry, Session
 from sessions_app.sessionlog.errors import RedlineError
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place
-from tests.installation import Installation
 
 OUTSIDE = "words-from-outside"
 NAME = "work.jsonl"
@@ -54,7 +50,7 @@ class Swap:
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     """A session with a backup in a configured root; files of the same names are outside."""
     content = session_bytes(working_session(steps=2, words=5))
     session = place(known_root / "below" / NAME, content)
@@ -67,7 +63,7 @@ def path(known_root: Path) -> Path:
 
 
 @pytest.fixture(params=["directory", "file"])
-def swap(request: pytest.FixtureRequest, path: Path, known_root: Path) -> Iterator[Swap]:
+def swap(request, path, known_root):
     outside = known_root.parent / "outside"
     found = Swap(path.parent, outside) if request.param == "directory" else Swap(path, outside / NAME)
     yield found
@@ -150,9 +146,7 @@ def body_of(answer: Any) -> str:
 
 
 @pytest.mark.parametrize("below", PAGES)
-def test_no_page_shows_the_target_of_a_link(
-    browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_page_shows_the_target_of_a_link(browser, path, swap, below, monkeypatch):
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}{below}"
 
     def read() -> None:
@@ -164,9 +158,7 @@ def test_no_page_shows_the_target_of_a_link(
 
 
 @pytest.mark.parametrize("below", ACTIONS)
-def test_no_action_reads_the_target_of_a_link(
-    browser: Client, path: Path, swap: Swap, below: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_action_reads_the_target_of_a_link(browser, path, swap, below, monkeypatch):
     page = f"/sessions/{Session.objects.get(relative_path__contains=NAME).root_id}/below/{NAME}"
 
     def act() -> None:
@@ -177,9 +169,7 @@ def test_no_action_reads_the_target_of_a_link(
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_indexing_never_reads_the_target_of_a_link(
-    path: Path, swap: Swap, known: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_indexing_never_reads_the_target_of_a_link(path, swap, known, monkeypatch):
     def index() -> None:
         if not known:
             Session.objects.all().delete()
@@ -189,9 +179,7 @@ def test_indexing_never_reads_the_target_of_a_link(
         assert OUTSIDE not in kept(), moment
 
 
-def test_a_link_swapped_during_indexing_does_not_leave_the_root(
-    path: Path, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_link_swapped_during_indexing_does_not_leave_the_root(path, known_root, monkeypatch):
     """The session is itself a link, which leads out of its root only when it is read."""
     link = known_root / "link.jsonl"
     link.symlink_to(place(known_root / "hidden.txt", session_bytes(chain(user("inside")))))
@@ -217,7 +205,7 @@ for _ in range(2_000_000):
 """
 
 
-def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(browser: Client, path: Path, swap: Swap) -> None:
+def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(browser, path, swap):
     page = f"/sessions/{Session.objects.get().root_id}/below/{NAME}"
     command = [sys.executable, "-c", SWAPPING, str(swap.inside), str(swap.outside)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as swapping:
@@ -236,7 +224,7 @@ def test_nothing_outside_a_root_is_shown_or_kept_while_links_change(browser: Cli
 # ---- what is meant to be a link ----------------------------------------------------------------------------
 
 
-def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path, settings: Any) -> None:
+def test_a_root_that_is_a_link_is_followed(redline, tmp_path, settings):
     place(tmp_path / "real" / NAME, session_bytes(chain(user("here"))))
     root = tmp_path / "root"
     root.symlink_to(tmp_path / "real")
@@ -245,7 +233,7 @@ def test_a_root_that_is_a_link_is_followed(redline: Installation, tmp_path: Path
     assert [session.title for session in Session.objects.all()] == ["here"]
 
 
-def test_a_path_named_by_the_user_may_contain_links(redline: Installation, tmp_path: Path) -> None:
+def test_a_path_named_by_the_user_may_contain_links(redline, tmp_path):
     path = place(tmp_path / "real" / NAME, session_bytes(working_session()))
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
@@ -264,7 +252,7 @@ def test_a_path_named_by_the_user_may_contain_links(redline: Installation, tmp_p
     assert link.is_symlink()
 
 
-def test_an_unresolved_path_is_refused(redline: Installation, path: Path) -> None:
+def test_an_unresolved_path_is_refused(redline, path):
     path.parent.with_name("linked").symlink_to(path.parent)
     with pytest.raises(RedlineError) as refused:
         index_file(path.parent.with_name("linked") / NAME)

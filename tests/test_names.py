@@ -1,7 +1,5 @@
 """Names: each public class name in the source means one thing."""
 
-from __future__ import annotations
-
 import ast
 from collections import defaultdict
 from typing import Final
@@ -15,7 +13,7 @@ ROW_AND_VALUE: Final = frozenset({"Entry", "Backup"})
 """Names of a database row and of the pure value that it stores."""
 
 
-def test_no_two_public_classes_share_a_name() -> None:
+def test_no_two_public_classes_share_a_name():
     places = defaultdict(list)
     for package in PACKAGES:
         for path in sorted((PROJECT / package).rglob("*.py")):

@@ -1,11 +1,8 @@
 """One number for a context: the list, the session, the form, the run, the last look, the result, and the API agree."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.http import HttpResponse
@@ -65,7 +62,7 @@ def copied(name: str, root: Path) -> Path:
 
 
 @pytest.fixture
-def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+def root(tmp_path, settings, redline):
     directory = tmp_path / "shown"
     directory.mkdir()
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": [RootSetting(path=directory)], "live_minutes": 0})
@@ -111,7 +108,7 @@ def plan(session: Session) -> Run:
 
 
 @pytest.mark.parametrize("name", some(recorded_sessions()))
-def test_all_pages_of_one_walk_agree(browser: Client, redline: Installation, root: Path, name: str) -> None:
+def test_all_pages_of_one_walk_agree(browser, redline, root, name):
     path = copied(name, root)
     session = index_file(path)
     size = session.context_size

@@ -108,7 +108,7 @@ def compact(redline: Installation, path: Path, writer: str, *options: object) ->
         pytest.param(opencode_session, "fork", "delete", id="opencode fork"),
     ],
 )
-def test_each_compaction_makes_the_number_smaller(redline: Installation, make: Make, writer: str, again: str) -> None:
+def test_each_compaction_makes_the_number_smaller(redline, make, writer, again):
     path = make(redline)
     numbers = [Number.of(redline, path)]
     size = Session.objects.get().context_size
@@ -139,7 +139,7 @@ def test_each_compaction_makes_the_number_smaller(redline: Installation, make: M
         pytest.param(opencode_session, "delete", id="opencode"),
     ],
 )
-def test_what_is_undone_has_the_old_number(redline: Installation, make: Make, writer: str) -> None:
+def test_what_is_undone_has_the_old_number(redline, make, writer):
     path = make(redline)
     before = Number.of(redline, path)
     compact(redline, path, writer)
@@ -150,7 +150,7 @@ def test_what_is_undone_has_the_old_number(redline: Installation, make: Make, wr
 
 
 @pytest.mark.parametrize("make", [pi_session, atomic_session, claude_session])
-def test_what_is_restored_has_the_old_number(redline: Installation, make: Make) -> None:
+def test_what_is_restored_has_the_old_number(redline, make):
     path = make(redline)
     before = Number.of(redline, path)
     _, document = compact(redline, path, "")
@@ -159,7 +159,7 @@ def test_what_is_restored_has_the_old_number(redline: Installation, make: Make) 
     assert Number.of(redline, path) == before
 
 
-def test_the_number_of_a_fork_without_an_index_is_that_of_the_file(redline: Installation) -> None:
+def test_the_number_of_a_fork_without_an_index_is_that_of_the_file(redline):
     path, document = compact(redline, pi_session(redline), "fork")
     known = redline.call("context", path, "--json").json
     assert (known["tokens"], known["measuredBy"]) == (document["tokens"]["after"], "index")

@@ -1,10 +1,6 @@
 """The pages: what they show, and that hostile transcripts are inert. Who may see them: test_security."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -19,18 +15,7 @@ from sessions_app.web.credentials import COOKIE, SALT, new_launch_cookie
 from sessions_app.web.launch_tokens import TOKEN_FILE, new_token
 from tests.clients import new_client
 from tests.factories import assistant, call, chain, conversation, result, text, thinking, user
-from tests.html import (
-    HOSTILE_TEXTS,
-    assert_inert,
-    element,
-    elements,
-    ids,
-    link,
-    links,
-    outermost,
-    text_of,
-)
-from tests.installation import Installation
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, ids, link, links, outermost, text_of
 from tests.sessions import add_session
 
 
@@ -42,7 +27,7 @@ def words_of(browser: Client, address: str) -> str:
 # ---- access ----------------------------------------------------------------------------------------------
 
 
-def test_a_launch_token_logs_one_browser_in_once(redline: Installation, client: Client) -> None:
+def test_a_launch_token_logs_one_browser_in_once(redline, client):
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert (answer.status_code, answer["Location"]) == (302, "/")
@@ -50,39 +35,33 @@ def test_a_launch_token_logs_one_browser_in_once(redline: Installation, client: 
     assert new_client().get("/launch", {"token": token}).status_code == 403
 
 
-def test_a_new_token_replaces_an_unused_one(redline: Installation, client: Client) -> None:
+def test_a_new_token_replaces_an_unused_one(redline, client):
     old = new_token(django_settings.REDLINE_DATA_DIR)
     new_token(django_settings.REDLINE_DATA_DIR)
     assert client.get("/launch", {"token": old}).status_code == 403
 
 
-def test_a_forged_cookie_is_refused(redline: Installation, client: Client) -> None:
-    forged = [
-        "",
-        "1",
-        signing.dumps(1, salt="another"),
-        signing.dumps("1", salt=SALT),
-        new_launch_cookie() + "x",
-    ]
+def test_a_forged_cookie_is_refused(redline, client):
+    forged = ["", "1", signing.dumps(1, salt="another"), signing.dumps("1", salt=SALT), new_launch_cookie() + "x"]
     for value in forged:
         client.cookies[COOKIE] = value
         assert client.get("/").status_code == 403, value
 
 
-def test_a_link_from_another_site_can_be_followed_by_a_click(redline: Installation, client: Client) -> None:
+def test_a_link_from_another_site_can_be_followed_by_a_click(redline, client):
     answer = client.get("/sessions/1/a.jsonl", headers={"sec-fetch-site": "cross-site"})
     assert answer.status_code == 403
     assert "/sessions/1/a.jsonl" in [address for _, address in links(answer)]
 
 
-def test_a_link_of_the_launch_page_never_leads_to_another_host(redline: Installation, client: Client) -> None:
+def test_a_link_of_the_launch_page_never_leads_to_another_host(redline, client):
     # The path that a server receives for http://HOST//evil.example/x.
     answer = client.get("/", headers={"sec-fetch-site": "cross-site"}, PATH_INFO="//evil.example/x")
     assert answer.status_code == 403
     assert "/%2Fevil.example/x" in [address for _, address in links(answer)]
 
 
-def test_an_empty_token_file_admits_nobody(redline: Installation, client: Client) -> None:
+def test_an_empty_token_file_admits_nobody(redline, client):
     (django_settings.REDLINE_DATA_DIR / TOKEN_FILE).write_text("")
     assert client.get("/launch", {"token": ""}).status_code == 403
 
@@ -90,7 +69,7 @@ def test_an_empty_token_file_admits_nobody(redline: Installation, client: Client
 # ---- the list --------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_the_agents_sessions(browser: Client, idle_root: Path) -> None:
+def test_the_list_shows_the_agents_sessions(browser, idle_root):
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     page = words_of(browser, "/")
     assert "fix the parser" in page
@@ -98,12 +77,12 @@ def test_the_list_shows_the_agents_sessions(browser: Client, idle_root: Path) ->
     assert "window unknown" in page
 
 
-def test_a_session_without_a_title_is_shown_by_its_file_name(browser: Client, idle_root: Path) -> None:
+def test_a_session_without_a_title_is_shown_by_its_file_name(browser, idle_root):
     add_session(idle_root, "silent.jsonl", chain(assistant(text("hello"))))
     assert "silent.jsonl" in words_of(browser, "/")
 
 
-def test_the_list_can_be_narrowed(browser: Client, idle_root: Path) -> None:
+def test_the_list_can_be_narrowed(browser, idle_root):
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e3"}]}
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     add_session(idle_root, "b.jsonl", chain(user("was compacted"), *[assistant(text(one)) for one in "ab"], done))
@@ -123,7 +102,7 @@ def test_the_list_can_be_narrowed(browser: Client, idle_root: Path) -> None:
         assert {title for title in every if title in page} == titles, query
 
 
-def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser: Client, idle_root: Path, settings: Any) -> None:
+def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser, idle_root, settings):
     settings.REDLINE.windows["m-small"] = 20_000
     answer = assistant(text("x"), provider="p", model="m-small", usage={"totalTokens": 19_000})
     add_session(idle_root, "a.jsonl", chain(user("full"), answer))
@@ -132,21 +111,21 @@ def test_a_full_window_is_due_and_a_narrowed_list_says_so(browser: Client, idle_
     assert elements(page, ".mark--due")
 
 
-def test_a_missing_file_stays_in_the_list_and_is_marked(browser: Client, idle_root: Path) -> None:
+def test_a_missing_file_stays_in_the_list_and_is_marked(browser, idle_root):
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     (idle_root / "a.jsonl").unlink()
     index_roots()
     assert "file missing" in words_of(browser, "/")
 
 
-def test_sessions_outside_the_configured_roots_are_not_listed(browser: Client, idle_root: Path, tmp_path: Path) -> None:
+def test_sessions_outside_the_configured_roots_are_not_listed(browser, idle_root, tmp_path):
     address = add_session(idle_root, "a.jsonl", conversation("secret"))
     Root.objects.update(configured=False)
     assert "secret" not in words_of(browser, "/")
     assert browser.get(address).status_code == 404
 
 
-def test_htmx_gets_only_the_list(browser: Client, idle_root: Path) -> None:
+def test_htmx_gets_only_the_list(browser, idle_root):
     add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     part = browser.get("/", headers={"HX-Request": "true"})
     assert [one.id for one in outermost(part)] == ["listing", "summary"]
@@ -155,7 +134,7 @@ def test_htmx_gets_only_the_list(browser: Client, idle_root: Path) -> None:
 # ---- a session -------------------------------------------------------------------------------------------
 
 
-def test_a_session_shows_what_the_model_sees(browser: Client, idle_root: Path) -> None:
+def test_a_session_shows_what_the_model_sees(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", conversation("fix the parser"))
     page = browser.get(address)
     for shown in ("about fix the parser", "result of fix the parser", "src/0.py", "Read as atomic-0.8"):
@@ -163,7 +142,7 @@ def test_a_session_shows_what_the_model_sees(browser: Client, idle_root: Path) -
     assert elements(page, '[title^="Protected: it contains what the user said"]')
 
 
-def test_removed_entries_are_shown_with_their_compaction(browser: Client, idle_root: Path) -> None:
+def test_removed_entries_are_shown_with_their_compaction(browser, idle_root):
     done = {"type": "context_compaction", "deletedTargets": [{"kind": "entry", "entryId": "e2"}]}
     recorded = chain(user("go"), assistant(text("an old answer")), assistant(text("a new answer")), done)
     address = add_session(idle_root, "a.jsonl", recorded)
@@ -176,14 +155,14 @@ def test_removed_entries_are_shown_with_their_compaction(browser: Client, idle_r
     assert "an old answer" in words_of(browser, f"{address}?view=all")
 
 
-def test_an_entry_has_its_own_url(browser: Client, idle_root: Path) -> None:
+def test_an_entry_has_its_own_url(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", conversation("one", "two"))
     page = browser.get(f"{address}/entries/e4")
     assert ids(element(page, ".is-selected"))[:1] == ["e4"]
     assert browser.get(f"{address}/entries/nope").status_code == 404
 
 
-def test_a_long_output_is_shortened_and_expanded_on_demand(browser: Client, idle_root: Path) -> None:
+def test_a_long_output_is_shortened_and_expanded_on_demand(browser, idle_root):
     long = "\n".join(f"line {number}" for number in range(300))
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", long)))
     page = words_of(browser, address)
@@ -193,7 +172,7 @@ def test_a_long_output_is_shortened_and_expanded_on_demand(browser: Client, idle
     assert browser.get(f"{address}/entries/e3/text?block=7").status_code == 404
 
 
-def test_a_long_branch_is_paginated(browser: Client, idle_root: Path) -> None:
+def test_a_long_branch_is_paginated(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*(user(f"word-{number}-") for number in range(100))))
     first = browser.get(address)
     assert "word-0-" in text_of(first)
@@ -203,7 +182,7 @@ def test_a_long_branch_is_paginated(browser: Client, idle_root: Path) -> None:
     assert not elements(part, "html, h1")
 
 
-def test_other_branches_can_be_reached(browser: Client, idle_root: Path) -> None:
+def test_other_branches_can_be_reached(browser, idle_root):
     recorded = chain(user("go"), assistant(text("first way")))
     other = {"type": "message", "id": "x1", "parentId": "e1", "message": assistant(text("second way"))}
     address = add_session(idle_root, "a.jsonl", [*recorded, other])
@@ -213,14 +192,14 @@ def test_other_branches_can_be_reached(browser: Client, idle_root: Path) -> None
     assert "first way" in words_of(browser, f"{address}?leaf=e2")
 
 
-def test_both_sides_of_a_broken_pair_say_what_becomes_of_them(browser: Client, idle_root: Path) -> None:
+def test_both_sides_of_a_broken_pair_say_what_becomes_of_them(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c1")), result("c2")))
     page = words_of(browser, address)
     assert "no result: the agent answers the call itself" in page
     assert "no call: the provider may refuse this" in page
 
 
-def test_the_page_of_a_missing_file_says_so(browser: Client, idle_root: Path) -> None:
+def test_the_page_of_a_missing_file_says_so(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", conversation("one"))
     (idle_root / "a.jsonl").unlink()
     answer = browser.get(address)
@@ -228,7 +207,7 @@ def test_the_page_of_a_missing_file_says_so(browser: Client, idle_root: Path) ->
     assert "is not there any more" in text_of(answer)
 
 
-def test_a_session_page_needs_few_queries(browser: Client, idle_root: Path) -> None:
+def test_a_session_page_needs_few_queries(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", conversation(*map(str, range(200))))
     browser.get(address)
     with CaptureQueriesContext(connection) as queries:
@@ -238,7 +217,7 @@ def test_a_session_page_needs_few_queries(browser: Client, idle_root: Path) -> N
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)
-def test_hostile_transcript_text_is_inert_everywhere(browser: Client, idle_root: Path, words: str) -> None:
+def test_hostile_transcript_text_is_inert_everywhere(browser, idle_root, words):
     told = [thinking(words), text(words), call(words, words, argument=words)]
     entries = (
         user(words),
@@ -254,7 +233,7 @@ def test_hostile_transcript_text_is_inert_everywhere(browser: Client, idle_root:
     assert_inert(browser.get("/"))
 
 
-def test_a_line_of_a_million_characters_is_a_short_page(browser: Client, idle_root: Path) -> None:
+def test_a_line_of_a_million_characters_is_a_short_page(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(user("go"), assistant(call("c")), result("c", "x" * 1_000_000)))
     assert len(browser.get(address).content) < 250_000
     whole = browser.get(f"{address}/entries/e3/text?block=0")

@@ -1,7 +1,5 @@
 """One module declares texts of sessions safe, and takes nothing that was not sanitized."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +33,7 @@ def modules() -> Iterator[Path]:
         yield from (PROJECT / package).rglob("*.py")
 
 
-def test_one_module_declares_texts_safe_and_one_makes_markup() -> None:
+def test_one_module_declares_texts_safe_and_one_makes_markup():
     found = {str(path.relative_to(PROJECT)): list(declared(path)) for path in modules()}
     assert {path: names for path, names in found.items() if names} == {
         DECLARES: ["mark_safe"],
@@ -44,19 +42,19 @@ def test_one_module_declares_texts_safe_and_one_makes_markup() -> None:
 
 
 @pytest.mark.parametrize("words", ["|safe", "autoescape off", "safeseq", "|json_script"])
-def test_no_template_turns_escaping_off(words: str) -> None:
+def test_no_template_turns_escaping_off(words):
     templates = (PROJECT / "templates").rglob("*.html")
     assert not [path.name for path in templates if words in path.read_text(encoding="utf-8")]
 
 
-def test_a_text_that_was_not_sanitized_is_refused() -> None:
+def test_a_text_that_was_not_sanitized_is_refused():
     with pytest.raises(TypeError):
         rendered("<p>x</p>")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         engines["django"].from_string("{{ text|rendered }}").render({"text": "<p>x</p>"})
 
 
-def test_sanitized_markup_is_shown_as_it_is() -> None:
+def test_sanitized_markup_is_shown_as_it_is():
     template = engines["django"].from_string("{{ text|rendered }}")
     assert template.render({"text": sanitized("<p>a</p><b onclick=c>d</b>")}) == "<p>a</p>d"
     assert isinstance(sanitized("x"), Markup)

@@ -1,7 +1,5 @@
 """The agent boundary: only `sessions_app/agents` knows the field names of an agent's files."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator
@@ -80,12 +78,12 @@ def names_in(path: Path) -> set[str]:
     return {name for words in strings_of(path) for name in _FIELD.findall(words)}
 
 
-def test_only_agents_use_the_field_names_of_an_agents_files() -> None:
+def test_only_agents_use_the_field_names_of_an_agents_files():
     found = {str(path.relative_to(PROJECT)): names_in(path) for path in sources()}
     assert {path: names for path, names in found.items() if names} == OWN_NAMES
 
 
-def test_the_agents_use_each_of_these_names() -> None:
+def test_the_agents_use_each_of_these_names():
     """Otherwise the list would have unused names."""
     paths = [*AGENTS.rglob("*.py"), PROJECT / "sessions_app" / "sessionlog" / "entries.py"]
     named = {name for path in paths for name in names_in(path)}

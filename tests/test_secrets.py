@@ -5,8 +5,6 @@ receives in everything it can answer. Only the last four characters of a key may
 characters count as a leak.
 """
 
-from __future__ import annotations
-
 import base64
 import os
 import re
@@ -28,7 +26,6 @@ from sessions_app.web.launch_tokens import api_token
 from tests.browser.scenarios import approve_everything, finished_run, is_over, place_titled, title
 from tests.fake_provider_echo import EchoProvider, start_echo_provider
 from tests.html import addresses, csrf_field, element, elements, links
-from tests.installation import Installation
 from tests.server import Server, start_server
 
 KEYS: Final = {
@@ -68,7 +65,7 @@ def found_in(text: str | bytes) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def echo() -> Iterator[EchoProvider]:
+def echo():
     with start_echo_provider() as running, start_echo_provider() as other:
         running.aim = f"{other.base}/good"
         yield running
@@ -76,7 +73,7 @@ def echo() -> Iterator[EchoProvider]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory, echo: EchoProvider) -> Iterator[Server]:
+def server(tmp_path_factory, echo):
     """A server on which keys were exposed to every risk except model tests: a run of each model was planned."""
     base = tmp_path_factory.mktemp("secrets")
     environment = {
@@ -147,7 +144,7 @@ def _plan_all(server: Server) -> None:
 # ---- searches ----------------------------------------------------------------------------------------------
 
 
-def test_the_provider_received_each_key_and_the_search_finds_keys(server: Server, echo: EchoProvider) -> None:
+def test_the_provider_received_each_key_and_the_search_finds_keys(server, echo):
     """Otherwise the tests below would prove nothing."""
     received = " ".join(echo.keys())
     for key in KEYS.values():
@@ -158,20 +155,20 @@ def test_the_provider_received_each_key_and_the_search_finds_keys(server: Server
     assert len(echo.received) > len(_models(server)) > 2 * len(BOTH)
 
 
-def test_no_test_of_a_model_shows_a_key(server: Server) -> None:
+def test_no_test_of_a_model_shows_a_key(server):
     pages = [_posted(server, f"/models/{key}/test") for key in _models(server)]
     assert sum("refuses the key" in text for text in pages) > 1
     assert not [found for text in pages if (found := found_in(text))]
 
 
-def test_no_request_body_contains_a_key(server: Server, echo: EchoProvider) -> None:
+def test_no_request_body_contains_a_key(server, echo):
     """Except one that returns an answer unchanged to the provider that gave it."""
     first = [body for body in echo.bodies if b'"assistant"' not in body]
     assert len(first) > len(echo.bodies) / 2
     assert not [found for body in first if (found := found_in(body))]
 
 
-def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
+def test_no_page_shows_a_key(seen):
     assert not {path: found for path, text in seen.items() if (found := found_in(text))}
     for path in ("/models", "/settings", "/runs/", "/", "/import", "/providers/openai", "/models/add"):
         assert path in seen
@@ -179,7 +176,7 @@ def test_no_page_shows_a_key(seen: dict[str, str]) -> None:
     assert sum("echo" in text or "You sent" in text for text in seen.values()), "no provider's words were shown"
 
 
-def test_every_url_was_searched(seen: dict[str, str]) -> None:
+def test_every_url_was_searched(seen):
     """A page that is added later must be searched too, or listed here as unreachable."""
     paths = [urlsplit(path).path.removeprefix("/") for path in seen]
     only_posted = {
@@ -209,7 +206,7 @@ def _patterns(resolver: URLResolver) -> Iterator[tuple[str, re.Pattern[str]]]:
             yield one.name, one.pattern.regex
 
 
-def test_no_error_page_shows_a_key(server: Server) -> None:
+def test_no_error_page_shows_a_key(server):
     key = KEYS["anthropic"]
     for path in ("/nothing", f"/runs/9999?{key[:4]}", "/models/9999", "/providers/nobody"):
         assert not found_in(refused(server, path))
@@ -217,7 +214,7 @@ def test_no_error_page_shows_a_key(server: Server) -> None:
         assert not found_in(refused(server, path, b"key=1"))
 
 
-def test_only_the_private_key_file_contains_keys(server: Server) -> None:
+def test_only_the_private_key_file_contains_keys(server):
     with closing(sqlite3.connect(server.data / "redline.sqlite3")) as database:
         database.execute("PRAGMA wal_checkpoint(PASSIVE)")
         dump = "\n".join(database.iterdump())
@@ -233,7 +230,7 @@ def test_only_the_private_key_file_contains_keys(server: Server) -> None:
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
-def test_no_command_prints_a_key(server: Server, fresh: Installation) -> None:
+def test_no_command_prints_a_key(server, fresh):
     session = str(server.root / "anthropic-400.jsonl")
     commands = (
         ("sessions", "--json"), ("context", session, "--json"), ("index",), ("nonsense",),
@@ -248,7 +245,7 @@ def test_no_command_prints_a_key(server: Server, fresh: Installation) -> None:
         assert "Traceback" not in done.err, command
 
 
-def test_no_process_has_a_key_on_its_command_line(server: Server) -> None:
+def test_no_process_has_a_key_on_its_command_line(server):
     lines = []
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it may end meanwhile
@@ -261,7 +258,7 @@ def test_no_process_has_a_key_on_its_command_line(server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def seen(server: Server) -> dict[str, str]:
+def seen(server):
     """Pages that can be reached from the list, with their headers, by URL: OF_A_KIND of each pattern."""
     seen: dict[str, str] = {}
     kinds: Counter[str] = Counter()

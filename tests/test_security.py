@@ -1,10 +1,7 @@
 """Access to the pages: who is admitted, at which host, and what a page allows other sites to do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +20,6 @@ from tests.clients import authorized_client, new_client
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import snapshot
 from tests.html import active_markup, text_of
-from tests.installation import Installation
 
 HEADERS = {
     "X-Frame-Options": "DENY",
@@ -59,7 +55,7 @@ def an_address_of(name: str, pattern: URLPattern, root: int) -> str:
 
 
 @pytest.fixture
-def addresses(known_root: Path) -> list[str]:
+def addresses(known_root):
     (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("hello"), assistant(text("hi")))))
     index_roots()
     root = Session.objects.get(relative_path="a.jsonl").root_id
@@ -67,13 +63,13 @@ def addresses(known_root: Path) -> list[str]:
 
 
 @pytest.fixture
-def for_browsers(addresses: list[str]) -> list[str]:
+def for_browsers(addresses):
     """Those at which a browser is admitted."""
     return [address for address in addresses if not is_for_agents(address)]
 
 
 @pytest.fixture
-def checking(redline: Installation) -> Client:
+def checking(redline):
     """A logged-in browser whose forms have no CSRF token, like those of another site."""
     return authorized_client(enforce_csrf_checks=True)
 
@@ -81,7 +77,7 @@ def checking(redline: Installation) -> Client:
 # ---- who is admitted ---------------------------------------------------------------------------------------
 
 
-def test_without_the_cookie_every_url_is_refused(addresses: list[str], client: Client) -> None:
+def test_without_the_cookie_every_url_is_refused(addresses, client):
     assert len(addresses) > 10
     for address in [*addresses, "/nowhere"]:
         for method in ("get", "head", "post", "put", "delete", "options"):
@@ -89,7 +85,7 @@ def test_without_the_cookie_every_url_is_refused(addresses: list[str], client: C
             assert getattr(client, method)(address).status_code == refused, (method, address)
 
 
-def test_an_expired_cookie_is_refused(client: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_expired_cookie_is_refused(client, known_root, monkeypatch):
     client.cookies[COOKIE] = new_launch_cookie()
     assert client.get("/").status_code == 200
     now = signing.time.time()
@@ -97,7 +93,7 @@ def test_an_expired_cookie_is_refused(client: Client, known_root: Path, monkeypa
     assert client.get("/").status_code == 403
 
 
-def test_a_cookie_of_another_installation_is_refused(client: Client, known_root: Path, settings: Any) -> None:
+def test_a_cookie_of_another_installation_is_refused(client, known_root, settings):
     ours = settings.SECRET_KEY
     settings.SECRET_KEY = "of another installation"  # noqa: S105
     client.cookies[COOKIE] = new_launch_cookie()
@@ -105,21 +101,21 @@ def test_a_cookie_of_another_installation_is_refused(client: Client, known_root:
     assert client.get("/").status_code == 403
 
 
-def test_the_cookie_is_for_this_site_and_not_for_its_scripts(client: Client, known_root: Path) -> None:
+def test_the_cookie_is_for_this_site_and_not_for_its_scripts(client, known_root):
     given = client.get("/launch", {"token": new_token(django_settings.REDLINE_DATA_DIR)}).cookies[COOKIE]
     assert (given["samesite"], given["httponly"], given["path"], given["domain"]) == ("Strict", True, "/", "")
     token = client.get("/import").cookies["csrftoken"]
     assert (token["samesite"], token["httponly"]) == ("Strict", True)
 
 
-def test_a_wrong_token_is_refused_and_does_not_use_up_the_right_one(client: Client, known_root: Path) -> None:
+def test_a_wrong_token_is_refused_and_does_not_use_up_the_right_one(client, known_root):
     token = new_token(django_settings.REDLINE_DATA_DIR)
     for given in ("", "x", "ü", "\0", "a" * 10_000):
         assert client.get("/launch", {"token": given}).status_code == 403
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_the_token_is_never_passed_to_another_page(client: Client, known_root: Path) -> None:
+def test_the_token_is_never_passed_to_another_page(client, known_root):
     token = new_token(django_settings.REDLINE_DATA_DIR)
     answer = client.get("/launch", {"token": token})
     assert token not in answer["Location"]
@@ -133,21 +129,8 @@ def test_the_token_is_never_passed_to_another_page(client: Client, known_root: P
 # ---- at which host -----------------------------------------------------------------------------------------
 
 FOREIGN = [
-    *(
-        "evil.example",
-        "127.0.0.1.evil.example",
-        "evil.example:80",
-        "localhost@evil.example",
-        "",
-        "127.0.0.1:x",
-    ),
-    *(
-        "[::1",
-        "localhost.evil.example",
-        "evil.localhost",
-        "0123456789abcdef0123456789abcdef.localhost",
-        ".localhost",
-    ),
+    *("evil.example", "127.0.0.1.evil.example", "evil.example:80", "localhost@evil.example", "", "127.0.0.1:x"),
+    *("[::1", "localhost.evil.example", "evil.localhost", "0123456789abcdef0123456789abcdef.localhost", ".localhost"),
 ]
 
 
@@ -159,7 +142,7 @@ def crossed(paths: list[str], hosts: list[str]) -> list[tuple[str, str]]:
 WELL_KNOWN = ["127.0.0.1:8123", "localhost:8123", "[::1]:8123"]
 
 
-def test_a_foreign_host_is_refused_whatever_the_path(addresses: list[str], browser: Client, client: Client) -> None:
+def test_a_foreign_host_is_refused_whatever_the_path(addresses, browser, client):
     token = new_token(django_settings.REDLINE_DATA_DIR)
     paths = ["/static/redline/redline.css", *addresses, f"/launch?token={token}"]
     for address, host in crossed(paths, FOREIGN):
@@ -167,7 +150,7 @@ def test_a_foreign_host_is_refused_whatever_the_path(addresses: list[str], brows
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_browsers_are_not_admitted_at_well_known_names(browser: Client, client: Client, addresses: list[str]) -> None:
+def test_browsers_are_not_admitted_at_well_known_names(browser, client, addresses):
     """A cookie for it would be sent to every port of this machine."""
     token = new_token(django_settings.REDLINE_DATA_DIR)
     name = browser_host(django_settings.REDLINE_DATA_DIR)
@@ -181,7 +164,7 @@ def test_browsers_are_not_admitted_at_well_known_names(browser: Client, client: 
     assert client.get("/launch", {"token": token}).status_code == 302
 
 
-def test_a_plain_server_admits_browsers_at_well_known_names(client: Client, known_root: Path, settings: Any) -> None:
+def test_a_plain_server_admits_browsers_at_well_known_names(client, known_root, settings):
     for host in WELL_KNOWN:
         settings.REDLINE_PLAIN = True
         token = new_token(django_settings.REDLINE_DATA_DIR)
@@ -192,7 +175,7 @@ def test_a_plain_server_admits_browsers_at_well_known_names(client: Client, know
         assert client.get("/", headers={"host": host}).status_code == 403
 
 
-def test_a_forwarded_host_is_ignored(browser: Client, known_root: Path) -> None:
+def test_a_forwarded_host_is_ignored(browser, known_root):
     answer = browser.get("/", headers={"x-forwarded-host": "evil.example", "x-forwarded-proto": "https"})
     assert "evil.example" not in answer.content.decode()
 
@@ -200,7 +183,7 @@ def test_a_forwarded_host_is_ignored(browser: Client, known_root: Path) -> None:
 # ---- what another site can do ------------------------------------------------------------------------------
 
 
-def test_a_form_without_its_token_is_refused(for_browsers: list[str], checking: Client, redline: Installation) -> None:
+def test_a_form_without_its_token_is_refused(for_browsers, checking, redline):
     before = snapshot(redline.data.parent / "shown")
     for address in for_browsers:
         for headers in ({}, {"hx-request": "true"}, {"origin": "http://127.0.0.1:1"}):
@@ -210,7 +193,7 @@ def test_a_form_without_its_token_is_refused(for_browsers: list[str], checking: 
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_unknown_methods_are_refused(for_browsers: list[str], browser: Client) -> None:
+def test_unknown_methods_are_refused(for_browsers, browser):
     for address in for_browsers:
         for method in ("put", "patch", "delete", "trace"):
             answer = getattr(browser, method)(address)
@@ -218,7 +201,7 @@ def test_unknown_methods_are_refused(for_browsers: list[str], browser: Client) -
             assert answer["Allow"], address
 
 
-def test_get_requests_change_nothing(for_browsers: list[str], browser: Client, redline: Installation) -> None:
+def test_get_requests_change_nothing(for_browsers, browser, redline):
     """Actions refuse GET: a picture on another site could request them."""
     before = snapshot(redline.data.parent / "shown")
     for address in for_browsers:
@@ -226,7 +209,7 @@ def test_get_requests_change_nothing(for_browsers: list[str], browser: Client, r
     assert snapshot(redline.data.parent / "shown") == before
 
 
-def test_every_response_has_the_security_headers(addresses: list[str], browser: Client, client: Client) -> None:
+def test_every_response_has_the_security_headers(addresses, browser, client):
     answers = [browser.get(address) for address in [*addresses, "/nowhere", "/launch"]]
     answers += [
         new_client().get("/"),
@@ -246,7 +229,7 @@ def test_every_response_has_the_security_headers(addresses: list[str], browser: 
         assert "public" not in answer["Cache-Control"]
 
 
-def test_no_page_has_inline_script_or_style(addresses: list[str], browser: Client) -> None:
+def test_no_page_has_inline_script_or_style(addresses, browser):
     for address in addresses:
         answer = browser.get(address)
         if answer.get("Content-Type", "").startswith("text/html") and not answer.streaming:
@@ -263,7 +246,7 @@ TRICKS = [
 ]
 
 
-def test_no_url_leads_out_of_a_root(known_root: Path, browser: Client) -> None:
+def test_no_url_leads_out_of_a_root(known_root, browser):
     outside = known_root.parent / "private"
     outside.mkdir()
     for place in (known_root.parent / "secret.jsonl", outside / "secret.jsonl"):
@@ -279,15 +262,13 @@ def test_no_url_leads_out_of_a_root(known_root: Path, browser: Client) -> None:
         assert "a secret of the house" not in answer.content.decode()
 
 
-def test_an_unknown_root_has_no_sessions(addresses: list[str], browser: Client) -> None:
+def test_an_unknown_root_has_no_sessions(addresses, browser):
     for root in ("0", "999", "99999999999999999999", "-1", "1%20", "0x1", "x"):
         assert browser.get(f"/sessions/{root}/a.jsonl").status_code == 404
         assert browser.get(f"/runs/{root}").status_code == 404
 
 
-def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
-    known_root: Path, browser: Client, addresses: list[str]
-) -> None:
+def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(known_root, browser, addresses):
     secret = known_root.parent / "secret.jsonl"
     secret.write_bytes(session_bytes(chain(user("a secret of the house"))))
     (known_root / "a.jsonl").unlink()
@@ -299,7 +280,7 @@ def test_a_session_that_becomes_a_link_out_of_its_root_is_not_followed(
             assert "a secret of the house" not in answer.content.decode(), address
 
 
-def test_a_root_used_only_on_the_command_line_has_no_urls(known_root: Path, browser: Client) -> None:
+def test_a_root_used_only_on_the_command_line_has_no_urls(known_root, browser):
     own = known_root.parent / "own"
     own.mkdir()
     (own / "a.jsonl").write_bytes(session_bytes(chain(user("a secret of the house"))))
@@ -309,7 +290,7 @@ def test_a_root_used_only_on_the_command_line_has_no_urls(known_root: Path, brow
     assert "a secret" not in browser.get("/").content.decode()
 
 
-def test_overlong_or_odd_queries_are_answered(known_root: Path, browser: Client) -> None:
+def test_overlong_or_odd_queries_are_answered(known_root, browser):
     managed_root()
     odd = ("page=" + "9" * 5_000, "q=" + "x" * 50_000, "q=%00", "new=1.2.x.%00." + "9" * 400, "show=%ff")
     for address, query in product(("/", "/settings", "/import"), odd):

@@ -1,13 +1,10 @@
 """Styles and pages agree: every style is used by some page, and every class has a style."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final
 
 from django.template.base import Lexer, TokenType
-from django.test import Client
 
 from compaction_app.core.token_map import KINDS
 from compaction_app.rendering.markup import CLASSES
@@ -27,19 +24,7 @@ DRAWN: Final = {
     "band--…": ("quiet",),
     "field--…": ("style",),
     "tie--…": ("first", "last", "mid", "none", "through"),
-    "is-…": (
-        "approved",
-        "faint",
-        "kept",
-        "lost",
-        "new",
-        "none",
-        "open",
-        "pair",
-        "refused",
-        "stays",
-        "struck",
-    ),
+    "is-…": ("approved", "faint", "kept", "lost", "new", "none", "open", "pair", "refused", "stays", "struck"),
     "kind--…": tuple(KINDS),
     "hit__text--…": ("assistant", "machine", "person", "thinking"),
 }
@@ -82,21 +67,21 @@ def drawn_classes() -> set[str]:
     return rendered | written - set(DRAWN) | completed | added | {"icon", *(f"icon--{size}" for size in sizes)}
 
 
-def test_every_style_is_used() -> None:
+def test_every_style_is_used():
     assert styled_classes() - drawn_classes() - OF_LIBRARIES == set()
 
 
-def test_every_class_has_a_style() -> None:
+def test_every_class_has_a_style():
     assert drawn_classes() - styled_classes() == UNSTYLED
 
 
-def test_every_property_is_defined_and_used() -> None:
+def test_every_property_is_defined_and_used():
     text = Stylesheet(SHEET).text
     defined = set(re.findall(r"^\s*(--[\w-]+):", text, flags=re.MULTILINE))
     assert defined == set(re.findall(r"var\((--[\w-]+)", text))
 
 
-def test_every_file_is_imported_once() -> None:
+def test_every_file_is_imported_once():
     imported = re.findall(r'^@import "(.+)";$', SHEET.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert sorted(imported) == [f"css/{path.name}" for path in FILES]
     assert [path.name for path in FILES if "@import" in path.read_text(encoding="utf-8")] == []
@@ -105,7 +90,7 @@ def test_every_file_is_imported_once() -> None:
 # ---- how pages load them -----------------------------------------------------------------------------------
 
 
-def test_all_styles_are_one_response(client: Client) -> None:
+def test_all_styles_are_one_response(client):
     response = client.get("/static/redline/redline.css")
     assert response.headers["Content-Type"] == "text/css; charset=utf-8"
     text = response.content.decode()
@@ -113,14 +98,14 @@ def test_all_styles_are_one_response(client: Client) -> None:
     assert all(path.read_text(encoding="utf-8") in text for path in FILES)
 
 
-def test_unchanged_styles_are_not_sent_again(client: Client) -> None:
+def test_unchanged_styles_are_not_sent_again(client):
     first = client.get("/static/redline/redline.css")
     assert first.headers["Cache-Control"] == "max-age=60, public"
     again = client.get("/static/redline/redline.css", headers={"if-none-match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
 
 
-def test_a_changed_text_changes_the_etag(tmp_path: Path) -> None:
+def test_a_changed_text_changes_the_etag(tmp_path):
     sheet = tmp_path / "sheet.css"
     sheet.write_text('@import "part.css";\n', encoding="utf-8")
     tags = set()
@@ -130,5 +115,5 @@ def test_a_changed_text_changes_the_etag(tmp_path: Path) -> None:
     assert len(tags) == 2
 
 
-def test_styles_only_accept_get(client: Client) -> None:
+def test_styles_only_accept_get(client):
     assert client.post("/static/redline/redline.css").status_code == 405

@@ -4,8 +4,6 @@ djlint checks their content. Its formatter is not used: it adds white space to i
 visible.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +83,6 @@ def faults_of(name: str) -> Iterator[str]:
             yield f"{name} line {number}: trailing space or a tab"
 
 
-def test_a_template_has_one_element_on_a_line_and_shows_its_nesting() -> None:
+def test_a_template_has_one_element_on_a_line_and_shows_its_nesting():
     faults = [fault for name in names() for fault in faults_of(name)]
     assert not faults, "\n".join(faults)

@@ -1,9 +1,5 @@
 """Titles of pages: a browser's tabs and history tell sessions and their state apart."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from django.test import Client
 
 from sessions_app.models import Session
@@ -18,21 +14,21 @@ def title(browser: Client, address: str) -> str:
     return text_of(element(browser.get(address), "title"))
 
 
-def test_the_title_of_each_page_of_a_session_names_the_session(browser: Client, idle_root: Path) -> None:
+def test_the_title_of_each_page_of_a_session_names_the_session(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
     titles = [title(browser, url + page) for page in PAGES]
     assert all("Mend the parser." in one for one in titles), titles
     assert len(set(titles)) == len(PAGES)
 
 
-def test_the_title_of_a_session_tells_that_it_is_due(browser: Client, idle_root: Path) -> None:
+def test_the_title_of_a_session_tells_that_it_is_due(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser."), assistant(text("Done."))))
     assert "due" not in title(browser, url)
     Session.objects.update(window=1_000, context_tokens=2_000)
     assert title(browser, url) == "Mend the parser., due · Redline"
 
 
-def test_a_session_that_cannot_be_read_says_so_in_its_title(browser: Client, idle_root: Path) -> None:
+def test_a_session_that_cannot_be_read_says_so_in_its_title(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(user("Mend the parser.")))
     (idle_root / "a.jsonl").unlink()
     assert title(browser, url) == "Unreadable: Mend the parser. · Redline"

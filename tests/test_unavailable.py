@@ -1,7 +1,5 @@
 """A busy database, a full disk, a refused file: reported as such, and pages can be shown without writing."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import urllib.error
@@ -24,16 +22,7 @@ from django.utils import timezone
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import commit
 from compaction_app.core.states import RunState
-from compaction_app.models import (
-    Compaction,
-    Experiment,
-    Handshake,
-    PlannerModel,
-    Provider,
-    Run,
-    RunEvent,
-    SummaryDraft,
-)
+from compaction_app.models import Compaction, Experiment, Handshake, PlannerModel, Provider, Run, RunEvent, SummaryDraft
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs import recorder
 from compaction_app.runs.commands import start_run
@@ -41,14 +30,13 @@ from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_file, index_roots
-from sessions_app.models import Root, Session
+from sessions_app.models import Root
 from sessions_app.sqlite import left_out_if_busy
 from sessions_app.web.launch_tokens import api_token
 from tests.compaction_app.rendering.test_pictures import png
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
 from tests.html import text_of
-from tests.installation import Installation
 from tests.plans import approved_plan
 from tests.processes import in_child, limit_file_size
 from tests.server import start_server
@@ -62,12 +50,12 @@ CODES: Final = {"busy": 5, "disk_full": 60, "read_only": 60}
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
-def impatient(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(session, monkeypatch):
     connection.close()
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", SHORT)
 
@@ -126,9 +114,7 @@ def script() -> Client:
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.usefixtures("impatient")
-def test_a_form_that_cannot_be_processed_is_answered_with_the_reason(
-    browser: Client, session: Session, code: str
-) -> None:
+def test_a_form_that_cannot_be_processed_is_answered_with_the_reason(browser, session, code):
     address = f"/sessions/{session.root_id}/{session.relative_path}/compact"
     with failing(code):
         answer = browser.post(address, {"keep": "50", "planner": "embedded", "query": LONG})
@@ -142,7 +128,7 @@ def test_a_form_that_cannot_be_processed_is_answered_with_the_reason(
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.usefixtures("impatient", "redline")
-def test_a_script_gets_the_error_code(session: Session, code: str) -> None:
+def test_a_script_gets_the_error_code(session, code):
     asking = script()
     address = f"/api/sessions/{session.root_id}/{session.relative_path}/compact"
     with failing(code):
@@ -153,7 +139,7 @@ def test_a_script_gets_the_error_code(session: Session, code: str) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_other_errors_remain_bugs(browser: Client, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_remain_bugs(browser, session, monkeypatch):
     browser.raise_request_exception = False
     with connection.cursor() as cursor:
         cursor.execute("DROP TABLE compaction_app_runevent")
@@ -161,7 +147,7 @@ def test_other_errors_remain_bugs(browser: Client, session: Session, monkeypatch
     assert browser.get(f"/runs/{run.pk}").status_code == 500
 
 
-def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path: Path) -> None:
+def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path):
     """It is configured to wait only briefly."""
     place(tmp_path / "sessions" / "work.jsonl", session_bytes(working_session()))
     with start_server(tmp_path, REDLINE_DATABASE_SECONDS=str(SHORT)) as server:
@@ -180,7 +166,7 @@ def test_a_real_server_reports_a_busy_database_and_answers_reads(tmp_path: Path)
 
 
 @pytest.fixture
-def staged(session: Session, redline: Installation) -> dict[str, str]:
+def staged(session, redline):
     """By the name of each pattern, a URL that it matches."""
     path = Path(session.root.path) / session.relative_path
     written = start_run(session, planner="embedded", requested_parameters={})
@@ -289,7 +275,7 @@ def below(address: str, names: str) -> dict[str, str]:
     return {name: f"{address}/{name}" for name in names.split()}
 
 
-def test_every_address_is_staged(staged: dict[str, str]) -> None:
+def test_every_address_is_staged(staged):
     ours = [found for found in get_resolver().url_patterns if str(found.pattern) == ""]
     names = {
         pattern.name
@@ -314,9 +300,7 @@ def read(answer: Any) -> int:
 
 @pytest.mark.parametrize("code", ["busy", "read_only"])
 @pytest.mark.usefixtures("impatient")
-def test_no_page_writes_to_the_database_or_to_the_data_directory(
-    browser: Client, staged: dict[str, str], redline: Installation, code: str
-) -> None:
+def test_no_page_writes_to_the_database_or_to_the_data_directory(browser, staged, redline, code):
     asking = script()
     with failing(code):
         before = snapshot(redline.data)
@@ -332,9 +316,7 @@ def test_no_page_writes_to_the_database_or_to_the_data_directory(
     }
 
 
-def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(
-    browser: Client, redline: Installation, settings: Any, tmp_path: Path
-) -> None:
+def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(browser, redline, settings, tmp_path):
     index_roots()
     rows = list(Root.objects.values_list())
     assert browser.get("/import").status_code == 200
@@ -350,7 +332,7 @@ def test_the_settings_page_shows_an_unscanned_root_without_creating_a_row(
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(browser: Client, staged: dict[str, str]) -> None:
+def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(browser, staged):
     with busy():
         assert browser.get(staged["review"]).status_code == 200
     assert Run.objects.get(automatic=True).reviewed_at is None
@@ -359,7 +341,7 @@ def test_a_review_is_shown_even_if_that_cannot_be_recorded_until_later(browser: 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_optional_write_does_not_shorten_the_wait_of_the_next_one() -> None:
+def test_an_optional_write_does_not_shorten_the_wait_of_the_next_one():
     def wait() -> int:
         with connection.cursor() as cursor:
             cursor.execute("PRAGMA busy_timeout")
@@ -376,7 +358,7 @@ def test_an_optional_write_does_not_shorten_the_wait_of_the_next_one() -> None:
 # ---- commands and workers --------------------------------------------------------------------------------
 
 
-def test_a_command_reports_a_busy_database(redline: Installation, known_root: Path) -> None:
+def test_a_command_reports_a_busy_database(redline, known_root):
     path = place(known_root / "new.jsonl", session_bytes(working_session()))
     with busy():
         ended = redline.call("index", path, "--json", REDLINE_DATABASE_SECONDS=str(SHORT))
@@ -385,7 +367,7 @@ def test_a_command_reports_a_busy_database(redline: Installation, known_root: Pa
 
 
 @pytest.mark.parametrize("code", ["disk_full", "read_only"])
-def test_a_command_reports_disk_errors(redline: Installation, known_root: Path, code: str) -> None:
+def test_a_command_reports_disk_errors(redline, known_root, code):
     path = place(known_root / "new.jsonl", session_bytes(working_session(steps=400)))
     with failing(code):
         ended = redline.call("index", path, "--json")
@@ -393,7 +375,7 @@ def test_a_command_reports_disk_errors(redline: Installation, known_root: Path, 
     assert "No session was harmed." in ended.json["error"]["message"]
 
 
-def test_a_limit_on_file_sizes_is_a_disk_failure(redline: Installation, known_root: Path) -> None:
+def test_a_limit_on_file_sizes_is_a_disk_failure(redline, known_root):
     path = place(known_root / "new.jsonl", session_bytes(working_session(steps=2_000)))
     size = (redline.data / "redline.sqlite3").stat().st_size
     ended = in_child(lambda: redline.call("index", path, "--json").out, limit_file_size(size))
@@ -402,9 +384,7 @@ def test_a_limit_on_file_sizes_is_a_disk_failure(redline: Installation, known_ro
 
 @pytest.mark.parametrize("code", ["busy", "disk_full"])
 @pytest.mark.usefixtures("impatient")
-def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(
-    session: Session, monkeypatch: pytest.MonkeyPatch, code: str
-) -> None:
+def test_a_run_ended_by_the_database_says_so_and_can_be_resumed(session, monkeypatch, code):
     step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:

@@ -3,20 +3,16 @@
 Times belong to `redline bench`, which prints them. A test here fails if an act begins to do more than it needs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from django.db import connection
-from django.test import Client
 
 from compaction_app.models import Decision
 from compaction_app.runs.commands import start_run
@@ -25,7 +21,6 @@ from sessions_app.index.follower import Follower
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
-from tests.compaction_app.handshakes.conftest import AskingAgent
 from tests.compaction_app.handshakes.conftest import agent as agent
 from tests.compaction_app.handshakes.conftest import pi_root as pi_root
 from tests.compaction_app.review.review_page import page, planned, post
@@ -74,13 +69,13 @@ def counted() -> Iterator[Work]:
 
 
 @pytest.fixture
-def long_session(idle_root: Path) -> str:
+def long_session(idle_root):
     """The address of a session with many entries."""
     said = (one for number in range(ENTRIES // 2) for one in (user(f"Part {number}."), assistant(text("x" * 400))))
     return add_session(idle_root, "long.jsonl", chain(*said))
 
 
-def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_row(idle_root: Path) -> None:
+def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_row(idle_root):
     for number in range(20):
         place(idle_root / f"{number}.jsonl", session_bytes(working_session(steps=2)))
     index_roots()
@@ -90,13 +85,10 @@ def test_a_second_index_over_an_unchanged_archive_reads_no_file_and_writes_no_ro
     assert work.written == []
 
 
-def test_an_appended_entry_is_indexed_without_reading_what_was_known(idle_root: Path) -> None:
+def test_an_appended_entry_is_indexed_without_reading_what_was_known(idle_root):
     path = place(idle_root / "s.jsonl", session_bytes(turns_of_work(40)))
     index_roots()
-    size, line = (
-        path.stat().st_size,
-        session_bytes([{**chain(user("More."))[1], "id": "n1", "parentId": "e160"}]),
-    )
+    size, line = (path.stat().st_size, session_bytes([{**chain(user("More."))[1], "id": "n1", "parentId": "e160"}]))
     append_as_agent(path, line)
     with counted() as work:
         index_roots()
@@ -106,7 +98,7 @@ def test_an_appended_entry_is_indexed_without_reading_what_was_known(idle_root: 
 
 
 @pytest.mark.parametrize("query", ["", "?view=all", "?view=all&at=e1500"])
-def test_a_page_of_a_session_reads_only_what_it_shows(browser: Client, long_session: str, query: str) -> None:
+def test_a_page_of_a_session_reads_only_what_it_shows(browser, long_session, query):
     size = Session.objects.get().size
     browser.get(long_session + query)
     with counted() as work:
@@ -116,7 +108,7 @@ def test_a_page_of_a_session_reads_only_what_it_shows(browser: Client, long_sess
     assert len(work.statements) <= 12
 
 
-def test_a_review_reads_no_session_whatever_its_number_of_proposals(browser: Client, known_root: Path) -> None:
+def test_a_review_reads_no_session_whatever_its_number_of_proposals(browser, known_root):
     run = planned(known_root, working_session(steps=60))
     page(browser, run)
     with counted() as work:
@@ -126,7 +118,7 @@ def test_a_review_reads_no_session_whatever_its_number_of_proposals(browser: Cli
     assert len(work.statements) <= 10
 
 
-def test_a_decision_touches_a_bounded_number_of_rows(browser: Client, known_root: Path) -> None:
+def test_a_decision_touches_a_bounded_number_of_rows(browser, known_root):
     run = planned(known_root, working_session(steps=60))
     first, second = run.proposals.order_by("order")[:2]
     post(browser, run, approve=f"{first.entry_id}")
@@ -138,7 +130,7 @@ def test_a_decision_touches_a_bounded_number_of_rows(browser: Client, known_root
     assert len(work.statements) <= 25
 
 
-def test_a_search_needs_the_same_statements_for_many_sessions(browser: Client, idle_root: Path) -> None:
+def test_a_search_needs_the_same_statements_for_many_sessions(browser, idle_root):
     def searched() -> Work:
         index_roots()
         for _ in update_texts():
@@ -158,7 +150,7 @@ def test_a_search_needs_the_same_statements_for_many_sessions(browser: Client, i
     assert many.bytes_read < 5_000
 
 
-def test_texts_that_are_indexed_are_not_read_again(idle_root: Path) -> None:
+def test_texts_that_are_indexed_are_not_read_again(idle_root):
     place(idle_root / "s.jsonl", session_bytes(working_session()))
     index_roots()
     assert list(update_texts())
@@ -168,7 +160,7 @@ def test_texts_that_are_indexed_are_not_read_again(idle_root: Path) -> None:
     assert work.bytes_read == 0
 
 
-def test_a_follower_that_finds_nothing_new_reads_and_writes_nothing(idle_root: Path) -> None:
+def test_a_follower_that_finds_nothing_new_reads_and_writes_nothing(idle_root):
     place(idle_root / "s.jsonl", session_bytes(working_session()))
     follower = Follower()
     try:
@@ -185,9 +177,7 @@ def test_a_follower_that_finds_nothing_new_reads_and_writes_nothing(idle_root: P
     assert len(work.statements) <= 8
 
 
-def test_an_agent_that_polls_while_a_person_reviews_costs_few_statements_and_reads_no_session(
-    agent: AskingAgent,
-) -> None:
+def test_an_agent_that_polls_while_a_person_reviews_costs_few_statements_and_reads_no_session(agent):
     agent.planned()
     agent.poll()
     with counted() as work:
@@ -210,7 +200,7 @@ class Busy:
         return 0
 
 
-def test_a_run_starts_no_process_that_is_there_already(idle_root: Path) -> None:
+def test_a_run_starts_no_process_that_is_there_already(idle_root):
     add_session(idle_root, "s.jsonl", working_session())
     start_run(Session.objects.get(), planner="embedded", requested_parameters={})
     children = Busy()

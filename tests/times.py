@@ -5,8 +5,6 @@ which several tests share is charged to those that use it. The counts of what wa
 the machine: they are the figures to manage.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import sys
@@ -15,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import pytest
 
@@ -36,7 +34,7 @@ class Cost:
     browsers: int = 0
     databases: int = 0
 
-    def add(self, other: Cost) -> None:
+    def add(self, other: Self) -> None:
         for name, value in dataclasses.asdict(other).items():
             setattr(self, name, getattr(self, name) + value)
 

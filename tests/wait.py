@@ -1,7 +1,5 @@
 """Waiting for a condition, with a limit that does not depend on speed: a fast machine never waits this long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Final, TypeVar

@@ -1,7 +1,5 @@
 """How much an act does, counted in a measure that does not depend on the machine."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 The only place where tests in a browser may read a list without waiting for a value: elsewhere `expect` waits for it.
 """
 
-from __future__ import annotations
-
 from playwright.sync_api import Locator, Page, expect
 
 

@@ -1,7 +1,5 @@
 """Sessions of Claude Code, Codex, OpenCode and Amp in a home directory, where their clients keep them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,10 +15,7 @@ from tests.sessions_app.agents.codex.rollouts import Rollout
 
 TURNS: Final = 8
 OUTPUT: Final = "\n".join(f"line {number} of the output" for number in range(60))
-IMAGE: Final = {
-    "type": "image",
-    "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="},
-}
+IMAGE: Final = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 SUMMARY: Final = """## Where it stands
 
 The tables are exported by `exportTable1` and `exportTable2` in `src/tables/part_1.py`.

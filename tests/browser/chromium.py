@@ -1,24 +1,12 @@
 """A watched browser: any error on a page, or any request to another host, fails the test that opened it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from playwright.sync_api import (
-    Browser,
-    BrowserContext,
-    ConsoleMessage,
-    Dialog,
-    Page,
-    Request,
-    Route,
-    WebSocket,
-    expect,
-)
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Dialog, Page, Request, Route, WebSocket, expect
 
 from tests.server import Server
 from tests.wait import WAIT_SECONDS, wait_until
@@ -26,10 +14,7 @@ from tests.wait import WAIT_SECONDS, wait_until
 LATER_SCRIPTS: Final = re.compile(r"/js/(?!early\.js)|/django_htmx/")
 ABORTED: Final = "net::ERR_ABORTED"
 """The errors of a request whose page was left, and of an address that became a download."""
-LOST: Final = (
-    r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED",
-    r"console: \[object Event\]",
-)
+LOST: Final = (r"WebSocket connection to '[^']*' failed|net::ERR_CONNECTION_REFUSED", r"console: \[object Event\]")
 """The console messages about a socket whose server has ended."""
 
 Found = TypeVar("Found")

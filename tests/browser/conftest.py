@@ -4,15 +4,13 @@ The browser ends with this package: while Playwright runs, its thread has an eve
 database in the tests that follow.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
-from playwright.sync_api import Browser, expect, sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 from devtools.chromium import ARGUMENTS, MISSING, find_chromium
 from tests.browser.agent_sessions import AgentHome
@@ -29,7 +27,7 @@ expect.set_options(timeout=WAIT_SECONDS * 1_000)
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Iterator[Browser]:
+def chromium():
     path = find_chromium()
     if path is None:
         pytest.fail(MISSING)
@@ -40,7 +38,7 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def idle_server(tmp_path_factory):
     """A server that leaves runs to workers, so that they stay as a test makes them; it knows all agents' sessions.
 
     Tests take an `idle_place` in it.
@@ -48,11 +46,7 @@ def idle_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     base = tmp_path_factory.mktemp("idle")
     place(base / "data" / "demo_made", b"").parent.chmod(0o700)
     roots = [{"path": str(base / "atomic"), "agent": "atomic"}, *AgentHome(base / "home").roots]
-    environment = {
-        "REDLINE_WORK_IN": "worker",
-        "ANTHROPIC_API_KEY": A_KEY,
-        "REDLINE_ROOTS": json.dumps(roots),
-    }
+    environment = {"REDLINE_WORK_IN": "worker", "ANTHROPIC_API_KEY": A_KEY, "REDLINE_ROOTS": json.dumps(roots)}
     with start_server(base, roots=base / "atomic", **environment) as running:
         yield running
 
@@ -68,7 +62,7 @@ def idle_place(server: Server, name: str) -> Iterator[Server]:
 
 
 @pytest.fixture
-def browse(chromium: Browser) -> Iterator[Opener]:
+def browse(chromium):
     """Opens windows on a server, as `chromium.window` does; every error on their pages is reported."""
     opened: list[Watched] = []
 

@@ -4,8 +4,6 @@
 REDLINE_EVERY_VIEW, as in `make test-all`, in all of them. With REDLINE_SHOTS a screenshot of each is stored there.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Every step uses only the links and form buttons that a page offers, works with s
 effect.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

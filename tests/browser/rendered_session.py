@@ -1,22 +1,9 @@
 """A session with every kind of text that is rendered: Markdown, programs, diffs, colours, JSON, a picture."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 
 from tests.compaction_app.rendering.test_pictures import png
-from tests.factories import (
-    assistant,
-    call,
-    chain,
-    compaction,
-    result,
-    session_bytes,
-    text,
-    thinking,
-    user,
-    whole,
-)
+from tests.factories import assistant, call, chain, compaction, result, session_bytes, text, thinking, user, whole
 
 TASK = """Mend the rendered parser:
 

@@ -1,7 +1,5 @@
 """Sessions in a server's root, and runs in the state that a test needs."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sqlite3
@@ -115,11 +113,7 @@ def working(server: Server) -> Iterator[None]:
     command = [sys.executable, "-m", "redline", "worker", "--until-idle"]
     # It ends when its input does.
     with subprocess.Popen(
-        command,
-        env=server.environment,
-        cwd=server.root,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
+        command, env=server.environment, cwd=server.root, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as worker:
         try:
             yield
@@ -257,10 +251,7 @@ def approve_everything(server: Server, run: str) -> None:
 def undo_all(server: Server, run: str) -> None:
     """Undo every decision of a review. This adds the same rows as that many single undos."""
     number = run_number(run)
-    with (
-        closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database,
-        database,
-    ):
+    with closing(sqlite3.connect(server.data / "redline.sqlite3", timeout=WAIT_SECONDS)) as database, database:
         made = "SELECT seq, kind FROM compaction_app_decision WHERE run_id = ? AND seq > 0 ORDER BY seq"
         rows = database.execute(made, (number,)).fetchall()
         undone = sum(kind == "undo" for _, kind in rows)

@@ -1,8 +1,6 @@
 """A walk with a real session: a branch is left with a summary and come back to, an entry is labelled, a conversation is
 got back from before a compaction, a summary is drafted, edited and appended, and taken back."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

@@ -1,11 +1,9 @@
 """The address in a real browser: the secret name is resolved without setup, and logging out ends the session."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
@@ -19,7 +17,7 @@ Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "address") as mine:
         mine.put("addressed.jsonl", titled_session("addressed", steps=2))
         mine.session("Mend the addressed parser.")
@@ -32,7 +30,7 @@ def launch_path(server: Server) -> str:
     return str(json.loads(printed.stdout)["address"]).removeprefix(server.base)
 
 
-def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Opener) -> None:
+def test_a_browser_opens_the_secret_name_and_logs_out(server, browse):
     watched, other = browse(server, known=False), browse(server)
     page = watched.open(launch_path(server))
     assert page.url == f"{server.base}/"
@@ -56,7 +54,7 @@ def test_a_browser_opens_the_secret_name_and_logs_out(server: Server, browse: Op
     expect(listing.get_by_role("heading", level=1)).to_have_text("Sessions")
 
 
-def test_the_plain_address_explains_where_to_go_without_the_secret_name(server: Server, browse: Opener) -> None:
+def test_the_plain_address_explains_where_to_go_without_the_secret_name(server, browse):
     watched = browse(server)
     watched.expect("status of 403")
     watched.expect("request elsewhere")
@@ -66,7 +64,7 @@ def test_the_plain_address_explains_where_to_go_without_the_secret_name(server: 
     assert server.base.split("//")[1].split(".")[0] not in page.content()
 
 
-def test_a_plain_server_works_in_a_browser(tmp_path_factory: pytest.TempPathFactory, browse: Opener) -> None:
+def test_a_plain_server_works_in_a_browser(tmp_path_factory, browse):
     with start_server(tmp_path_factory.mktemp("plain"), arguments=["--plain"]) as plain:
         page = browse(plain).open("/")
         page.locator("#listing[data-asked]").wait_for()

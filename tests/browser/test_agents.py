@@ -1,8 +1,6 @@
 """An installation without sessions: its pages, and agents that are connected and disconnected."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,14 +9,14 @@ from playwright.sync_api import expect
 from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults, have_no_faults_here
 from tests.files import place
-from tests.server import Server, start_server
+from tests.server import start_server
 
 Opener = Callable[..., Watched]
 BEFORE = b'{\n  "model": "opus" // mine\n}\n'
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """A server with a home of its own: connections change the files of agents there. Each test removes its own."""
     base = tmp_path_factory.mktemp("agents")
     place(base / "data" / "demo_made", b"").parent.chmod(0o700)
@@ -26,17 +24,12 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_the_pages_of_an_empty_installation_fit_and_are_accessible(server: Server, browse: Opener) -> None:
-    pages = {
-        "list-empty": "/",
-        "models-empty": "/models",
-        "audit-empty": "/audit",
-        "backups-of-all-empty": "/backups",
-    }
+def test_the_pages_of_an_empty_installation_fit_and_are_accessible(server, browse):
+    pages = {"list-empty": "/", "models-empty": "/models", "audit-empty": "/audit", "backups-of-all-empty": "/backups"}
     have_no_faults(browse(server), pages)
 
 
-def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opener) -> None:
+def test_claude_code_is_connected_and_disconnected(server, browse):
     path = Path(server.environment["HOME"]) / ".claude" / "settings.json"
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(BEFORE)
@@ -61,7 +54,7 @@ def test_claude_code_is_connected_and_disconnected(server: Server, browse: Opene
     path.unlink()
 
 
-def test_a_token_is_revoked_although_the_file_cannot_be_changed(server: Server, browse: Opener) -> None:
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(server, browse):
     page = browse(server).open("/agents/claude-code/connect")
     page.get_by_role("button", name="Connect Claude Code").click()
     expect(page.get_by_text("Claude Code is connected in all projects.")).to_be_visible()
@@ -84,7 +77,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(server: Server, 
     assert not path.exists()
 
 
-def test_its_pages_fit_and_are_accessible(server: Server, browse: Opener) -> None:
+def test_its_pages_fit_and_are_accessible(server, browse):
     base = Path(server.environment["HOME"])
     project = base / "work" / "a-project-with-a-rather-long-name-for-a-directory"
     project.mkdir(parents=True)

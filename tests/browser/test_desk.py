@@ -1,17 +1,13 @@
 """A whole review without a mouse: few key presses for hundreds of proposals, and none of them ignored."""
 
-from __future__ import annotations
-
 import re
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import number_of
-from tests.browser.chromium import Watched
 from tests.browser.scenarios import finished_run, run_number
 from tests.factories import assistant, call, chain, result, text, user
 from tests.server import Server, place_in
@@ -24,7 +20,7 @@ BOX = "document.activeElement.matches('input[name=yes]:not(:checked)')"
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     tools = ("read", "bash", "search", "fetch")
     steps = [
         said
@@ -53,9 +49,7 @@ class Keyboard:
             self.presses += 1
 
 
-def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_hundreds_of_proposals_are_reviewed_and_committed_with_few_keys(server, browse):
     run = finished_run(server, server.session("wide parser"), keep="5")
     page = browse(server).open(f"{run}/review?by=tool")
     bar = page.locator("#bar")

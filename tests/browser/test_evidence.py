@@ -1,17 +1,12 @@
 """Evidence appears where a proposal is opened, and a preview of a selection while a pattern is typed."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import hold
 from tests.browser.scenarios import finished_run
-from tests.browser.test_review import Opener
 from tests.factories import assistant, call, chain, result, text, user
-from tests.server import Server, place_in
+from tests.server import place_in
 from tests.wait import wait_until
 
 OLD = [f"def function_{number}() -> None:" for number in range(40)]
@@ -19,7 +14,7 @@ NEW = [*OLD[:30], *(f"def renamed_{number}() -> None:" for number in range(40))]
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     work = [
         user("Mend the parser in src/a.py."),
         assistant(call("c1", path="src/a.py")),
@@ -36,7 +31,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def run(server: Server) -> str:
+def run(server):
     return finished_run(server, server.session("the parser"), keep="60")
 
 
@@ -45,7 +40,7 @@ def undecided_of(page: Page) -> int:
 
 
 @pytest.mark.parametrize("width", [390, 1_440])
-def test_evidence_appears_where_a_proposal_is_opened(server: Server, run: str, browse: Opener, width: int) -> None:
+def test_evidence_appears_where_a_proposal_is_opened(server, run, browse, width):
     page = browse(server, viewport={"width": width, "height": 900}).open(f"{run}/review")
     undecided = undecided_of(page)
     expect(page.locator(".proposal__still").first).to_contain_text("30 of 40")
@@ -62,7 +57,7 @@ def test_evidence_appears_where_a_proposal_is_opened(server: Server, run: str, b
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
 
 
-def test_what_loads_slowly_has_a_place_until_it_is_there(server: Server, run: str, browse: Opener) -> None:
+def test_what_loads_slowly_has_a_place_until_it_is_there(server, run, browse):
     page = browse(server).open(f"{run}/review")
     held = hold(page, "**/evidence?*")
     page.keyboard.press("n")
@@ -74,7 +69,7 @@ def test_what_loads_slowly_has_a_place_until_it_is_there(server: Server, run: st
     expect(page.locator(".evidence").first).to_contain_text("Only 30 of 40 lines")
 
 
-def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, browse: Opener) -> None:
+def test_a_preview_follows_the_pattern_that_is_typed(server, run, browse):
     watched = browse(server)
     undecided = undecided_of(watched.open(f"{run}/review"))
     page = watched.open(f"{run}/select")
@@ -91,7 +86,7 @@ def test_a_preview_follows_the_pattern_that_is_typed(server: Server, run: str, b
     expect(page.locator("#bar")).to_have_attribute("data-undecided", str(undecided))
 
 
-def test_a_plan_is_started_from_what_is_like_an_entry(server: Server, run: str, browse: Opener) -> None:
+def test_a_plan_is_started_from_what_is_like_an_entry(server, run, browse):
     page = browse(server).open(f"{server.session('the parser')}?view=all")
     page.keyboard.press("j")
     page.keyboard.press("j")

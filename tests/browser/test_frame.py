@@ -1,23 +1,18 @@
 """What every page has at its top: the list of its keys, the keys that lead elsewhere, and the theme."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.acts import press
-from tests.browser.chromium import Watched
 from tests.factories import chain, user
-from tests.server import Server, place_in
+from tests.server import place_in
 
 GROUND = "getComputedStyle(document.body).backgroundColor"
 LIGHT, DARK = "rgb(251, 250, 246)", "rgb(23, 22, 20)"
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "frame") as mine:
         mine.put("one.jsonl", chain(user("Mend it."), user("And this.")))
         yield mine
@@ -34,13 +29,11 @@ def help_of(page: Page) -> str:
 
 
 @pytest.mark.parametrize("path", ["/", "/runs/", "/models", "/settings", "/import", "/audit"])
-def test_a_question_mark_shows_the_keys_of_every_page(
-    server: Server, browse: Callable[..., Watched], path: str
-) -> None:
+def test_a_question_mark_shows_the_keys_of_every_page(server, browse, path):
     assert "to the list of sessions" in help_of(browse(server).open(path))
 
 
-def test_keys_lead_from_page_to_page(server: Server, browse: Callable[..., Watched]) -> None:
+def test_keys_lead_from_page_to_page(server, browse):
     session = server.session("Mend it.")
     page = browse(server).open(session)
     for keys, path in (("gt", f"{session}/tree"), ("gs", session), ("gr", "/runs/"), ("gl", "/")):
@@ -48,7 +41,7 @@ def test_keys_lead_from_page_to_page(server: Server, browse: Callable[..., Watch
         expect(page).to_have_url(f"{server.base}{path}")
 
 
-def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(server: Server, browse: Callable[..., Watched]) -> None:
+def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(server, browse):
     page = browse(server).open(f"{server.session('Mend it.')}/tree")
     page.keyboard.press("l")
     page.get_by_label("Label or text").fill("")
@@ -59,7 +52,7 @@ def test_a_letter_alone_and_a_letter_that_is_typed_lead_nowhere(server: Server, 
 
 
 @pytest.mark.parametrize("script", [True, False], ids=["with a script", "without one"])
-def test_a_theme_is_chosen_and_drawn_at_once(server: Server, browse: Callable[..., Watched], script: bool) -> None:
+def test_a_theme_is_chosen_and_drawn_at_once(server, browse, script):
     page = browse(server, color_scheme="light", java_script_enabled=script).open("/settings")
     page.get_by_role("button", name="Theme").click()
     page.get_by_role("button", name="Dark").click()
@@ -73,7 +66,7 @@ def test_a_theme_is_chosen_and_drawn_at_once(server: Server, browse: Callable[..
         assert page.evaluate(GROUND) == LIGHT
 
 
-def test_a_request_without_an_answer_is_reported(server: Server, browse: Callable[..., Watched]) -> None:
+def test_a_request_without_an_answer_is_reported(server, browse):
     watched = browse(server)
     watched.expect("ERR_CONNECTION_REFUSED|request failed", "htmx:")
     page = watched.open(f"{server.session('Mend it.')}/tree")

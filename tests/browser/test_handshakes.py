@@ -1,10 +1,7 @@
 """An agent that waits: every open page says so at once, and the review lets it continue."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -14,7 +11,7 @@ from tests.browser.acts import confirm_all
 from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults
 from tests.factories import working_session
-from tests.server import Server, place_in
+from tests.server import place_in
 
 Opener = Callable[..., Watched]
 MARK_LISTENING = """
@@ -29,7 +26,7 @@ window.WebSocket = class extends WebSocket {
 
 
 @pytest.fixture
-def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
+def server(shared_server, tmp_path):
     with place_in(shared_server, tmp_path.name, agent="pi") as mine:
         mine.put("work.jsonl", working_session())
         mine.session("work.jsonl")
@@ -37,7 +34,7 @@ def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def bridge(server: Server) -> Iterator[AskingBridge]:
+def bridge(server):
     """The bridge of an agent that has this session; what it asks ends with the test."""
     asking = AskingBridge(server.data, server.plain, server.root / "work.jsonl")
     yield asking
@@ -59,7 +56,7 @@ def banner(page: Page) -> None:
     expect(page.locator("#agents-waiting [data-ends]")).to_have_text(re.compile(r"^, \d+:\d\d left$"))
 
 
-def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_every_open_page_says_at_once_who_waits(server, browse, bridge):
     watched = browse(server)
     pages = [listening(watched, path) for path in ("/", "/settings", "/runs/")]
     bridge.ask()
@@ -71,7 +68,7 @@ def test_every_open_page_says_at_once_who_waits(server: Server, browse: Opener, 
         expect(page).not_to_have_title(re.compile("waits"))
 
 
-def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_what_is_approved_is_applied_and_shown(server, browse, bridge):
     page = listening(browse(server))
     bridge.ask()
     banner(page)
@@ -92,7 +89,7 @@ def test_what_is_approved_is_applied_and_shown(server: Server, browse: Opener, b
     expect(page.get_by_role("heading", name=re.compile("Struck about"))).to_be_visible()
 
 
-def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_a_declined_agent_does_what_was_chosen(server, browse, bridge):
     page = listening(browse(server))
     bridge.ask(reason="threshold")
     banner(page)
@@ -102,7 +99,7 @@ def test_a_declined_agent_does_what_was_chosen(server: Server, browse: Opener, b
     assert bridge.answered()["do"] == "compact"
 
 
-def test_the_pages_of_a_question_fit_and_are_accessible(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_the_pages_of_a_question_fit_and_are_accessible(server, browse, bridge):
     watched = browse(server)
     page = listening(watched)
     bridge.ask()

@@ -1,15 +1,13 @@
 """The Back button shows whole, consistent pages, and the browser keeps no session content for it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.chromium import Watched
 from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
-from tests.server import Server, place_in
+from tests.server import place_in
 
 Opener = Callable[..., Watched]
 STORED = """() => [window.sessionStorage, window.localStorage].flatMap((store) => Object.entries(store))"""
@@ -18,7 +16,7 @@ FETCH = "([address, headers]) => fetch(address, { headers }).then((answer) => an
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "history") as mine:
         for name in ("first", "second"):
             mine.put(f"{name}.jsonl", titled_session(name))
@@ -33,7 +31,7 @@ def is_whole_list(page: Page, text: str, rows: int) -> None:
     expect(page.get_by_label("Filter by name or project")).to_have_value(text)
 
 
-def test_back_shows_the_list_that_matches_its_filter_box(server: Server, browse: Opener) -> None:
+def test_back_shows_the_list_that_matches_its_filter_box(server, browse):
     server.session(title("first"))
     server.session(title("second"))
     page = browse(server).open(server.list_path)
@@ -51,7 +49,7 @@ def test_back_shows_the_list_that_matches_its_filter_box(server: Server, browse:
     is_whole_list(page, "second", 1)
 
 
-def test_a_restored_page_is_whole(server: Server, browse: Opener) -> None:
+def test_a_restored_page_is_whole(server, browse):
     page = browse(server).open("/")
     for address in ("/", server.session(title("first"))):
         assert "<html" not in page.evaluate(FETCH, [address, {"HX-Request": "true"}]), address
@@ -59,7 +57,7 @@ def test_a_restored_page_is_whole(server: Server, browse: Opener) -> None:
         assert "<html" in page.evaluate(FETCH, [address, restored]), address
 
 
-def test_the_browser_keeps_no_content_of_a_session(server: Server, browse: Opener) -> None:
+def test_the_browser_keeps_no_content_of_a_session(server, browse):
     address = server.session(title("first"))
     run = finished_run(server, address)
     page = browse(server).open("/")
@@ -73,7 +71,7 @@ def test_the_browser_keeps_no_content_of_a_session(server: Server, browse: Opene
     assert all("Mend" not in value and len(value) < 200 for _, value in stored)
 
 
-def test_back_to_a_refused_form_shows_its_page(server: Server, browse: Opener) -> None:
+def test_back_to_a_refused_form_shows_its_page(server, browse):
     watched = browse(server)
     watched.expect("the server responded with a status of 409")
     run = finished_run(server, server.session(title("second")))
@@ -89,7 +87,7 @@ def test_back_to_a_refused_form_shows_its_page(server: Server, browse: Opener) -
     expect(page).to_have_url(f"{server.base}{run}/commit")
 
 
-def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(server: Server) -> None:
+def test_an_address_that_only_accepts_post_redirects_to_the_page_of_its_form(server):
     session = server.session(title("first"))
     run = finished_run(server, session)
     pages = {

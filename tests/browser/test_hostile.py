@@ -1,10 +1,8 @@
 """Hostile transcripts are shown as text: they execute nothing, hide nothing, and break no page."""
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -29,7 +27,7 @@ from tests.factories import (
     user,
 )
 from tests.files import place
-from tests.server import Server, place_in
+from tests.server import place_in
 
 Opener = Callable[..., Watched]
 MARKUP: Final = (
@@ -95,19 +93,19 @@ def hostile_session() -> bytes:
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "hostile") as mine:
         place(mine.root / NAME, hostile_session())
         yield mine
 
 
 @pytest.fixture(scope="module")
-def address(server: Server) -> str:
+def address(server):
     return server.session(NAME)
 
 
 @pytest.fixture(scope="module")
-def run(server: Server, address: str) -> str:
+def run(server, address):
     return finished_run(server, address)
 
 
@@ -135,7 +133,7 @@ def unfold(page: Page, links: str, most: int) -> None:
         link.wait_for_element_state("hidden")
 
 
-def test_the_list_is_inert(server: Server, browse: Opener) -> None:
+def test_the_list_is_inert(server, browse):
     watched = browse(server)
     page = watched.open("/")
     page.locator("#listing[data-asked]").wait_for()
@@ -147,7 +145,7 @@ def test_the_list_is_inert(server: Server, browse: Opener) -> None:
 
 
 @pytest.mark.parametrize("view", ["sees", "all", "removed"])
-def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address: str, view: str) -> None:
+def test_a_session_is_inert_in_each_view(server, browse, address, view):
     page = browse(server).open(f"{address}?view={view}")
     is_inert(page)
     if view != "removed":
@@ -156,7 +154,7 @@ def test_a_session_is_inert_in_each_view(server: Server, browse: Opener, address
         is_shown(page)
 
 
-def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server: Server, browse: Opener, address: str) -> None:
+def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server, browse, address):
     watched = browse(server)
     page = watched.open(f"{address}?view=all")
     links = page.evaluate("[...document.querySelectorAll('.entry__who a.ref, .band a.ref')].map((one) => one.href)")
@@ -172,9 +170,7 @@ def test_an_entry_with_a_hostile_id_has_a_url_and_is_inert(server: Server, brows
         is_shown(page)
 
 
-def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(
-    server: Server, browse: Opener, address: str
-) -> None:
+def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(server, browse, address):
     watched = browse(server)
     page = watched.open(f"{address}?view=all&at=e29")
     article = page.locator("article", has_text="long long long").first
@@ -186,7 +182,7 @@ def test_a_text_of_twelve_million_characters_makes_an_ordinary_page(
     is_shown(page)
 
 
-def test_a_run_its_review_and_its_commit_page_are_inert(server: Server, browse: Opener, address: str, run: str) -> None:
+def test_a_run_its_review_and_its_commit_page_are_inert(server, browse, address, run):
     watched = browse(server)
     is_inert(watched.open("/runs/"))
     is_inert(watched.open(run))
@@ -206,26 +202,10 @@ def test_a_run_its_review_and_its_commit_page_are_inert(server: Server, browse: 
 
 
 @pytest.mark.parametrize("width", [390, 1_440])
-def test_no_hostile_text_makes_a_page_wider_than_its_window(
-    server: Server, browse: Opener, address: str, run: str, width: int
-) -> None:
+def test_no_hostile_text_makes_a_page_wider_than_its_window(server, browse, address, run, width):
     watched = browse(server, viewport={"width": width, "height": 900})
-    paths = [
-        "/",
-        f"{address}?view=all",
-        f"{address}/compact",
-        f"{address}/backups",
-        f"{address}/entries/e1/text",
-    ]
-    paths += [
-        "/runs/",
-        run,
-        f"{run}/review",
-        f"{run}/stays?from=0&to=99",
-        f"{run}/commit",
-        "/settings",
-        "/import",
-    ]
+    paths = ["/", f"{address}?view=all", f"{address}/compact", f"{address}/backups", f"{address}/entries/e1/text"]
+    paths += ["/runs/", run, f"{run}/review", f"{run}/stays?from=0&to=99", f"{run}/commit", "/settings", "/import"]
     wide = {}
     for path in paths:
         page = watched.open(path)
@@ -234,7 +214,7 @@ def test_no_hostile_text_makes_a_page_wider_than_its_window(
     assert {path: pixels for path, pixels in wide.items() if pixels > 0} == {}
 
 
-def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(server: Server, browse: Opener) -> None:
+def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(server, browse):
     recorded = titled_session("halved")
     for one in recorded[2:-2]:
         for part in (one["message"], *one["message"]["content"]):
@@ -254,7 +234,7 @@ def test_sessions_with_lone_surrogates_in_names_can_be_planned_and_reviewed(serv
     ("name", "entry_id"),
     [("climbing", "a/../b"), ("above", ".."), ("double", "a//b"), ("text", "a/text"), ("quoted", "%2e%2e")],
 )
-def test_an_id_with_url_syntax_is_only_an_id(server: Server, browse: Opener, name: str, entry_id: str) -> None:
+def test_an_id_with_url_syntax_is_only_an_id(server, browse, name, entry_id):
     recorded = json.loads(json.dumps(titled_session(name, steps=2)).replace('"e3"', json.dumps(entry_id)))
     place(server.root / f"{name}.jsonl", session_bytes(recorded))
     page = browse(server).open(f"{server.session(title(name))}?view=all")
@@ -262,14 +242,14 @@ def test_an_id_with_url_syntax_is_only_an_id(server: Server, browse: Opener, nam
     expect(page.locator(".is-selected a.ref").first).to_have_text(entry_id)
 
 
-def test_settings_backups_and_missing_pages_are_inert(server: Server, browse: Opener, address: str) -> None:
+def test_settings_backups_and_missing_pages_are_inert(server, browse, address):
     watched = browse(server)
     watched.expect("status of 404")
     for path in ("/settings", f"{address}/backups", "/import", "/nothing/" + quote(MARKUP)):
         is_inert(watched.open(path))
 
 
-def test_a_commit_its_result_and_its_backups_are_inert(server: Server, browse: Opener, address: str, run: str) -> None:
+def test_a_commit_its_result_and_its_backups_are_inert(server, browse, address, run):
     path = server.root / NAME
     before = path.read_bytes()
     approve_everything(server, run)

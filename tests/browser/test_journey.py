@@ -1,35 +1,28 @@
 """The whole journey in a browser: from the launch address to a commit, back again, without a script, and with an
 imported session."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.acts import confirm_all
-from tests.browser.chromium import Watched
 from tests.browser.page_objects import Journey, journey_server, whole_journey
 from tests.browser.scenarios import titled_session
 from tests.factories import session_bytes
-from tests.server import Server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     with journey_server(tmp_path_factory.mktemp("walk")) as running:
         yield running
 
 
-def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(server, browse):
     command = [sys.executable, "-m", "redline", "address", "--json"]
     printed = subprocess.run(command, env=server.environment, cwd=server.root, capture_output=True, check=True)
     address = json.loads(printed.stdout)["address"].removeprefix(server.base)
@@ -44,19 +37,15 @@ def test_the_launch_address_logs_one_browser_in_and_its_token_disappears(
     expect(other.open(address).get_by_text("This address no longer works")).to_be_visible()
 
 
-def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_a_session_is_browsed_compacted_reviewed_committed_and_restored(server, browse):
     whole_journey(browse(server), scripted=True)
 
 
-def test_links_and_forms_alone_lead_the_same_way(server: Server, browse: Callable[..., Watched]) -> None:
+def test_links_and_forms_alone_lead_the_same_way(server, browse):
     whole_journey(browse(server, java_script_enabled=False), scripted=False)
 
 
-def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(
-    server: Server, browse: Callable[..., Watched], tmp_path: Path
-) -> None:
+def test_an_imported_session_is_compacted_and_downloaded_byte_for_byte(server, browse, tmp_path):
     brought = tmp_path / "from elsewhere.jsonl"
     brought.write_bytes(session_bytes(titled_session("imported")))
     watched = browse(server)

@@ -1,19 +1,16 @@
 """The keys of the review: each does what the list of keys says, and none does anything while the user types."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import ids_of, number_of, press
-from tests.browser.chromium import Watched, hold, poll, unready
+from tests.browser.chromium import hold, poll, unready
 from tests.browser.page_checks import have_no_faults_here
 from tests.browser.scenarios import finished_run, undo_all
 from tests.factories import assistant, call, chain, result, text, user
-from tests.server import Server, place_in
+from tests.server import place_in
 from tests.wait import wait_until
 
 TURNS = 4
@@ -31,7 +28,7 @@ NOTHING_UNSAVED = "dispatchEvent(new Event('beforeunload', {cancelable: true}))"
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     turns = [
         said
         for turn in range(1, TURNS + 1)
@@ -54,12 +51,12 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def run(server: Server) -> str:
+def run(server):
     return finished_run(server, server.session("keyed parser"), keep="20")
 
 
 @pytest.fixture
-def page(server: Server, run: str, browse: Callable[..., Watched]) -> Iterator[Page]:
+def page(server, run, browse):
     """A review without decisions."""
     found = browse(server).open(f"{run}/review?by=turn")
     yield found
@@ -99,7 +96,7 @@ def status(page: Page, name: str, style: str) -> None:
     expect(page.locator(f"#{name}.is-{style}")).to_be_attached()
 
 
-def test_j_and_k_and_the_arrows_go_to_the_next_and_the_previous_line(page: Page) -> None:
+def test_j_and_k_and_the_arrows_go_to_the_next_and_the_previous_line(page):
     names = names_of(page)
     assert len(names) > TURNS
     for number, name in enumerate(names):
@@ -112,7 +109,7 @@ def test_j_and_k_and_the_arrows_go_to_the_next_and_the_previous_line(page: Page)
 
 
 @pytest.mark.parametrize(("width", "height"), [(1_440, 420), (390, 640)])
-def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page, width: int, height: int) -> None:
+def test_the_focus_is_visible_and_not_hidden_by_a_bar(page, width, height):
     page.set_viewport_size({"width": width, "height": height})
     press(page, "j", "j", "s", "k")
     names = names_of(page)
@@ -128,7 +125,7 @@ def test_the_focus_is_visible_and_not_hidden_by_a_bar(page: Page, width: int, he
         assert page.locator(".is-current .proposal__what").evaluate(HIDDEN) == [], f"hidden after {key}"
 
 
-def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page: Page) -> None:
+def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page):
     names = first_rows(page)
     press(page, "j", "j", "a")
     status(page, names[0], "approved")
@@ -138,7 +135,7 @@ def test_a_approves_x_rejects_and_both_move_to_the_next_undecided_proposal(page:
     is_current(page, names[2])
 
 
-def test_after_the_last_row_of_a_group_the_next_group_is_opened(page: Page) -> None:
+def test_after_the_last_row_of_a_group_the_next_group_is_opened(page):
     groups = page.locator("section.group")
     expect(groups.nth(1).locator("li")).to_have_count(0)
     names = first_rows(page)
@@ -148,7 +145,7 @@ def test_after_the_last_row_of_a_group_the_next_group_is_opened(page: Page) -> N
     expect(groups.first).to_contain_text(f"{len(names)} approved")
 
 
-def test_n_skips_decided_proposals_and_capital_n_goes_back(page: Page) -> None:
+def test_n_skips_decided_proposals_and_capital_n_goes_back(page):
     names = first_rows(page)
     press(page, "j", "j", "j", "a")
     status(page, names[1], "approved")
@@ -160,7 +157,7 @@ def test_n_skips_decided_proposals_and_capital_n_goes_back(page: Page) -> None:
     is_current(page, names[0])
 
 
-def test_u_undoes_only_the_last_step_and_goes_to_it(page: Page) -> None:
+def test_u_undoes_only_the_last_step_and_goes_to_it(page):
     names = first_rows(page)
     press(page, "j", "j", "a", "x")
     status(page, names[1], "kept")
@@ -170,7 +167,7 @@ def test_u_undoes_only_the_last_step_and_goes_to_it(page: Page) -> None:
     is_current(page, names[1])
 
 
-def test_undoing_a_group_goes_to_its_line_and_undoing_a_hidden_row_opens_its_group(page: Page) -> None:
+def test_undoing_a_group_goes_to_its_line_and_undoing_a_hidden_row_opens_its_group(page):
     header = names_of(page)[0]
     first = first_rows(page)[0]
     press(page, "j", "j", "a")
@@ -186,7 +183,7 @@ def test_undoing_a_group_goes_to_its_line_and_undoing_a_hidden_row_opens_its_gro
     expect(page.locator(f"#{header}")).to_have_attribute("data-undecided", re.compile("[1-9]"))
 
 
-def test_brackets_go_to_groups(page: Page) -> None:
+def test_brackets_go_to_groups(page):
     headers = [name for name in names_of(page) if name.startswith("r-")]
     assert len(headers) == TURNS
     press(page, "]")
@@ -201,7 +198,7 @@ def test_brackets_go_to_groups(page: Page) -> None:
     says(page, "This is the first group.")
 
 
-def test_capital_a_and_x_decide_the_group_and_nothing_else(page: Page) -> None:
+def test_capital_a_and_x_decide_the_group_and_nothing_else(page):
     groups = page.locator("section.group")
     headers = [name for name in names_of(page) if name.startswith("r-")]
     press(page, "]", "A")
@@ -214,7 +211,7 @@ def test_capital_a_and_x_decide_the_group_and_nothing_else(page: Page) -> None:
     expect(groups.nth(2)).not_to_contain_text("kept")
 
 
-def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page: Page) -> None:
+def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page):
     first = first_rows(page)[0]
     opened = page.locator(f"#{first} .proposal__open")
     press(page, "j", "j", "Enter")
@@ -235,7 +232,7 @@ def test_enter_and_the_arrows_fold_groups_and_proposals_open_and_shut(page: Page
     expect(page.locator(f"#{first}")).to_be_visible()
 
 
-def test_enter_on_a_box_opens_its_proposal_and_undoes_nothing(page: Page) -> None:
+def test_enter_on_a_box_opens_its_proposal_and_undoes_nothing(page):
     first, second = first_rows(page)[:2]
     press(page, "j", "j", "a")
     status(page, first, "approved")
@@ -246,7 +243,7 @@ def test_enter_on_a_box_opens_its_proposal_and_undoes_nothing(page: Page) -> Non
     status(page, first, "approved")
 
 
-def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page: Page) -> None:
+def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page):
     names = first_rows(page)
     press(page, "j", "j", "Shift+ArrowDown", "Shift+ArrowDown")
     expect(page.locator("#picked")).to_have_text("3 selected")
@@ -262,7 +259,7 @@ def test_s_and_shift_with_arrows_select_and_a_applies_to_the_selection(page: Pag
     expect(page.locator("#pick")).to_be_hidden()
 
 
-def test_e_c_and_plus_fold_open_what_they_are_about(page: Page) -> None:
+def test_e_c_and_plus_fold_open_what_they_are_about(page):
     first = page.locator(f"#{first_rows(page)[0]}")
     press(page, "j", "j", "e")
     says(page, "This proposal is one block")
@@ -273,7 +270,7 @@ def test_e_c_and_plus_fold_open_what_they_are_about(page: Page) -> None:
     expect(first.locator("button[name=add]").first).to_be_focused()
 
 
-def test_c_and_plus_work_on_a_proposal_that_is_shut(page: Page) -> None:
+def test_c_and_plus_work_on_a_proposal_that_is_shut(page):
     first, second = (page.locator(f"#{name}") for name in first_rows(page)[:2])
     here = page.url
     press(page, "j", "j", "c")
@@ -284,7 +281,7 @@ def test_c_and_plus_work_on_a_proposal_that_is_shut(page: Page) -> None:
 
 
 @pytest.mark.parametrize("by", ["key", "mouse"])
-def test_no_key_is_lost_behind_a_link_that_is_pressed_twice(page: Page, by: str) -> None:
+def test_no_key_is_lost_behind_a_link_that_is_pressed_twice(page, by):
     first, second = first_rows(page)[:2]
     press(page, "j", "j", "Enter")
     fold = page.locator(f"#{first} .fold a").first
@@ -301,7 +298,7 @@ def test_no_key_is_lost_behind_a_link_that_is_pressed_twice(page: Page, by: str)
     is_current(page, second)
 
 
-def test_a_link_that_a_response_draws_again_while_it_waits_is_followed(page: Page) -> None:
+def test_a_link_that_a_response_draws_again_while_it_waits_is_followed(page):
     first, second = first_rows(page)[:2]
     press(page, "j", "j", "Enter")
     fold = page.locator(f"#{first} .fold a").first
@@ -316,7 +313,7 @@ def test_a_link_that_a_response_draws_again_while_it_waits_is_followed(page: Pag
     expect(page.locator(f"#{second} .proposal__open")).to_be_visible()
 
 
-def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(page: Page) -> None:
+def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(page):
     first, second, third = first_rows(page)[:3]
     press(page, "j", "j", "a")
     status(page, first, "approved")
@@ -329,7 +326,7 @@ def test_a_click_on_a_proposal_opens_it_although_an_undo_moves_the_cursor_first(
     expect(page.locator(f"#{third} .proposal__open")).to_be_visible()
 
 
-def test_a_proposal_that_has_the_focus_keeps_it_when_it_is_drawn_again(page: Page) -> None:
+def test_a_proposal_that_has_the_focus_keeps_it_when_it_is_drawn_again(page):
     second, third = first_rows(page)[1:3]
     press(page, "j", "j", "j", "c")
     expect(page.locator(f"#{second} .staying").first).to_be_visible()
@@ -344,12 +341,12 @@ def test_a_proposal_that_has_the_focus_keeps_it_when_it_is_drawn_again(page: Pag
     expect(page.locator(f"#{third} .proposal__open")).to_be_visible()
 
 
-def test_o_opens_the_session_at_the_entry(page: Page) -> None:
+def test_o_opens_the_session_at_the_entry(page):
     press(page, "j", "j", "o")
     page.wait_for_url(re.compile("/entries/"))
 
 
-def test_slash_searches_and_escape_shows_everything_again(page: Page) -> None:
+def test_slash_searches_and_escape_shows_everything_again(page):
     all_rows = page.locator("section.group")
     expect(all_rows).to_have_count(TURNS)
     press(page, "/")
@@ -364,7 +361,7 @@ def test_slash_searches_and_escape_shows_everything_again(page: Page) -> None:
     expect(page.locator("section.group")).to_have_count(TURNS)
 
 
-def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page: Page) -> None:
+def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page):
     press(page, "j", "f")
     expect(page.get_by_label("Tool", exact=True)).to_be_focused()
     have_no_faults_here(page, "review-filter", 2)
@@ -380,7 +377,7 @@ def test_f_opens_the_fields_of_the_filter_and_escape_shuts_them(page: Page) -> N
     expect(page.locator("section.group")).to_have_count(TURNS)
 
 
-def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page: Page) -> None:
+def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page):
     second = first_rows(page)[1]
     slider, name = page.get_by_label("Place in the context"), page.locator(".place__name")
     expect(name).to_contain_text("undecided")
@@ -402,12 +399,12 @@ def test_the_slider_under_the_map_names_entries_and_goes_to_their_proposals(page
 
 
 @pytest.mark.parametrize(("key", "where"), [("s", "/sessions/"), ("l", "/$")])
-def test_g_goes_places(page: Page, key: str, where: str) -> None:
+def test_g_goes_places(page, key, where):
     press(page, "g", key)
     page.wait_for_url(re.compile(where))
 
 
-def test_g_c_goes_to_the_commit_once_something_is_approved(page: Page) -> None:
+def test_g_c_goes_to_the_commit_once_something_is_approved(page):
     press(page, "g", "c")
     says(page, "Nothing is approved yet")
     press(page, "j", "j", "a")
@@ -416,7 +413,7 @@ def test_g_c_goes_to_the_commit_once_something_is_approved(page: Page) -> None:
     page.wait_for_url(re.compile("/commit$"))
 
 
-def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page: Page) -> None:
+def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page):
     press(page, "?")
     dialog = page.locator("#keys-help")
     expect(dialog).to_be_visible()
@@ -428,7 +425,7 @@ def test_a_question_mark_lists_the_keys_and_escape_closes_the_list(page: Page) -
     is_undecided(page)
 
 
-def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> None:
+def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page):
     press(page, "j")
     first = names_of(page)[0]
     is_current(page, first)
@@ -443,9 +440,7 @@ def test_keys_do_nothing_while_the_user_types_or_with_a_modifier(page: Page) -> 
     is_undecided(page)
 
 
-def test_of_decisions_pressed_before_the_page_hears_them_each_is_made_once(
-    server: Server, run: str, page: Page, browse: Callable[..., Watched]
-) -> None:
+def test_of_decisions_pressed_before_the_page_hears_them_each_is_made_once(server, run, page, browse):
     names = first_rows(page)
     with unready(browse(server), f"{run}/review?by=turn") as early:
         press(early, "j", "j", "a", "a", "a", "j", "x", "x")

@@ -1,21 +1,17 @@
 """The last look in a browser: what nobody opened is looked at, the rest is approved, and the result is read."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import expect
 
 from tests.browser.acts import confirm_all, number_of
-from tests.browser.chromium import Watched
 from tests.browser.scenarios import decide, finished_run, title, titled_session, undecided_keys
-from tests.server import Server, place_in
+from tests.server import place_in
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "look") as mine:
         for name in ("scripted", "plain"):
             mine.put(f"{name}.jsonl", titled_session(name))
@@ -23,9 +19,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
-def test_the_rest_is_looked_at_approved_and_committed(
-    server: Server, browse: Callable[..., Watched], *, scripted: bool
-) -> None:
+def test_the_rest_is_looked_at_approved_and_committed(server, browse, *, scripted):
     run = finished_run(server, server.session(title("scripted" if scripted else "plain")))
     decide(server, run, reject=undecided_keys(server, run)[0])
     watched = browse(server, java_script_enabled=scripted)
@@ -50,7 +44,7 @@ def test_the_rest_is_looked_at_approved_and_committed(
     expect(page.locator("#each tbody tr").first).to_contain_text("call")
 
 
-def test_the_command_is_copied(server: Server, browse: Callable[..., Watched]) -> None:
+def test_the_command_is_copied(server, browse):
     run = finished_run(server, server.session(title("scripted")))
     server.post(f"{run}/commit?undecided=1", f"{run}/approve-rest")
     result = server.post(f"{run}/commit?writer=fork", f"{run}/commit")

@@ -1,9 +1,7 @@
 """The list in a browser: updates disturb neither the filter nor the focus, and a lost server is announced."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +18,7 @@ Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "list") as mine:
         add_session(mine, "count the pears")
         mine.session("count the pears")
@@ -28,7 +26,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(server: Server, browse: Opener) -> Page:
+def page(server, browse):
     return open_list(browse(server))
 
 
@@ -43,7 +41,7 @@ def add_session(server: Server, title: str) -> Path:
     return server.put(f"{title.replace(' ', '-')}.jsonl", chain(user(title)))
 
 
-def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page: Page) -> None:
+def test_updates_keep_the_focus_and_the_text_of_the_filter(server, page):
     page.evaluate("document.querySelector('#q').dataset.mark = 'same element'")
     page.focus("#q")
     page.keyboard.insert_text("pea")
@@ -65,14 +63,14 @@ def test_updates_keep_the_focus_and_the_text_of_the_filter(server: Server, page:
     expect(first).to_contain_text("live, just written to")
 
 
-def test_a_session_that_appears_is_announced(server: Server, page: Page) -> None:
+def test_a_session_that_appears_is_announced(server, page):
     expect(page.get_by_role("status").filter(has_text="new session")).to_have_count(0)
     add_session(server, "one more pear")
     expect(page.locator("#said")).to_have_text("1 new session")
     expect(page.get_by_text("one more pear")).to_be_visible()
 
 
-def test_updates_keep_the_focus_on_a_row(server: Server, page: Page) -> None:
+def test_updates_keep_the_focus_on_a_row(server, page):
     link = page.get_by_role("link", name="count the pears")
     link.focus()
     link.evaluate("link => { link.dataset.mark = 'old element'; }")
@@ -82,7 +80,7 @@ def test_updates_keep_the_focus_on_a_row(server: Server, page: Page) -> None:
     expect(link).not_to_have_attribute("data-mark", "old element")
 
 
-def test_an_update_does_not_swallow_a_click(server: Server, browse: Opener) -> None:
+def test_an_update_does_not_swallow_a_click(server, browse):
     page = browse(server).context.new_page()
     received: list[str | bytes] = []
     page.on("websocket", lambda socket: socket.on("framereceived", lambda data: received.extend([data])))
@@ -104,9 +102,7 @@ def test_an_update_does_not_swallow_a_click(server: Server, browse: Opener) -> N
     expect(page.get_by_role("heading", level=1)).to_contain_text("count the pears")
 
 
-def test_a_lost_server_is_announced_and_a_form_sent_to_it_says_that_nothing_was_done(
-    tmp_path: Path, browse: Opener
-) -> None:
+def test_a_lost_server_is_announced_and_a_form_sent_to_it_says_that_nothing_was_done(tmp_path, browse):
     """It ends its server. An open review says the same."""
     place(tmp_path / "sessions" / "one.jsonl", session_bytes(titled_session("lost")))
     with start_server(tmp_path) as server:
@@ -128,7 +124,7 @@ def test_a_lost_server_is_announced_and_a_form_sent_to_it_says_that_nothing_was_
         poll(page, lambda: not watched.missing())
 
 
-def test_a_lost_connection_is_tried_again_on_request(server: Server, browse: Opener) -> None:
+def test_a_lost_connection_is_tried_again_on_request(server, browse):
     watched = browse(server)
     is_down = True
     tries: list[WebSocketRoute] = []

@@ -1,12 +1,10 @@
 """The page of an LLM run while it is planned: what arrives piece by piece equals what a later page shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from itertools import pairwise, product
 from pathlib import Path
@@ -66,7 +64,7 @@ IDS = "Array.from(document.querySelectorAll('#log [id]'), (one) => one.id)"
 
 
 @pytest.fixture(scope="module")
-def idle(idle_server: Server) -> Iterator[Server]:
+def idle(idle_server):
     """A server whose runs only the test works on."""
     with idle_place(idle_server, "live") as mine:
         for name in ("piecewise", "kept", "placed", "aloud", "beside", "cut", "stopped", "long", "left"):
@@ -93,7 +91,7 @@ def up_to(page: Page, seq: int) -> None:
     page.locator(f"#seen[data-upto='{seq}']").wait_for(state="attached")
 
 
-def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(idle: Server, browse: Opener) -> None:
+def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(idle, browse):
     factory, path = new_run(idle, "piecewise")
     watched = browse(idle)
     page, later = watched.open(path), watched.open(path)
@@ -102,14 +100,8 @@ def test_what_arrives_piece_by_piece_equals_what_a_later_page_shows(idle: Server
     moments = [
         [PREPARED],
         [asked_event(1)],
-        [
-            ("retried", {"turn": 1, "attempt": 1, "seconds": 2.0, "why": f"{HOST} is overloaded."}),
-            asked_event(1),
-        ],
-        [
-            streamed_event(1, ["thought", "I look "]),
-            streamed_event(1, ["thought", "at <it>.\n\n"], ["text", "Now "]),
-        ],
+        [("retried", {"turn": 1, "attempt": 1, "seconds": 2.0, "why": f"{HOST} is overloaded."}), asked_event(1)],
+        [streamed_event(1, ["thought", "I look "]), streamed_event(1, ["thought", "at <it>.\n\n"], ["text", "Now "])],
         [streamed_event(1, ["text", "this:\n  indented"]), streamed_event(1, *call)],
         [streamed_event(1, ["arguments", 0, '", "x": 1}'], ["call", 1, "context_delete"], ["call", 2, "third"])],
         [streamed_event(1, piece) for piece in pieces_of(["thought"], "T" * (THOUGHT_SHOWN + 5), 700)],
@@ -142,7 +134,7 @@ def is_same(page: Page, later: Page, seq: int) -> None:
         assert page.evaluate(what) == later.evaluate(what), f"after event {seq}"
 
 
-def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle: Server, browse: Opener) -> None:
+def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle, browse):
     factory, path = new_run(idle, "kept")
     page = browse(idle).open(path)
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["thought", "T" * THOUGHT_SHOWN])])
@@ -155,7 +147,7 @@ def test_expanded_reasoning_stays_expanded_when_its_turn_ends(idle: Server, brow
     expect(page.locator(".thought__text")).to_contain_text(f"All {THOUGHT_SHOWN + 500:,} characters")
 
 
-def test_the_scroll_position_is_kept_while_more_arrives(idle: Server, browse: Opener) -> None:
+def test_the_scroll_position_is_kept_while_more_arrives(idle, browse):
     factory, path = new_run(idle, "placed")
     factory.add_all([PREPARED])
     for turn in range(1, 6):
@@ -179,7 +171,7 @@ def test_the_scroll_position_is_kept_while_more_arrives(idle: Server, browse: Op
     poll(page, lambda: place.bounding_box() == before)
 
 
-def test_the_panel_beside_the_log_is_always_up_to_date(idle: Server, browse: Opener) -> None:
+def test_the_panel_beside_the_log_is_always_up_to_date(idle, browse):
     path = start_run(idle, idle.session(title("beside")))
     number = int(path.rsplit("/", 1)[1])
     watched = browse(idle)
@@ -203,7 +195,7 @@ def test_the_panel_beside_the_log_is_always_up_to_date(idle: Server, browse: Ope
     assert page.evaluate("window.stayed")
 
 
-def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle: Server, browse: Opener) -> None:
+def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle, browse):
     factory, path = new_run(idle, "cut")
     factory.add_all([PREPARED])
     watched = browse(idle)
@@ -236,7 +228,7 @@ def test_a_lost_connection_is_reported_and_resumed_where_it_broke(idle: Server, 
     assert page.evaluate("window.stayed")
 
 
-def test_a_run_is_stopped_from_its_page(idle: Server, browse: Opener) -> None:
+def test_a_run_is_stopped_from_its_page(idle, browse):
     factory, path = new_run(idle, "stopped")
     factory.add_all([PREPARED])
     page = browse(idle).open(path)
@@ -247,7 +239,7 @@ def test_a_run_is_stopped_from_its_page(idle: Server, browse: Opener) -> None:
     expect(page.locator("#note")).to_contain_text("It was stopped.")
 
 
-def test_a_run_stopped_before_its_first_event_says_so(idle: Server, browse: Opener) -> None:
+def test_a_run_stopped_before_its_first_event_says_so(idle, browse):
     page = browse(idle).open(start_run(idle, idle.session(title("left"))))
     expect(page.get_by_text("The first call appears here")).to_be_visible()
     idle.post(urlsplit(page.url).path, urlsplit(page.url).path + "/stop")
@@ -266,7 +258,7 @@ def wait_until_in_view(page: Page, selector: str) -> None:
     poll(page, lambda: page.evaluate(IN_VIEW, selector))
 
 
-def test_the_stop_button_stays_visible_however_long_the_log_is(idle: Server, browse: Opener) -> None:
+def test_the_stop_button_stays_visible_however_long_the_log_is(idle, browse):
     factory, path = new_run(idle, "long")
     factory.add_all([PREPARED])
     for turn in range(1, 9):
@@ -289,16 +281,13 @@ def test_the_stop_button_stays_visible_however_long_the_log_is(idle: Server, bro
         expect(page.locator(stop)).to_be_focused()
 
 
-def test_screen_readers_announce_results_of_calls_but_not_streamed_text(idle: Server, browse: Opener) -> None:
+def test_screen_readers_announce_results_of_calls_but_not_streamed_text(idle, browse):
     factory, path = new_run(idle, "aloud")
     page = browse(idle).open(path)
     factory.add_all([PREPARED])
     add_turn(factory, 1)
     factory.add_all(
-        [
-            asked_event(2),
-            streamed_event(2, ["thought", "Hm."], ["text", "So."], ["call", 0, "context_delete"]),
-        ]
+        [asked_event(2), streamed_event(2, ["thought", "Hm."], ["text", "So."], ["call", 0, "context_delete"])]
     )
     up_to(page, factory.seq)
 
@@ -318,13 +307,13 @@ def test_screen_readers_announce_results_of_calls_but_not_streamed_text(idle: Se
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider(pace=PACE) as scripted:
         yield scripted
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server, provider: ScriptedProvider) -> Iterator[Server]:
+def server(shared_server, provider):
     """A server with the scripted provider's models."""
     with place_in(shared_server, "model") as mine:
         for name in ("watched", "killed", "asked"):
@@ -355,7 +344,7 @@ def remove_model(database: Path) -> None:
         opened.execute("DELETE FROM compaction_app_provider")
 
 
-def test_the_form_discloses_the_host_of_a_model_before_a_run(server: Server, browse: Opener) -> None:
+def test_the_form_discloses_the_host_of_a_model_before_a_run(server, browse):
     page = browse(server).open(server.session(title("asked")) + "/compact")
     expect(page.get_by_text("Nothing. The embedded planner works offline.")).to_be_visible()
     page.get_by_label("Planner").select_option("scripted/thinking-signed")
@@ -377,9 +366,7 @@ def longest(page: Page, kind: str) -> list[str]:
     return max((texts for place, texts in grown.items() if place.endswith(kind)), key=len, default=[])
 
 
-def test_a_run_is_watched_while_it_thinks_and_stopped(
-    server: Server, provider: ScriptedProvider, browse: Opener
-) -> None:
+def test_a_run_is_watched_while_it_thinks_and_stopped(server, provider, browse):
     watched = browse(server)
     watched.context.add_init_script(GROWTH)
     page = watched.open(server.session(title("watched")) + "/compact")
@@ -410,7 +397,7 @@ def test_a_run_is_watched_while_it_thinks_and_stopped(
     expect(page.locator("li.proposal[data-undecided]")).not_to_have_count(0)
 
 
-def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server: Server, browse: Opener) -> None:
+def test_a_killed_worker_is_reported_and_its_run_can_be_resumed(server, browse):
     """It kills the worker in the middle of an answer of its model, which takes its time."""
     page = browse(server).open(server.session(title("killed")) + "/compact")
     page.get_by_label("Keep", exact=True).fill("60")

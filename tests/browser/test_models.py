@@ -1,29 +1,25 @@
 """The Models page in a browser: a local server needs two forms and one button, with and without script."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from devtools.scripted.server import ScriptedProvider
-from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults_here
-from tests.server import Server, place_in
+from tests.server import place_in
 
 INVALID = "status of 422"
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "models") as mine:
         yield mine
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider(pace=0.02) as running:
         yield running
 
@@ -52,9 +48,7 @@ def add_model(page: Page, provider: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("scripted", [True, False], ids=["with-script", "without-script"])
-def test_a_local_server_is_added_tested_and_removed(
-    server: Server, provider: ScriptedProvider, browse: Callable[..., Watched], scripted: bool
-) -> None:
+def test_a_local_server_is_added_tested_and_removed(server, provider, browse, scripted):
     watched = browse(server, java_script_enabled=scripted)
     watched.expect(INVALID)
     page = watched.open("/models")
@@ -83,7 +77,7 @@ def test_a_local_server_is_added_tested_and_removed(
     expect(page.get_by_role("heading", name="No provider is set up")).to_be_visible()
 
 
-def test_the_thinking_style_is_shown_only_if_it_matters(server: Server, browse: Callable[..., Watched]) -> None:
+def test_the_thinking_style_is_shown_only_if_it_matters(server, browse):
     page = browse(server).open("/models/add")
     page.get_by_label("Provider").select_option("openai")
     expect(page.get_by_text("a budget of tokens")).to_be_hidden()

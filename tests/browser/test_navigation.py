@@ -1,9 +1,7 @@
 """The walk through a tree in a browser: an entry is labelled, the agent moved there and back, and a fork made."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,12 @@ from playwright.sync_api import Page, expect
 
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
-from tests.browser.chromium import Watched
 from tests.factories import assistant, chain, text, user
-from tests.server import Server, place_in
+from tests.server import place_in
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "navigation") as mine:
         for name in ("keys", "plain"):
             said = (one for at in range(3) for one in (user(f"{name} {at}."), assistant(text("Done."))))
@@ -40,10 +37,7 @@ def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) 
     expect(page.get_by_text("by a move back to")).to_be_visible()
     page.get_by_role("button", name="Move here").click()
     expect(page.locator(".chosen__again")).to_have_text(f"{name} 1.")
-    assert [entry.id for entry in load_session(path).tree.branch(load_session(path).leaf_id)][:-1] == [
-        "e1",
-        "e2",
-    ]
+    assert [entry.id for entry in load_session(path).tree.branch(load_session(path).leaf_id)][:-1] == ["e1", "e2"]
 
     page.get_by_role("link", name="move back").click()
     page.get_by_role("button", name="Move here").click()
@@ -64,11 +58,11 @@ def walk(page: Page, path: Path, name: str, choose_label: Callable[[], object]) 
     assert path.read_bytes().startswith(before)
 
 
-def test_a_walk_with_keys(server: Server, browse: Callable[..., Watched]) -> None:
+def test_a_walk_with_keys(server, browse):
     page = browse(server).open(f"{server.session('keys 0.')}/tree?at=e3")
     walk(page, server.root / "keys.jsonl", "keys", lambda: page.keyboard.press("e"))
 
 
-def test_a_walk_without_a_script(server: Server, browse: Callable[..., Watched]) -> None:
+def test_a_walk_without_a_script(server, browse):
     page = browse(server, java_script_enabled=False).open(f"{server.session('plain 0.')}/tree?at=e3")
     walk(page, server.root / "plain.jsonl", "plain", page.get_by_role("link", name="Label…").click)

@@ -3,13 +3,10 @@
 The system's own display is out of reach; a stand-in for the browser's `Notification` records the notifications.
 """
 
-from __future__ import annotations
-
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,7 +47,7 @@ STAND_IN = """
 
 
 @pytest.fixture(scope="module")
-def planning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def planning_server(tmp_path_factory):
     """A server that plans sessions itself as soon as the windows of their models are full."""
     around = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WINDOWS": json.dumps({"small-model": WINDOW})}
     base = tmp_path_factory.mktemp("notice")
@@ -59,7 +56,7 @@ def planning_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server
 
 
 @pytest.fixture
-def server(planning_server: Server, tmp_path: Path) -> Iterator[Server]:
+def server(planning_server, tmp_path):
     """A place with a session."""
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
@@ -93,7 +90,7 @@ def connected(page: Page) -> None:
     page.locator("#listing[data-asked]").wait_for()
 
 
-def test_an_enabled_page_notifies_of_a_proposal_as_text(server: Server, browse: Opener) -> None:
+def test_an_enabled_page_notifies_of_a_proposal_as_text(server, browse):
     watched = window(browse, server, permission="default")
     page = watched.open("/runs/")
     expect(page.locator("#notice")).to_be_visible()
@@ -116,7 +113,7 @@ def test_an_enabled_page_notifies_of_a_proposal_as_text(server: Server, browse: 
     expect(page.locator("#waiting")).to_be_hidden()
 
 
-def test_every_page_notifies_with_the_same_tag(server: Server, browse: Opener) -> None:
+def test_every_page_notifies_with_the_same_tag(server, browse):
     watched = window(browse, server)
     listed = watched.open("/")
     connected(listed)
@@ -130,7 +127,7 @@ def test_every_page_notifies_with_the_same_tag(server: Server, browse: Opener) -
     assert len(set(tags)) == 1, "the system shows one of a tag"
 
 
-def test_without_opting_in_there_is_no_notification(server: Server, browse: Opener) -> None:
+def test_without_opting_in_there_is_no_notification(server, browse):
     watched = window(browse, server, permission="default")
     page = watched.open("/")
     connected(page)
@@ -139,7 +136,7 @@ def test_without_opting_in_there_is_no_notification(server: Server, browse: Open
     assert notices(page) == []
 
 
-def test_notifications_can_be_switched_off_again(server: Server, browse: Opener) -> None:
+def test_notifications_can_be_switched_off_again(server, browse):
     watched = window(browse, server)
     page = watched.open("/runs/")
     page.get_by_role("button", name="Stop notifying me in this browser").click()
@@ -151,7 +148,7 @@ def test_notifications_can_be_switched_off_again(server: Server, browse: Opener)
     assert notices(page) == []
 
 
-def test_the_page_reports_that_the_browser_refuses_notifications(server: Server, browse: Opener) -> None:
+def test_the_page_reports_that_the_browser_refuses_notifications(server, browse):
     page = window(browse, server, permission="denied").open("/runs/")
     expect(page.locator("#notice")).to_contain_text("Notifications are blocked")
     expect(page.locator("#notice button")).to_be_hidden()

@@ -1,9 +1,6 @@
 """The page of a question, and the banner, for people who use a keyboard, a screen reader or a phone."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import expect
@@ -12,7 +9,7 @@ from tests.asking_bridge import AskingBridge
 from tests.browser.chromium import Watched
 from tests.browser.page_checks import have_no_faults
 from tests.factories import working_session
-from tests.server import Server, place_in
+from tests.server import place_in
 from tests.wait import wait_until
 
 Opener = Callable[..., Watched]
@@ -28,7 +25,7 @@ new MutationObserver((changes) => {
 
 
 @pytest.fixture
-def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
+def server(shared_server, tmp_path):
     recorded = working_session()
     recorded[1]["message"]["content"] = LONG_TITLE
     with place_in(shared_server, tmp_path.name, agent="pi") as mine:
@@ -38,7 +35,7 @@ def server(shared_server: Server, tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture
-def bridge(server: Server) -> Iterator[AskingBridge]:
+def bridge(server):
     """The bridge of an agent that waits for a review, at most until the test ends."""
     asking = AskingBridge(server.data, server.plain, server.root / "work.jsonl")
     asking.ask()
@@ -47,12 +44,12 @@ def bridge(server: Server) -> Iterator[AskingBridge]:
     asking.report("withdrawn")
 
 
-def test_a_long_title_fits(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_a_long_title_fits(server, browse, bridge):
     pages = {"list": "/", "question": f"/handshakes/{bridge.number}", "questions": "/handshakes/"}
     have_no_faults(browse(server), {f"{name}-of-a-long-title": path for name, path in pages.items()})
 
 
-def test_nothing_moves_until_something_is_decided(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_nothing_moves_until_something_is_decided(server, browse, bridge):
     page = browse(server).open(f"/handshakes/{bridge.number}")
     page.wait_for_load_state("networkidle")
     left = page.locator("#handshake [data-ends]")
@@ -69,7 +66,7 @@ def test_nothing_moves_until_something_is_decided(server: Server, browse: Opener
     expect(page.get_by_role("heading", name="Declined")).to_be_visible()
 
 
-def test_another_page_is_told_what_was_decided(server: Server, browse: Opener, bridge: AskingBridge) -> None:
+def test_another_page_is_told_what_was_decided(server, browse, bridge):
     page = browse(server).open(f"/handshakes/{bridge.number}")
     news = page.locator("#handshake-news")
     expect(news).to_be_empty()

@@ -1,20 +1,16 @@
 """The page of a session in a browser: the token map and keys lead through it, and entries are copied from it."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.acts import ids_of, press
-from tests.browser.conftest import Opener
 from tests.factories import assistant, call, chain, message, result, session_bytes, text, user
 from tests.files import append_as_agent
-from tests.server import Server, place_in
+from tests.server import place_in
 
 TURNS = 12
 
@@ -38,14 +34,14 @@ def talk(turns: int = TURNS) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "reading") as mine:
         mine.put("mapped.jsonl", talk())
         yield mine
 
 
 @pytest.fixture
-def page(server: Server, browse: Opener) -> Page:
+def page(server, browse):
     return browse(server).open(server.session("mapped parser"))
 
 
@@ -53,7 +49,7 @@ def named(page: Page) -> Locator:
     return page.locator("aside output")
 
 
-def test_pointing_at_the_map_names_an_entry_and_a_click_goes_there(page: Page) -> None:
+def test_pointing_at_the_map_names_an_entry_and_a_click_goes_there(page):
     drawn = page.locator("aside svg.map")
     box = drawn.bounding_box()
     assert box is not None
@@ -67,7 +63,7 @@ def test_pointing_at_the_map_names_an_entry_and_a_click_goes_there(page: Page) -
     expect(named(page)).to_have_text(re.compile(r"turn [67], "))
 
 
-def test_the_slider_goes_by_entry_and_by_turn_and_enter_goes_there(page: Page) -> None:
+def test_the_slider_goes_by_entry_and_by_turn_and_enter_goes_there(page):
     slider = page.locator("aside [type=range]")
     slider.focus()
     steps = {"ArrowRight": "2", "PageDown": "9", "End": str(8 * TURNS), "PageUp": "89", "Home": "1"}
@@ -84,7 +80,7 @@ def test_the_slider_goes_by_entry_and_by_turn_and_enter_goes_there(page: Page) -
     expect(page.locator("article").first).to_contain_text("part 2.")
 
 
-def test_without_script_the_slider_has_a_button(server: Server, browse: Opener) -> None:
+def test_without_script_the_slider_has_a_button(server, browse):
     page = browse(server, java_script_enabled=False).open(server.session("mapped parser"))
     slider = page.locator("aside [type=range]")
     slider.focus()
@@ -100,7 +96,7 @@ def focused(page: Page) -> str:
     return str(page.evaluate("document.activeElement.id"))
 
 
-def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page: Page) -> None:
+def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page):
     steps = {"j": "e1", "]": "e9", "k": "e8", "[": "e1"}
     for key, entry_id in steps.items():
         press(page, key)
@@ -115,7 +111,7 @@ def test_keys_go_from_entry_to_entry_and_from_turn_to_turn(page: Page) -> None:
     expect(output).not_to_contain_text("line 39 of 1_0")
 
 
-def test_keys_go_on_where_the_page_ends(page: Page) -> None:
+def test_keys_go_on_where_the_page_ends(page):
     page.locator("#e40 a.ref").focus()
     press(page, "j")
     expect(page.locator("#e41")).to_be_visible()
@@ -123,7 +119,7 @@ def test_keys_go_on_where_the_page_ends(page: Page) -> None:
     expect(page.locator("#e41")).to_be_focused()
 
 
-def test_no_key_is_silent(page: Page) -> None:
+def test_no_key_is_silent(page):
     status = page.locator("#said")
     press(page, "c")
     expect(status).to_have_text("No entry is chosen: j chooses the next one")
@@ -137,7 +133,7 @@ def test_no_key_is_silent(page: Page) -> None:
     expect(page).to_have_url(re.compile("/tree"))
 
 
-def test_an_entry_s_link_text_and_id_are_copied(server: Server, browse: Opener) -> None:
+def test_an_entry_s_link_text_and_id_are_copied(server, browse):
     watched = browse(server, permissions=["clipboard-read", "clipboard-write"])
     page = watched.open(server.session("mapped parser"))
     clipboard = "navigator.clipboard.readText()"
@@ -159,9 +155,7 @@ def test_an_entry_s_link_text_and_id_are_copied(server: Server, browse: Opener) 
 # ---- exports ---------------------------------------------------------------------------------------------
 
 
-def test_an_exported_page_fetches_nothing_and_runs_nothing(
-    server: Server, browse: Opener, chromium: Browser, tmp_path: Path
-) -> None:
+def test_an_exported_page_fetches_nothing_and_runs_nothing(server, browse, chromium, tmp_path):
     hostile = "<script>document.title = 'owned'</script><img src='https://evil.example/x' onerror='document.title=1'>"
     recorded = chain(user(hostile), assistant(text(f"{hostile}\n\n![x](https://evil.example/y)")), result("c", hostile))
     server.put("hostile.jsonl", recorded)
@@ -195,7 +189,7 @@ def grow(path: Path, *messages: dict[str, Any]) -> None:
         append_as_agent(path, session_bytes([message(f"e{number}", f"e{number - 1}", said)]))
 
 
-def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server, browse: Opener) -> None:
+def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server, browse):
     path = server.put("growing.jsonl", chain(user("Watch it grow.")))
     page = browse(server).open(server.session("Watch it grow"))
     grow(path, assistant(text("It grows.")))
@@ -213,7 +207,7 @@ def test_new_entries_appear_at_the_end_and_are_counted_elsewhere(server: Server,
     assert ids_of(page.locator("article[id]")) == [f"e{n}" for n in range(1, 13)]
 
 
-def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, browse: Opener) -> None:
+def test_the_map_the_turns_and_the_counts_follow_the_session(server, browse):
     path = server.put("followed.jsonl", chain(user("Follow me.")))
     page = browse(server).open(server.session("Follow me"))
     slider = page.locator("#map-wide [type=range]")
@@ -233,7 +227,7 @@ def test_the_map_the_turns_and_the_counts_follow_the_session(server: Server, bro
     expect(page.locator("#map-wide output")).to_contain_text("a line")
 
 
-def test_an_open_page_says_that_the_session_continues_on_another_branch(server: Server, browse: Opener) -> None:
+def test_an_open_page_says_that_the_session_continues_on_another_branch(server, browse):
     path = server.put("forked.jsonl", chain(user("Turn round."), assistant(text("One way."))))
     page = browse(server).open(server.session("Turn round"))
     append_as_agent(path, session_bytes([message("x2", "e1", assistant(text("The other way.")))]))
@@ -244,7 +238,7 @@ def test_an_open_page_says_that_the_session_continues_on_another_branch(server: 
     expect(page.locator("#newer a")).to_have_count(0)
 
 
-def test_a_request_that_is_refused_says_why(server: Server, browse: Opener) -> None:
+def test_a_request_that_is_refused_says_why(server, browse):
     path = server.put("goes.jsonl", chain(*[user(f"Part {n}.") for n in range(90)]))
     watched = browse(server)
     watched.expect(r"the server responded with a status of (409|404)", r"Response Status Error")

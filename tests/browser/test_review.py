@@ -1,9 +1,7 @@
 """The review in a browser: no key press is lost, and unsaved decisions are shown."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -24,7 +22,7 @@ Opener = Callable[..., Watched]
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     steps = [
         said
         for step in range(PROPOSALS + 10)
@@ -40,12 +38,12 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def run(server: Server) -> str:
+def run(server):
     return finished_run(server, server.session("long parser"), keep="3")
 
 
 @pytest.fixture
-def review(server: Server, run: str) -> Iterator[str]:
+def review(server, run):
     """The URL of a review without decisions."""
     yield f"{run}/review"
     undo_all(server, run)
@@ -86,9 +84,7 @@ def current_row(page: Page) -> str:
 # ---- keys ------------------------------------------------------------------------------------------------
 
 
-def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reload(
-    server: Server, review: str, browse: Opener
-) -> None:
+def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reload(server, review, browse):
     page = browse(server).open(review)
     undecided, total = counts(page)
     assert undecided == total > 2 * ROWS
@@ -111,9 +107,7 @@ def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reloa
 
 
 @pytest.mark.parametrize("key", ["n", "a", "A", "x"])
-def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(
-    server: Server, run: str, review: str, browse: Opener, key: str
-) -> None:
+def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(server, run, review, browse, key):
     for group in groups_of(server, run)[:4]:
         decide(server, run, by="turn", approve_group=group)
     page = browse(server).open(f"{review}?by=turn&open=none")
@@ -123,7 +117,7 @@ def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(
     expect(page.locator(f"#{at} .proposal__what")).to_be_focused()
 
 
-def test_what_is_undecided_above_the_cursor_is_found(server: Server, run: str, review: str, browse: Opener) -> None:
+def test_what_is_undecided_above_the_cursor_is_found(server, run, review, browse):
     first, *others = groups_of(server, run)
     for group in others:
         decide(server, run, by="turn", approve_group=group)
@@ -148,7 +142,7 @@ def test_what_is_undecided_above_the_cursor_is_found(server: Server, run: str, r
         ("gc", "Nothing is approved yet"),
     ],
 )
-def test_a_key_without_effect_says_why(server: Server, review: str, browse: Opener, keys: str, words: str) -> None:
+def test_a_key_without_effect_says_why(server, review, browse, keys, words):
     page = browse(server).open(f"{review}?by=turn")
     for key in keys:
         press(page, key)
@@ -157,7 +151,7 @@ def test_a_key_without_effect_says_why(server: Server, review: str, browse: Open
 
 
 @pytest.mark.parametrize("width", [390, 1_000, 1_440])
-def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Opener, width: int) -> None:
+def test_the_message_of_a_key_is_visible(server, review, browse, width):
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     press(page, "j", "k")
     said = page.locator("#message")
@@ -171,7 +165,7 @@ def test_the_message_of_a_key_is_visible(server: Server, review: str, browse: Op
 
 @pytest.mark.parametrize("fonts", ["", GENERIC_FONTS], ids=["own", "generic"])
 @pytest.mark.parametrize("width", [1_000, 1_440])
-def test_the_bar_shows_all_counts(server: Server, review: str, browse: Opener, width: int, fonts: str) -> None:
+def test_the_bar_shows_all_counts(server, review, browse, width, fonts):
     page = browse(server, viewport={"width": width, "height": 900}).open(review)
     if fonts:
         page.evaluate(fonts)
@@ -182,7 +176,7 @@ def test_the_bar_shows_all_counts(server: Server, review: str, browse: Opener, w
     keep(page, f"review-bar-{width}-{'generic' if fonts else 'own'}")
 
 
-def test_on_a_phone_four_buttons_decide_with_a_thumb(server: Server, review: str, browse: Opener) -> None:
+def test_on_a_phone_four_buttons_decide_with_a_thumb(server, review, browse):
     page = browse(server, viewport={"width": 390, "height": 800}).open(review)
     bar = page.locator(".review-keys")
     buttons = bar.get_by_role("button")
@@ -199,7 +193,7 @@ def test_on_a_phone_four_buttons_decide_with_a_thumb(server: Server, review: str
     wait_for_undecided(page, total)
 
 
-def test_a_range_is_selected_with_the_mouse_and_shift(server: Server, review: str, browse: Opener) -> None:
+def test_a_range_is_selected_with_the_mouse_and_shift(server, review, browse):
     page = browse(server).open(review)
     ticks = page.locator(".tick")
     ticks.nth(1).click()
@@ -211,7 +205,7 @@ def test_a_range_is_selected_with_the_mouse_and_shift(server: Server, review: st
     expect(page.locator("li.proposal.is-kept")).to_have_count(4)
 
 
-def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str, browse: Opener) -> None:
+def test_leaving_while_decisions_are_sent_asks_first(server, review, browse):
     watched = browse(server)
     watched.expect("dialog: ")
     page = watched.open(review)
@@ -232,12 +226,9 @@ def test_leaving_while_decisions_are_sent_asks_first(server: Server, review: str
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
-    [(500, "answered with an error (500)"), (403, "no longer knows this browser")],
+    ("status", "words"), [(500, "answered with an error (500)"), (403, "no longer knows this browser")]
 )
-def test_a_decision_that_was_answered_with_an_error_is_reported_and_reverted(
-    server: Server, review: str, browse: Opener, status: int, words: str
-) -> None:
+def test_a_decision_that_was_answered_with_an_error_is_reported_and_reverted(server, review, browse, status, words):
     watched = browse(server)
     watched.expect(f"{FAILED} {status}", "Response Status Error Code")
     page = watched.open(review)
@@ -261,9 +252,7 @@ def test_a_decision_that_was_answered_with_an_error_is_reported_and_reverted(
     expect(fault).to_be_empty()
 
 
-def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
-    server: Server, review: str, browse: Opener
-) -> None:
+def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(server, review, browse):
     watched = browse(server)
     watched.expect("request failed|net::ERR", "htmx:sendError", "htmx:afterRequest")
     page = watched.open(review)
@@ -285,7 +274,7 @@ def test_decisions_that_get_no_answer_are_kept_and_sent_when_the_server_is_back(
 # ---- two windows -----------------------------------------------------------------------------------------
 
 
-def test_a_second_tab_does_not_approve_what_the_first_pinned(server: Server, review: str, browse: Opener) -> None:
+def test_a_second_tab_does_not_approve_what_the_first_pinned(server, review, browse):
     watched = browse(server)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(f"{review}?by=turn"), watched.open(f"{review}?by=turn")
@@ -305,9 +294,7 @@ def test_a_second_tab_does_not_approve_what_the_first_pinned(server: Server, rev
     expect(one.locator("section.group").first.locator(".group__state")).to_contain_text("approved")
 
 
-def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_made_anyway(
-    server: Server, review: str, browse: Opener
-) -> None:
+def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_made_anyway(server, review, browse):
     watched = browse(server)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(f"{review}?by=turn"), watched.open(f"{review}?by=turn")
@@ -335,7 +322,7 @@ def test_after_a_refusal_the_next_decisions_are_made_and_the_refused_one_can_be_
     expect(fault).to_be_empty()
 
 
-def test_a_second_tab_without_script_is_refused_too(server: Server, review: str, browse: Opener) -> None:
+def test_a_second_tab_without_script_is_refused_too(server, review, browse):
     watched = browse(server, java_script_enabled=False)
     watched.expect(f"{FAILED} 409")
     one, other = watched.open(review), watched.open(review)

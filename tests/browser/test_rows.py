@@ -1,9 +1,7 @@
 """The keys of the lists: sessions, runs and backups are gone through without a mouse, and no key is silent."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -13,7 +11,7 @@ from tests.browser.chromium import Watched, unready
 from tests.browser.scenarios import approve_everything, finished_run, place_titled, title
 from tests.factories import chain, session_bytes, user
 from tests.files import place
-from tests.server import Server, start_server
+from tests.server import start_server
 
 Opener = Callable[..., Watched]
 PLAIN = 62
@@ -21,7 +19,7 @@ PLAIN = 62
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """Two runs, one of them committed, so that there is a backup; and more sessions than a page lists."""
     base = tmp_path_factory.mktemp("rows")
     for number in range(PLAIN):
@@ -51,7 +49,7 @@ def says(page: Page, words: str) -> None:
     expect(page.locator("#said")).to_have_text(words)
 
 
-def test_rows_of_the_list_are_gone_through_and_opened(server: Server, browse: Opener) -> None:
+def test_rows_of_the_list_are_gone_through_and_opened(server, browse):
     page = browse(server).open("/")
     press(page, "k", "k")
     is_current(page, 0)
@@ -63,7 +61,7 @@ def test_rows_of_the_list_are_gone_through_and_opened(server: Server, browse: Op
     expect(page.locator("h1")).to_have_text(name)
 
 
-def test_pages_and_filters_of_the_list_have_keys(server: Server, browse: Opener) -> None:
+def test_pages_and_filters_of_the_list_have_keys(server, browse):
     page = browse(server).open("/?sort=name")
     press(page, "[")
     says(page, "This is the first page")
@@ -75,13 +73,13 @@ def test_pages_and_filters_of_the_list_have_keys(server: Server, browse: Opener)
     expect(page.locator(".filters [aria-current]")).to_contain_text("All")
 
 
-def test_n_goes_to_the_next_session_that_waits(server: Server, browse: Opener) -> None:
+def test_n_goes_to_the_next_session_that_waits(server, browse):
     page = browse(server).open("/?q=planned")
     press(page, "n")
     says(page, "Nothing waits for you below this row")
 
 
-def test_typing_in_the_filter_is_not_a_key(server: Server, browse: Opener) -> None:
+def test_typing_in_the_filter_is_not_a_key(server, browse):
     page = browse(server).open("/")
     press(page, "/", "j", "k", "f")
     expect(page.locator("#q")).to_be_focused()
@@ -89,7 +87,7 @@ def test_typing_in_the_filter_is_not_a_key(server: Server, browse: Opener) -> No
     expect(page.locator(".is-current")).to_have_count(0)
 
 
-def test_a_row_that_is_drawn_again_stays_current(server: Server, browse: Opener) -> None:
+def test_a_row_that_is_drawn_again_stays_current(server, browse):
     page = browse(server).open("/?sort=name")
     press(page, "j", "j", "j")
     is_current(page, 2)
@@ -103,7 +101,7 @@ def test_a_row_that_is_drawn_again_stays_current(server: Server, browse: Opener)
     expect(current).not_to_have_text(name)
 
 
-def test_runs_are_gone_through_and_those_that_wait_are_found(server: Server, browse: Opener) -> None:
+def test_runs_are_gone_through_and_those_that_wait_are_found(server, browse):
     page = browse(server).open("/runs/")
     press(page, "j")
     is_current(page, 0)
@@ -116,7 +114,7 @@ def test_runs_are_gone_through_and_those_that_wait_are_found(server: Server, bro
     expect(page).to_have_url(re.compile("/review$"))
 
 
-def test_backups_are_gone_through_and_verified(server: Server, browse: Opener) -> None:
+def test_backups_are_gone_through_and_verified(server, browse):
     page = browse(server).open("/backups")
     press(page, "v")
     expect(page.locator("#all-backups .mark")).to_contain_text("Verified")
@@ -130,7 +128,7 @@ def test_backups_are_gone_through_and_verified(server: Server, browse: Opener) -
 
 
 @pytest.mark.parametrize("address", ["/", "/runs/", "/backups"])
-def test_the_keys_of_a_list_are_on_its_list_of_keys(address: str, server: Server, browse: Opener) -> None:
+def test_the_keys_of_a_list_are_on_its_list_of_keys(address, server, browse):
     page = browse(server).open(address)
     press(page, "?")
     expect(page.locator("#keys-help")).to_contain_text("next, previous row")
@@ -138,7 +136,7 @@ def test_the_keys_of_a_list_are_on_its_list_of_keys(address: str, server: Server
     expect(page.locator(".is-current")).to_have_count(0)
 
 
-def test_keys_pressed_before_the_page_hears_them_move_in_order(server: Server, browse: Opener) -> None:
+def test_keys_pressed_before_the_page_hears_them_move_in_order(server, browse):
     with unready(browse(server), "/?sort=name") as page:
         press(page, "j", "j", "j", "k")
     is_current(page, 1)
@@ -146,7 +144,7 @@ def test_keys_pressed_before_the_page_hears_them_move_in_order(server: Server, b
     is_current(page, 2)
 
 
-def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server: Server, browse: Opener) -> None:
+def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server, browse):
     with unready(browse(server), "/") as page:
         press(page, "/", *"planned")
     expect(page.locator("#q")).to_be_focused()
@@ -154,7 +152,7 @@ def test_what_is_typed_before_the_page_hears_it_is_in_the_field(server: Server, 
     expect(rows(page)).to_have_count(1)
 
 
-def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(server: Server, browse: Opener) -> None:
+def test_a_key_that_submits_a_form_is_not_kept_for_a_page_that_does_not_hear_it(server, browse):
     sent: list[str] = []
     with unready(browse(server), "/backups") as page:
         page.on("request", lambda request: sent.append(request.method))

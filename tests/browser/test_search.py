@@ -1,22 +1,17 @@
 """The search in a browser: reached by one key from every page, used without a mouse, and it leads to the place."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.chromium import Watched
 from tests.factories import assistant, call, chain, result, text, user
 from tests.html import text_of
-from tests.server import Server, place_in
+from tests.server import place_in
 
 TURNS = 60
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     turns = [
         said
         for turn in range(1, TURNS + 1)
@@ -34,11 +29,11 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(server: Server, browse: Callable[..., Watched]) -> Page:
+def page(server, browse):
     return browse(server).open("/")
 
 
-def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page) -> None:
+def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page):
     page.keyboard.press("/")
     expect(page.locator("#q")).to_be_focused()
     page.keyboard.press("/")
@@ -54,13 +49,13 @@ def test_the_key_leads_to_the_nearest_field_and_twice_to_all_sessions(page: Page
     expect(page.locator("#search-all")).not_to_be_focused()
 
 
-def test_a_slash_in_a_query_is_typed(page: Page) -> None:
+def test_a_slash_in_a_query_is_typed(page):
     page.keyboard.press("/")
     page.keyboard.type("a/b")
     expect(page.locator("#q")).to_have_value("a/b")
 
 
-def test_places_are_reached_and_opened_by_keys(server: Server, browse: Callable[..., Watched]) -> None:
+def test_places_are_reached_and_opened_by_keys(server, browse):
     page = browse(server).open("/search?q=needle")
     page.locator("#search-query").press("ArrowDown")
     expect(page.locator(".hit").nth(0)).to_be_focused()
@@ -72,7 +67,7 @@ def test_places_are_reached_and_opened_by_keys(server: Server, browse: Callable[
     page.wait_for_url("**/entries/*?q=needle")
 
 
-def test_filters_narrow_without_loading_the_page(server: Server, browse: Callable[..., Watched]) -> None:
+def test_filters_narrow_without_loading_the_page(server, browse):
     page = browse(server).open("/search?q=needle")
     page.evaluate("window.unloaded = false")
     page.get_by_label("What people said").check()
@@ -83,7 +78,7 @@ def test_filters_narrow_without_loading_the_page(server: Server, browse: Callabl
     expect(page.get_by_role("heading", level=1)).to_have_text("3 places in 2 sessions")
 
 
-def test_places_in_a_session_are_reached_by_keys_and_marked(server: Server, browse: Callable[..., Watched]) -> None:
+def test_places_in_a_session_are_reached_by_keys_and_marked(server, browse):
     page = browse(server).open(server.session("hay.jsonl"))
     page.keyboard.press("/")
     expect(page.locator("#search-session")).to_be_focused()

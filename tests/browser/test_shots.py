@@ -5,8 +5,6 @@ REDLINE_SHOTS=shots pytest tests/browser/test_shots.py      stores a screenshot 
 The pages are checked in parts, which workers share. The states of a part are made once, in a place of its own.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import subprocess
@@ -31,7 +29,6 @@ from tests.browser.agent_sessions import (
     register_as_open,
     summarised_claude_session,
 )
-from tests.browser.chromium import Watched
 from tests.browser.conftest import A_KEY, idle_place
 from tests.browser.page_checks import have_no_faults
 from tests.browser.rendered_session import rendered_session
@@ -116,12 +113,7 @@ class Stage:
         if "claude-x" in self.server.get("/models"):
             return
         self.server.post("/providers/add", "/providers/add", name="acme", dialect="anthropic", base_url=ACME)
-        limits = {
-            "window": "200000",
-            "output_limit": "8000",
-            "thinking_levels": "high",
-            "thinking_style": "budget",
-        }
+        limits = {"window": "200000", "output_limit": "8000", "thinking_levels": "high", "thinking_style": "budget"}
         self.server.post("/models/add", "/models/add", provider="acme", name="claude-x", **limits)
 
     def event_factory(self, page: str, planner: str) -> RunFactory:
@@ -151,11 +143,7 @@ def sessions(stage: Stage) -> Pages:
     stage.put_bytes("empty", session_bytes(titled_session("empty")[:1]))
     stage.put("gone")
     server = stage.server
-    real, forked, rendered = (
-        server.session("real.jsonl"),
-        stage.at("forked"),
-        server.session("rendered.jsonl"),
-    )
+    real, forked, rendered = (server.session("real.jsonl"), stage.at("forked"), server.session("rendered.jsonl"))
     empty, gone = server.session("empty.jsonl"), stage.at("gone")
     (server.root / "gone.jsonl").unlink()
     server.wait_for(lambda: "searched" in text_of(server.get("/search?q=fix")))
@@ -470,11 +458,7 @@ def _written_draft(server: Server, session: str, words: str) -> str:
 
 def _experiments(stage: Stage) -> Pages:
     server = stage.server
-    chosen: dict[str, str | list[str]] = {
-        "newest": "200",
-        "strategy": ["embedded", "oldest"],
-        "keep": ["0.7", "0.5"],
-    }
+    chosen: dict[str, str | list[str]] = {"newest": "200", "strategy": ["embedded", "oldest"], "keep": ["0.7", "0.5"]}
     done = server.post("/lab/new", "/lab/new", planner="none", **chosen)
     environment = {**server.environment, "DJANGO_SETTINGS_MODULE": "redline.settings"}
     measure = [sys.executable, "-c", MEASURE, done.rsplit("/", 1)[1]]
@@ -493,9 +477,7 @@ PARTS: Final[tuple[Callable[[Stage], Pages], ...]] = (sessions, runs, reviews, a
 
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
-def test_every_page_fits_and_is_accessible(
-    idle_server: Server, browse: Callable[..., Watched], part: Callable[[Stage], Pages]
-) -> None:
+def test_every_page_fits_and_is_accessible(idle_server, browse, part):
     with idle_place(idle_server, part.__name__) as server:
         pages = part(Stage(server))
         watched = browse(server)

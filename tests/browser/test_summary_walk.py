@@ -1,26 +1,18 @@
 """Summaries in a browser, from a real session: left, come back to, labelled, forked, summarised, taken back."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from devtools.scripted.server import ScriptedProvider
-from tests.browser.chromium import Watched
 from tests.browser.summary_walk import SummaryWalk, walk_server
-from tests.server import Server
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     with ScriptedProvider() as provider, walk_server(tmp_path_factory.mktemp("walk"), provider) as running:
         yield running
 
 
-def test_a_branch_is_left_with_a_summary_and_a_beginning_is_replaced_by_an_edited_one(
-    server: Server, browse: Callable[..., Watched]
-) -> None:
+def test_a_branch_is_left_with_a_summary_and_a_beginning_is_replaced_by_an_edited_one(server, browse):
     watched = browse(server)
     walk = SummaryWalk(watched, watched.open("/"))
     last = walk.leave_branch()

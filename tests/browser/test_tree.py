@@ -1,19 +1,14 @@
 """The tree in a browser: its keys move through the rows and never into nothing, and a fold opens in place."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.chromium import Watched
 from tests.factories import assistant, chain, message, text, user
-from tests.server import Server, place_in
+from tests.server import place_in
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     """A session of eight turns, with a branch that leaves after the last but one."""
     talk = chain(*(said for at in range(8) for said in (user(f"Part {at}."), assistant(text("Done.")))))
     talk.insert(-2, message("side", "e14", user("Aside.")))
@@ -23,7 +18,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 
 
 @pytest.fixture
-def page(server: Server, browse: Callable[..., Watched]) -> Page:
+def page(server, browse):
     return browse(server).open(f"{server.session('Part 0.')}/tree")
 
 
@@ -31,7 +26,7 @@ def row(page: Page, words: str) -> Locator:
     return page.locator(".knot__text", has_text=words)
 
 
-def test_keys_move_the_focus_from_row_to_row(page: Page) -> None:
+def test_keys_move_the_focus_from_row_to_row(page):
     for key, words in (
         ("k", "Aside."),
         ("k", "Part 6."),
@@ -43,7 +38,7 @@ def test_keys_move_the_focus_from_row_to_row(page: Page) -> None:
         expect(row(page, words)).to_be_focused()
 
 
-def test_brackets_move_to_the_next_fork(page: Page) -> None:
+def test_brackets_move_to_the_next_fork(page):
     page.keyboard.press("[")
     expect(row(page, "Aside.")).to_be_focused()
     page.keyboard.press("[")
@@ -52,7 +47,7 @@ def test_brackets_move_to_the_next_fork(page: Page) -> None:
     expect(row(page, "Aside.")).to_be_focused()
 
 
-def test_enter_opens_a_fold_and_selects_a_row_in_place(page: Page) -> None:
+def test_enter_opens_a_fold_and_selects_a_row_in_place(page):
     row(page, "turns without").focus()
     page.keyboard.press("Enter")
     expect(row(page, "Part 1.")).to_be_focused()
@@ -68,7 +63,7 @@ def test_enter_opens_a_fold_and_selects_a_row_in_place(page: Page) -> None:
     expect(page.locator("aside p").first).to_have_text("Part 7.")
 
 
-def test_slash_goes_to_the_search_and_escape_leaves_it(page: Page) -> None:
+def test_slash_goes_to_the_search_and_escape_leaves_it(page):
     page.keyboard.press("/")
     expect(page.get_by_label("Label or text")).to_be_focused()
     page.keyboard.type("j part")
@@ -77,7 +72,7 @@ def test_slash_goes_to_the_search_and_escape_leaves_it(page: Page) -> None:
     expect(row(page, "Part 7.")).to_be_focused()
 
 
-def test_an_id_is_copied(server: Server, browse: Callable[..., Watched]) -> None:
+def test_an_id_is_copied(server, browse):
     watched = browse(server, permissions=["clipboard-read", "clipboard-write"])
     page = watched.open(f"{server.session('Part 0.')}/tree?at=side")
     page.get_by_role("button", name="Copy the id").click()
@@ -85,7 +80,7 @@ def test_an_id_is_copied(server: Server, browse: Callable[..., Watched]) -> None
     assert page.evaluate("navigator.clipboard.readText()") == "side"
 
 
-def test_the_tree_works_without_a_script(server: Server, browse: Callable[..., Watched]) -> None:
+def test_the_tree_works_without_a_script(server, browse):
     watched = browse(server, java_script_enabled=False)
     page = watched.open(f"{server.session('Part 0.')}/tree")
     row(page, "turns without").click()

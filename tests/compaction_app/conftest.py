@@ -1,19 +1,15 @@
 """What the tests of runs, hooks and summaries share."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 import pytest
 
-from compaction_app.hooks import SIGNALS, HookSignal
+from compaction_app.hooks import SIGNALS
 from compaction_app.runs import lease
 from devtools.scripted.server import ScriptedProvider
 from tests.lease_clock import Clock
 
 
 @pytest.fixture
-def connect() -> Iterator[Callable[[HookSignal, Callable[..., object]], None]]:
+def connect():
     """Connects hooks until the end of the test."""
     usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
     yield lambda signal, hook: signal.connect(hook, weak=False)
@@ -23,13 +19,13 @@ def connect() -> Iterator[Callable[[HookSignal, Callable[..., object]], None]]:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(lease, "time", clock)
     return clock
 
 
 @pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider() as scripted:
         yield scripted

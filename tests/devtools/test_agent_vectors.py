@@ -1,7 +1,5 @@
 """Vectors of pi and Atomic: each kind is recognised by its layout, and every difference fails its case."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -69,9 +67,7 @@ def checked(redline: Installation, path: Path) -> tuple[int, Any]:
 PASSED = (0, {"passed": 1, "failed": 0, "failures": []})
 
 
-def test_a_reading_passes_if_the_messages_and_their_sources_are_the_agents(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_reading_passes_if_the_messages_and_their_sources_are_the_agents(redline, tmp_path):
     write_reading(tmp_path / "pi-reading", READING)
     assert checked(redline, tmp_path) == PASSED
     assert checked(redline, tmp_path / "pi-reading" / "one.context.json") == PASSED
@@ -87,9 +83,7 @@ def test_a_reading_passes_if_the_messages_and_their_sources_are_the_agents(
         ({"error": "cannot be opened"}, "error", "$"),
     ],
 )
-def test_a_different_reading_fails(
-    redline: Installation, tmp_path: Path, changed: dict[str, Any], section: str, path: str
-) -> None:
+def test_a_different_reading_fails(redline, tmp_path, changed, section, path):
     write_reading(tmp_path, READING | changed)
     failure = {"case": "one.context.json", "section": section, "path": path}
     assert checked(redline, tmp_path) == (1, {"passed": 0, "failed": 1, "failures": [failure]})
@@ -100,30 +94,22 @@ def test_a_different_reading_fails(
     [RECORDED[1:], chain(user("a"), {"type": "context_edit", "targetId": "e1"})],
     ids=["no-header", "no-replacement"],
 )
-def test_a_session_that_pi_refuses_is_refused_here(
-    redline: Installation, tmp_path: Path, recorded: list[dict[str, Any]]
-) -> None:
+def test_a_session_that_pi_refuses_is_refused_here(redline, tmp_path, recorded):
     write_reading(tmp_path, {"agent": "pi", "error": "pi's own words"}, recorded)
     assert checked(redline, tmp_path) == PASSED
     write_reading(tmp_path, READING, recorded)
     assert checked(redline, tmp_path)[1]["failures"][0]["section"] == "error"
 
 
-def test_a_session_without_entries_has_no_messages(redline: Installation, tmp_path: Path) -> None:
+def test_a_session_without_entries_has_no_messages(redline, tmp_path):
     write_reading(tmp_path, {"agent": "pi", "messages": [], "sources": []}, chain())
     assert checked(redline, tmp_path) == PASSED
 
 
 @pytest.mark.parametrize("beside", [True, False])
-def test_a_plan_compares_the_untouched_session_for_each_agent(
-    redline: Installation, tmp_path: Path, beside: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_compares_the_untouched_session_for_each_agent(redline, tmp_path, beside, monkeypatch):
     whole = [user("a"), user("b"), user("c")]
-    contexts = {
-        "session|pi-1.5.2": MESSAGES,
-        "session|atomic-0.8.30a1": whole,
-        "session|atomic-6031a926": whole,
-    }
+    contexts = {"session|pi-1.5.2": MESSAGES, "session|atomic-0.8.30a1": whole, "session|atomic-6031a926": whole}
     monkeypatch.delenv("REDLINE_CORPUS", raising=False)
     write_plan(tmp_path / "plans" / "00-one", contexts, beside=beside)
     (tmp_path / "plans" / "index.json").write_text("[]")
@@ -131,9 +117,7 @@ def test_a_plan_compares_the_untouched_session_for_each_agent(
     assert checked(redline, tmp_path / "plans" / "00-one" / "plan.json") == PASSED
 
 
-def test_the_sessions_of_plans_are_among_the_real_ones(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_sessions_of_plans_are_among_the_real_ones(redline, tmp_path, monkeypatch):
     write_plan(tmp_path / "a" / "plans" / "00-one", {"session|pi-1.5.2": MESSAGES}, beside=False)
     monkeypatch.setenv("REDLINE_CORPUS", str(tmp_path / "a" / "sessions"))
     assert checked(redline, tmp_path / "a" / "plans") == PASSED
@@ -142,7 +126,7 @@ def test_the_sessions_of_plans_are_among_the_real_ones(
     assert (ended.code, ended.error) == (2, "no_such_file")
 
 
-def test_a_different_context_fails_and_names_the_writer_and_the_agent(redline: Installation, tmp_path: Path) -> None:
+def test_a_different_context_fails_and_names_the_writer_and_the_agent(redline, tmp_path):
     write_plan(tmp_path / "00-one", {"session|pi-1.5.2": MESSAGES, "session|pi-0.86.1": MESSAGES})
     failure = {"case": "00-one", "section": "session|pi-0.86.1", "path": "$.length"}
     assert checked(redline, tmp_path)[1]["failures"] == [failure]
@@ -163,7 +147,7 @@ REST = [SUMMARY, KEPT[2], KEPT[3], LAST]
 WHOLE = [WORK[1]["message"], *KEPT[:2], *REST[1:]]
 
 
-def test_a_plan_is_written_by_each_writer_that_the_agent_honours(redline: Installation, tmp_path: Path) -> None:
+def test_a_plan_is_written_by_each_writer_that_the_agent_honours(redline, tmp_path):
     contexts = {
         "context_edit|pi-1.5.2": REST,
         "fork|pi-0.86.1": REST,
@@ -184,18 +168,15 @@ def test_a_plan_is_written_by_each_writer_that_the_agent_honours(redline: Instal
 
 
 @pytest.mark.parametrize(
-    "pair",
-    ["context_edit|pi-1.5.2", "fork|pi-0.87.1", "fork|atomic-6031a926", "context_compaction|atomic-0.8.30a1"],
+    "pair", ["context_edit|pi-1.5.2", "fork|pi-0.87.1", "fork|atomic-6031a926", "context_compaction|atomic-0.8.30a1"]
 )
-def test_a_write_with_another_result_fails(redline: Installation, tmp_path: Path, pair: str) -> None:
+def test_a_write_with_another_result_fails(redline, tmp_path, pair):
     untouched = WHOLE if "atomic" in pair else [SUMMARY, *KEPT]
     write_plan(tmp_path / "00-one", {pair: untouched}, whole("e3"), whole("e2"), recorded=WORK)
     assert checked(redline, tmp_path)[1]["failures"][0]["section"] == pair
 
 
-def test_a_plan_that_a_writer_must_not_apply_passes_if_the_airlock_refuses_it(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_that_a_writer_must_not_apply_passes_if_the_airlock_refuses_it(redline, tmp_path, monkeypatch):
     targets = (whole("e5"), whole("e2"), whole("e3"))
     write_plan(tmp_path / "00-one", {"context_edit|pi-1.5.2": []}, *targets, recorded=WORK)
     assert checked(redline, tmp_path) == PASSED
@@ -203,7 +184,7 @@ def test_a_plan_that_a_writer_must_not_apply_passes_if_the_airlock_refuses_it(
     assert checked(redline, tmp_path)[0] == 1
 
 
-def test_what_lies_beside_readings_and_plans_is_not_a_vector(redline: Installation, tmp_path: Path) -> None:
+def test_what_lies_beside_readings_and_plans_is_not_a_vector(redline, tmp_path):
     write_reading(tmp_path / "pi-reading", READING)
     write_plan(tmp_path / "plans" / "00-one", {})
     for place in (tmp_path, tmp_path / "plans", tmp_path / "plans" / "00-one"):
@@ -212,14 +193,12 @@ def test_what_lies_beside_readings_and_plans_is_not_a_vector(redline: Installati
 
 
 @pytest.mark.parametrize("case", [{}, {"messages": 7}])
-def test_a_reading_without_a_result_is_not_a_vector(
-    redline: Installation, tmp_path: Path, case: dict[str, Any]
-) -> None:
+def test_a_reading_without_a_result_is_not_a_vector(redline, tmp_path, case):
     write_reading(tmp_path, case)
     ended = redline.call("check_vectors", tmp_path, "--json")
     assert (ended.code, ended.error) == (2, "not_a_vector")
 
 
-def test_the_name_of_an_agent_gives_the_reader() -> None:
+def test_the_name_of_an_agent_gives_the_reader():
     agents = ("pi-0.86.1", "pi-0.87.1", "pi-1.5.2", "atomic-0.8.30a1", "atomic-6031a926")
     assert [reader_of(agent) for agent in agents] == ["pi-0.86", "pi", "pi", "atomic-0.8", "atomic-0.9"]

@@ -1,14 +1,11 @@
 """check_vectors compares OpenCode's sessions with what the client sent, out of either store."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, text, tool
 
 SYSTEM = {"role": "system", "content": "[instructions]"}
@@ -24,7 +21,7 @@ SENT = [
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> OpenCodeStore:
+def store(tmp_path):
     store = OpenCodeStore(tmp_path / "opencode")
     store.session()
     store.user("Go.")
@@ -52,9 +49,7 @@ def vector(directory: Path, store: object, sent: list[dict[str, Any]]) -> Path:
     return directory
 
 
-def test_a_request_passes_if_it_has_the_messages_of_the_session(
-    redline: Installation, tmp_path: Path, store: OpenCodeStore
-) -> None:
+def test_a_request_passes_if_it_has_the_messages_of_the_session(redline, tmp_path, store):
     vectors = tmp_path / "vectors"
     vectors.mkdir()
     vector(vectors / "01-rows", rows(store), SENT)
@@ -63,13 +58,13 @@ def test_a_request_passes_if_it_has_the_messages_of_the_session(
     assert "1 passed, 0 failed" in redline.call("check_vectors", vectors / "01-rows").out
 
 
-def test_a_request_with_another_message_fails(redline: Installation, tmp_path: Path, store: OpenCodeStore) -> None:
+def test_a_request_with_another_message_fails(redline, tmp_path, store):
     other = [*SENT[:3], {**SENT[3], "content": "two"}, PROBE]
     found = redline.call("check_vectors", vector(tmp_path / "01-rows", rows(store), other))
     assert "0 passed, 1 failed" in found.out
     assert found.code == 1
 
 
-def test_a_store_without_a_session_is_not_a_vector(redline: Installation, tmp_path: Path) -> None:
+def test_a_store_without_a_session_is_not_a_vector(redline, tmp_path):
     found = redline.call("check_vectors", vector(tmp_path / "01", {"x": 1}, SENT))
     assert "is not a session of OpenCode" in found.err

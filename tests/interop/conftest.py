@@ -1,10 +1,5 @@
 """Fixtures of the tests with real pi and Atomic; what could not be checked is printed at the end."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from devtools.scripted.server import ScriptedProvider
@@ -16,24 +11,24 @@ from tests.paths import corpus_sessions
 
 
 @pytest.fixture(scope="session")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def sessions(tmp_path_factory):
     return {path.name: path for path in corpus_sessions(tmp_path_factory.mktemp("corpus"))}
 
 
 @pytest.fixture(scope="session")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider(script="stops-early") as scripted:
         yield scripted
 
 
 @pytest.fixture
-def model() -> Iterator[MessagesServer]:
+def model():
     with MessagesServer() as server:
         yield server
 
 
 @pytest.fixture
-def asking(tmp_path: Path, model: MessagesServer) -> Iterator[Asking]:
+def asking(tmp_path, model):
     """The pinned pi."""
     home = PiHome(tmp_path / "home", base_url=model.url)
     with StandIn(home.connection_file) as redline:

@@ -4,8 +4,6 @@ DIRECTORY/OLD and DIRECTORY/NEW have the two generations. They run on Bun, which
 that of the Git repository $REDLINE_ATOMIC, by default GitHub's. What cannot be installed is said, and is not tested.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

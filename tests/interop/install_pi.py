@@ -6,8 +6,6 @@ its session manager. If neither works, that is said, and it is not tested. All s
 which is installed from npm if the system's is too old.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """pi or Atomic in RPC mode with Redline's bridge as an extension, in a home of its own, with a model of the test."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """pi and Atomic as installed by `make interop`, and the conversation that they send when they resume a session."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

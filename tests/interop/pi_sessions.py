@@ -3,8 +3,6 @@
 They are those of the corpus; without one, a generated session. One of them is in the core.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A stand-in for Redline in docs/handshake.md: it decides what a test decides, and keeps all that it was sent."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,8 +1,5 @@
 """Real Atomic with the bridge that it shares with pi: what differs. Redline is a stand-in, which decides."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 from tests.interop.install_atomic import NEW, OLD
 from tests.interop.pi_rpc import FIRST, FULL, SECOND, Asking, AtomicHome, Pi, conversation, lines, words
 from tests.interop.stand_in import CONTINUE, UNREACHED, VERIFIED, WAITING, StandIn
-from tests.interop_clients.messages_server import MessagesServer, said
+from tests.interop_clients.messages_server import said
 from tests.wait import wait_until
 
 TURNS = 40
@@ -25,7 +22,7 @@ both = pytest.mark.parametrize("version", [OLD, NEW])
 
 
 @pytest.fixture
-def asking(version: str, tmp_path: Path, model: MessagesServer) -> Iterator[Asking]:
+def asking(version, tmp_path, model):
     home = AtomicHome(tmp_path / "home", version, base_url=model.url)
     with StandIn(home.connection_file, "atomic") as redline:
         yield Asking(home, model, redline)
@@ -36,13 +33,13 @@ def long_session(asking: Asking, tokens: int = 1_000) -> Path:
 
 
 @pytest.fixture
-def session(asking: Asking) -> Path:
+def session(asking):
     return long_session(asking)
 
 
 @pytest.mark.core
 @old
-def test_atomic_applies_the_approved_deletions_itself(asking: Asking) -> None:
+def test_atomic_applies_the_approved_deletions_itself(asking):
     with asking.compacting() as atomic:
         question = asking.redline.questions[0]
         assert (question["agent"], question["version"], question["honours"]) == ("atomic", OLD, "deletions")
@@ -58,7 +55,7 @@ def test_atomic_applies_the_approved_deletions_itself(asking: Asking) -> None:
 
 
 @old
-def test_at_the_threshold_the_waiting_prompt_is_sent_without_what_was_approved(asking: Asking) -> None:
+def test_at_the_threshold_the_waiting_prompt_is_sent_without_what_was_approved(asking):
     with asking.prompted():
         assert asking.redline.questions[0]["reason"] == "threshold"
         assert asking.model.requests == []
@@ -68,7 +65,7 @@ def test_at_the_threshold_the_waiting_prompt_is_sent_without_what_was_approved(a
 
 
 @old
-def test_deletions_that_atomic_refuses_are_reported(asking: Asking) -> None:
+def test_deletions_that_atomic_refuses_are_reported(asking):
     with asking.compacting() as atomic:
         asking.redline.answer = {**DELETES, "deletions": [{"kind": "entry", "entryId": FIRST}]}
         assert "protected" in atomic.ended()["error"]
@@ -78,7 +75,7 @@ def test_deletions_that_atomic_refuses_are_reported(asking: Asking) -> None:
 
 
 @new
-def test_escape_withdraws_the_question(asking: Asking, session: Path) -> None:
+def test_escape_withdraws_the_question(asking, session):
     with asking.compacting(session) as atomic:
         atomic.send("abort_compaction")
         assert atomic.is_cancelled()
@@ -86,14 +83,14 @@ def test_escape_withdraws_the_question(asking: Asking, session: Path) -> None:
 
 
 @both
-def test_the_end_of_the_session_withdraws_the_question(asking: Asking, session: Path) -> None:
+def test_the_end_of_the_session_withdraws_the_question(asking, session):
     with asking.compacting(session) as atomic:
         atomic.close()
     assert asking.redline.report()["outcome"] == "withdrawn"
 
 
 @both
-def test_without_redline_atomic_compacts_as_usual(asking: Asking, session: Path) -> None:
+def test_without_redline_atomic_compacts_as_usual(asking, session):
     asking.redline.stop()
     with asking.open(session) as atomic:
         atomic.send("compact")
@@ -104,7 +101,7 @@ def test_without_redline_atomic_compacts_as_usual(asking: Asking, session: Path)
 
 @pytest.mark.core
 @new
-def test_the_new_generation_continues_without_compacting(asking: Asking, session: Path) -> None:
+def test_the_new_generation_continues_without_compacting(asking, session):
     resume = "Approved as a new session. To continue in it: atomic --session fork.jsonl"
     with asking.compacting(session) as atomic:
         question = asking.redline.questions[0]
@@ -118,7 +115,7 @@ def test_the_new_generation_continues_without_compacting(asking: Asking, session
 
 
 @new
-def test_the_new_generation_cannot_apply_a_plan(asking: Asking, session: Path) -> None:
+def test_the_new_generation_cannot_apply_a_plan(asking, session):
     with asking.compacting(session) as atomic:
         asking.redline.answer = DELETES
         assert atomic.is_cancelled()
@@ -126,7 +123,7 @@ def test_the_new_generation_cannot_apply_a_plan(asking: Asking, session: Path) -
 
 
 @new
-def test_the_new_generation_asks_at_the_threshold(asking: Asking) -> None:
+def test_the_new_generation_asks_at_the_threshold(asking):
     full = long_session(asking, FULL)
     with asking.prompted(full) as atomic:
         assert asking.redline.questions[0]["reason"] == "threshold"
@@ -137,7 +134,7 @@ def test_the_new_generation_asks_at_the_threshold(asking: Asking) -> None:
 
 
 @old
-def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(asking: Asking, tmp_path: Path) -> None:
+def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(asking, tmp_path):
     pis = StandIn(tmp_path / "pis.json")
     copy = asking.home.directory / ".pi" / "agent" / "extensions" / "redline.ts"
     copy.parent.mkdir(parents=True)
@@ -153,7 +150,7 @@ def test_the_copy_of_pi_which_atomic_loads_too_does_not_ask(asking: Asking, tmp_
 
 
 @both
-def test_atomic_asks_again_at_the_next_prompt(asking: Asking) -> None:
+def test_atomic_asks_again_at_the_next_prompt(asking):
     full = long_session(asking, FULL)
     asking.redline.answer = CONTINUE
     with asking.open(full) as atomic:
@@ -168,7 +165,7 @@ def test_atomic_asks_again_at_the_next_prompt(asking: Asking) -> None:
 
 
 @both
-def test_a_connection_is_tested_when_atomic_starts(asking: Asking, version: str) -> None:
+def test_a_connection_is_tested_when_atomic_starts(asking, version):
     with Pi(asking.home, None, environment={"REDLINE_BRIDGE_TEST": "1"}):
         wait_until(lambda: asking.redline.questions)
     (test,) = asking.redline.questions

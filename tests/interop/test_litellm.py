@@ -4,18 +4,15 @@ Each of the proxy's routes is combined with each of the provider's dialects. The
 translation of a request must be valid in the dialect behind it, or there is no answer.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 from urllib.request import ProxyHandler, build_opener
 
 import pytest
@@ -30,7 +27,7 @@ from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation, Result
+from tests.installation import Result
 from tests.paths import PROJECT
 from tests.wait import WAIT_SECONDS
 
@@ -65,13 +62,13 @@ EndpointOf = Callable[[Dialect], Endpoint]
 
 
 @pytest.fixture(scope="session")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider() as scripted:
         yield scripted
 
 
 @pytest.fixture(scope="session")
-def proxy(provider: ScriptedProvider, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EndpointOf]:
+def proxy(provider, tmp_path_factory):
     """The proxy's endpoint for a client of a dialect: `upstream/script` is one of its models."""
     assert LITELLM.exists(), "LiteLLM is not installed; `make interop` does that, and runs these tests"
     base = tmp_path_factory.mktemp("litellm")
@@ -125,21 +122,19 @@ def wait_for_proxy(child: subprocess.Popen[bytes], port: int, log: Path) -> None
 
 
 @pytest.fixture(params=DIALECTS)
-def route(request: pytest.FixtureRequest) -> Any:
+def route(request):
     """The route of the proxy."""
     return request.param
 
 
 @pytest.fixture(params=DIALECTS)
-def upstream(request: pytest.FixtureRequest) -> Any:
+def upstream(request):
     """The dialect between the proxy and the provider."""
     return request.param
 
 
 @pytest.fixture
-def plan(
-    redline: Installation, proxy: EndpointOf, provider: ScriptedProvider, route: Dialect, upstream: Dialect
-) -> Plan:
+def plan(redline, proxy, provider, route, upstream):
     """`redline compact --dry-run` with a script behind the proxy as the planner."""
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=30)))
     Provider.objects.create(name="litellm", dialect=route, base_url=proxy(route).base_url)
@@ -156,7 +151,7 @@ def plan(
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_plan_reaches_its_target(plan: Plan, provider: ScriptedProvider, upstream: Dialect, script: str) -> None:
+def test_a_plan_reaches_its_target(plan, provider, upstream, script):
     ended = plan(script)
     assert ended.code == 0, ended
     assert ended.json["targetMet"]
@@ -179,14 +174,14 @@ def test_a_plan_reaches_its_target(plan: Plan, provider: ScriptedProvider, upstr
     ],
     indirect=["route", "upstream"],
 )
-def test_reasoning_is_returned_unchanged(plan: Plan, provider: ScriptedProvider, script: str, unasked: bool) -> None:
+def test_reasoning_is_returned_unchanged(plan, provider, script, unasked):
     ended = plan(script, unasked)
     assert provider.faults == []
     assert ended.code == 0, ended
     assert len(provider.requests) > 1
 
 
-def test_no_session_is_written(plan: Plan, redline: Installation) -> None:
+def test_no_session_is_written(plan, redline):
     before = snapshot(redline.sessions)
     assert plan("good-plan").code == 0
     assert snapshot(redline.sessions) == before
@@ -203,17 +198,13 @@ async def asked(endpoint: Endpoint, upstream: Dialect, script: str) -> None:
 
 
 @pytest.mark.parametrize(("script", "error"), ERRORS.items())
-def test_an_error_is_recognised_through_the_proxy(
-    proxy: EndpointOf, route: Dialect, upstream: Dialect, script: str, error: type[ProviderError]
-) -> None:
+def test_an_error_is_recognised_through_the_proxy(proxy, route, upstream, script, error):
     with pytest.raises(ProviderError) as caught:
         asyncio.run(asked(proxy(route), upstream, script))
     assert type(caught.value) is error, caught.value.message
 
 
-def test_a_stop_reaches_the_provider(
-    proxy: EndpointOf, provider: ScriptedProvider, route: Dialect, upstream: Dialect
-) -> None:
+def test_a_stop_reaches_the_provider(proxy, provider, route, upstream):
     provider.requests.clear()
     asyncio.run(asked(proxy(route), upstream, "long-thinking"))
     assert provider.wait_until_closed(WAIT_SECONDS).model == "long-thinking"

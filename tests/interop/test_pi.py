@@ -3,8 +3,6 @@
 pi is installed by `make interop`: PINNED whole, and the newest version as far as it installs.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +13,6 @@ from compaction_app.commit.proof import approved_messages
 from compaction_app.commit.service import Confirmations, commit
 from compaction_app.undo.plan import UndoConfirmations
 from compaction_app.undo.service import UndoRequest, undo
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.agents.notes import note_text
 from sessions_app.agents.pi.agent import PI
 from sessions_app.index.indexer import index_file
@@ -24,7 +21,6 @@ from sessions_app.sessionlog.certificate import PackageOutcome
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
 from sessions_app.storage.session_loader import load_session
-from tests.installation import Installation
 from tests.interop.install_atomic import NEW, OLD
 from tests.interop.pi_runs import NEWEST, OLDER, PINNED, Conversations, difference, expected, package
 from tests.interop.pi_sessions import (
@@ -53,20 +49,20 @@ CONFIRMED = Confirmations(live=True, not_honoured=True, below_target=True)
 
 
 @pytest.fixture
-def resumed(redline: Installation, provider: ScriptedProvider) -> Conversations:
+def resumed(redline, provider):
     """Pi in the home of the installation."""
     return Conversations(redline.home, provider)
 
 
 @pytest.fixture
-def path(name: str, sessions: dict[str, Path], resumed: Conversations, redline: Installation) -> Path:
+def path(name, sessions, resumed, redline):
     """A copy of a session among pi's."""
     return copy_of(sessions[name], resumed.sessions, redline.home)
 
 
 @pytest.mark.parametrize("directory", [PINNED, NEWEST], ids=["pinned", "newest"])
 @each_session
-def test_pi_rebuilds_the_same_context(name: str, sessions: dict[str, Path], directory: Path) -> None:
+def test_pi_rebuilds_the_same_context(name, sessions, directory):
     if directory == NEWEST and not NEWEST.is_dir():
         pytest.skip("not checked: the newest pi cannot be installed from this registry")
     session, installed = sessions[name], package(directory)
@@ -78,15 +74,7 @@ def test_pi_rebuilds_the_same_context(name: str, sessions: dict[str, Path], dire
 
 @pytest.mark.parametrize(("installed", "reader", "writer"), WRITERS, ids=lambda one: getattr(one, "name", one))
 @each_writable
-def test_after_a_write_the_agent_sends_what_was_approved(
-    name: str,
-    installed: Path | str,
-    reader: str,
-    writer: str,
-    sessions: dict[str, Path],
-    redline: Installation,
-    provider: ScriptedProvider,
-) -> None:
+def test_after_a_write_the_agent_sends_what_was_approved(name, installed, reader, writer, sessions, redline, provider):
     resumed = Conversations(redline.home, provider, installed)
     path = copy_of(sessions[name], resumed.sessions, redline.home)
     index_file(path)
@@ -110,14 +98,14 @@ def test_after_a_write_the_agent_sends_what_was_approved(
 
 
 @each_writable
-def test_pi_sends_what_it_rebuilds(name: str, path: Path, resumed: Conversations) -> None:
+def test_pi_sends_what_it_rebuilds(name, path, resumed):
     loaded = load_session(path)
     messages = fields_of(loaded, context_of(loaded).messages)
     assert difference(resumed.sent(path), expected(messages)) == ""
 
 
 @each_writable
-def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name: str, path: Path, resumed: Conversations) -> None:
+def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name, path, resumed):
     loaded = load_session(path)
     before = context_of(loaded)
     messages, wanted = fields_of(loaded, before.messages), rebuilt_messages(loaded, PI, before)
@@ -137,7 +125,7 @@ def test_after_an_undo_pi_rebuilds_and_sends_what_was_there(name: str, path: Pat
 
 
 @each_writable
-def test_pi_sends_the_notes_of_a_fork_in_their_places(name: str, path: Path, resumed: Conversations) -> None:
+def test_pi_sends_the_notes_of_a_fork_in_their_places(name, path, resumed):
     approved = approved_plan(path, writer="fork", reader="pi", compression_ratio=0.5)
     whole = [target.entry_id for target in approved.targets if target.block_index is None]
     notes = {entry_id: f"Note {number}." for number, entry_id in enumerate(whole[::7])}

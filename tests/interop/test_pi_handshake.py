@@ -3,15 +3,11 @@
 Redline is a stand-in here, which decides what the test decides. test_pi_review.py does the same with Redline itself.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,7 +44,7 @@ from tests.interop.stand_in import (
     StandIn,
     edits_of,
 )
-from tests.interop_clients.messages_server import MessagesServer, ScriptedReply, call_block, said
+from tests.interop_clients.messages_server import ScriptedReply, call_block, said
 from tests.wait import WAIT_SECONDS, wait_until
 
 OVERFLOW = ScriptedReply(status=400, error="prompt is too long: 30000 tokens > 20000 maximum")
@@ -68,7 +64,7 @@ export default (pi) => pi.on("session_start", (_event, { sessionManager }) => {
 # ---- a manual compaction -----------------------------------------------------------------------------------------
 
 
-def test_the_question_describes_the_session_as_pi_has_it(asking: Asking) -> None:
+def test_the_question_describes_the_session_as_pi_has_it(asking):
     with asking.open() as pi:
         pi.send("compact", customInstructions="keep the decisions")
         question = asking.redline.next_question()
@@ -90,7 +86,7 @@ def test_the_question_describes_the_session_as_pi_has_it(asking: Asking) -> None
 
 
 @pytest.mark.core
-def test_pi_continues_with_what_was_approved(asking: Asking) -> None:
+def test_pi_continues_with_what_was_approved(asking):
     with asking.compacting() as pi:
         asking.redline.answer = edits_of((FIRST, None), (SECOND, [text("shortened")]))
         assert pi.is_cancelled()
@@ -104,7 +100,7 @@ def test_pi_continues_with_what_was_approved(asking: Asking) -> None:
 
 
 @pytest.mark.parametrize("decision", [COMPACT, CONTINUE, STOP], ids=lambda one: one["do"])
-def test_pi_does_what_was_decided_instead(asking: Asking, decision: Answer) -> None:
+def test_pi_does_what_was_decided_instead(asking, decision):
     with asking.compacting() as pi:
         asking.redline.answer = decision
         assert pi.ended()["success"] == (decision is COMPACT)
@@ -113,7 +109,7 @@ def test_pi_does_what_was_decided_instead(asking: Asking, decision: Answer) -> N
     assert asking.redline.reports == []
 
 
-def test_ten_minutes_of_waiting(asking: Asking) -> None:
+def test_ten_minutes_of_waiting(asking):
     redline = asking.redline
     # A minute passes with 20 polls: the bridge has no clock of its own that matters.
     redline.answer_to = lambda polls: {**WAIT, "seconds": 600 - 3 * polls} if polls < 200 else COMPACT
@@ -127,7 +123,7 @@ def test_ten_minutes_of_waiting(asking: Asking) -> None:
     assert was_summarised(asking.short)
 
 
-def test_escape_withdraws_the_question(asking: Asking) -> None:
+def test_escape_withdraws_the_question(asking):
     with asking.compacting() as pi:
         pi.send("abort")
         assert pi.is_cancelled()
@@ -137,14 +133,14 @@ def test_escape_withdraws_the_question(asking: Asking) -> None:
     assert len(asking.redline.questions) == 2
 
 
-def test_the_end_of_the_session_withdraws_the_question(asking: Asking) -> None:
+def test_the_end_of_the_session_withdraws_the_question(asking):
     with asking.compacting() as pi:
         assert pi.close() == 0
     assert asking.redline.report()["outcome"] == "withdrawn"
     assert not was_summarised(asking.short)
 
 
-def test_two_agents_ask_at_once(asking: Asking) -> None:
+def test_two_agents_ask_at_once(asking):
     sessions = [asking.home.session(conversation(), name) for name in ("one", "other")]
     with asking.compacting(sessions[0]) as one, asking.open(sessions[1]) as other:
         other.send("compact")
@@ -156,7 +152,7 @@ def test_two_agents_ask_at_once(asking: Asking) -> None:
     assert [len(lines(session, "context_edit")) for session in sessions] == [1, 1]
 
 
-def test_a_second_copy_of_the_bridge_does_not_ask_again(asking: Asking) -> None:
+def test_a_second_copy_of_the_bridge_does_not_ask_again(asking):
     (asking.home.bridge.with_name("again.ts")).write_bytes(asking.home.bridge.read_bytes())
     asking.redline.answer = COMPACT
     with asking.open() as pi:
@@ -167,7 +163,7 @@ def test_a_second_copy_of_the_bridge_does_not_ask_again(asking: Asking) -> None:
 # ---- automatic compactions ---------------------------------------------------------------------------------------
 
 
-def test_at_the_threshold_the_waiting_prompt_continues_with_what_was_approved(asking: Asking) -> None:
+def test_at_the_threshold_the_waiting_prompt_continues_with_what_was_approved(asking):
     with asking.prompted() as pi:
         assert asking.redline.questions[0]["reason"] == "threshold"
         assert asking.model.requests == []
@@ -178,7 +174,7 @@ def test_at_the_threshold_the_waiting_prompt_continues_with_what_was_approved(as
     assert len(asking.redline.questions) == 1
 
 
-def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(asking: Asking) -> None:
+def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(asking):
     asking.model.replies += [OVERFLOW, said("now it fits")]
     with asking.prompted(asking.short) as pi:
         assert asking.redline.questions[0]["reason"] == "overflow"
@@ -201,9 +197,7 @@ def called(tokens: int) -> ScriptedReply:
     ids=["without compacting", "with what was approved"],
 )
 @pytest.mark.parametrize("at_last", [FULL, WINDOW + 1_000], ids=["threshold", "overflow"])
-def test_pi_continues_above_the_threshold_and_asks_once_in_a_run(
-    asking: Asking, decision: Answer, edits: int, at_last: int
-) -> None:
+def test_pi_continues_above_the_threshold_and_asks_once_in_a_run(asking, decision, edits, at_last):
     asking.model.replies += [called(FULL), called(FULL), said("done", input_tokens=at_last)]
     asking.redline.decide(decision)
     with asking.open(asking.full) as pi:
@@ -222,11 +216,7 @@ REPEATED = [
     # The context was shorter meanwhile.
     (FIRST_TWICE, [edits_of((FIRST, None)), CONTINUE], ["threshold", "threshold"]),
     # An overflow after an applied plan is another question.
-    (
-        [OVERFLOW, said("fits")],
-        [edits_of((FIRST, None)), edits_of((SECOND, None))],
-        ["threshold", "overflow"],
-    ),
+    ([OVERFLOW, said("fits")], [edits_of((FIRST, None)), edits_of((SECOND, None))], ["threshold", "overflow"]),
     # A request that pi repeats after an error is of the same run.
     (
         [ScriptedReply(status=529, error="overloaded_error"), said("done", input_tokens=FULL)],
@@ -237,9 +227,7 @@ REPEATED = [
 
 
 @pytest.mark.parametrize(("replies", "decisions", "reasons"), REPEATED, ids=["shorter meanwhile", "overflow", "error"])
-def test_pi_asks_again_in_a_run_if_its_context_has_grown_again(
-    asking: Asking, replies: list[ScriptedReply], decisions: list[Answer], reasons: list[str]
-) -> None:
+def test_pi_asks_again_in_a_run_if_its_context_has_grown_again(asking, replies, decisions, reasons):
     asking.model.replies += replies
     asking.redline.answer_to = lambda _polls: decisions[len(asking.redline.questions) - 1]
     with asking.open(asking.full) as pi:
@@ -251,7 +239,7 @@ def test_pi_asks_again_in_a_run_if_its_context_has_grown_again(
         assert words(asking.model.requests[-1]) == ["second question", "second answer", "go on"]
 
 
-def test_a_stopped_turn_sends_nothing(asking: Asking) -> None:
+def test_a_stopped_turn_sends_nothing(asking):
     asking.redline.answer = STOP
     with asking.open(asking.full) as pi:
         pi.prompt("go on")
@@ -306,7 +294,7 @@ def connect_to(url: str) -> Loss:
         (connect_to(""), UNREACHED, []),
     ],
 )
-def test_without_redline_pi_compacts_as_usual(asking: Asking, lose: Loss, notice: str, paths: list[str]) -> None:
+def test_without_redline_pi_compacts_as_usual(asking, lose, notice, paths):
     lose(asking)
     with asking.open() as pi:
         assert pi.run("compact")["success"]
@@ -319,7 +307,7 @@ def test_without_redline_pi_compacts_as_usual(asking: Asking, lose: Loss, notice
 
 @pytest.mark.parametrize("lose", [kill, fail, disconnect])
 @pytest.mark.parametrize("is_manual", [True, False], ids=["manual", "threshold"])
-def test_a_compaction_whose_question_is_lost(asking: Asking, is_manual: bool, lose: Loss) -> None:
+def test_a_compaction_whose_question_is_lost(asking, is_manual, lose):
     asking.redline.grace = 0.5
     with asking.compacting(asking.full) if is_manual else asking.prompted() as pi:
         lose(asking)
@@ -333,7 +321,7 @@ def test_a_compaction_whose_question_is_lost(asking: Asking, is_manual: bool, lo
     assert was_summarised(asking.full) is not is_manual
 
 
-def test_redline_may_restart_while_it_is_waited_for(asking: Asking) -> None:
+def test_redline_may_restart_while_it_is_waited_for(asking):
     with asking.compacting() as pi:
         asking.redline.stop()
         pi.first(lambda said: "Asking again" in str(said.get("statusText")))
@@ -343,7 +331,7 @@ def test_redline_may_restart_while_it_is_waited_for(asking: Asking) -> None:
     assert len(asking.redline.questions) == len(lines(asking.short, "context_edit")) == 1
 
 
-def test_pi_does_not_wait_longer_than_the_limit(asking: Asking) -> None:
+def test_pi_does_not_wait_longer_than_the_limit(asking):
     asking.redline.answer = {**WAIT, "seconds": 0}
     asking.redline.grace = 0.5
     with asking.compacting() as pi:
@@ -351,7 +339,7 @@ def test_pi_does_not_wait_longer_than_the_limit(asking: Asking) -> None:
         pi.wait_for_notice("Redline gave no decision in time. Nothing was compacted.")
 
 
-def test_an_applied_plan_stays_applied_if_redline_is_gone_then(asking: Asking) -> None:
+def test_an_applied_plan_stays_applied_if_redline_is_gone_then(asking):
     def approved(polls: int) -> Answer:
         if polls:
             asking.redline.refusal = (503, "stopping")
@@ -366,7 +354,7 @@ def test_an_applied_plan_stays_applied_if_redline_is_gone_then(asking: Asking) -
     assert len(lines(asking.short, "context_edit")) == 1
 
 
-def test_a_plan_that_redline_cannot_verify_is_shown_as_an_error(asking: Asking) -> None:
+def test_a_plan_that_redline_cannot_verify_is_shown_as_an_error(asking):
     redline = asking.redline
     redline.verified = {"state": "failed", "message": "The session does not have the approved context."}
     redline.answer = edits_of((FIRST, None))
@@ -393,7 +381,7 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("plan", UNFIT.values(), ids=UNFIT)
-def test_of_a_plan_that_does_not_fit_nothing_is_applied(asking: Asking, plan: dict[str, Any]) -> None:
+def test_of_a_plan_that_does_not_fit_nothing_is_applied(asking, plan):
     session = asking.home.session([*conversation(), {"type": "session_info", "name": "named"}])
     with asking.compacting(session) as pi:
         before = session.read_bytes()
@@ -406,7 +394,7 @@ def test_of_a_plan_that_does_not_fit_nothing_is_applied(asking: Asking, plan: di
 
 
 @pytest.mark.parametrize("is_manual", [True, False])
-def test_a_session_that_continued_meanwhile_is_a_conflict(asking: Asking, is_manual: bool) -> None:
+def test_a_session_that_continued_meanwhile_is_a_conflict(asking, is_manual):
     with asking.compacting(asking.full) if is_manual else asking.prompted() as pi:
         assert pi.run("set_session_name", name="another name")["success"]
         asking.redline.answer = edits_of((FIRST, None))
@@ -419,7 +407,7 @@ def test_a_session_that_continued_meanwhile_is_a_conflict(asking: Asking, is_man
     assert was_summarised(asking.full) == (not is_manual)
 
 
-def test_edits_that_cannot_be_written_leave_pi_where_it_was(asking: Asking) -> None:
+def test_edits_that_cannot_be_written_leave_pi_where_it_was(asking):
     asking.home.bridge.with_name("full_disk.ts").write_text(FULL_DISK)
     with asking.compacting() as pi:
         asking.redline.answer = edits_of((FIRST, None), (SECOND, None))
@@ -435,7 +423,7 @@ def test_edits_that_cannot_be_written_leave_pi_where_it_was(asking: Asking) -> N
 # ---- what the bridge does not do ---------------------------------------------------------------------------------
 
 
-def test_it_uses_no_proxy(asking: Asking) -> None:
+def test_it_uses_no_proxy(asking):
     asking.redline.answer = CONTINUE
     nowhere = dict.fromkeys(["HTTP_PROXY", "http_proxy"], "http://127.0.0.1:9")
     with asking.open(NODE_USE_ENV_PROXY="1", **nowhere) as pi:
@@ -444,7 +432,7 @@ def test_it_uses_no_proxy(asking: Asking) -> None:
     assert len(asking.redline.questions) == 1
 
 
-def test_a_session_without_a_file_is_not_asked_about(asking: Asking) -> None:
+def test_a_session_without_a_file_is_not_asked_about(asking):
     with Pi(asking.home, None) as pi:
         pi.prompt("hello")
         pi.prompt("and again")
@@ -452,7 +440,7 @@ def test_a_session_without_a_file_is_not_asked_about(asking: Asking) -> None:
     assert asking.redline.paths == []
 
 
-def test_a_connection_is_tested_when_pi_starts(asking: Asking) -> None:
+def test_a_connection_is_tested_when_pi_starts(asking):
     with Pi(asking.home, None, environment={"REDLINE_BRIDGE_TEST": "1"}) as pi:
         assert pi.run("get_state")["success"]
         wait_until(lambda: asking.redline.questions)
@@ -466,9 +454,7 @@ def test_a_connection_is_tested_when_pi_starts(asking: Asking) -> None:
 
 @pytest.mark.parametrize("reason", ["manual", "threshold"])
 @pytest.mark.parametrize("agent", ["pi", "atomic"])
-def test_it_waits_as_long_as_a_review_takes(
-    agent: str, reason: str, tmp_path: Path, model: MessagesServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_waits_as_long_as_a_review_takes(agent, reason, tmp_path, model, monkeypatch):
     """Seconds, or as long as REDLINE_WAIT_SECONDS says."""
     seconds = float(os.environ.get("REDLINE_WAIT_SECONDS", "3"))
     monkeypatch.setattr(pi_rpc, "WAIT_SECONDS", seconds + WAIT_SECONDS)

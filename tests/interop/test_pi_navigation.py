@@ -1,7 +1,5 @@
 """Real pi: after moves, labels and forks of its sessions it rebuilds the contexts that Redline rebuilds."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.outline import labels
 from sessions_app.storage.session_loader import load_session
-from tests.installation import Installation
 from tests.interop.pi_sessions import SMALLEST, copy_of, each_writable, rebuilt_by_pi, require_same
 from tests.interop.test_pi import NOW
 
@@ -24,7 +21,7 @@ CONFIRMED = AppendConfirmations(live=True)
 
 
 @pytest.fixture
-def path(name: str, sessions: dict[str, Path], redline: Installation) -> Path:
+def path(name, sessions, redline):
     """A copy of a session among pi's, in the index."""
     copy = copy_of(sessions[name], redline.home / ".pi" / "agent" / "sessions" / "--home--", redline.home)
     index_file(copy)
@@ -43,7 +40,7 @@ def places_of(path: Path) -> list[str]:
 
 
 @each_writable
-def test_pi_rebuilds_the_same_after_moves_labels_and_forks(name: str, path: Path) -> None:
+def test_pi_rebuilds_the_same_after_moves_labels_and_forks(name, path):
     places = places_of(path)
     assert places
     for number, entry_id in enumerate(places):
@@ -66,7 +63,7 @@ def test_pi_rebuilds_the_same_after_moves_labels_and_forks(name: str, path: Path
 
 
 @pytest.mark.parametrize("name", [SMALLEST])
-def test_pi_rebuilds_the_same_after_a_move_that_a_hook_labels(name: str, path: Path) -> None:
+def test_pi_rebuilds_the_same_after_a_move_that_a_hook_labels(name, path):
     entry_id = places_of(path)[0]
     session_before_tree.connect(lambda **_: Adjust(label="tried"), weak=False, dispatch_uid="label")
     try:

@@ -3,10 +3,7 @@
 Each session of the corpus, or the generated one, is damaged in several ways.
 """
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -34,7 +31,7 @@ CASES: Final = 40
 
 
 @pytest.fixture(scope="module")
-def pi() -> PiPackage:
+def pi():
     return package(installed_pis()[0])
 
 
@@ -50,7 +47,7 @@ def require_equal(loaded: LoadedSession, pi: PiPackage) -> None:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(seed, marks=core if seed < 2 else ()) for seed in range(CASES)])
-def test_pi_opens_what_was_repaired(seed: int, sessions: dict[str, Path], pi: PiPackage, tmp_path: Path) -> None:
+def test_pi_opens_what_was_repaired(seed, sessions, pi, tmp_path):
     chance = random.Random(seed)
     lines = chance.choice([*sessions.values()]).read_bytes().splitlines()[: chance.randint(3, 60)]
     path, copy = tmp_path / "damaged.jsonl", tmp_path / "copy.jsonl"
@@ -70,9 +67,7 @@ def test_pi_opens_what_was_repaired(seed: int, sessions: dict[str, Path], pi: Pi
 
 @pytest.mark.skipif(DIRECTORY is None, reason="there are no real sessions")
 @pytest.mark.parametrize("name", ["pi-mono-glued-line.v1.jsonl", "agent-complex-task-youtube-headerless.jsonl"])
-def test_pi_opens_the_repaired_copies_of_real_damaged_sessions(
-    name: str, sessions: dict[str, Path], pi: PiPackage, tmp_path: Path
-) -> None:
+def test_pi_opens_the_repaired_copies_of_real_damaged_sessions(name, sessions, pi, tmp_path):
     copy = tmp_path / "copy.jsonl"
     write_repaired(sessions[name], copy, tmp_path / "copy.lost", NEW_HEADER)
     require_equal(load_session(copy), pi)

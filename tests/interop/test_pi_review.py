@@ -4,8 +4,6 @@ Each session is reviewed in another way: everything is approved, or some proposa
 come at a threshold: then the prompt that waited is sent with the approved context.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3
@@ -19,12 +17,7 @@ import pytest
 
 from compaction_app.commit.proof import approved_messages
 from devtools.scripted.server import ScriptedProvider
-from sessions_app.connections.connection_files import (
-    ConnectedAgent,
-    connection_path,
-    keep_connection,
-    new_secret,
-)
+from sessions_app.connections.connection_files import ConnectedAgent, connection_path, keep_connection, new_secret
 from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
@@ -94,9 +87,7 @@ def approved_targets(server: Server, run: str) -> list[Target]:
 
 @pytest.mark.parametrize("agent", READERS_IN_FORCE)
 @each_writable
-def test_the_agent_sends_exactly_what_was_approved(
-    name: str, agent: str, sessions: dict[str, Path], provider: ScriptedProvider, tmp_path: Path
-) -> None:
+def test_the_agent_sends_exactly_what_was_approved(name, agent, sessions, provider, tmp_path):
     if agent == "atomic":
         atomic_command(OLD)  # it may not be installed
     number, reader = WRITABLE.index(name), READERS_IN_FORCE[agent]
@@ -130,9 +121,7 @@ def test_the_agent_sends_exactly_what_was_approved(
 
 
 @pytest.mark.parametrize("is_approved", [True, False], ids=["approved", "declined"])
-def test_pi_goes_through_with_a_review_although_redline_was_killed(
-    is_approved: bool, provider: ScriptedProvider, tmp_path: Path
-) -> None:
+def test_pi_goes_through_with_a_review_although_redline_was_killed(is_approved, provider, tmp_path):
     """The server is killed while real pi waits: the question is still there when it runs again."""
     known = len(provider.requests)
     with server_for("pi", tmp_path) as killed:

@@ -1,7 +1,5 @@
 """Real pi: it would summarise what Redline would, and rebuilds the same context after the lines of a summary."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -90,7 +88,7 @@ def opened(path: Path) -> Iterator[Work]:
 
 
 @pytest.fixture(params=[pytest.param(name, marks=core if name == SMALLEST else ()) for name in NAMES])
-def work(request: pytest.FixtureRequest, sessions: dict[str, Path], tmp_path: Path) -> Iterator[Work]:
+def work(request, sessions, tmp_path):
     """A copy of each session, in the current version and with a header: pi gives other ids to older ones."""
     path = tmp_path / "session.jsonl"
     with SessionReader(sessions[request.param]) as reader:
@@ -152,11 +150,11 @@ def require_same_compactions(work: Work, requests: list[dict[str, Any]]) -> None
             check_compaction(work, found, context, answer, directory)
 
 
-def test_pi_would_replace_and_keep_the_same(work: Work) -> None:
+def test_pi_would_replace_and_keep_the_same(work):
     require_same_compactions(work, [{"leaf": leaf, "keep": keep} for leaf in work.leaves() for keep in KEPT])
 
 
-def test_pi_would_replace_and_keep_the_same_of_generated_sessions(tmp_path: Path) -> None:
+def test_pi_would_replace_and_keep_the_same_of_generated_sessions(tmp_path):
     generated = [f"s{number:03}-" for number in range(GENERATED)]
     lines = (line for one in generated for line in generated_lines(one))
     path = tmp_path / "session.jsonl"
@@ -219,7 +217,7 @@ def check_compaction(
         assert "\n\n".join(filter(None, parts)) == "\n\n".join(filter(None, theirs))
 
 
-def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work: Work) -> None:
+def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work):
     leaves = work.leaves()
     targets = (leaves[0], leaves[len(leaves) // 2])
     requests = [
@@ -250,7 +248,7 @@ def appended(work: Work, line: bytes) -> LoadedSession:
     return loaded
 
 
-def test_after_a_branch_summary_pi_continues_where_it_says(work: Work) -> None:
+def test_after_a_branch_summary_pi_continues_where_it_says(work):
     leaves = work.leaves()
     for parent_id in (leaves[len(leaves) // 2], leaves[-1], None):
         left = branch_left(work.loaded.tree, work.loaded.leaf_id, parent_id)
@@ -266,7 +264,7 @@ def test_after_a_branch_summary_pi_continues_where_it_says(work: Work) -> None:
 
 
 @pytest.mark.parametrize("keep", [1, 5_000, 20_000])
-def test_after_a_compaction_pi_has_the_summary_and_what_was_kept(work: Work, keep: int) -> None:
+def test_after_a_compaction_pi_has_the_summary_and_what_was_kept(work, keep):
     leaf_id = work.loaded.leaf_id
     context = work.context(leaf_id)
     found = compaction_range(work.loaded.tree.branch(leaf_id), keep, context)

@@ -1,13 +1,6 @@
 """Real pi: it rebuilds and sends what Redline shows, after each step of the walk with summaries in the browser."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.storage.session_loader import load_session
-from tests.browser.chromium import Watched
 from tests.browser.conftest import browse, chromium
 from tests.browser.summary_walk import EDITED, SummaryWalk, walk_server
 from tests.interop.pi_runs import Conversations, difference, expected
@@ -17,10 +10,10 @@ __all__ = ["browse", "chromium"]
 
 
 def test_pi_follows_each_step_and_resumes_what_was_summarised(
-    provider: ScriptedProvider,
-    browse: Callable[..., Watched],  # the fixture
-    tmp_path: Path,
-) -> None:
+    provider,
+    browse,  # the fixture
+    tmp_path,
+):
     with walk_server(tmp_path, provider) as server:
         watched = browse(server)
         walk = SummaryWalk(watched, watched.open("/"))
@@ -40,11 +33,7 @@ def test_pi_follows_each_step_and_resumes_what_was_summarised(
         require_same(walk.path)
         watched.context.close()  # its page would miss the server
     conversations = Conversations(tmp_path / "home", provider)
-    for path, content in (
-        (made, made.read_bytes()),
-        (walk.path, walk.path.read_bytes()),
-        (walk.path, summarised),
-    ):
+    for path, content in ((made, made.read_bytes()), (walk.path, walk.path.read_bytes()), (walk.path, summarised)):
         path.write_bytes(content)
         loaded = load_session(path)
         messages = fields_of(loaded, context_of(loaded).messages)

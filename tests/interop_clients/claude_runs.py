@@ -1,7 +1,5 @@
 """Claude Code as installed by `make interop-clients`: headless runs in a home of their own, without a network."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

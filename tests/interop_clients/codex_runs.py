@@ -1,7 +1,5 @@
 """Codex as installed by `make interop-clients`: headless runs in a home of their own, without a network."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -58,10 +56,7 @@ class CodexRuns:
         command = [first, *(how if part == "resume" else part for part in rest)]
         command[2:2] = arguments
         ended = run_client(
-            command,
-            cwd=self.scratch.project,
-            environment=self.program.environment(self.scratch),
-            seconds=RUN_SECONDS,
+            command, cwd=self.scratch.project, environment=self.program.environment(self.scratch), seconds=RUN_SECONDS
         )
         return ClientRun(*ended, tuple(self._model.conversation[known:]))
 

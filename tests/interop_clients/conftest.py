@@ -1,16 +1,12 @@
 """Fixtures of the tests with real clients; what could not be checked is printed at the end."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from .scripted_model import ScriptedModel
 
 
 @pytest.fixture
-def model() -> Iterator[ScriptedModel]:
+def model():
     with ScriptedModel() as scripted:
         yield scripted
 

@@ -4,8 +4,6 @@ Each version is in a directory of its own, which is kept: the next call installs
 links to the newest version. What cannot be installed is printed as not checked.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys
@@ -18,11 +16,7 @@ from tests.interop.install_pi import FAULTS, INSTALL, npm
 
 from .installed import DIRECTORY, NEWEST, PROGRAMS, VERSIONS
 
-PACKAGES: Final = {
-    "claude-code": "@anthropic-ai/claude-code",
-    "codex": "@openai/codex",
-    "opencode": "opencode-ai",
-}
+PACKAGES: Final = {"claude-code": "@anthropic-ai/claude-code", "codex": "@openai/codex", "opencode": "opencode-ai"}
 ANSWER_SECONDS: Final = 60
 """The time in which a program must print its version."""
 

@@ -1,7 +1,5 @@
 """A model for Claude Code, pi and Atomic that plays queued replies in Anthropic's Messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -50,12 +50,7 @@ class OpencodeRuns:
         file.write_text(json.dumps(json.loads(file.read_text()) | allowed))
 
     def run(
-        self,
-        prompt: str,
-        replies: Iterable[ModelReply] = (),
-        *,
-        session: str = "",
-        **environment: str,
+        self, prompt: str, replies: Iterable[ModelReply] = (), *, session: str = "", **environment: str
     ) -> ClientRun:
         """One headless turn; with a session, it is continued."""
         known = self.model.expect(replies)
@@ -105,10 +100,7 @@ class OpencodeRuns:
         """A copy of the database beside the client's data."""
         copy = self.data.with_name("copied") / self.data.name / self.database.name
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with (
-            closing(sqlite3.connect(self.database)) as source,
-            closing(sqlite3.connect(copy)) as target,
-        ):
+        with closing(sqlite3.connect(self.database)) as source, closing(sqlite3.connect(copy)) as target:
             source.backup(target)
         return copy
 

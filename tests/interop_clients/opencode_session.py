@@ -1,7 +1,5 @@
 """A session in OpenCode's running server, as its interface drives it."""
 
-from __future__ import annotations
-
 import json
 import threading
 import urllib.request

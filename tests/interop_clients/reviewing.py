@@ -1,7 +1,5 @@
 """What a person does in the real Redline while a real agent waits, and what became of it."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3

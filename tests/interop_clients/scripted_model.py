@@ -1,7 +1,5 @@
 """A model for Codex and OpenCode that plays queued replies, in OpenAI's Responses or Chat Completions."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

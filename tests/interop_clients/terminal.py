@@ -1,7 +1,5 @@
 """An agent's interface for people, in a terminal of its own: tmux keeps the screen, and types what a test types."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import tempfile
@@ -136,11 +134,7 @@ class Terminal:
     def _call(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {**self._environment, "TMUX_TMPDIR": self._sockets.name}
         return subprocess.run(
-            [*self._tmux, *arguments],
-            env=environment,
-            capture_output=True,
-            encoding="utf-8",
-            errors="replace",
+            [*self._tmux, *arguments], env=environment, capture_output=True, encoding="utf-8", errors="replace"
         )
 
 

@@ -1,12 +1,10 @@
 """What the real Claude Code sends of a session that Redline has written is the approved context."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import random
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -35,21 +33,14 @@ from tests.sessions_app.agents.claude_code.test_random_plans import story
 
 from .claude_runs import ClaudeClient, Sent
 from .installed import client_program, versions
-from .messages_server import (
-    MessagesServer,
-    ScriptedReply,
-    call_block,
-    said,
-    text_block,
-    thinking_block,
-)
+from .messages_server import MessagesServer, ScriptedReply, call_block, said, text_block, thinking_block
 
 PLANS = 24
 written_by = pytest.mark.parametrize("writer", ["boundary", "fork"])
 
 
 @pytest.fixture
-def client(version: str, tmp_path: Path) -> Iterator[ClaudeClient]:
+def client(version, tmp_path):
     program = client_program("claude-code", version)
     with MessagesServer() as server:
         yield ClaudeClient(program, tmp_path, server)
@@ -176,12 +167,12 @@ def require_sent_as_read(client: ClaudeClient, session_id: str) -> list[Sent]:
 
 @versions("claude-code")
 @pytest.mark.parametrize("source", sources(), ids=lambda source: getattr(source, "__name__", None))
-def test_a_session_is_sent_as_it_is_read(client: ClaudeClient, source: Callable[[ClaudeClient], str]) -> None:
+def test_a_session_is_sent_as_it_is_read(client, source):
     require_sent_as_read(client, source(client))
 
 
 @versions("claude-code")
-def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client: ClaudeClient) -> None:
+def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client):
     made = ClaudeSession()
     made.user("p1")
     made.reply("m1")
@@ -193,7 +184,7 @@ def test_what_the_client_added_is_sent_or_not_if_nothing_said_follows(client: Cl
 
 @pytest.mark.parametrize("version", ["2.1.330"])
 @pytest.mark.parametrize("is_after_result", [False, True])
-def test_attachments_are_sent_as_they_are_read(client: ClaudeClient, is_after_result: bool) -> None:
+def test_attachments_are_sent_as_they_are_read(client, is_after_result):
     kinds = ("file", "directory", "nested_memory", "queued_command", "remote_session_change")
     for first, second in itertools.product(kinds, repeat=2):
         made = ClaudeSession()
@@ -210,7 +201,7 @@ def test_attachments_are_sent_as_they_are_read(client: ClaudeClient, is_after_re
 
 
 @versions("claude-code")
-def test_results_of_parallel_calls_are_sent_in_the_order_in_which_they_are_read(client: ClaudeClient) -> None:
+def test_results_of_parallel_calls_are_sent_in_the_order_in_which_they_are_read(client):
     for order in itertools.permutations(range(3)):
         for is_dated in (False, True):
             made = ClaudeSession()
@@ -231,7 +222,7 @@ def test_results_of_parallel_calls_are_sent_in_the_order_in_which_they_are_read(
 
 @versions("claude-code")
 @written_by
-def test_the_approved_context_is_sent(client: ClaudeClient, writer: str) -> None:
+def test_the_approved_context_is_sent(client, writer):
     originals = [source(client) for source in sources()]
     chance = random.Random(writer)
     for number in range(PLANS):
@@ -243,7 +234,7 @@ def test_the_approved_context_is_sent(client: ClaudeClient, writer: str) -> None
 
 
 @versions("claude-code")
-def test_the_notes_of_a_fork_are_sent_in_their_places(client: ClaudeClient) -> None:
+def test_the_notes_of_a_fork_are_sent_in_their_places(client):
     originals = [source(client) for source in sources()]
     chance = random.Random(14)
     for original in originals:
@@ -254,7 +245,7 @@ def test_the_notes_of_a_fork_are_sent_in_their_places(client: ClaudeClient) -> N
 
 @versions("claude-code")
 @written_by
-def test_the_client_compacts_a_curated_session_twice(client: ClaudeClient, writer: str) -> None:
+def test_the_client_compacts_a_curated_session_twice(client, writer):
     plan = curated(client, conversation(client), writer, random.Random(1))
     for turn in range(2):
         assert not client.run("/compact", resume=plan.path.stem).is_error
@@ -266,7 +257,7 @@ def test_the_client_compacts_a_curated_session_twice(client: ClaudeClient, write
 
 @versions("claude-code")
 @written_by
-def test_a_session_is_curated_again_after_more_was_said(client: ClaudeClient, writer: str) -> None:
+def test_a_session_is_curated_again_after_more_was_said(client, writer):
     chance = random.Random(2)
     session_id = conversation(client)
     for turn in range(3):
@@ -279,7 +270,7 @@ def test_a_session_is_curated_again_after_more_was_said(client: ClaudeClient, wr
 
 
 @versions("claude-code")
-def test_an_undo_brings_back_what_was_deleted(client: ClaudeClient) -> None:
+def test_an_undo_brings_back_what_was_deleted(client):
     original = conversation(client)
     source = loaded(client, original)
     before = context_of(client, source)
@@ -298,7 +289,7 @@ def test_an_undo_brings_back_what_was_deleted(client: ClaudeClient) -> None:
 
 
 @pytest.mark.parametrize("version", ["2.1.112"])
-def test_an_older_client_shows_the_old_conversation(client: ClaudeClient) -> None:
+def test_an_older_client_shows_the_old_conversation(client):
     original = made_by_hand(client, 5)
     session, generation = loaded(client, original), CLAUDE_CODE.generations[0]
     made = random_plan(session, generation, generation.writers[0], random.Random(5), 9)
@@ -316,7 +307,7 @@ def said_in(messages: list[Sent]) -> list[str]:
 
 
 @versions("claude-code")
-def test_a_fork_does_not_compact_at_once(client: ClaudeClient) -> None:
+def test_a_fork_does_not_compact_at_once(client):
     session_id = client.say("first", said("Much.", input_tokens=190_000))
     session = loaded(client, session_id)
     fork = write_plan(session, generation_of(client), writer_of(client, "fork"), (), client.sessions)
@@ -326,7 +317,7 @@ def test_a_fork_does_not_compact_at_once(client: ClaudeClient) -> None:
 
 
 @versions("claude-code")
-def test_the_companions_of_the_original_stay_where_they_are(client: ClaudeClient) -> None:
+def test_the_companions_of_the_original_stay_where_they_are(client):
     session_id = conversation(client)
     companions = client.session(session_id).with_suffix("")
     files = sorted(path for path in companions.rglob("*") if path.is_file())
@@ -337,7 +328,7 @@ def test_the_companions_of_the_original_stay_where_they_are(client: ClaudeClient
 
 
 @versions("claude-code")
-def test_a_running_client_has_its_session_open(client: ClaudeClient) -> None:
+def test_a_running_client_has_its_session_open(client):
     path = client.session(client.say("first", said("One.")))
     configuration = client.home / ".claude"
     seen: list[OpenElsewhere | None] = []

@@ -1,11 +1,9 @@
 """Codex sends exactly the approved context of a thread that Redline has curated."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -55,11 +53,7 @@ TURNS: Final = (
         ModelReply(calls=[shell("c2", "echo two"), shell("c3", "exit 3")]),
         ModelReply("All done."),
     ],
-    [
-        ModelReply(calls=[shell("c4", "seq 1 40")]),
-        ModelReply("Forty.", "another thought"),
-        ModelReply("More."),
-    ],
+    [ModelReply(calls=[shell("c4", "seq 1 40")]), ModelReply("Forty.", "another thought"), ModelReply("More.")],
     [
         ModelReply("First.", calls=[shell("c5", "echo five")]),
         ModelReply(calls=[Call("c6", "no_tool")]),
@@ -138,13 +132,7 @@ class Curated(NamedTuple):
 
 
 def curated_threads(
-    runs: CodexRuns,
-    thread: str,
-    version: str,
-    writer_name: str,
-    chance: random.Random,
-    *,
-    has_notes: bool = False,
+    runs: CodexRuns, thread: str, version: str, writer_name: str, chance: random.Random, *, has_notes: bool = False
 ) -> Iterator[Curated]:
     """PLANS plans for a thread, one after the other: each begins with the thread as it was."""
     generation, sessions = generation_of(version), runs.home / "sessions"
@@ -165,9 +153,7 @@ def curated_threads(
 
 
 @pytest.mark.parametrize(("writer_name", "recorded_by", "resumed_by"), CASES)
-def test_what_is_resumed_is_what_was_approved(
-    writer_name: str, recorded_by: str, resumed_by: str, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_what_is_resumed_is_what_was_approved(writer_name, recorded_by, resumed_by, tmp_path, model):
     runs, thread = recorded_thread(recorded_by, tmp_path / "client", model)
     runs.use(client_program("codex", resumed_by))
     generation = generation_of(resumed_by)
@@ -182,7 +168,7 @@ def test_what_is_resumed_is_what_was_approved(
 
 
 @pytest.mark.parametrize("resumed_by", [NEW, OLD])
-def test_the_notes_of_a_fork_are_sent_in_their_places(resumed_by: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_the_notes_of_a_fork_are_sent_in_their_places(resumed_by, tmp_path, model):
     runs, thread = recorded_thread(resumed_by, tmp_path / "client", model)
     for made in curated_threads(runs, thread, resumed_by, "fork", random.Random(14), has_notes=True):
         expected = of_the_file(sent_of(load_session(made.path), generation_of(resumed_by)), resumed_by)
@@ -211,12 +197,7 @@ def compacted_within_a_turn(runs: CodexRuns) -> tuple[str, ClientRun]:
 
 @pytest.mark.parametrize("version", [NEW, OLD])
 @pytest.mark.parametrize("compacted", [compacted_between_turns, compacted_within_a_turn])
-def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
-    version: str,
-    compacted: Callable[[CodexRuns], tuple[str, ClientRun]],
-    tmp_path: Path,
-    model: ScriptedModel,
-) -> None:
+def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(version, compacted, tmp_path, model):
     runs = CodexRuns(client_program("codex", version), tmp_path / "client", model, extra=LIMIT)
     thread, run = compacted(runs)
     *before, _order = conversation(run.requests[-2]["input"], version)
@@ -236,7 +217,7 @@ def test_a_fork_from_before_a_compaction_is_sent_as_the_client_sent_it_before(
 
 
 @pytest.mark.parametrize("writer_name", ["compacted", "fork"])
-def test_a_curated_thread_is_not_compacted_at_once(writer_name: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_a_curated_thread_is_not_compacted_at_once(writer_name, tmp_path, model):
     """Before, its tokens were above the limit."""
     limit = "model_auto_compact_token_limit = 60000\nmodel_context_window = 200000"
     runs = CodexRuns(client_program("codex", NEW), tmp_path / "client", model, extra=limit)
@@ -254,7 +235,7 @@ def test_a_curated_thread_is_not_compacted_at_once(writer_name: str, tmp_path: P
 # ---- open threads, and undo -----------------------------------------------------------------------------------
 
 
-def test_a_client_does_not_open_a_thread_that_redline_writes_to(tmp_path: Path, model: ScriptedModel) -> None:
+def test_a_client_does_not_open_a_thread_that_redline_writes_to(tmp_path, model):
     runs, thread = recorded_thread(NEW, tmp_path, model)
     with writer_lock(runs.files(thread)[-1]):
         refused = runs.run("go on", thread=thread)
@@ -263,7 +244,7 @@ def test_a_client_does_not_open_a_thread_that_redline_writes_to(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("version", [NEW, OLD])
-def test_what_is_brought_back_is_sent_as_before(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_what_is_brought_back_is_sent_as_before(version, tmp_path, model):
     runs, thread = recorded_thread(version, tmp_path, model)
     generation = generation_of(version)
     assert generation.restore_lines is not None

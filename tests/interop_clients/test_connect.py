@@ -1,7 +1,5 @@
 """`redline connect` with the real agents: the bridge of each asks the running server; then all is as before."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -29,7 +27,7 @@ FILES = {"claude-code": ".claude/settings.json", "codex": ".codex/hooks.json"}
         ("pi", "0.87.1", True),
     ],
 )
-def test_an_agent_is_connected_asks_and_is_disconnected(tmp_path: Path, key: str, version: str, asks: bool) -> None:
+def test_an_agent_is_connected_asks_and_is_disconnected(tmp_path, key, version, asks):
     programs = PINNED / "node_modules" / ".bin" if key == "pi" else client_program(key, version).parent
     with start_server(tmp_path) as server:
         home = Path(server.environment["HOME"])

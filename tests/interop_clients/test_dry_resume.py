@@ -1,7 +1,5 @@
 """A dry resume of a session that the real client made: it sends what Redline says that it sends."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +20,7 @@ from .codex_runs import CodexRuns
 from .installed import client_program, versions
 from .messages_server import MessagesServer
 from .opencode_runs import OpencodeRuns
-from .scripted_model import ModelReply, ScriptedModel
+from .scripted_model import ModelReply
 from .test_opencode import turn
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -46,7 +44,7 @@ def require_equal(path: Path, program: Path) -> None:
 
 
 @versions("claude-code")
-def test_claude_code(version: str, tmp_path: Path) -> None:
+def test_claude_code(version, tmp_path):
     program = client_program("claude-code", version)
     with MessagesServer() as server:
         client = ClaudeClient(program, tmp_path, server)
@@ -57,7 +55,7 @@ def test_claude_code(version: str, tmp_path: Path) -> None:
 
 
 @versions("codex")
-def test_codex(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_codex(version, tmp_path, model):
     runs, thread = codex.recorded_thread(version, tmp_path, model)
     before = snapshot(tmp_path)
     require_equal(runs.files(thread)[-1], client_program("codex", version))
@@ -65,18 +63,18 @@ def test_codex(version: str, tmp_path: Path, model: ScriptedModel) -> None:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, model: ScriptedModel) -> CodexRuns:
+def runs(tmp_path, model):
     return CodexRuns(client_program("codex", codex.NEW), tmp_path, model)
 
 
-def test_a_fork_of_codex(runs: CodexRuns) -> None:
+def test_a_fork_of_codex(runs):
     thread = runs.run("first", codex.TURNS[0]).session_id
     fork = runs.run("second", thread=thread, how="fork").session_id
     assert b"history_base" in runs.files(fork)[-1].read_bytes()
     require_equal(runs.files(fork)[-1], Path(runs.program.program))
 
 
-def test_a_thread_without_an_ordinal_is_refused(runs: CodexRuns) -> None:
+def test_a_thread_without_an_ordinal_is_refused(runs):
     file = runs.files(runs.run("first").session_id)[-1]
     payload = {"message": "", "replacement_history": []}
     with file.open("ab") as rollout:
@@ -88,7 +86,7 @@ def test_a_thread_without_an_ordinal_is_refused(runs: CodexRuns) -> None:
 
 
 @versions("opencode")
-def test_opencode(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_opencode(version, tmp_path, model):
     program = client_program("opencode", version)
     opencode = OpencodeRuns(program, tmp_path, model)
     session = opencode.run("first", turn(1)).session_id
@@ -97,16 +95,11 @@ def test_opencode(version: str, tmp_path: Path, model: ScriptedModel) -> None:
 
 
 @versions("opencode")
-def test_opencode_with_every_kind_of_part(version: str, tmp_path: Path, model: ScriptedModel) -> None:
+def test_opencode_with_every_kind_of_part(version, tmp_path, model):
     program = client_program("opencode", version)
     opencode = OpencodeRuns(program, tmp_path, model)
     session = opencode.run("first", turn(1)).session_id
-    image = {
-        "type": "file",
-        "mime": "image/png",
-        "filename": "x.png",
-        "url": f"data:image/png;base64,{IMAGE}",
-    }
+    image = {"type": "file", "mime": "image/png", "filename": "x.png", "url": f"data:image/png;base64,{IMAGE}"}
     pdf = {"type": "file", "mime": "application/pdf", "url": "data:application/pdf;base64,JVBERi0xLjQK"}
     user, assistant, *_ = opencode.rows("SELECT id, time_created FROM message ORDER BY time_created, id")
     added: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -133,7 +126,7 @@ def test_opencode_with_every_kind_of_part(version: str, tmp_path: Path, model: S
 
 
 @pytest.mark.parametrize("field", ["output", "text"])
-def test_what_the_client_sends_of_another_session_is_different(field: str, runs: CodexRuns) -> None:
+def test_what_the_client_sends_of_another_session_is_different(field, runs):
     """A dry resume that compares nothing would call these equal as well."""
     file = runs.files(runs.run("first", codex.TURNS[0]).session_id)[-1]
     loaded = load_session(file)

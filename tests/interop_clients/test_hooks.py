@@ -3,13 +3,11 @@
 Redline is a server that answers as a test says. What a review leads to is in `test_reviews`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Self
@@ -140,7 +138,7 @@ HOOKED: Final[Mapping[str, Callable[..., Any]]] = {"claude-code": HookedClaude, 
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInRedline]:
+def server(tmp_path):
     (tmp_path / "data").mkdir(mode=0o700)
     with StandInRedline() as one:
         for agent in HOOKED:
@@ -149,7 +147,7 @@ def server(tmp_path: Path) -> Iterator[StandInRedline]:
 
 
 @pytest.fixture
-def client(agent: str, version: str, tmp_path: Path, server: StandInRedline) -> Iterator[HookedAgent]:
+def client(agent, version, tmp_path, server):
     with HOOKED[agent](version, tmp_path / "client", tmp_path / "data") as one:
         yield one
 
@@ -179,9 +177,7 @@ def require_blocked(client: HookedAgent, reason: str, agent: str) -> None:
 
 @clients
 @reasons
-def test_the_question_names_the_session_and_the_reason(
-    client: HookedAgent, server: StandInRedline, agent: str, reason: str
-) -> None:
+def test_the_question_names_the_session_and_the_reason(client, server, agent, reason):
     server.answers.extend([waiting(), decided("compact")])
     client.compact(reason)
     (question,) = server.questions
@@ -204,9 +200,7 @@ UNKNOWN: Final = Said({"error": {"code": "unknown_session", "message": "Redline 
     ],
     ids=["declined", "expired", "an error at first", "without a server"],
 )
-def test_without_an_approved_plan_the_client_compacts(
-    client: HookedAgent, server: StandInRedline, reason: str, answers: list[Said]
-) -> None:
+def test_without_an_approved_plan_the_client_compacts(client, server, reason, answers):
     server.answers.extend(answers)
     if not answers:
         server.__exit__(None, None, None)
@@ -218,9 +212,7 @@ def test_without_an_approved_plan_the_client_compacts(
 @clients
 @reasons
 @pytest.mark.parametrize("do", ["continue", "stop"])
-def test_an_approved_plan_keeps_the_client_from_compacting(
-    client: HookedAgent, server: StandInRedline, agent: str, reason: str, do: str
-) -> None:
+def test_an_approved_plan_keeps_the_client_from_compacting(client, server, agent, reason, do):
     server.answers.extend([waiting(), decided(do, WORDS)])
     shown = client.compact(reason)
     require_blocked(client, reason, agent)
@@ -230,9 +222,7 @@ def test_an_approved_plan_keeps_the_client_from_compacting(
 
 @clients
 @reasons
-def test_a_server_that_is_killed_while_the_client_waits(
-    client: HookedAgent, server: StandInRedline, agent: str, reason: str
-) -> None:
+def test_a_server_that_is_killed_while_the_client_waits(client, server, agent, reason):
     server.decide = lambda _: waiting(grace=1)
     with ThreadPoolExecutor(1) as pool:
         compaction = pool.submit(client.compact, reason)
@@ -247,7 +237,7 @@ def test_a_server_that_is_killed_while_the_client_waits(
 
 
 @pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
-def test_two_clients_ask_at_once(agent: str, version: str, tmp_path: Path, server: StandInRedline) -> None:
+def test_two_clients_ask_at_once(agent, version, tmp_path, server):
     """Both wait before either is answered; one compacts, the other does not."""
     first, second = (HOOKED[agent](version, tmp_path / f"client{number}", tmp_path / "data") for number in (1, 2))
     with first, second:
@@ -271,9 +261,7 @@ def test_two_clients_ask_at_once(agent: str, version: str, tmp_path: Path, serve
 
 @pytest.mark.parametrize(("agent", "version"), [("claude-code", "2.1.330"), ("codex", "0.169.0")])
 @reasons
-def test_a_client_waits_longer_than_a_minute(
-    client: HookedAgent, server: StandInRedline, agent: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_waits_longer_than_a_minute(client, server, agent, reason, monkeypatch):
     """Or as long as REDLINE_WAIT_SECONDS says."""
     for module in (claude_runs, codex_runs):
         monkeypatch.setattr(module, "RUN_SECONDS", LONG_SECONDS + WAIT_SECONDS)

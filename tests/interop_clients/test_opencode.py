@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +27,7 @@ from sessions_app.sessionlog.targets import Target
 from sessions_app.storage import served_rows
 from sessions_app.storage.locks import RecoveryKind, session_lock
 from sessions_app.storage.session_loader import load_session
-from tests.installation import Installation, override_configuration
+from tests.installation import override_configuration
 from tests.opencode_plans import (
     GENERATION,
     WRITERS,
@@ -41,13 +41,13 @@ from tests.opencode_plans import (
     write_rows,
 )
 from tests.sessions_app.storage.test_rows import killed
-from tests.sessions_app.storage.test_served_rows import Boundary
+from tests.sessions_app.storage.test_served_rows import dying
 from tests.wait import wait_until
 
 from .installed import client_program
-from .opencode_runs import PROBE, OpencodeRuns, OpencodeServer
+from .opencode_runs import PROBE, OpencodeRuns
 from .opencode_session import shell
-from .scripted_model import ModelReply, ScriptedModel
+from .scripted_model import ModelReply
 
 PLANS: Final = 20
 VERSION: Final = "1.18.33"
@@ -71,7 +71,7 @@ def worked(runs: OpencodeRuns) -> Path:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, model: ScriptedModel) -> OpencodeRuns:
+def runs(tmp_path, model):
     return OpencodeRuns(client_program("opencode", VERSION), tmp_path / "client", model)
 
 
@@ -83,9 +83,7 @@ def plan_of(path: Path, writer: str, chance: random.Random, wanted: int) -> Sequ
 
 
 @pytest.mark.parametrize("writer", list(WRITERS))
-def test_each_plan_gives_the_approved_context_and_its_undo_the_old_rows(
-    runs: OpencodeRuns, tmp_path: Path, writer: str
-) -> None:
+def test_each_plan_gives_the_approved_context_and_its_undo_the_old_rows(runs, tmp_path, writer):
     path, chance = worked(runs), random.Random(12)
     before = every_row(runs.database)
     assert runs.sent(path.name)[1:] == sent_of(load_session(path))
@@ -98,7 +96,7 @@ def test_each_plan_gives_the_approved_context_and_its_undo_the_old_rows(
         assert every_row(runs.database) == before
 
 
-def test_the_notes_of_a_fork_are_sent_in_their_places(runs: OpencodeRuns, tmp_path: Path) -> None:
+def test_the_notes_of_a_fork_are_sent_in_their_places(runs, tmp_path):
     path, chance = worked(runs), random.Random(14)
     for number in range(PLANS):
         session = load_session(path)
@@ -118,9 +116,7 @@ def test_the_notes_of_a_fork_are_sent_in_their_places(runs: OpencodeRuns, tmp_pa
 
 
 @pytest.mark.parametrize("writer", list(WRITERS))
-def test_a_running_server_sends_the_approved_context_at_the_next_prompt(
-    runs: OpencodeRuns, tmp_path: Path, writer: str
-) -> None:
+def test_a_running_server_sends_the_approved_context_at_the_next_prompt(runs, tmp_path, writer):
     path = worked(runs)
     with runs.served() as server:
         targets = plan_of(path, writer, random.Random(7), 6)
@@ -129,7 +125,7 @@ def test_a_running_server_sends_the_approved_context_at_the_next_prompt(
     assert request["messages"][1:-1] == written.approved
 
 
-def test_a_curated_export_is_imported_and_sends_the_approved_context(runs: OpencodeRuns, tmp_path: Path) -> None:
+def test_a_curated_export_is_imported_and_sends_the_approved_context(runs, tmp_path):
     session, chance = worked(runs), random.Random(5)
     own, theirs = exported(session, tmp_path / "own.json"), tmp_path / "theirs.json"
     theirs.write_text(runs.call("export", session.name))
@@ -141,7 +137,7 @@ def test_a_curated_export_is_imported_and_sends_the_approved_context(runs: Openc
         assert runs.sent(forked.stem)[1:] == approved_by(loaded, WRITERS["fork"], targets)
 
 
-def test_a_full_session_is_not_compacted_after_a_plan(tmp_path: Path, model: ScriptedModel) -> None:
+def test_a_full_session_is_not_compacted_after_a_plan(tmp_path, model):
     runs = OpencodeRuns(client_program("opencode", VERSION), tmp_path / "client", model, window=40_000)
     session = runs.run("first", [ModelReply("Short.", "Long thought. " * 50, tokens=31_000)]).session_id
     path = runs.database / session
@@ -158,12 +154,12 @@ LOGIN: Final = {USER_VARIABLE: "someone", PASSWORD_VARIABLE: "not to be shown"}
 
 
 @pytest.fixture
-def path(runs: OpencodeRuns) -> Path:
+def path(runs):
     return worked(runs)
 
 
 @pytest.fixture
-def served(redline: Installation, runs: OpencodeRuns, path: Path) -> Iterator[OpencodeServer]:
+def served(redline, runs, path):
     with runs.served() as server, override_configuration(servers={"opencode": server.url}):
         yield server
 
@@ -195,8 +191,8 @@ def is_as(runs: OpencodeRuns, before: dict[str, list[dict[str, object]]]) -> boo
 
 @pytest.mark.parametrize("writer", SERVED)
 def test_each_plan_through_the_server_gives_the_approved_context_and_its_undo_the_one_before(
-    runs: OpencodeRuns, path: Path, served: OpencodeServer, writer: str
-) -> None:
+    runs, path, served, writer
+):
     chance, before = random.Random(21), every_row(runs.database)
     whole = sent_of(load_session(path))
     assert runs.sent_beside(path.name)[1:] == whole
@@ -213,9 +209,7 @@ def test_each_plan_through_the_server_gives_the_approved_context_and_its_undo_th
 
 
 @pytest.mark.parametrize("writer", SERVED)
-def test_the_server_itself_sends_the_approved_context_at_the_next_prompt(
-    path: Path, served: OpencodeServer, writer: str
-) -> None:
+def test_the_server_itself_sends_the_approved_context_at_the_next_prompt(path, served, writer):
     targets = plan_of(path, writer, random.Random(3), 6)
     approved = approved_by(load_session(path), WRITERS[writer], targets)
     written(path, writer, targets)
@@ -223,17 +217,11 @@ def test_the_server_itself_sends_the_approved_context_at_the_next_prompt(
     assert request["messages"][1:-1] == approved
 
 
-def test_with_the_password_of_the_server(
-    redline: Installation, runs: OpencodeRuns, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_the_password_of_the_server(redline, runs, path, monkeypatch):
     targets = plan_of(path, "delete", random.Random(5), 6)
     now = every_row(runs.database)
     with runs.served(LOGIN) as server, override_configuration(servers={"opencode": server.url}):
-        for given in (
-            {},
-            {PASSWORD_VARIABLE: LOGIN[PASSWORD_VARIABLE]},
-            {**LOGIN, PASSWORD_VARIABLE: "other"},
-        ):
+        for given in ({}, {PASSWORD_VARIABLE: LOGIN[PASSWORD_VARIABLE]}, {**LOGIN, PASSWORD_VARIABLE: "other"}):
             with monkeypatch.context() as patch:
                 for name, value in given.items():
                     patch.setenv(name, value)
@@ -248,14 +236,11 @@ def test_with_the_password_of_the_server(
     assert every_row(runs.database) != now
 
 
-def test_a_session_that_is_worked_on_is_left_alone(path: Path, served: OpencodeServer, tmp_path: Path) -> None:
+def test_a_session_that_is_worked_on_is_left_alone(path, served, tmp_path):
     targets = plan_of(path, "delete", random.Random(5), 6)
     # The call lasts until the test is done with it.
     over = tmp_path / "over"
-    replies = [
-        ModelReply(calls=[shell("c9", f"until [ -e '{over}' ]; do sleep 0.1; done")]),
-        ModelReply("ok"),
-    ]
+    replies = [ModelReply(calls=[shell("c9", f"until [ -e '{over}' ]; do sleep 0.1; done")]), ModelReply("ok")]
     with ThreadPoolExecutor(1) as pool:
         prompt = pool.submit(served.prompt, path.name, "go", replies)
         try:
@@ -272,21 +257,12 @@ def test_a_session_that_is_worked_on_is_left_alone(path: Path, served: OpencodeS
 
 @pytest.mark.parametrize("is_served", [True, False], ids=["served", "ended"])
 @pytest.mark.parametrize("writer", SERVED)
-def test_what_a_killed_process_left_is_put_back(
-    redline: Installation,
-    runs: OpencodeRuns,
-    path: Path,
-    served: OpencodeServer,
-    monkeypatch: pytest.MonkeyPatch,
-    writer: str,
-    is_served: bool,
-) -> None:
+def test_what_a_killed_process_left_is_put_back(redline, runs, path, served, monkeypatch, writer, is_served):
     whole, before = sent_of(load_session(path)), every_row(runs.database)
     targets = plan_of(path, writer, random.Random(9), 12)
     connection.close()
     with monkeypatch.context() as patch:
-        second = Boundary(served_rows, "_write", 2, after=True)
-        patch.setattr(served_rows, second.name, second.dying())
+        patch.setattr(served_rows, "_write", dying(served_rows._write, 2, is_over=True))
         killed(lambda: written(path, writer, targets))
     assert sent_of(load_session(path)) != whole
     if not is_served:
@@ -300,9 +276,7 @@ def test_what_a_killed_process_left_is_put_back(
 
 @pytest.mark.parametrize("place", ["$.more", "$.state.more", "$.state.time.more"])
 @pytest.mark.parametrize("writer", SERVED)
-def test_a_part_that_the_server_would_write_without_some_fields_is_refused(
-    runs: OpencodeRuns, path: Path, served: OpencodeServer, writer: str, place: str
-) -> None:
+def test_a_part_that_the_server_would_write_without_some_fields_is_refused(runs, path, served, writer, place):
     targets = plan_of(path, writer, random.Random(5), 40)
     tools = runs.rows("SELECT id FROM part WHERE data ->> 'type' = 'tool'")
     result = next(row["id"] for row in tools if Target(row["id"]) in targets)

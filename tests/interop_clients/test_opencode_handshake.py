@@ -3,8 +3,6 @@
 Redline is a server that answers as a test says. What a review leads to is in `test_reviews`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,17 +15,7 @@ import pytest
 from compaction_app.handshakes.questions import branch_of
 from sessions_app.agents.opencode.bridge import PluginBridge
 from sessions_app.storage.session_loader import load_session
-from tests.interop.stand_in import (
-    COMPACT,
-    CONTINUE,
-    LOST,
-    STOP,
-    UNREACHED,
-    VERIFIED,
-    WAITING,
-    Answer,
-    StandIn,
-)
+from tests.interop.stand_in import COMPACT, CONTINUE, LOST, STOP, UNREACHED, VERIFIED, WAITING, Answer, StandIn
 from tests.wait import wait_until
 
 from .installed import client_program
@@ -106,24 +94,24 @@ def connected(directory: Path, model: ScriptedModel) -> OpencodeRuns:
 
 
 @pytest.fixture(scope="module")
-def model() -> Iterator[ScriptedModel]:
+def model():
     with ScriptedModel() as scripted:
         yield scripted
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("opencode")
 
 
 @pytest.fixture(scope="module")
-def served(directory: Path, model: ScriptedModel) -> Iterator[OpencodeServer]:
+def served(directory, model):
     with connected(directory, model).served() as server:
         yield server
 
 
 @pytest.fixture
-def asking(directory: Path, served: OpencodeServer, model: ScriptedModel) -> Iterator[AskingOpenCode]:
+def asking(directory, served, model):
     with StandIn(directory / "connection.json", agent="opencode") as redline:
         yield AskingOpenCode(served, model, redline)
 
@@ -131,7 +119,7 @@ def asking(directory: Path, served: OpencodeServer, model: ScriptedModel) -> Ite
 # ---- a manual compaction -----------------------------------------------------------------------------------------
 
 
-def test_the_question_describes_the_session_as_opencode_has_it(asking: AskingOpenCode) -> None:
+def test_the_question_describes_the_session_as_opencode_has_it(asking):
     with asking.compacting():
         (question,) = asking.redline.questions
         session = load_session(asking.path)
@@ -149,7 +137,7 @@ def test_the_question_describes_the_session_as_opencode_has_it(asking: AskingOpe
         asking.redline.answer = CONTINUE
 
 
-def test_opencode_continues_with_what_was_approved(asking: AskingOpenCode) -> None:
+def test_opencode_continues_with_what_was_approved(asking):
     before = asking.messages()
     with asking.compacting():
         asking.redline.answer = plan(asking.part("c1"))
@@ -162,7 +150,7 @@ def test_opencode_continues_with_what_was_approved(asking: AskingOpenCode) -> No
     asking.require_notice(f"{WAITING} (10 min left)")
 
 
-def test_a_changed_part_is_sent_as_it_was_approved(asking: AskingOpenCode) -> None:
+def test_a_changed_part_is_sent_as_it_was_approved(asking):
     with asking.compacting():
         (data,) = (data for _, data in asking.parts() if data.get("callID") == "c2")
         data["state"]["time"]["compacted"] = data["state"]["time"]["end"]
@@ -172,7 +160,7 @@ def test_a_changed_part_is_sent_as_it_was_approved(asking: AskingOpenCode) -> No
 
 
 @pytest.mark.parametrize("decision", [CONTINUE, STOP], ids=["continue", "stop"])
-def test_opencode_does_not_compact_if_that_was_decided(asking: AskingOpenCode, decision: Answer) -> None:
+def test_opencode_does_not_compact_if_that_was_decided(asking, decision):
     asking.redline.decide(decision)
     asking.compact()
     asking.require_as_before()
@@ -181,7 +169,7 @@ def test_opencode_does_not_compact_if_that_was_decided(asking: AskingOpenCode, d
     asking.require_notice(decision["message"])
 
 
-def test_opencode_compacts_if_that_was_decided(asking: AskingOpenCode) -> None:
+def test_opencode_compacts_if_that_was_decided(asking):
     asking.redline.decide(COMPACT)
     asking.model.replies.append(SUMMARY)
     asking.compact()
@@ -190,7 +178,7 @@ def test_opencode_compacts_if_that_was_decided(asking: AskingOpenCode) -> None:
     assert SUMMARY.text in asking.says("go on")
 
 
-def test_escape_withdraws_the_question(asking: AskingOpenCode) -> None:
+def test_escape_withdraws_the_question(asking):
     with asking.compacting():
         asking.abort()
     assert asking.redline.report()["outcome"] == "withdrawn"
@@ -198,7 +186,7 @@ def test_escape_withdraws_the_question(asking: AskingOpenCode) -> None:
     assert asking.says("go on") == [*WHOLE, "go on"]
 
 
-def test_the_end_of_opencode_leaves_a_session_that_is_not_compacted(tmp_path: Path, model: ScriptedModel) -> None:
+def test_the_end_of_opencode_leaves_a_session_that_is_not_compacted(tmp_path, model):
     runs = connected(tmp_path, model)
     with StandIn(tmp_path / "connection.json", agent="opencode") as redline:
         with runs.served() as server:
@@ -211,7 +199,7 @@ def test_the_end_of_opencode_leaves_a_session_that_is_not_compacted(tmp_path: Pa
     assert len(redline.questions) == 1
 
 
-def test_two_sessions_ask_at_once(asking: AskingOpenCode) -> None:
+def test_two_sessions_ask_at_once(asking):
     other = AskingOpenCode(asking.server, asking.model, asking.redline)
     with asking.compacting(), ThreadPoolExecutor(1) as pool:
         compaction = pool.submit(other.compact)
@@ -225,7 +213,7 @@ def test_two_sessions_ask_at_once(asking: AskingOpenCode) -> None:
 # ---- automatic compactions ---------------------------------------------------------------------------------------
 
 
-def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking: AskingOpenCode) -> None:
+def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking):
     asking.begin("go on", called("c3", FULL), ModelReply("done"))
     assert asking.redline.next_question()["reason"] == "threshold"
     asking.redline.answer = plan(asking.part("c1"), asking.part("c2"))
@@ -237,7 +225,7 @@ def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking: Aski
     assert not asking.is_compacted
 
 
-def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(asking: AskingOpenCode) -> None:
+def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(asking):
     asking.begin("go on", ModelReply("done", tokens=FULL))
     assert asking.redline.next_question()["reason"] == "threshold"
     asking.redline.answer = plan(asking.part("c1"))
@@ -248,7 +236,7 @@ def test_after_the_last_reply_of_a_turn_nothing_is_sent_until_the_next_prompt(as
 
 
 @pytest.mark.parametrize("is_applied", [False, True], ids=["without compacting", "with what was approved"])
-def test_above_the_threshold_opencode_asks_once_in_a_turn(asking: AskingOpenCode, is_applied: bool) -> None:
+def test_above_the_threshold_opencode_asks_once_in_a_turn(asking, is_applied):
     asking.redline.decide(plan(asking.part("c1")) if is_applied else CONTINUE)
     asking.begin("go on", called("c3", FULL), called("c4", FULL), ModelReply("done"))
     asking.wait_for_requests(3)
@@ -260,7 +248,7 @@ def test_above_the_threshold_opencode_asks_once_in_a_turn(asking: AskingOpenCode
     assert not asking.is_compacted
 
 
-def test_opencode_asks_again_in_a_turn_whose_context_was_shorter_meanwhile(asking: AskingOpenCode) -> None:
+def test_opencode_asks_again_in_a_turn_whose_context_was_shorter_meanwhile(asking):
     asking.redline.decide(CONTINUE)
     asking.begin("go on", called("c3", FULL), called("c4"), called("c5", FULL), ModelReply("done"))
     asking.wait_for_requests(4)
@@ -270,9 +258,7 @@ def test_opencode_asks_again_in_a_turn_whose_context_was_shorter_meanwhile(askin
 @pytest.mark.parametrize(
     ("reply", "decision"), [(called("c3", FULL), STOP), (OVERFLOW, CONTINUE)], ids=["stopped", "overflow"]
 )
-def test_a_turn_sends_nothing_more_if_it_is_stopped_or_its_request_was_not_shortened(
-    asking: AskingOpenCode, reply: ModelReply, decision: Answer
-) -> None:
+def test_a_turn_sends_nothing_more_if_it_is_stopped_or_its_request_was_not_shortened(asking, reply, decision):
     asking.redline.decide(decision)
     asking.begin("go on", reply)
     asking.require_notice(decision["message"])
@@ -280,7 +266,7 @@ def test_a_turn_sends_nothing_more_if_it_is_stopped_or_its_request_was_not_short
     assert not asking.is_compacted
 
 
-def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(asking: AskingOpenCode) -> None:
+def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(asking):
     asking.begin("go on", OVERFLOW, ModelReply("now it fits"))
     assert asking.redline.next_question()["reason"] == "overflow"
     asking.redline.answer = plan(asking.part("c1"))
@@ -291,13 +277,13 @@ def test_after_an_overflow_the_request_is_repeated_with_what_was_approved(asking
     assert not asking.is_compacted
 
 
-def test_a_headless_run_compacts_as_usual(asking: AskingOpenCode) -> None:
+def test_a_headless_run_compacts_as_usual(asking):
     replies = [called("c1", FULL), SUMMARY, ModelReply("done")]
     assert len(asking.server.runs.run("go on", replies).requests) == 3
     assert asking.redline.questions == []
 
 
-def test_a_subagent_compacts_as_usual(asking: AskingOpenCode) -> None:
+def test_a_subagent_compacts_as_usual(asking):
     child = {"title": "child", "parentID": asking.session}
     asking.session = asking.server.call("POST", "/session", child)["id"]
     asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
@@ -330,7 +316,7 @@ def elsewhere(url: str) -> Callable[[StandIn], None]:
 
 
 @pytest.mark.parametrize("end", [stopped, disconnected])
-def test_without_redline_opencode_compacts_as_usual(asking: AskingOpenCode, end: Callable[[StandIn], None]) -> None:
+def test_without_redline_opencode_compacts_as_usual(asking, end):
     end(asking.redline)
     asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
     asking.wait_for_requests(3)
@@ -353,9 +339,7 @@ def test_without_redline_opencode_compacts_as_usual(asking: AskingOpenCode, end:
         (elsewhere("http://localhost.example"), UNREACHED),
     ],
 )
-def test_an_error_at_first_is_shown_and_opencode_compacts_as_usual(
-    asking: AskingOpenCode, change: Callable[[StandIn], None], notice: str
-) -> None:
+def test_an_error_at_first_is_shown_and_opencode_compacts_as_usual(asking, change, notice):
     change(asking.redline)
     asking.model.replies.append(SUMMARY)
     asking.compact()
@@ -363,7 +347,7 @@ def test_an_error_at_first_is_shown_and_opencode_compacts_as_usual(
     asking.require_notice(notice)
 
 
-def test_a_manual_compaction_whose_question_is_lost_is_cancelled(asking: AskingOpenCode) -> None:
+def test_a_manual_compaction_whose_question_is_lost_is_cancelled(asking):
     asking.redline.grace = 0.5
     with asking.compacting():
         asking.redline.stop()
@@ -371,7 +355,7 @@ def test_a_manual_compaction_whose_question_is_lost_is_cancelled(asking: AskingO
     asking.require_notice(f"{LOST} Nothing was compacted.")
 
 
-def test_an_automatic_compaction_whose_question_is_lost_proceeds(asking: AskingOpenCode) -> None:
+def test_an_automatic_compaction_whose_question_is_lost_proceeds(asking):
     asking.redline.grace = 0.5
     asking.begin("go on", called("c3", FULL), SUMMARY, ModelReply("done"))
     asking.redline.next_question()
@@ -381,7 +365,7 @@ def test_an_automatic_compaction_whose_question_is_lost_proceeds(asking: AskingO
     asking.require_notice(f"{LOST} Compacting as usual.")
 
 
-def test_redline_may_restart_while_it_is_waited_for(asking: AskingOpenCode) -> None:
+def test_redline_may_restart_while_it_is_waited_for(asking):
     with asking.compacting():
         asking.redline.stop()
         asking.require_notice("Redline does not answer. Asking again.")
@@ -396,15 +380,10 @@ def test_redline_may_restart_while_it_is_waited_for(asking: AskingOpenCode) -> N
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [
-        ({"part": "prt_missing"}, "no part prt_missing"),
-        ({"data": {"type": "no such type"}}, "with status 400"),
-    ],
+    [({"part": "prt_missing"}, "no part prt_missing"), ({"data": {"type": "no such type"}}, "with status 400")],
     ids=["a missing part", "a part that cannot be changed"],
 )
-def test_of_a_plan_that_does_not_fit_nothing_stays_applied(
-    asking: AskingOpenCode, change: dict[str, Any], why: str
-) -> None:
+def test_of_a_plan_that_does_not_fit_nothing_stays_applied(asking, change, why):
     asking.redline.answer = plan(asking.part("c1"), {**asking.part("c2"), **change})
     asking.compact()
     assert asking.redline.report()["outcome"] == "failed"
@@ -412,7 +391,7 @@ def test_of_a_plan_that_does_not_fit_nothing_stays_applied(
     asking.require_as_before()
 
 
-def test_a_session_that_continued_meanwhile_is_a_conflict(asking: AskingOpenCode) -> None:
+def test_a_session_that_continued_meanwhile_is_a_conflict(asking):
     with asking.compacting():
         asking.begin("meanwhile")
         wait_until(lambda: any(data.get("text") == "meanwhile" for _, data in asking.parts()))
@@ -423,7 +402,7 @@ def test_a_session_that_continued_meanwhile_is_a_conflict(asking: AskingOpenCode
     assert any(data.get("callID") == "c1" for _, data in asking.parts())
 
 
-def test_a_second_copy_of_the_bridge_does_not_ask_again(tmp_path: Path, model: ScriptedModel) -> None:
+def test_a_second_copy_of_the_bridge_does_not_ask_again(tmp_path, model):
     runs = connected(tmp_path, model)
     file = PluginBridge().path(runs.scratch.home, None)
     file.with_name("again.js").write_bytes(file.read_bytes())

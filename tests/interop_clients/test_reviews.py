@@ -4,12 +4,10 @@ Each plan is reviewed in another way: some proposals are rejected, everything el
 once, while the client still waits, and other forms as soon as the client has ended.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +19,7 @@ from compaction_app.commit.proof import approved_messages
 from sessions_app.agents.codex.writer_lock import thread_id_of
 from sessions_app.storage.session_loader import load_session
 from tests.opencode_plans import WRITERS, approved_by
-from tests.server import Server, start_server
+from tests.server import start_server
 from tests.wait import WAIT_SECONDS
 
 from . import test_claude_code as claude
@@ -33,22 +31,18 @@ from .messages_server import MessagesServer
 from .opencode_runs import OpencodeRuns
 from .opencode_session import FULL, WINDOW, OpenCodeSession, called, shell
 from .reviewing import LATEST, applied_targets, approve, connect, rows, waiting_run
-from .scripted_model import ModelReply, ScriptedModel
+from .scripted_model import ModelReply
 from .test_hooks import trust_hooks
 from .test_opencode import VERSION
 
 PLANS: Final = 20
-ROOTS: Final = {
-    "claude-code": ".claude/projects",
-    "codex": ".codex/sessions",
-    "opencode": ".local/share/opencode",
-}
+ROOTS: Final = {"claude-code": ".claude/projects", "codex": ".codex/sessions", "opencode": ".local/share/opencode"}
 COMMAND: Final = re.compile(r"\A<(?:local-command-|command-name)")
 RESUMED: Final = re.compile(r"claude --resume ([0-9a-f-]{36})")
 
 
 @pytest.fixture
-def server(tmp_path: Path, agent: str) -> Iterator[Server]:
+def server(tmp_path, agent):
     """A server in the home of the client."""
     home = tmp_path / "client" / "home" if agent == "claude-code" else tmp_path / "client"
     root = home / ROOTS[agent]
@@ -64,17 +58,9 @@ def server(tmp_path: Path, agent: str) -> Iterator[Server]:
 @pytest.mark.parametrize("agent", ["claude-code"])
 @pytest.mark.parametrize(
     ("version", "writer"),
-    [
-        ("2.1.330", "fork"),
-        ("2.1.330", "boundary"),
-        ("2.1.112", "fork"),
-        ("newest", "fork"),
-        ("newest", "boundary"),
-    ],
+    [("2.1.330", "fork"), ("2.1.330", "boundary"), ("2.1.112", "fork"), ("newest", "fork"), ("newest", "boundary")],
 )
-def test_claude_code_is_resumed_with_what_was_approved(
-    version: str, writer: str, server: Server, tmp_path: Path
-) -> None:
+def test_claude_code_is_resumed_with_what_was_approved(version, writer, server, tmp_path):
     chance = random.Random(f"{version} {writer}")
     with MessagesServer() as model, ThreadPoolExecutor(1) as pool:
         client = ClaudeClient(client_program("claude-code", version), tmp_path / "client", model)
@@ -116,9 +102,7 @@ def without_command(messages: Sequence[Sent]) -> list[Sent]:
 @pytest.mark.parametrize("agent", ["codex"])
 @pytest.mark.parametrize("version", ["0.169.0", "newest"])
 @pytest.mark.parametrize("writer", ["fork", "compacted"])
-def test_codex_is_resumed_with_what_was_approved(
-    version: str, writer: str, server: Server, tmp_path: Path, model: ScriptedModel
-) -> None:
+def test_codex_is_resumed_with_what_was_approved(version, writer, server, tmp_path, model):
     chance = random.Random(f"{version} {writer}")
     program = client_program("codex", version)
     number_of = directory_of("codex", version).name.partition("@")[2]
@@ -163,7 +147,7 @@ def worked(opencode: OpenCodeSession, chance: random.Random) -> None:
 
 
 @pytest.mark.parametrize("agent", ["opencode"])
-def test_opencode_continues_with_what_was_approved(server: Server, tmp_path: Path, model: ScriptedModel) -> None:
+def test_opencode_continues_with_what_was_approved(server, tmp_path, model):
     """Half of the questions come at a threshold, in the middle of a turn, which continues with what was approved."""
     program = client_program("opencode", VERSION)
     runs = OpencodeRuns(program, tmp_path / "client", model, window=WINDOW)

@@ -4,8 +4,6 @@ Each agent is connected with `redline connect`, runs in tmux as a person sees it
 the real server. What else may happen is in `test_hooks`, `test_reviews` and `tests/interop`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -299,14 +297,14 @@ KINDS: Final[Mapping[str, Callable[[Path, ExitStack], TerminalAgent]]] = {
 
 
 @pytest.fixture
-def agent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TerminalAgent]:
+def agent(request, tmp_path):
     tmux_program()
     with ExitStack() as ends:
         yield KINDS[request.param](tmp_path / "client", ends)
 
 
 @pytest.fixture
-def server(agent: TerminalAgent, tmp_path: Path) -> Iterator[Server]:
+def server(agent, tmp_path):
     """A server with which the agent is connected."""
     root = {"path": str(agent.root), "agent": agent.key, **({"reader": agent.reader} if agent.reader else {})}
     roots = json.dumps([root])
@@ -325,7 +323,7 @@ def start_compaction(agent: TerminalAgent, terminal: Terminal, server: Server) -
 
 
 @pytest.mark.parametrize("agent", APPLYING, indirect=True)
-def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent: TerminalPi, server: Server) -> None:
+def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent, server):
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         loaded = load_session(agent.session)
@@ -344,7 +342,7 @@ def test_the_next_prompt_in_the_terminal_has_the_approved_context(agent: Termina
 
 
 @pytest.mark.parametrize("agent", ["opencode"], indirect=True)
-def test_the_next_prompt_in_opencode_has_the_approved_context(agent: TerminalOpenCode, server: Server) -> None:
+def test_the_next_prompt_in_opencode_has_the_approved_context(agent, server):
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         source = load_session(agent.runs.copied() / agent.session.name)
@@ -360,7 +358,7 @@ def test_the_next_prompt_in_opencode_has_the_approved_context(agent: TerminalOpe
 
 
 @pytest.mark.parametrize("agent", STOPPING, indirect=True)
-def test_the_terminal_shows_how_to_resume_the_approved_session(agent: TerminalAgent, server: Server) -> None:
+def test_the_terminal_shows_how_to_resume_the_approved_session(agent, server):
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         known = len(agent.requests)
@@ -373,7 +371,7 @@ def test_the_terminal_shows_how_to_resume_the_approved_session(agent: TerminalAg
 
 
 @pytest.mark.parametrize("agent", HOOKED, indirect=True)
-def test_what_is_appended_is_written_when_the_terminal_is_closed(agent: TerminalAgent, server: Server) -> None:
+def test_what_is_appended_is_written_when_the_terminal_is_closed(agent, server):
     with agent.opened() as terminal:
         run = start_compaction(agent, terminal, server)
         approve(server, run, agent.appends)
@@ -384,7 +382,7 @@ def test_what_is_appended_is_written_when_the_terminal_is_closed(agent: Terminal
 
 
 @pytest.mark.parametrize("agent", AGENTS, indirect=True)
-def test_escape_in_the_terminal_ends_the_question(agent: TerminalAgent, server: Server) -> None:
+def test_escape_in_the_terminal_ends_the_question(agent, server):
     with agent.opened() as terminal:
         start_compaction(agent, terminal, server)
         known = len(agent.requests)

@@ -1,11 +1,8 @@
 """Shell completion offers every command, every flag, and paths."""
 
-from __future__ import annotations
-
 import subprocess
 
 from redline.main import commands
-from tests.installation import Installation
 
 
 def offered(script: str, *lines: str) -> list[list[str]]:
@@ -16,7 +13,7 @@ def offered(script: str, *lines: str) -> list[list[str]]:
     return [line.split() for line in shown.stdout.splitlines()]
 
 
-def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline: Installation) -> None:
+def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline):
     script = redline.call("completion", "bash").out
     first, beginning, flags, one, none, of_models, path = offered(
         script,
@@ -36,12 +33,12 @@ def test_bash_completes_commands_and_flags_and_leaves_paths_to_itself(redline: I
     assert "-o default" in script
 
 
-def test_every_command_and_flag_is_in_each_script(redline: Installation) -> None:
+def test_every_command_and_flag_is_in_each_script(redline):
     for shell in ("bash", "zsh", "fish"):
         script = redline.call("completion", shell, "--json").json["script"]
         for name in (*commands(), "dry-run", "switch-branch", "rebuild", "drop-newer"):
             assert name in script, shell
 
 
-def test_an_unknown_shell_is_bad_input(redline: Installation) -> None:
+def test_an_unknown_shell_is_bad_input(redline):
     assert redline.call("completion", "tcsh", "--json").error == "bad_arguments"

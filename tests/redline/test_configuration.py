@@ -1,7 +1,5 @@
 """The configuration: the environment overrides the file, mistakes are explained, and nothing is open to others."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat
@@ -18,13 +16,12 @@ from sessions_app.index.demo import MARKER
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation
 from tests.processes import become_nobody, in_child, refusal_in_child
-from tests.server import Server, place_in
+from tests.server import place_in
 
 
 @pytest.fixture
-def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+def clean(monkeypatch):
     for name in [name for name in os.environ if name.startswith("REDLINE_")]:
         monkeypatch.delenv(name)
 
@@ -36,16 +33,14 @@ def mode(path: Path) -> int:
 # Where values come from -------------------------------------------------------------------------------------
 
 
-def test_the_server_of_an_agent_has_an_address_on_this_machine(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_server_of_an_agent_has_an_address_on_this_machine(clean, tmp_path, monkeypatch):
     (tmp_path / FILE_NAME).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
     assert load(tmp_path)[0].servers == {"opencode": "http://127.0.0.1:4096"}
     monkeypatch.setenv("REDLINE_SERVERS", '{"opencode": "http://[::1]:5000"}')
     assert load(tmp_path)[0].servers == {"opencode": "http://[::1]:5000"}
 
 
-def test_any_other_server_is_refused(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_server_is_refused(clean, tmp_path, monkeypatch):
     for agent, address in (
         ("opencode", "http://192.168.0.2:4096"),
         ("opencode", "http://localhost:4096"),
@@ -58,9 +53,7 @@ def test_any_other_server_is_refused(clean: None, tmp_path: Path, monkeypatch: p
         assert ("servers" in fault, "password" in fault, found.servers) == (True, False, {}), address
 
 
-def test_the_agents_own_directories_are_the_default_roots(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_agents_own_directories_are_the_default_roots(clean, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     found, faults = load(tmp_path)
     assert faults == []
@@ -77,7 +70,7 @@ def test_the_agents_own_directories_are_the_default_roots(
     assert values == ({}, "latest", 5, 10)
 
 
-def test_the_file_is_read(clean: None, tmp_path: Path) -> None:
+def test_the_file_is_read(clean, tmp_path):
     (tmp_path / FILE_NAME).write_text(
         'thinking_guard = "all"\nlive_minutes = 0.5\nlock_seconds = 1\n'
         'roots = [{ path = "/somewhere", agent = "pi", reader = "atomic-0.8" }]\n'
@@ -90,7 +83,7 @@ def test_the_file_is_read(clean: None, tmp_path: Path) -> None:
     assert found.windows == {"a/model": 1000}
 
 
-def test_the_environment_wins_over_the_file(clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_wins_over_the_file(clean, tmp_path, monkeypatch):
     (tmp_path / FILE_NAME).write_text('thinking_guard = "all"\nlive_minutes = 1\n[windows]\nm = 1\n')
     monkeypatch.setenv("REDLINE_LIVE_MINUTES", "7")
     monkeypatch.setenv("REDLINE_WINDOWS", '{"m": 2}')
@@ -127,7 +120,7 @@ MISTAKES = {
 }
 
 
-def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(clean: None, tmp_path: Path) -> None:
+def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(clean, tmp_path):
     for content, expected in MISTAKES.items():
         (tmp_path / FILE_NAME).write_bytes(content)
         found, (fault,) = load(tmp_path)
@@ -146,21 +139,19 @@ def test_a_mistake_in_the_file_is_named_and_the_defaults_apply(clean: None, tmp_
         ("THINKING_GUARD", "none"),
     ],
 )
-def test_a_mistake_in_the_environment_is_named(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
-) -> None:
+def test_a_mistake_in_the_environment_is_named(clean, tmp_path, monkeypatch, name, value):
     monkeypatch.setenv(f"REDLINE_{name}", value)
     _, (fault,) = load(tmp_path)
     assert name.lower() in fault.lower()
 
 
-def test_an_unreadable_file_is_reported(clean: None, tmp_path: Path) -> None:
+def test_an_unreadable_file_is_reported(clean, tmp_path):
     (tmp_path / FILE_NAME).mkdir()
     _, (fault,) = load(tmp_path)
     assert FILE_NAME in fault
 
 
-def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installation) -> None:
+def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh):
     fresh.data.mkdir(mode=0o700)
     (fresh.data / FILE_NAME).write_text("live_minutes = 'soon'\nthinking_guard = 'some'\n")
     before = snapshot(fresh.data)
@@ -178,7 +169,7 @@ def test_a_mistake_is_check_e001_and_bad_input_of_every_command(fresh: Installat
     assert after == before
 
 
-def test_a_root_that_is_a_file_is_a_warning(fresh: Installation) -> None:
+def test_a_root_that_is_a_file_is_a_warning(fresh):
     place(fresh.home / ".atomic" / "agent" / "sessions", b"a file")
     place(fresh.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(chain(user("x"))))
     ended = fresh.call("index", "--json")
@@ -189,7 +180,7 @@ def test_a_root_that_is_a_file_is_a_warning(fresh: Installation) -> None:
 # The data directory -----------------------------------------------------------------------------------------
 
 
-def test_files_of_redline_are_private(fresh: Installation) -> None:
+def test_files_of_redline_are_private(fresh):
     assert fresh.call("sessions").code == 0
     assert mode(fresh.data) == 0o700
     assert mode(fresh.data / "secret_key") == 0o600
@@ -200,7 +191,7 @@ def test_files_of_redline_are_private(fresh: Installation) -> None:
     assert (fresh.data / "secret_key").read_text() == key
 
 
-def test_the_secret_key_is_created_once(tmp_path: Path) -> None:
+def test_the_secret_key_is_created_once(tmp_path):
     assert configuration.secret_key(tmp_path) == configuration.secret_key(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["secret_key"]
 
@@ -209,9 +200,7 @@ def test_the_secret_key_is_created_once(tmp_path: Path) -> None:
     ("already_there", "usual"),
     [("", 0o755), ("secret_key", 0o755), (FILE_NAME, 0o755), ("redline.sqlite3", 0o755), ("", 0o1777)],
 )
-def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(
-    fresh: Installation, already_there: str, usual: int
-) -> None:
+def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(fresh, already_there, usual):
     fresh.data.mkdir()
     if already_there:
         (fresh.data / already_there).write_text("# mine\n", encoding="utf-8")
@@ -220,7 +209,7 @@ def test_a_data_directory_of_redline_or_an_empty_one_is_made_private(
     assert (ended.code, ended.err, mode(fresh.data)) == (0, "", 0o700)
 
 
-def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installation) -> None:
+def test_a_data_directory_others_may_have_written_to_is_refused(fresh):
     """A configuration names modules to run, and a key signs cookies: making the directory private would be too late."""
     fresh.data.mkdir()
     (fresh.data / FILE_NAME).write_text('hooks = ["planted"]\nroots = 7\n', encoding="utf-8")
@@ -234,7 +223,7 @@ def test_a_data_directory_others_may_have_written_to_is_refused(fresh: Installat
     assert fresh.call("sessions", "--json").error == "bad_configuration"
 
 
-def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) -> None:
+def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh):
     """`REDLINE_DATA_DIR=/` as root must not lock other users out of the machine."""
     fresh.data.mkdir()
     (fresh.data / "letters").mkdir()
@@ -245,14 +234,14 @@ def test_the_mode_of_an_unrelated_directory_is_not_changed(fresh: Installation) 
     assert mode(fresh.data) == 0o755
 
 
-def test_a_data_directory_of_another_user_is_refused(public: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_data_directory_of_another_user_is_refused(public, monkeypatch):
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.home.parent))
     public.home.parent.chmod(0o777)
     code = "foreign_data_directory" if os.geteuid() == 0 else "open_data_directory"
     assert refusal_in_child(configuration.data_directory, become_nobody) == f"6 {code}"
 
 
-def test_every_file_of_a_server_and_of_a_command_is_private(shared_server: Server) -> None:
+def test_every_file_of_a_server_and_of_a_command_is_private(shared_server):
     """A session's copies have its mode."""
     usual = os.umask(0)
     try:
@@ -273,9 +262,7 @@ def test_every_file_of_a_server_and_of_a_command_is_private(shared_server: Serve
     assert (open_to_others, beside) == ([MARKER], [0o664] * 3), "the tests have made the marker"
 
 
-def test_the_default_data_directory_is_that_of_the_platform(
-    clean: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_data_directory_is_that_of_the_platform(clean, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     directory = configuration.data_directory()
@@ -284,7 +271,7 @@ def test_the_default_data_directory_is_that_of_the_platform(
     assert mode(directory) == 0o700
 
 
-def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh: Installation) -> None:
+def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh):
     place(fresh.data, b"a file in its place")
     ended = fresh.call("sessions", "--json")
     assert (ended.code, ended.error, ended.err) == (6, "no_data_directory", "")
@@ -294,9 +281,7 @@ def test_a_data_directory_that_cannot_be_created_is_a_system_failure(fresh: Inst
     assert "Traceback" not in for_people.err
 
 
-def test_an_unwritable_data_directory_is_a_system_failure(
-    public: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unwritable_data_directory_is_a_system_failure(public, monkeypatch):
     monkeypatch.setenv("REDLINE_DATA_DIR", str(public.data / "below"))
     public.data.chmod(0o500)
     assert refusal_in_child(configuration.data_directory, become_nobody) == "6 no_data_directory"
@@ -307,7 +292,7 @@ def test_an_unwritable_data_directory_is_a_system_failure(
         configuration.secret_key(public.data / "nowhere")
 
 
-def test_an_unwritable_database_is_a_system_failure(public: Installation) -> None:
+def test_an_unwritable_database_is_a_system_failure(public):
     database = public.data / "redline.sqlite3"
     path = place(public.home / "s.jsonl", session_bytes(chain(user("x"))))
     path.chmod(0o644)

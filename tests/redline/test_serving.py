@@ -3,15 +3,13 @@
 Its tests start servers, because they end or configure them.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json
 import os
 import signal
 import urllib.error
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
 from http.cookiejar import CookieJar
@@ -24,14 +22,13 @@ from sessions_app import children
 from sessions_app.web.running_server import only_server
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place
-from tests.installation import Installation
-from tests.server import Server, opener, start_server
+from tests.server import opener, start_server
 from tests.wait import WAIT_SECONDS, wait_until
 
 linux = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="there is no /proc to look at")
 
 
-def test_a_second_server_on_the_same_data_is_refused(redline: Installation) -> None:
+def test_a_second_server_on_the_same_data_is_refused(redline):
     with only_server(redline.data):
         ended = redline.call("serve", "--port", "0", "--json")
     assert (ended.code, ended.error) == (4, "already_served")
@@ -55,7 +52,7 @@ def is_running(process: int) -> bool:
 
 
 @linux
-def test_an_interrupt_ends_the_server_and_its_children_even_with_an_open_socket(tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_server_and_its_children_even_with_an_open_socket(tmp_path):
     """It is interrupted, after it has shown the pages to the browser that has its address, and to no other."""
     place(tmp_path / "sessions" / "a.jsonl", session_bytes(chain(user("followed"))))
     with start_server(tmp_path) as server:
@@ -74,7 +71,7 @@ def test_an_interrupt_ends_the_server_and_its_children_even_with_an_open_socket(
 
 
 @linux
-def test_a_killed_follower_is_replaced_and_children_end_when_the_server_is_killed(tmp_path: Path) -> None:
+def test_a_killed_follower_is_replaced_and_children_end_when_the_server_is_killed(tmp_path):
     place(tmp_path / "sessions" / "a.jsonl", session_bytes(chain(user("followed"))))
     with start_server(tmp_path) as server:
         server.session("followed")
@@ -89,7 +86,7 @@ def test_a_killed_follower_is_replaced_and_children_end_when_the_server_is_kille
 
 
 @pytest.fixture(scope="module")
-def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def configured(tmp_path_factory):
     """A server of plain browsers, two of whose roots cannot be read."""
     base = tmp_path_factory.mktemp("configured")
     place(base / "sessions" / "work.jsonl", session_bytes(working_session()))
@@ -102,7 +99,7 @@ def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def test_an_unreadable_root_is_reported_and_the_others_are_served(configured: Server) -> None:
+def test_an_unreadable_root_is_reported_and_the_others_are_served(configured):
     configured.session("Mend the parser.")
     configured.wait_for(lambda: "is not a directory" in configured.text("/"))
     base = configured.data.parent
@@ -113,7 +110,7 @@ def test_an_unreadable_root_is_reported_and_the_others_are_served(configured: Se
     ]
 
 
-def test_a_run_whose_worker_cannot_start_says_so(configured: Server) -> None:
+def test_a_run_whose_worker_cannot_start_says_so(configured):
     address = configured.session("Mend the parser.")
     with mistaken(configured.data / "redline.toml"):
         page = configured.post(f"{address}/compact", f"{address}/compact", keep="50", planner="embedded")
@@ -131,7 +128,7 @@ def mistaken(file: Path) -> Iterator[None]:
     file.unlink()
 
 
-def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(configured: Server, shared_server: Server) -> None:
+def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(configured, shared_server):
     """To a browser all ports of 127.0.0.1 are one site, and it sends the cookies of both to both."""
     cookies = CookieJar()
     for cookie in map(copy, [*configured.cookies, *shared_server.cookies]):
@@ -142,7 +139,7 @@ def test_a_browser_can_be_logged_in_at_two_servers_on_one_machine(configured: Se
 
 
 @pytest.fixture
-def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def child(tmp_path, monkeypatch):
     """Make children of this process run a script instead of Redline."""
 
     def put(script: str) -> None:
@@ -154,7 +151,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], No
     return put
 
 
-def test_output_of_a_child_that_is_not_a_fact_is_ignored(child: Callable[[str], None]) -> None:
+def test_output_of_a_child_that_is_not_a_fact_is_ignored(child):
     child(
         "echo '[1]'; echo 3; echo nonsense; head -c 100000 /dev/zero | tr '\\0' '['; echo; "
         """head -c 3000000 /dev/zero | tr '\\0' x; echo; echo '{"group": "defect"}'; echo '{"group": "last"}'; """
@@ -171,9 +168,7 @@ def test_output_of_a_child_that_is_not_a_fact_is_ignored(child: Callable[[str], 
     assert facts == [{"group": "last"}]
 
 
-def test_the_error_output_of_a_child_is_logged_line_by_line(
-    child: Callable[[str], None], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_error_output_of_a_child_is_logged_line_by_line(child, caplog):
     child("echo one >&2; head -c 3000000 /dev/zero | tr '\\0' x >&2; echo >&2; printf 'a\\377b' >&2")
     assert asyncio.run(children.Children(print).run("worker", "--run", "1")) == 0
     one, long, last = [record.getMessage() for record in caplog.records]
@@ -181,7 +176,7 @@ def test_the_error_output_of_a_child_is_logged_line_by_line(
     assert len(long) < 2 * children.COMPLAINT_LIMIT
 
 
-def test_the_follower_is_restarted_after_any_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_follower_is_restarted_after_any_error(monkeypatch):
     class Failing:
         runs = 0
 
@@ -199,7 +194,7 @@ def test_the_follower_is_restarted_after_any_error(monkeypatch: pytest.MonkeyPat
     assert failing.runs == 2
 
 
-def test_compactions_are_looked_at_when_some_are_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compactions_are_looked_at_when_some_are_due(monkeypatch):
     due = iter([False, True, True])
 
     class Due:
@@ -226,9 +221,7 @@ def test_compactions_are_looked_at_when_some_are_due(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("ends", ["fails", "works"])
-def test_a_server_starts_and_stops_whatever_its_background_work_does(
-    monkeypatch: pytest.MonkeyPatch, ends: str
-) -> None:
+def test_a_server_starts_and_stops_whatever_its_background_work_does(monkeypatch, ends):
     """Sessions that are known are shown before all are read, and an error does not keep it from stopping."""
 
     async def work(*given: object) -> None:

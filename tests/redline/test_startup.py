@@ -1,11 +1,8 @@
 """Start-up: a command loads only what it needs, and an interrupt ends it quietly."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from django.core import checks
@@ -42,7 +39,7 @@ finally:
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
@@ -60,14 +57,14 @@ def loaded_by(installation: Installation, *commands: list[str]) -> set[str]:
     return set(ended.stderr.split("loaded:\n", 1)[1].splitlines())
 
 
-def test_commands_without_tables_load_neither_models_nor_pages(redline: Installation, path: Path) -> None:
+def test_commands_without_tables_load_neither_models_nor_pages(redline, path):
     asked = ["ask", "codex", "--connection", "codex"]
     loaded = loaded_by(redline, ["tree", str(path)], ["address"], ["token"], asked)
     assert {"sessions_app.management.commands.tree", "sessions_app.connections.asking"} <= loaded
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, *MODELS, "rich.console", "pydantic_settings"}
 
 
-def test_commands_without_pages_load_neither_pages_nor_providers(redline: Installation, path: Path) -> None:
+def test_commands_without_pages_load_neither_pages_nor_providers(redline, path):
     of_path = [["index", str(path)], ["backups", str(path)], ["compact", str(path), "--dry-run"]]
     # Nobody has the other end of the worker's standard input, so it ends the process.
     loaded = loaded_by(redline, ["sessions"], *of_path, ["worker", "--until-idle"])
@@ -75,16 +72,16 @@ def test_commands_without_pages_load_neither_pages_nor_providers(redline: Instal
     assert not loaded & {*PAGES, *SERVER, *PROVIDERS, "rich.console", "pydantic_settings"}
 
 
-def test_the_lists_of_commands_contain_only_commands() -> None:
+def test_the_lists_of_commands_contain_only_commands():
     assert set(commands()) > WITH_PAGES | WITHOUT_MODELS
 
 
-def test_every_check_of_django_passes() -> None:
+def test_every_check_of_django_passes():
     # A command runs only those of the configuration.
     assert [found for found in checks.run_checks() if not found.is_silenced()] == []
 
 
-def test_an_interrupt_at_any_time_ends_a_command_quietly(redline: Installation, path: Path) -> None:
+def test_an_interrupt_at_any_time_ends_a_command_quietly(redline, path):
     """An interrupt is sent when a certain number of modules has been loaded, from the first to the last."""
     program = (
         "import sys, os, signal, builtins\n"

@@ -1,14 +1,11 @@
 """Terminal output: text that was read cannot act on the terminal, and columns are aligned."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
 import subprocess
 import unicodedata
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -36,7 +33,7 @@ HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 @example("\x1b]0;title\x07\x1b[2J\x9b31m")
 @example("\u202egnp.exe\u2066\u200f\u061c")
 @example("\ud800\udfff\ue000\U000e0041\u2028\xad\u200b")
-def test_nothing_in_any_text_acts_on_a_terminal(text: str) -> None:
+def test_nothing_in_any_text_acts_on_a_terminal(text):
     shown = printable(text)
     assert shown.isprintable()
     assert not [one for one in shown if unicodedata.category(one) in HARMFUL]
@@ -44,13 +41,13 @@ def test_nothing_in_any_text_acts_on_a_terminal(text: str) -> None:
 
 
 @given(any_text)
-def test_harmless_text_is_shown_unchanged(text: str) -> None:
+def test_harmless_text_is_shown_unchanged(text):
     harmless = "".join(one for one in text if one.isprintable() and unicodedata.category(one) not in HARMFUL)
     assert printable(harmless) == harmless
     assert printable(printable(text)) == printable(text)
 
 
-def test_an_unsafe_character_is_shown_as_its_code() -> None:
+def test_an_unsafe_character_is_shown_as_its_code():
     for text, shown in {
         "plain text, größer 漢字 😀": "plain text, größer 漢字 😀",
         "a\nb\tc\r": r"a\x0ab\x09c\x0d",
@@ -67,11 +64,11 @@ def test_an_unsafe_character_is_shown_as_its_code() -> None:
 
 @given(any_text, st.integers(1, 40))
 @example("a\n\n\x1b[2J b", 3)
-def test_the_beginning_of_a_text_is_one_harmless_line(text: str, width: int) -> None:
+def test_the_beginning_of_a_text_is_one_harmless_line(text, width):
     assert one_line(text, width).isprintable()
 
 
-def test_the_beginning_of_a_text_is_cut_only_if_there_is_more() -> None:
+def test_the_beginning_of_a_text_is_cut_only_if_there_is_more():
     assert one_line("  a \n\t b\u2028c  ", 10) == "a b c"
     assert one_line("exactly", 7) == "exactly"
     assert one_line("exactly!", 7) == "exactl…"
@@ -80,7 +77,7 @@ def test_the_beginning_of_a_text_is_cut_only_if_there_is_more() -> None:
 
 
 @given(any_text)
-def test_a_whole_text_is_shown_line_by_line_and_harmless(text: str) -> None:
+def test_a_whole_text_is_shown_line_by_line_and_harmless(text):
     lines = text_lines(text)
     assert len(lines) == text.count("\n") + 1
     assert all(line.isprintable() for line in lines)
@@ -95,7 +92,7 @@ def test_a_whole_text_is_shown_line_by_line_and_harmless(text: str) -> None:
 )
 @example(["it's \x1b[2J \\ $HOME `x` \u202e", "\udcff\udcfe"])
 @examples(4)
-def test_quoted_texts_are_printable_and_read_back_by_a_shell(texts: list[str]) -> None:
+def test_quoted_texts_are_printable_and_read_back_by_a_shell(texts):
     quoted = [shell_quoted(text) for text in texts]
     assert [one for one in quoted if not one.isprintable()] == []
     command = ["bash", "-c", f"printf '%s\\0' {' '.join(quoted)}"]
@@ -114,9 +111,7 @@ FAILURES: dict[RedlineError, int] = {
 }
 
 
-def test_a_failure_is_explained_on_standard_error_or_with_json_in_a_document_on_standard_output(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_failure_is_explained_on_standard_error_or_with_json_in_a_document_on_standard_output(capsys):
     for failure, code in FAILURES.items():
         assert report_failure(failure, as_json=False) == code
         assert capsys.readouterr() == ("", "redline: what\\x1b[2J happened\n")
@@ -143,7 +138,7 @@ class Clock:
         return self.now
 
 
-def test_progress_is_silent_in_the_first_half_second_and_without_a_terminal() -> None:
+def test_progress_is_silent_in_the_first_half_second_and_without_a_terminal():
     clock, terminal, pipe = Clock(), Terminal(), io.StringIO()
     shown, unseen = Progress(terminal, clock), Progress(pipe, clock)
     clock.now += 0.4
@@ -157,7 +152,7 @@ def test_progress_is_silent_in_the_first_half_second_and_without_a_terminal() ->
     assert pipe.getvalue() == ""
 
 
-def test_progress_is_overwritten_at_most_five_times_a_second_and_leaves_nothing() -> None:
+def test_progress_is_overwritten_at_most_five_times_a_second_and_leaves_nothing():
     clock, terminal = Clock(), Terminal()
     progress = Progress(terminal, clock)
     clock.now += 1

@@ -1,13 +1,11 @@
 """`redline ask`, as agents call it: with their JSON on standard input; stopped and killed as only a process can be."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -31,7 +29,7 @@ child.wait()
 
 
 @pytest.fixture
-def server(fresh: Installation) -> Iterator[StandInRedline]:
+def server(fresh):
     fresh.data.mkdir(mode=0o700)
     with StandInRedline() as one:
         for agent in AGENTS:
@@ -48,10 +46,7 @@ def asks(
 
 
 def asking(
-    fresh: Installation,
-    agent: str,
-    sent: Mapping[str, Any] = MANUAL,
-    program: tuple[str, ...] = ("-m", "redline"),
+    fresh: Installation, agent: str, sent: Mapping[str, Any] = MANUAL, program: tuple[str, ...] = ("-m", "redline")
 ) -> Any:
     """A process that has got its input and runs, in a group of its own as Codex starts it."""
     process = subprocess.Popen(
@@ -70,7 +65,7 @@ def asking(
     return process
 
 
-def test_the_question_has_what_the_agent_said(fresh: Installation, server: StandInRedline) -> None:
+def test_the_question_has_what_the_agent_said(fresh, server):
     server.answers.append(decided("compact"))
     asks(fresh, "claude-code")
     assert server.questions == [
@@ -98,9 +93,7 @@ def test_the_question_has_what_the_agent_said(fresh: Installation, server: Stand
         ("codex", "stop", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
     ],
 )
-def test_the_decision_is_given_as_the_agent_understands_it(
-    fresh: Installation, server: StandInRedline, agent: str, do: str, expected: Result
-) -> None:
+def test_the_decision_is_given_as_the_agent_understands_it(fresh, server, agent, do, expected):
     server.answers.extend([waiting(), waiting(), decided(do)])
     assert asks(fresh, agent) == expected
     assert [one.method for one in server.asked] == ["POST", "GET", "GET"]
@@ -116,7 +109,7 @@ def test_the_decision_is_given_as_the_agent_understands_it(
         Said(b"x" * 2_000_000),
     ],
 )
-def test_what_is_no_answer_lets_the_agent_compact(fresh: Installation, server: StandInRedline, first: Said) -> None:
+def test_what_is_no_answer_lets_the_agent_compact(fresh, server, first):
     for agent in AGENTS:
         server.answers.append(first)
         ended = asks(fresh, agent)
@@ -125,7 +118,7 @@ def test_what_is_no_answer_lets_the_agent_compact(fresh: Installation, server: S
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_without_a_server_the_agent_compacts(fresh: Installation, agent: str) -> None:
+def test_without_a_server_the_agent_compacts(fresh, agent):
     assert asks(fresh, agent)[:2] == (0, "")
     with StandInRedline() as gone:
         gone.connect(fresh.data, agent)
@@ -146,9 +139,7 @@ def test_without_a_server_the_agent_compacts(fresh: Installation, agent: str) ->
         [],
     ],
 )
-def test_a_wrong_call_does_not_stop_the_agent(
-    fresh: Installation, server: StandInRedline, arguments: list[str]
-) -> None:
+def test_a_wrong_call_does_not_stop_the_agent(fresh, server, arguments):
     """The exit code of invalid input would keep Claude Code from compacting."""
     ended = fresh.call("ask", *arguments, stdin=json.dumps(MANUAL))
     assert (ended.code, ended.out) == (0, "")
@@ -157,7 +148,7 @@ def test_a_wrong_call_does_not_stop_the_agent(
 
 
 @pytest.mark.parametrize("sent", ["", "{", "[]", "{}", "null", '{"transcript_path": 1}', "x" * 1_100_000])
-def test_input_of_another_shape_does_not_stop_the_agent(fresh: Installation, server: StandInRedline, sent: str) -> None:
+def test_input_of_another_shape_does_not_stop_the_agent(fresh, server, sent):
     for agent in AGENTS:
         ended = asks(fresh, agent, sent)
         assert (ended.code, ended.out) == (0, "")
@@ -165,7 +156,7 @@ def test_input_of_another_shape_does_not_stop_the_agent(fresh: Installation, ser
     assert server.asked == []
 
 
-def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation) -> None:
+def test_a_broken_configuration_does_not_stop_the_agent(fresh):
     fresh.data.mkdir(mode=0o700)
     (fresh.data / "redline.toml").write_text("[[[")
     assert asks(fresh, "claude-code")[:2] == (0, "")
@@ -175,9 +166,7 @@ def test_a_broken_configuration_does_not_stop_the_agent(fresh: Installation) -> 
 
 
 @pytest.mark.parametrize(("agent", "code"), [("claude-code", 2), ("codex", 0)])
-def test_a_test_of_the_connection_asks_for_nothing(
-    fresh: Installation, server: StandInRedline, agent: str, code: int
-) -> None:
+def test_a_test_of_the_connection_asks_for_nothing(fresh, server, agent, code):
     server.answers.append(Said({"state": "tested", "do": "continue", "message": "Redline answers."}))
     ended = asks(fresh, agent, REDLINE_BRIDGE_TEST="1")
     assert server.questions[0]["test"] is True
@@ -185,7 +174,7 @@ def test_a_test_of_the_connection_asks_for_nothing(
     assert "Redline answers." in ended.out + ended.err
 
 
-def test_with_json_the_decision_is_printed_as_it_is(fresh: Installation, server: StandInRedline) -> None:
+def test_with_json_the_decision_is_printed_as_it_is(fresh, server):
     server.answers.append(decided("continue"))
     ended = asks(fresh, "codex", MANUAL, "--json")
     assert ended.json == {"do": "continue", "message": "Decided."}
@@ -195,9 +184,7 @@ def test_with_json_the_decision_is_printed_as_it_is(fresh: Installation, server:
     ("number", "agent", "code"),
     [(signal.SIGINT, "claude-code", 2), (signal.SIGTERM, "codex", 0), (signal.SIGHUP, "claude-code", 2)],
 )
-def test_a_command_that_is_stopped_reports_it(
-    fresh: Installation, server: StandInRedline, number: int, agent: str, code: int
-) -> None:
+def test_a_command_that_is_stopped_reports_it(fresh, server, number, agent, code):
     process = asking(fresh, agent)
     server.wait_for(lambda: len(server.asked) > 2)
     process.send_signal(number)
@@ -207,7 +194,7 @@ def test_a_command_that_is_stopped_reports_it(
     assert server.outcomes == ["withdrawn"]
 
 
-def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
+def test_an_agent_that_is_killed_is_reported(fresh, server):
     process = asking(fresh, "claude-code", program=("-c", RELAY))
     server.wait_for(lambda: len(server.asked) > 2)
     process.kill()
@@ -215,7 +202,7 @@ def test_an_agent_that_is_killed_is_reported(fresh: Installation, server: StandI
     process.communicate(timeout=WAIT_SECONDS)
 
 
-def test_a_command_that_is_killed_is_reported(fresh: Installation, server: StandInRedline) -> None:
+def test_a_command_that_is_killed_is_reported(fresh, server):
     """Its whole group is killed, as Codex does."""
     process = asking(fresh, "codex")
     server.wait_for(lambda: len(server.asked) > 2)
@@ -225,7 +212,7 @@ def test_a_command_that_is_killed_is_reported(fresh: Installation, server: Stand
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
 
 
-def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: StandInRedline) -> None:
+def test_an_agent_that_reads_no_more_is_reported(fresh, server):
     process = asking(fresh, "codex")
     server.wait_for(lambda: len(server.asked) > 2)
     process.stdout.close()
@@ -234,9 +221,7 @@ def test_an_agent_that_reads_no_more_is_reported(fresh: Installation, server: St
     process.stderr.close()
 
 
-def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(
-    fresh: Installation, server: StandInRedline
-) -> None:
+def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(fresh, server):
     with StandInRedline() as first:
         first.connect(fresh.data, "codex")
         process = asking(fresh, "codex")
@@ -256,13 +241,7 @@ def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(
         ("codex", AUTOMATIC, (0, "", False)),
     ],
 )
-def test_a_server_that_is_lost_while_the_agent_waits(
-    fresh: Installation,
-    server: StandInRedline,
-    agent: str,
-    sent: Mapping[str, Any],
-    expected: tuple[int, str, bool],
-) -> None:
+def test_a_server_that_is_lost_while_the_agent_waits(fresh, server, agent, sent, expected):
     """Its connection is removed: it cannot be reached any more."""
     server.answers.append(waiting(grace=0))
     server.answers[0].before = connection_path(fresh.data, agent).unlink
@@ -273,7 +252,7 @@ def test_a_server_that_is_lost_while_the_agent_waits(
     assert ("Nothing was compacted." in ended.out + ended.err) is is_blocked
 
 
-def test_two_agents_ask_at_once(fresh: Installation, server: StandInRedline) -> None:
+def test_two_agents_ask_at_once(fresh, server):
     both = [asking(fresh, agent) for agent in AGENTS]
     server.wait_for(lambda: len(server.questions) == 2)
     server.answers.extend([decided("compact")] * 2)

@@ -1,7 +1,5 @@
 """`redline certify`: what it says, and its exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ def session(redline: Installation, *messages: dict[str, Any]) -> Path:
     return place(redline.sessions / "s.jsonl", session_bytes(chain(*messages)))
 
 
-def test_a_fine_session_exits_with_0(redline: Installation) -> None:
+def test_a_fine_session_exits_with_0(redline):
     found = redline.call("certify", session(redline, *FINE))
     assert found.code == 0
     assert "the branch of e4, 4 messages, read as atomic-0.8" in found.out
@@ -27,7 +25,7 @@ def test_a_fine_session_exits_with_0(redline: Installation) -> None:
     assert "The session can be continued." in found.out
 
 
-def test_a_violation_exits_with_1(redline: Installation) -> None:
+def test_a_violation_exits_with_1(redline):
     path = session(redline, user("go"), result("c9"), user("on"))
     found = redline.call("certify", path)
     assert found.code == 1
@@ -39,7 +37,7 @@ def test_a_violation_exits_with_1(redline: Installation) -> None:
     assert redline.call("certify", path, "--leaf", "e1").code == 0
 
 
-def test_the_given_package_decides_the_reader_and_is_compared(redline: Installation, tmp_path: Path) -> None:
+def test_the_given_package_decides_the_reader_and_is_compared(redline, tmp_path):
     path = session(redline, *FINE)
     refused = redline.call("certify", path, "--agent-package", install(tmp_path / "pi", REFUSES), "--json")
     assert refused.code == 1
@@ -54,7 +52,7 @@ def test_the_given_package_decides_the_reader_and_is_compared(redline: Installat
     assert "0.87.1 does not open the session: not a valid session" in words
 
 
-def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline: Installation, tmp_path: Path) -> None:
+def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline, tmp_path):
     broken = install(tmp_path / "pi", "sys.exit('Cannot find module\\x1b[31m')")
     found = redline.call("certify", session(redline, *FINE), "--agent-package", broken)
     assert found.code == 0
@@ -62,7 +60,7 @@ def test_a_package_that_does_not_run_is_said_and_is_not_a_difference(redline: In
     assert "\x1b" not in found.out
 
 
-def test_bad_input_exits_with_2(redline: Installation) -> None:
+def test_bad_input_exits_with_2(redline):
     path = session(redline, *FINE)
     for arguments in ([path, "--leaf", "nothing"], [path, "--agent-package", "/nowhere"], ["none.jsonl"]):
         assert redline.call("certify", *arguments).code == 2

@@ -1,7 +1,5 @@
 """The command `connect`: the change is shown, confirmed and written; a connection is listed and removed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -11,20 +9,18 @@ from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import snapshot
-from tests.installation import UNSAFE_CHARACTERS, Installation
+from tests.installation import UNSAFE_CHARACTERS
 
 
 @pytest.fixture
-def settings_file(redline: Installation) -> Path:
+def settings_file(redline):
     path = redline.home / ".claude" / "settings.json"
     path.parent.mkdir()
     path.write_text('{\n  "model": "opus"\n}\n')
     return path
 
 
-def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(
-    redline: Installation, settings_file: Path
-) -> None:
+def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redline, settings_file):
     before = snapshot(redline.home)
     ended = redline.call("connect", "claude-code")
     assert ended.code == 5
@@ -35,7 +31,7 @@ def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(
     assert redline.call("connect", "claude-code", "--json").error == "not_confirmed"
 
 
-def test_connected_listed_and_removed(redline: Installation, settings_file: Path) -> None:
+def test_connected_listed_and_removed(redline, settings_file):
     before = settings_file.read_bytes()
     ended = redline.call("connect", "claude-code", "--yes", "--no-test")
     assert ended.code == 0
@@ -50,7 +46,7 @@ def test_connected_listed_and_removed(redline: Installation, settings_file: Path
     assert "No agent is connected." in redline.call("connect").out
 
 
-def test_for_programs(redline: Installation, settings_file: Path) -> None:
+def test_for_programs(redline, settings_file):
     document = redline.call("connect", "claude-code", "--yes", "--no-test", "--json").json
     assert document.keys() == {
         *("name", "agent", "project", "path", "bridge", "madeAt", "backup"),
@@ -66,7 +62,7 @@ def test_for_programs(redline: Installation, settings_file: Path) -> None:
     }
 
 
-def test_a_failed_test_is_reported_although_the_agent_is_connected(redline: Installation, settings_file: Path) -> None:
+def test_a_failed_test_is_reported_although_the_agent_is_connected(redline, settings_file):
     """The stand-in for Claude Code prints its version and begins no session."""
     ended = redline.call("connect", "claude-code", "--yes", "--json")
     assert ended.code == 1
@@ -74,7 +70,7 @@ def test_a_failed_test_is_reported_although_the_agent_is_connected(redline: Inst
     assert "redline ask" in settings_file.read_text()
 
 
-def test_in_a_project(redline: Installation, tmp_path: Path) -> None:
+def test_in_a_project(redline, tmp_path):
     project = tmp_path / "-x y\x1b"
     project.mkdir()
     ended = redline.call("connect", "codex", "--project", project, "--yes", "--no-test")
@@ -88,9 +84,7 @@ def test_in_a_project(redline: Installation, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("in_project", [False, True])
-def test_a_token_is_revoked_although_the_file_cannot_be_changed(
-    redline: Installation, tmp_path: Path, in_project: bool
-) -> None:
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_path, in_project):
     arguments = ["claude-code", *(["--project", str(tmp_path)] if in_project else [])]
     connected = redline.call("connect", *arguments, "--yes", "--no-test", "--json").json
     path = Path(connected["path"])
@@ -113,9 +107,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(
 
 
 @pytest.mark.parametrize("step", ["read_configuration_file", "replace_configuration_file"])
-def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(
-    redline: Installation, settings_file: Path, monkeypatch: pytest.MonkeyPatch, step: str
-) -> None:
+def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(redline, settings_file, monkeypatch, step):
     def closed(*_: object) -> None:
         raise SystemFailure("permission_denied", "It cannot be used by this user.")
 
@@ -127,20 +119,20 @@ def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(
     assert connections(redline.data) == []
 
 
-def test_a_revocation_says_what_was_done(redline: Installation) -> None:
+def test_a_revocation_says_what_was_done(redline):
     redline.call("connect", "codex", "--yes", "--no-test")
     ended = redline.call("connect", "codex", "--revoke", "--yes")
     assert (ended.code, "no longer connected in all projects; its token is void" in ended.out) == (0, True)
 
 
-def test_hostile_content_is_shown_escaped(redline: Installation, settings_file: Path) -> None:
+def test_hostile_content_is_shown_escaped(redline, settings_file):
     settings_file.write_text('{"a": "\u202e \x9b", // \x1b]0;title\x07\n"b": 1}')
     ended = redline.call("connect", "claude-code")
     assert ended.code == 5
     assert not UNSAFE_CHARACTERS.search(ended.out)
 
 
-def test_what_cannot_be_done(redline: Installation) -> None:
+def test_what_cannot_be_done(redline):
     for line, code in {
         "nobody": "unknown_agent",
         "amp": "no_bridge",

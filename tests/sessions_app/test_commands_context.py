@@ -1,12 +1,9 @@
 """`redline context --messages`: the messages of a context as each agent sends them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from django.test import Client
 
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
@@ -15,7 +12,6 @@ from tests.factories import assistant, chain, session_bytes, summary_compaction,
 from tests.factories import text as pi_text
 from tests.files import place
 from tests.html import text_of
-from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions_app.agents.codex import rollouts
 
@@ -47,7 +43,7 @@ def opencode_session(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("session", [pi_session, claude_session, codex_session, opencode_session])
-def test_each_agents_messages(session: object, redline: Installation) -> None:
+def test_each_agents_messages(session, redline):
     assert callable(session)
     path = session(redline.home)
     shown = redline.call("context", path, "--json", "--messages").json
@@ -57,13 +53,13 @@ def test_each_agents_messages(session: object, redline: Installation) -> None:
     assert "messages" not in redline.call("context", path, "--json").json
 
 
-def test_messages_are_for_json(redline: Installation) -> None:
+def test_messages_are_for_json(redline):
     found = redline.call("context", pi_session(redline.home), "--messages")
     assert found.code == 2
     assert "--messages is for --json" in found.err
 
 
-def test_numbers_that_are_too_large_are_sent_as_null(redline: Installation) -> None:
+def test_numbers_that_are_too_large_are_sent_as_null(redline):
     path = claude_session(redline.home)
     path.write_bytes(path.read_bytes().replace(b'"done"', b'"done", "n": 1e400, "s": "\\ud800"'))
     (_, reply) = redline.call("context", path, "--json", "--messages").json["messages"]
@@ -84,9 +80,7 @@ def summarised_session(path: Path) -> Path:
     return place(path, session_bytes(recorded))
 
 
-def test_a_reader_that_reads_far_more_than_was_reported_is_named_with_one_that_fits(
-    redline: Installation,
-) -> None:
+def test_a_reader_that_reads_far_more_than_was_reported_is_named_with_one_that_fits(redline):
     path = summarised_session(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl")
     assert redline.call("context", path, "--json").json["fittingReader"] is None
     other = redline.call("context", path, "--reader", "atomic-0.8", "--json").json
@@ -94,7 +88,7 @@ def test_a_reader_that_reads_far_more_than_was_reported_is_named_with_one_that_f
     assert "--reader pi" in redline.call("context", path, "--reader", "atomic-0.8").out
 
 
-def test_the_page_of_a_session_names_it_too(browser: Client, known_root: Path) -> None:
+def test_the_page_of_a_session_names_it_too(browser, known_root):
     session = index_file(summarised_session(known_root / "s.jsonl"))
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
     index_file(session.path)
@@ -102,7 +96,7 @@ def test_the_page_of_a_session_names_it_too(browser: Client, known_root: Path) -
     assert "The provider reported far fewer tokens than atomic-0.8 reads here. What pi reads would fit" in shown
 
 
-def test_the_list_names_it_too(browser: Client, known_root: Path) -> None:
+def test_the_list_names_it_too(browser, known_root):
     session = index_file(summarised_session(known_root / "s.jsonl"))
     for reader, is_named in (("pi", False), ("atomic-0.8", True), ("pi", False)):
         Session.objects.filter(pk=session.pk).update(reader=reader)

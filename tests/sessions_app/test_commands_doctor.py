@@ -1,7 +1,5 @@
 """`redline doctor`: what is found, and the repaired copy with its account of every byte."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,26 +12,10 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
 from sessions_app.storage import repair
-from tests.factories import (
-    HEADER,
-    assistant,
-    call,
-    chain,
-    message,
-    result,
-    session_bytes,
-    text,
-    user,
-    working_session,
-)
+from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user, working_session
 from tests.files import append_as_agent, place, snapshot
-from tests.installation import Installation
 
-A, B, C = (
-    message("a", None, user("one")),
-    message("b", "a", assistant(text("two"))),
-    message("c", "b", user("three")),
-)
+A, B, C = (message("a", None, user("one")), message("b", "a", assistant(text("two"))), message("c", "b", user("three")))
 
 
 def raw(recorded: dict[str, Any]) -> bytes:
@@ -44,11 +26,11 @@ DAMAGED = session_bytes([A, raw(B) + raw(C), b"\0" * 9, message("d", "nowhere", 
 
 
 @pytest.fixture
-def damaged(redline: Installation) -> Path:
+def damaged(redline):
     return place(redline.sessions / "s.jsonl", DAMAGED)
 
 
-def test_a_healthy_session_is_a_success(redline: Installation) -> None:
+def test_a_healthy_session_is_a_success(redline):
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     ended = redline.call("doctor", path, "--json")
     assert (ended.code, ended.err) == (0, "")
@@ -56,7 +38,7 @@ def test_a_healthy_session_is_a_success(redline: Installation) -> None:
     assert redline.call("doctor", path).out == f"{path}: no damage, no broken pairs\n"
 
 
-def test_findings_have_line_byte_and_consequences(redline: Installation, damaged: Path) -> None:
+def test_findings_have_line_byte_and_consequences(redline, damaged):
     before = snapshot(damaged.parent)
     ended = redline.call("doctor", damaged, "--json")
     assert (ended.code, ended.err) == (1, "")
@@ -64,12 +46,7 @@ def test_findings_have_line_byte_and_consequences(redline: Installation, damaged
     assert findings.keys() == {"no_header", "not_json", "missing_parent", "torn_line"}
     parent = findings["missing_parent"]
     start = DAMAGED.index(b'{"type": "message", "id": "d"')
-    assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (
-        4,
-        start,
-        "loss",
-        True,
-    )
+    assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (4, start, "loss", True)
     assert {(one["agent"], one["severity"]) for one in findings["no_header"]["consequences"]} == {
         ("pi 0.87 and newer", "fatal"),
         ("Atomic 0.8.26 to 0.9.8", "fatal"),
@@ -79,7 +56,7 @@ def test_findings_have_line_byte_and_consequences(redline: Installation, damaged
     assert snapshot(damaged.parent) == before
 
 
-def test_people_read_each_consequence_once(redline: Installation, damaged: Path) -> None:
+def test_people_read_each_consequence_once(redline, damaged):
     lines = redline.call("doctor", damaged).out.splitlines()
     assert lines[0] == f"{damaged}: 5 findings"
     assert "line 1, byte 0: the session has no header line" in lines
@@ -87,14 +64,14 @@ def test_people_read_each_consequence_once(redline: Installation, damaged: Path)
     assert "    every agent: sends nothing of what came before this entry" in lines
 
 
-def test_a_read_only_diagnosis_needs_no_database(fresh: Installation, tmp_path: Path) -> None:
+def test_a_read_only_diagnosis_needs_no_database(fresh, tmp_path):
     path = place(tmp_path / "s.jsonl", DAMAGED)
     ended = fresh.call("doctor", path, "--json")
     assert (ended.code, ended.err) == (1, "")
     assert not list(fresh.data.glob("*.sqlite3"))
 
 
-def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline: Installation) -> None:
+def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline):
     recorded = chain(user("go"), assistant(call("x"), call("y")), result("x"), user("next"), result("z"))
     other = message("side", "e1", assistant(call("w")))
     path = place(redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]]))
@@ -112,7 +89,7 @@ def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline:
     assert not path.with_name("s.repaired.jsonl").exists()
 
 
-def test_a_repaired_copy_is_written_beside_the_session(redline: Installation, damaged: Path) -> None:
+def test_a_repaired_copy_is_written_beside_the_session(redline, damaged):
     ended = redline.call("doctor", damaged, "--fix", "--json")
     assert (ended.code, ended.err) == (1, "")
     written = ended.json["repair"]
@@ -128,7 +105,7 @@ def test_a_repaired_copy_is_written_beside_the_session(redline: Installation, da
     assert Session.objects.get().path == copy
 
 
-def test_the_listed_changes_lead_from_the_copy_to_the_original(redline: Installation, damaged: Path) -> None:
+def test_the_listed_changes_lead_from_the_copy_to_the_original(redline, damaged):
     written = redline.call("doctor", damaged, "--fix", "--json").json["repair"]
     changes = [
         RepairChange(
@@ -147,7 +124,7 @@ def test_the_listed_changes_lead_from_the_copy_to_the_original(redline: Installa
     assert all(one.reason for one in changes)
 
 
-def test_people_read_the_difference(redline: Installation, damaged: Path) -> None:
+def test_people_read_the_difference(redline, damaged):
     out = redline.call("doctor", damaged, "--fix").out
     assert f"Wrote {damaged.with_name('s.repaired.jsonl')}" in out
     assert "+ line 2, byte" in out
@@ -155,7 +132,7 @@ def test_people_read_the_difference(redline: Installation, damaged: Path) -> Non
     assert '(its parent was missing) "nowhere"' in out
 
 
-def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
+def test_nothing_is_overwritten(redline, damaged):
     redline.call("doctor", damaged, "--fix")
     before = snapshot(damaged.parent)
     again = redline.call("doctor", damaged, "--fix", "--json")
@@ -165,7 +142,7 @@ def test_nothing_is_overwritten(redline: Installation, damaged: Path) -> None:
     assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
-def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
+def test_a_healthy_session_is_not_copied(redline):
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, b"", A]))
     ended = redline.call("doctor", path, "--fix")
     assert ended.code == 0
@@ -173,7 +150,7 @@ def test_a_healthy_session_is_not_copied(redline: Installation) -> None:
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_copy_without_lost_bytes_has_no_second_file(redline: Installation) -> None:
+def test_a_copy_without_lost_bytes_has_no_second_file(redline):
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A])[:-1])
     written = redline.call("doctor", path, "--fix", "--json").json["repair"]
     assert (written["lost"], written["lostBytes"], written["insertedBytes"]) == (None, 0, 1)
@@ -181,7 +158,7 @@ def test_a_copy_without_lost_bytes_has_no_second_file(redline: Installation) -> 
 
 
 @pytest.fixture
-def meanwhile(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], object]], Any]:
+def meanwhile(damaged, monkeypatch):
     """Write a repaired copy, while something happens before each reading of the session, which has a number."""
     copy, lost = damaged.with_name("copy.jsonl"), damaged.with_name("copy.lost")
 
@@ -200,40 +177,40 @@ def meanwhile(damaged: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Calla
     return write
 
 
-def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged: Path, meanwhile: Any) -> None:
+def test_what_an_agent_appends_meanwhile_is_not_part_of_the_copy(damaged, meanwhile):
     account = meanwhile(lambda _: append_as_agent(damaged, b"later\n"))
     assert account.original_size == len(DAMAGED)
     assert all(b"later" not in damaged.with_name(f"copy.{name}").read_bytes() for name in ("jsonl", "lost"))
 
 
-def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged: Path, meanwhile: Any) -> None:
+def test_a_session_that_is_rewritten_meanwhile_is_a_conflict(damaged, meanwhile):
     rewritten = DAMAGED.replace(b"three", b"THREE")
     with pytest.raises(Conflict, match="changed while"):
         meanwhile(lambda number: number == 3 and damaged.write_bytes(rewritten))
     assert sorted(one.name for one in damaged.parent.iterdir()) == ["s.jsonl"]
 
 
-def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged: Path, meanwhile: Any) -> None:
+def test_a_copy_that_another_process_makes_meanwhile_is_not_overwritten(damaged, meanwhile):
     with pytest.raises(BadInput, match="exists already"):
         meanwhile(lambda _: damaged.with_name("copy.jsonl").write_bytes(b"theirs"))
     assert snapshot(damaged.parent) == {"copy.jsonl": b"theirs", "s.jsonl": DAMAGED}
 
 
-def test_a_link_is_followed_once_and_its_target_is_repaired(redline: Installation, damaged: Path) -> None:
+def test_a_link_is_followed_once_and_its_target_is_repaired(redline, damaged):
     link = redline.home / "link.jsonl"
     link.symlink_to(damaged)
     written = redline.call("doctor", link, "--fix", "--json").json["repair"]
     assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
 
 
-def test_a_file_that_is_not_a_session_is_bad_input(redline: Installation) -> None:
+def test_a_file_that_is_not_a_session_is_bad_input(redline):
     path = place(redline.sessions / "s.jsonl", b"\0" * 100)
     ended = redline.call("doctor", path, "--fix", "--json")
     assert (ended.code, ended.error) == (2, "not_a_session")
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_text_of_a_session_cannot_control_the_terminal(redline: Installation) -> None:
+def test_text_of_a_session_cannot_control_the_terminal(redline):
     hostile = message("\x1b[2J\u202e", "\x1b]0;x\x07", user("x"))
     path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A, hostile, b"\x1b[31m"]))
     out = redline.call("doctor", path, "--fix").out

@@ -1,7 +1,5 @@
 """Rules of every command, and the read-only ones: `sessions`, `tree`, `context`, `backups`."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -92,7 +90,7 @@ KEYS: dict[str, str] = {
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
@@ -108,9 +106,7 @@ def arguments_of(command: str, path: Path) -> list[Any]:
 
 
 @pytest.mark.parametrize("command", SUCCESSES)
-def test_a_command_prints_one_document_with_json_and_else_text_for_people(
-    redline: Installation, path: Path, command: str
-) -> None:
+def test_a_command_prints_one_document_with_json_and_else_text_for_people(redline, path, command):
     ended = redline.call(*arguments_of(command, path), "--json")
     assert ended.code in ((0, 1) if command == "bench" else (0,)), ended
     assert (ended.err, ended.out.count("\n")) == ("", 1)
@@ -127,7 +123,7 @@ def test_a_command_prints_one_document_with_json_and_else_text_for_people(
         _ = ended.json
 
 
-def test_help_is_given_for_each_command(redline: Installation) -> None:
+def test_help_is_given_for_each_command(redline):
     for command in commands():
         ended = redline.call(command, "--help")
         assert (ended.code, ended.err) == (0, ""), command
@@ -135,7 +131,7 @@ def test_help_is_given_for_each_command(redline: Installation) -> None:
         assert "--json" in ended.out
 
 
-def test_wrong_arguments_are_bad_input(redline: Installation) -> None:
+def test_wrong_arguments_are_bad_input(redline):
     for command, arguments in WRONG.items():
         for_programs = redline.call(*arguments.split(), "--json")
         assert (for_programs.code, for_programs.error, for_programs.err) == (2, "bad_arguments", ""), command
@@ -145,7 +141,7 @@ def test_wrong_arguments_are_bad_input(redline: Installation) -> None:
         assert f"{command} --help" in for_people.err
 
 
-def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> None:
+def test_the_exit_code_is_the_exit_code_of_the_process(fresh):
     ended = fresh.call("tree", "nowhere.jsonl", "--json")
     assert (ended.code, ended.error, ended.err) == (2, "no_such_file", "")
     ended = fresh.run("tree", "nowhere.jsonl")
@@ -154,25 +150,25 @@ def test_the_exit_code_is_the_exit_code_of_the_process(fresh: Installation) -> N
     assert "Traceback" not in ended.err
 
 
-def test_an_unknown_command_is_bad_input(fresh: Installation) -> None:
+def test_an_unknown_command_is_bad_input(fresh):
     ended = fresh.call("compress", "--json")
     assert (ended.code, ended.error) == (2, "unknown_command")
 
 
-def test_help_lists_redlines_commands(fresh: Installation) -> None:
+def test_help_lists_redlines_commands(fresh):
     ended = fresh.call("help")
     listed = [line.split()[0] for line in ended.out.splitlines() if line.startswith("  ")]
     assert (ended.code, listed) == (0, [*commands()])
 
 
-def test_an_abbreviated_flag_is_not_a_confirmation(redline: Installation, path: Path) -> None:
+def test_an_abbreviated_flag_is_not_a_confirmation(redline, path):
     before = path.read_bytes()
     ended = redline.call("compact", path, "--ye")
     assert ended.code == 2
     assert path.read_bytes() == before
 
 
-def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Path) -> None:
+def test_a_closed_output_pipe_is_not_a_failure(fresh, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*[user(f"line {number}") for number in range(5_000)])))
     process = fresh.start("context", path)
     assert process.stdout is not None
@@ -183,7 +179,7 @@ def test_a_closed_output_pipe_is_not_a_failure(fresh: Installation, tmp_path: Pa
     assert (ended.code, ended.err) == (0, "")
 
 
-def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(fresh: Installation, tmp_path: Path) -> None:
+def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(fresh, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("Größe 大きさ"), user("x"))))
     ended = fresh.run("tree", path, PYTHONIOENCODING="ascii")
     assert ended.code == 0
@@ -193,7 +189,7 @@ def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(fresh: Inst
 # sessions ---------------------------------------------------------------------------------------------------
 
 
-def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp_path: Path) -> None:
+def test_sessions_are_listed_with_their_context_usage(redline, tmp_path):
     place(
         redline.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl",
         session_bytes(
@@ -225,12 +221,12 @@ def test_sessions_are_listed_with_their_context_usage(redline: Installation, tmp
     assert "a.jsonl" in shown[1]
 
 
-def test_an_empty_list_says_what_to_do_next(redline: Installation) -> None:
+def test_an_empty_list_says_what_to_do_next(redline):
     assert "redline index" in redline.call("sessions").out
     assert redline.call("sessions", "--json").json == []
 
 
-def test_missing_and_unreadable_sessions_are_marked(redline: Installation) -> None:
+def test_missing_and_unreadable_sessions_are_marked(redline):
     root = redline.sessions
     place(root / "gone.jsonl", session_bytes(chain(user("x"))))
     place(root / "broken.jsonl", session_bytes(chain(user("x"))))
@@ -246,7 +242,7 @@ def test_missing_and_unreadable_sessions_are_marked(redline: Installation) -> No
     assert "is not a session" in listed["broken.jsonl"]["fault"]
 
 
-def test_a_session_that_cannot_be_continued_is_marked(redline: Installation) -> None:
+def test_a_session_that_cannot_be_continued_is_marked(redline):
     place(redline.sessions / "a.jsonl", session_bytes(chain(user("x"), result("c1"))))
     place(redline.sessions / "b.jsonl", session_bytes(chain(user("y"))))
     redline.call("index", redline.sessions)
@@ -259,13 +255,10 @@ def test_a_session_that_cannot_be_continued_is_marked(redline: Installation) -> 
     assert "Entry e2 is a result of call c1" in listed["x"]["reason"]
 
 
-def test_a_fork_names_the_session_that_it_was_made_of(redline: Installation) -> None:
+def test_a_fork_names_the_session_that_it_was_made_of(redline):
     recorded = chain(user("y"))
     place(redline.sessions / "a.jsonl", session_bytes(recorded))
-    place(
-        redline.sessions / "b.jsonl",
-        session_bytes([{**recorded[0], "parentSession": "/s/a.jsonl"}, *recorded[1:]]),
-    )
+    place(redline.sessions / "b.jsonl", session_bytes([{**recorded[0], "parentSession": "/s/a.jsonl"}, *recorded[1:]]))
     redline.call("index", redline.sessions)
     listed = {Path(one["path"]).name: one["forkOf"] for one in redline.call("sessions", "--json").json}
     assert listed == {"a.jsonl": None, "b.jsonl": "/s/a.jsonl"}
@@ -274,7 +267,7 @@ def test_a_fork_names_the_session_that_it_was_made_of(redline: Installation) -> 
 # timeline ---------------------------------------------------------------------------------------------------
 
 
-def test_a_timeline_names_each_change(redline: Installation) -> None:
+def test_a_timeline_names_each_change(redline):
     talk = (user("go"), assistant(text("a " * 400)), user("on"))
     undo = {"type": "custom", "customType": "redline.undo"}
     path = place(redline.sessions / "s.jsonl", session_bytes(chain(*talk, context_edit("e2", None), undo)))
@@ -296,7 +289,7 @@ def summarised(redline: Installation) -> Path:
     return place(redline.sessions / "s.jsonl", session_bytes(recorded))
 
 
-def test_what_each_summary_of_a_branch_lost_is_listed(redline: Installation) -> None:
+def test_what_each_summary_of_a_branch_lost_is_listed(redline):
     path = summarised(redline)
     shown = redline.call("lost", path, "--reader", "pi").out
     assert "1 summary on this branch." in shown
@@ -310,26 +303,26 @@ def test_what_each_summary_of_a_branch_lost_is_listed(redline: Installation) -> 
     assert found["verbatimPlan"]["messages"] == 1
 
 
-def test_what_one_summary_lost_is_listed_in_full(redline: Installation) -> None:
+def test_what_one_summary_lost_is_listed_in_full(redline):
     shown = redline.call("lost", summarised(redline), "--reader", "pi", "--entry", "e7").out
     assert "1 name no longer mentioned:\n  readFile  (5, e2)" in shown
     assert "1 message no longer mentioned:\n  Mend it.  (1, e1)" in shown
 
 
-def test_an_entry_that_is_no_summary_of_the_branch_is_refused(redline: Installation) -> None:
+def test_an_entry_that_is_no_summary_of_the_branch_is_refused(redline):
     refused = redline.call("lost", summarised(redline), "--reader", "pi", "--entry", "e2")
     assert refused.code == 2
     assert "Entry e2 is not a summary that replaced something on this branch" in refused.err
 
 
-def test_a_branch_without_summaries_lost_nothing(redline: Installation, path: Path) -> None:
+def test_a_branch_without_summaries_lost_nothing(redline, path):
     assert "0 summaries on this branch." in redline.call("lost", path).out
 
 
 # tree -------------------------------------------------------------------------------------------------------
 
 
-def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installation, path: Path) -> None:
+def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline, path):
     recorded = [
         *chain(user("Begin."), assistant(text("One way.")), user("On.")),
         message("b1", "e2", user("Otherwise.")),
@@ -347,13 +340,7 @@ def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installa
     assert branches == [("e1", "e2", None, False), ("e3", "e3", "e2", False), ("b1", "l3", "e2", True)]
     assert [(one["kind"], one["line"]) for one in found["damage"]] == [("not_json", 10)]
     shown = redline.call("tree", path).out
-    for expected in (
-        "label “a place”",
-        "c1 context_compaction",
-        "l3 ◀ leaf",
-        "├─ e3 user On.",
-        "damaged: line 10",
-    ):
+    for expected in ("label “a place”", "c1 context_compaction", "l3 ◀ leaf", "├─ e3 user On.", "damaged: line 10"):
         assert expected in shown
     assert "no more" not in shown
 
@@ -361,7 +348,7 @@ def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline: Installa
 # context ----------------------------------------------------------------------------------------------------
 
 
-def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -> None:
+def test_the_context_is_what_the_model_sees(redline, path):
     recorded = chain(
         user("Begin."),
         assistant(text("One"), text("Two")),
@@ -369,10 +356,7 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
         bash("secret", "held back", excludeFromContext=True),
         user("On."),
     )
-    targets = [
-        {"kind": "content_block", "entryId": "e2", "blockIndex": 0},
-        {"kind": "entry", "entryId": "e3"},
-    ]
+    targets = [{"kind": "content_block", "entryId": "e2", "blockIndex": 0}, {"kind": "entry", "entryId": "e3"}]
     compaction = {"type": "context_compaction", "id": "c1", "parentId": "e5", "deletedTargets": targets}
     place(path, session_bytes([*recorded, compaction, message("b1", "e1", user("Another branch."))]))
 
@@ -397,9 +381,7 @@ def test_the_context_is_what_the_model_sees(redline: Installation, path: Path) -
     assert "files" not in shown
 
 
-def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(
-    redline: Installation, path: Path
-) -> None:
+def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(redline, path):
     hidden = {"kind": "entry", "entryId": "e2"}
     compaction = {"type": "context_compaction", "id": "c1", "parentId": "e3", "deletedTargets": [hidden]}
     words = "first\n\tsecond \x1b[2J " + "word " * 500
@@ -414,9 +396,7 @@ def test_the_full_text_of_an_entry_is_shown_even_if_the_model_does_not_see_it(
     assert "the model sees it" in redline.call("context", path, "--entry", "e1").out
 
 
-def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_recorded_text(
-    redline: Installation,
-) -> None:
+def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_recorded_text(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     system = {"role": "system", "content": "", "sections": {"tone": "Be brief."}}
     recorded = chain(
@@ -438,7 +418,7 @@ def test_the_context_of_a_pi_session_contains_replacements_instead_of_the_record
     assert "the content of e6 instead" in redline.call("context", path, "--entry", "e5").out
 
 
-def test_an_entry_that_makes_the_agent_refuse_a_session_is_named(redline: Installation) -> None:
+def test_an_entry_that_makes_the_agent_refuse_a_session_is_named(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     place(path, session_bytes(chain(user("Asked."), {"type": "context_edit", "targetId": "e1"})))
     ended = redline.call("context", path)
@@ -446,12 +426,8 @@ def test_an_entry_that_makes_the_agent_refuse_a_session_is_named(redline: Instal
     assert redline.call("context", path, "--json").json["refused"]["entryId"] == "e2"
 
 
-def test_an_unknown_entry_or_reader_is_bad_input(redline: Installation, path: Path) -> None:
-    for flag, code in (
-        ("--leaf", "unknown_entry"),
-        ("--entry", "unknown_entry"),
-        ("--reader", "unknown_reader"),
-    ):
+def test_an_unknown_entry_or_reader_is_bad_input(redline, path):
+    for flag, code in (("--leaf", "unknown_entry"), ("--entry", "unknown_entry"), ("--reader", "unknown_reader")):
         ended = redline.call("context", path, flag, "nowhere", "--json")
         assert (ended.code, ended.error) == (2, code)
 
@@ -459,7 +435,7 @@ def test_an_unknown_entry_or_reader_is_bad_input(redline: Installation, path: Pa
 # The whole life of real sessions, read only ------------------------------------------------------------------
 
 
-def test_read_only_commands_change_no_byte_of_real_sessions(redline: Installation, tmp_path: Path) -> None:
+def test_read_only_commands_change_no_byte_of_real_sessions(redline, tmp_path):
     for source in corpus_sessions(tmp_path):
         path = redline.home / source.name
         shutil.copyfile(source, path)
@@ -485,7 +461,7 @@ def test_read_only_commands_change_no_byte_of_real_sessions(redline: Installatio
 # check_vectors and bench ------------------------------------------------------------------------------------
 
 
-def test_a_differing_vector_fails_the_check(redline: Installation, tmp_path: Path) -> None:
+def test_a_differing_vector_fails_the_check(redline, tmp_path):
     import gzip
 
     line = gzip.decompress((PROJECT / "tests" / "vectors" / "cases.jsonl.gz").read_bytes()).splitlines()[0]
@@ -501,7 +477,7 @@ def test_a_differing_vector_fails_the_check(redline: Installation, tmp_path: Pat
     assert "bad.jsonl:3" in redline.call("check_vectors", bad).out
 
 
-def test_a_file_that_is_not_a_vector_is_bad_input(redline: Installation, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_vector_is_bad_input(redline, tmp_path):
     not_deflated = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03garbage-that-is-no-deflate"
     for name, content, code in (
         ("a.json", b"{", "not_a_vector"),
@@ -515,7 +491,7 @@ def test_a_file_that_is_not_a_vector_is_bad_input(redline: Installation, tmp_pat
     assert redline.call("check_vectors", tmp_path / "nowhere", "--json").error == "no_such_file"
 
 
-def test_a_missed_bar_is_exit_code_1(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missed_bar_is_exit_code_1(redline, monkeypatch):
     for value, holds, code in ((1.0, True, 0), (None, None, 0), (3.0, False, 1)):
         figure = Figure("a figure", value, "ms", 2.0)
         monkeypatch.setattr(bench, "BENCHMARKS", {"one": lambda figure=figure: iter([figure])})
@@ -525,6 +501,6 @@ def test_a_missed_bar_is_exit_code_1(redline: Installation, monkeypatch: pytest.
         assert "a figure" in redline.call("bench", "one").out
 
 
-def test_an_unknown_benchmark_is_bad_input(redline: Installation) -> None:
+def test_an_unknown_benchmark_is_bad_input(redline):
     ended = redline.call("bench", "everything", "--json")
     assert (ended.code, ended.error) == (2, "unknown_benchmark")

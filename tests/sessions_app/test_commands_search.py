@@ -1,7 +1,5 @@
 """`redline search`: finds what is in the sessions, brings the index up to date first, and prints nothing that acts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -22,7 +20,7 @@ def indexed(redline: Installation, path: Path, *messages: dict[str, Any]) -> Pat
 
 
 @pytest.fixture
-def session(redline: Installation, tmp_path: Path) -> Path:
+def session(redline, tmp_path):
     return indexed(
         redline,
         tmp_path / "a.jsonl",
@@ -32,7 +30,7 @@ def session(redline: Installation, tmp_path: Path) -> Path:
     )
 
 
-def test_words_are_found_in_sessions_that_were_indexed_before(redline: Installation, session: Path) -> None:
+def test_words_are_found_in_sessions_that_were_indexed_before(redline, session):
     found = redline.call("search", "needle", "--json").json
     assert (found["places"], found["sessions"], found["searchable"], found["known"]) == (4, 1, 1, 1)
     (one,) = found["found"]
@@ -42,7 +40,7 @@ def test_words_are_found_in_sessions_that_were_indexed_before(redline: Installat
     assert one["hits"][3]["tool"] == "bash"
 
 
-def test_flags_narrow_the_search(redline: Installation, session: Path) -> None:
+def test_flags_narrow_the_search(redline, session):
     for arguments, places in {
         ("needle", "--role", "user"): 1,
         ("needle", "--tool", "bash"): 1,
@@ -58,19 +56,19 @@ def test_flags_narrow_the_search(redline: Installation, session: Path) -> None:
         assert (answer.code, answer.json["places"]) == (0, places), arguments
 
 
-def test_a_limit_shows_the_first_places(redline: Installation, session: Path) -> None:
+def test_a_limit_shows_the_first_places(redline, session):
     assert len(redline.call("search", "needle", "--limit", "2", "--json").json["found"][0]["hits"]) == 2
     assert "4 places in 1 session; 2 are shown." in redline.call("search", "needle", "--limit", "2").out
 
 
-def test_the_table_names_who_said_it(redline: Installation, session: Path) -> None:
+def test_the_table_names_who_said_it(redline, session):
     answer = redline.call("search", "needle")
     assert "Where is the needle?" in answer.out
     assert "assistant" in answer.out
     assert "Nothing found." in redline.call("search", "absent").out
 
 
-def test_bad_input_is_refused(redline: Installation) -> None:
+def test_bad_input_is_refused(redline):
     for arguments, code in {
         ("...",): "no_words",
         ("--", "-needle"): "no_words",
@@ -83,7 +81,7 @@ def test_bad_input_is_refused(redline: Installation) -> None:
         assert (answer.code, answer.error) == (2, code)
 
 
-def test_nothing_that_a_session_says_acts_on_the_terminal(redline: Installation, tmp_path: Path) -> None:
+def test_nothing_that_a_session_says_acts_on_the_terminal(redline, tmp_path):
     hostile = "needle \x1b]0;owned\x07 \u202egnp.exe \x00 <b>"
     path = tmp_path / "a.jsonl"
     recorded = chain(user("x"), assistant(call("c", "x")), result("c", hostile, name=hostile))
@@ -94,7 +92,7 @@ def test_nothing_that_a_session_says_acts_on_the_terminal(redline: Installation,
     assert not UNSAFE_CHARACTERS.search(answer.out)
 
 
-def test_another_process_that_indexes_is_not_waited_for(redline: Installation, session: Path) -> None:
+def test_another_process_that_indexes_is_not_waited_for(redline, session):
     with only_text_indexer(0):
         answer = redline.call("search", "needle")
     assert answer.code == 0
@@ -102,7 +100,7 @@ def test_another_process_that_indexes_is_not_waited_for(redline: Installation, s
     assert "Searchable: 0 of 1 session" in answer.out
 
 
-def test_sessions_in_a_database_are_found(redline: Installation, tmp_path: Path) -> None:
+def test_sessions_in_a_database_are_found(redline, tmp_path):
     store = OpenCodeStore(tmp_path / "opencode" / "opencode.db")
     path = worked_session(store)
     assert redline.call("index", path).code == 0

@@ -1,20 +1,13 @@
 """Context windows: the order of precedence of their sources, and no guesses."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
-import pytest
-
 from sessions_app.context_windows import KNOWN_WINDOWS, Window, window_of
 from sessions_app.index.indexer import index_file
-from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import Rollout, line, meta, turn_context, user
 
 HERE = Window(1, "your configuration")
 
 
-def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_table() -> None:
+def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_table():
     model = "claude-opus-4-5"
     everyone = window_of(model, {model: HERE}, {model: 2}, 3)
     agent = window_of(model, {"other": HERE}, {model: 2}, 3)
@@ -26,7 +19,7 @@ def test_the_users_setting_precedes_the_agents_then_the_sessions_and_then_the_ta
     assert window_of("unheard-of", {}, {}, 3) == session
 
 
-def test_a_model_is_recognised_by_its_prefix_even_after_its_makers_name() -> None:
+def test_a_model_is_recognised_by_its_prefix_even_after_its_makers_name():
     tokens = {
         "gpt-4.1-mini": 1_047_576,
         "gpt-4o-2024-11-20": 128_000,
@@ -38,7 +31,7 @@ def test_a_model_is_recognised_by_its_prefix_even_after_its_makers_name() -> Non
     assert {model: window and window.tokens for model, window in windows.items()} == tokens
 
 
-def test_the_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_prefix_decides(monkeypatch):
     for prefix, tokens in (("gpt-5-small", 7), ("gpt-5-small-2", 8), ("gpt-", 9)):
         monkeypatch.setitem(KNOWN_WINDOWS, prefix, tokens)
     models = ("gpt-5-small-2026", "gpt-5-small", "gpt-5-large", "gpt-6")
@@ -46,16 +39,16 @@ def test_the_longest_prefix_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [window and window.tokens for window in windows] == [8, 7, 400_000, 9]
 
 
-def test_a_model_in_none_of_the_sources_has_an_unknown_window() -> None:
+def test_a_model_in_none_of_the_sources_has_an_unknown_window():
     for model in ("", "/", "unheard-of", "my-claude-x", "Claude-opus", "gpt-3.5-turbo", "claude-/x"):
         assert window_of(model, {"claude-opus-4-5": HERE}, {"gpt-4o": 2}) is None, model
 
 
-def test_a_setting_applies_to_exactly_one_model() -> None:
+def test_a_setting_applies_to_exactly_one_model():
     assert window_of("mine-2", {"mine": HERE}, {"mine-": 2}) is None
 
 
-def test_a_session_that_records_its_window_is_measured_against_it(redline: Installation, tmp_path: Path) -> None:
+def test_a_session_that_records_its_window_is_measured_against_it(redline, tmp_path):
     counted = line("event_msg", {"type": "token_count", "info": {"model_context_window": 258_400}})
     path = Rollout(meta(), turn_context("unheard-of"), user("Go."), counted).save(tmp_path)
     session = index_file(path)

@@ -1,7 +1,5 @@
 """A session answers alike as a row and as a query."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from itertools import product
 
@@ -32,7 +30,7 @@ def sessions(**columns: tuple[object, ...]) -> list[Session]:
 
 
 @pytest.mark.parametrize("minutes", [0, 5])
-def test_a_session_is_live_by_the_same_rule_in_a_query(minutes: float) -> None:
+def test_a_session_is_live_by_the_same_rule_in_a_query(minutes):
     edge = nanoseconds(NOW - timedelta(minutes=minutes))
     rows = sessions(
         mtime_ns=(None, edge - 10**6, edge, edge + 10**6, nanoseconds(NOW)),
@@ -46,7 +44,7 @@ def test_a_session_is_live_by_the_same_rule_in_a_query(minutes: float) -> None:
         assert not any(session.is_live(NOW, edge) for session in rows), "exactly so long ago is not live any more"
 
 
-def test_a_session_is_due_by_the_same_rule_in_a_query() -> None:
+def test_a_session_is_due_by_the_same_rule_in_a_query():
     rows = sessions(
         context_tokens=(None, 70, 71, 200),
         overflow=(None, 99, 100, ANY_WINDOW),
@@ -62,6 +60,6 @@ def test_a_session_is_due_by_the_same_rule_in_a_query() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "d/b c.jsonl", "ä~:@!$&'()*+,;=.jsonl", "%2F?#.jsonl", "a\nb.jsonl"])
-def test_the_page_of_a_session_is_where_its_address_says(name: str) -> None:
+def test_the_page_of_a_session_is_where_its_address_says(name):
     session = Session(root=Root(pk=7, path="/s"), relative_path=name)
     assert session.get_absolute_url() == reverse("compaction:session", args=(7, name))

@@ -1,17 +1,15 @@
 """Promises of recent results: worked out once, kept while they are used, and never more than so many."""
 
-from __future__ import annotations
-
 from sessions_app.recent import Recent
 
 
-def test_a_result_is_worked_out_once() -> None:
+def test_a_result_is_worked_out_once():
     recent = Recent[str, str](2)
     assert recent.get("a", lambda: "first") == "first"
     assert recent.get("a", lambda: "second") == "first"
 
 
-def test_the_least_recently_used_is_dropped() -> None:
+def test_the_least_recently_used_is_dropped():
     recent = Recent[str, str](2)
     for key in ("a", "b", "a", "c"):
         recent.get(key, lambda: "first")
@@ -19,7 +17,7 @@ def test_the_least_recently_used_is_dropped() -> None:
     assert recent.get("b", lambda: "second") == "second"
 
 
-def test_nothing_is_kept_after_clearing() -> None:
+def test_nothing_is_kept_after_clearing():
     recent = Recent[str, str](2)
     recent.get("a", lambda: "first")
     recent.clear()

@@ -1,13 +1,10 @@
 """The API: it needs the token and nothing else, answers in JSON, and never commits."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import stat
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +26,7 @@ from tests.clients import authorized_client, new_client
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import text_of
-from tests.installation import Installation
-from tests.server import Server, place_in
+from tests.server import place_in
 
 JSON = "application/json"
 HERE = "http://127.0.0.1"
@@ -38,17 +34,17 @@ HERE = "http://127.0.0.1"
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     return index_file(place(known_root / "below" / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
-def address(session: Session) -> str:
+def address(session):
     return f"/api/sessions/{session.root_id}/{session.relative_path}/compact"
 
 
 @pytest.fixture
-def script(redline: Installation) -> Client:
+def script(redline):
     """A script with the token, without a cookie or a CSRF token."""
     token = api_token(django_settings.REDLINE_DATA_DIR)
     return Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {token}", "host": "127.0.0.1"})
@@ -83,9 +79,7 @@ def named_sessions(known_root: Path, *names: str) -> None:
     index_roots()
 
 
-def test_the_sessions_are_listed_as_the_command_lists_them(
-    script: Client, known_root: Path, redline: Installation
-) -> None:
+def test_the_sessions_are_listed_as_the_command_lists_them(script, known_root, redline):
     named_sessions(known_root, "new", "a b/wört%2F?x", "odd\n#;,'~")
     place(known_root.parent / "elsewhere" / "s.jsonl", session_bytes(chain(user("not configured"))))
     index_paths([known_root.parent / "elsewhere"])
@@ -101,7 +95,7 @@ def test_the_sessions_are_listed_as_the_command_lists_them(
         assert script.post(one["api"] + "/compact").status_code in (202, 400), "a run of one message is refused"
 
 
-def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
+def test_a_long_list_comes_in_pages(script, known_root):
     named_sessions(known_root, *"abcdefg")
     Session.objects.filter(title__endswith="e").update(last_used=None)
     Session.objects.filter(title__endswith="f").update(last_used=None)
@@ -113,7 +107,7 @@ def test_a_long_list_comes_in_pages(script: Client, known_root: Path) -> None:
     assert pages == [["about a", "about b", "about c"], ["about d", "about g", "about e"], ["about f"]]
 
 
-def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Path) -> None:
+def test_a_list_is_filtered_by_title_and_project(script, known_root):
     named_sessions(known_root, "parser", "lexer", "parser & lexer")
     answered = script.get("/api/sessions", {"q": "PARSER", "limit": "1"}).json()
     assert [one["title"] for one in answered["sessions"]] == ["about parser"]
@@ -123,7 +117,7 @@ def test_a_list_is_filtered_by_title_and_project(script: Client, known_root: Pat
     assert len(script.get("/api/sessions?q=home").json()["sessions"]) == 3
 
 
-def test_an_invalid_list_query_is_bad_input(script: Client, known_root: Path) -> None:
+def test_an_invalid_list_query_is_bad_input(script, known_root):
     limits = [f"limit={limit}" for limit in ("0", "1001", "-1", "x", "%F0%9F%98%80")]
     for query in (*limits, "after=x", "after=" + "9" * 30):
         answer = script.get(f"/api/sessions?{query}")
@@ -132,22 +126,18 @@ def test_an_invalid_list_query_is_bad_input(script: Client, known_root: Path) ->
     assert (answer.status_code, code_of(answer)) == (400, "no_such_session")
 
 
-def test_the_list_needs_the_token(client: Client, known_root: Path) -> None:
+def test_the_list_needs_the_token(client, known_root):
     assert client.get("/api/sessions").status_code == 401
 
 
 # ---- starting ----------------------------------------------------------------------------------------------
 
 
-def test_a_run_is_started_with_the_three_parameters(script: Client, address: str, session: Session) -> None:
+def test_a_run_is_started_with_the_three_parameters(script, address, session):
     answer = ask(script, address, compression_ratio=0.25, preserve_recent=4, query="the parser")
     assert answer.status_code == 202
     run = Run.objects.get()
-    assert run.requested_parameters == {
-        "compression_ratio": 0.25,
-        "preserve_recent": 4,
-        "query": "the parser",
-    }
+    assert run.requested_parameters == {"compression_ratio": 0.25, "preserve_recent": 4, "query": "the parser"}
     started = (run.session_id, run.planner, run.reason, run.automatic)
     assert started == (session.pk, "embedded", "manual", False)
     assert answer.json() == {
@@ -158,12 +148,12 @@ def test_a_run_is_started_with_the_three_parameters(script: Client, address: str
     }
 
 
-def test_an_empty_body_uses_the_effective_settings(script: Client, address: str) -> None:
+def test_an_empty_body_uses_the_effective_settings(script, address):
     assert script.post(address, b"", content_type=JSON).status_code == 202
     assert Run.objects.get().requested_parameters == {}
 
 
-def test_a_form_body_is_accepted(script: Client, address: str) -> None:
+def test_a_form_body_is_accepted(script, address):
     form = {"compression_ratio": "0.25", "preserve_recent": "4", "query": "", "leaf": "e5"}
     assert script.post(address, form).status_code == 202
     run = Run.objects.get()
@@ -180,7 +170,7 @@ BODIES = [
 ]  # fmt: skip
 
 
-def test_an_invalid_body_starts_nothing(script: Client, address: str, settings: Any) -> None:
+def test_an_invalid_body_starts_nothing(script, address, settings):
     for body in BODIES:
         answer = script.post(address, body, content_type=JSON)
         assert (answer.status_code, code_of(answer)) == (400, "bad_body"), body[:40]
@@ -190,7 +180,7 @@ def test_an_invalid_body_starts_nothing(script: Client, address: str, settings: 
     assert not Run.objects.exists()
 
 
-def test_a_value_out_of_range_or_unknown_starts_nothing(script: Client, address: str) -> None:
+def test_a_value_out_of_range_or_unknown_starts_nothing(script, address):
     refused: list[tuple[dict[str, Any], str]] = [
         ({"compression_ratio": 1}, "bad_ratio"), ({"compression_ratio": 0}, "bad_ratio"),
         ({"preserve_recent": -1}, "bad_preserve_recent"), ({"planner": "nobody/nothing"}, "unknown_planner"),
@@ -203,7 +193,7 @@ def test_a_value_out_of_range_or_unknown_starts_nothing(script: Client, address:
     assert not Run.objects.exists()
 
 
-def test_the_named_model_plans(script: Client, address: str) -> None:
+def test_the_named_model_plans(script, address):
     Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
     PlannerModel.objects.create(
         provider="here", name="small", window=32_000, output_limit=4_000, thinking_levels=["low"]
@@ -214,13 +204,13 @@ def test_the_named_model_plans(script: Client, address: str) -> None:
     assert (run.planner, run.thinking) == ("here/small", "low")
 
 
-def test_a_second_run_of_a_session_is_a_conflict(script: Client, address: str) -> None:
+def test_a_second_run_of_a_session_is_a_conflict(script, address):
     assert ask(script, address).status_code == 202
     answer = ask(script, address)
     assert (answer.status_code, code_of(answer)) == (409, "run_in_flight")
 
 
-def test_a_session_that_needs_migration_is_not_planned(script: Client, known_root: Path) -> None:
+def test_a_session_that_needs_migration_is_not_planned(script, known_root):
     old = b'{"type":"session"}\n{"type":"message","message":{"role":"user","content":"x"}}\n'
     session = index_file(place(known_root / "old.jsonl", old))
     answer = ask(script, f"/api/sessions/{session.root_id}/old.jsonl/compact")
@@ -230,7 +220,7 @@ def test_a_session_that_needs_migration_is_not_planned(script: Client, known_roo
 # ---- reading and stopping ----------------------------------------------------------------------------------
 
 
-def test_a_run_is_reported_from_start_to_plan(script: Client, address: str, session: Session) -> None:
+def test_a_run_is_reported_from_start_to_plan(script, address, session):
     started = ask(script, address, compression_ratio=0.5).json()
     answered = script.get(started["stateUrl"]).json()
     queued = {"state": "queued", "active": True, "percent": 0.0, "target": 50.0}
@@ -250,7 +240,7 @@ def test_a_run_is_reported_from_start_to_plan(script: Client, address: str, sess
     assert snapshot(Path(session.root.path)) == before, "a script can plan, and nothing more"
 
 
-def test_a_run_is_stopped(script: Client, address: str) -> None:
+def test_a_run_is_stopped(script, address):
     number = ask(script, address).json()["run"]
     answer = script.post(f"/api/runs/{number}/stop")
     assert (answer.status_code, answer.json()["state"]) == (202, "cancelled")
@@ -259,7 +249,7 @@ def test_a_run_is_stopped(script: Client, address: str) -> None:
     assert (answer.status_code, code_of(answer)) == (409, "wrong_state")
 
 
-def test_an_unknown_address_is_404_in_json(script: Client, session: Session) -> None:
+def test_an_unknown_address_is_404_in_json(script, session):
     for address in ("runs/999", "runs/99999999999999999999", "runs/x", "", "sessions/1/x.jsonl"):
         answer = script.get(f"/api/{address}")
         assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
@@ -268,7 +258,7 @@ def test_an_unknown_address_is_404_in_json(script: Client, session: Session) -> 
         assert (answer.status_code, code_of(answer)) == (404, "not_found"), address
 
 
-def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
+def test_a_wrong_method_is_405_in_json(script, address):
     answer = script.get(address)
     assert (answer.status_code, code_of(answer), answer["Allow"]) == (405, "bad_method", "POST")
     number = ask(script, address).json()["run"]
@@ -278,7 +268,7 @@ def test_a_wrong_method_is_405_in_json(script: Client, address: str) -> None:
 # ---- authentication ----------------------------------------------------------------------------------------
 
 
-def test_a_wrong_token_is_refused_even_with_the_cookie(browser: Client, address: str, redline: Installation) -> None:
+def test_a_wrong_token_is_refused_even_with_the_cookie(browser, address, redline):
     token = api_token(redline.data)
     wrong = ("", "Bearer", "Bearer ", "Bearer x", "Bearer ü", "Bearer " + "a" * 5_000)
     spoiled = (f"Basic {token}", f"Bearer {token}x", f"Bearer {token} x", token)
@@ -290,24 +280,24 @@ def test_a_wrong_token_is_refused_even_with_the_cookie(browser: Client, address:
     assert not Run.objects.exists()
 
 
-def test_without_a_token_the_error_says_how_to_get_one(address: str, client: Client) -> None:
+def test_without_a_token_the_error_says_how_to_get_one(address, client):
     answer = client.post(address)
     assert (answer.status_code, code_of(answer)) == (401, "unauthorized")
     assert "redline token" in answer.json()["error"]["message"]
 
 
-def test_before_a_token_exists_every_token_is_refused(address: str, client: Client) -> None:
+def test_before_a_token_exists_every_token_is_refused(address, client):
     for given in ("Bearer ", "Bearer x"):
         assert client.post(address, headers={"authorization": given}).status_code == 401
 
 
-def test_the_token_opens_no_page(script: Client, session: Session) -> None:
+def test_the_token_opens_no_page(script, session):
     for page in ("/", "/runs/", "/settings", "/models", f"/sessions/{session.root_id}/x", "/ws/sessions"):
         assert script.get(page).status_code == 403, page
         assert script.post(page).status_code == 403, page
 
 
-def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Installation) -> None:
+def test_with_the_cookie_alone_a_form_token_is_needed(address, redline):
     known = authorized_client(enforce_csrf_checks=True)
     answer = ask(known, address)
     assert (answer.status_code, code_of(answer)) == (403, "not_sent_from_here")
@@ -320,7 +310,7 @@ def test_with_the_cookie_alone_a_form_token_is_needed(address: str, redline: Ins
     assert answer.status_code == 200
 
 
-def test_the_token_is_private_and_lasts_until_replaced(redline: Installation) -> None:
+def test_the_token_is_private_and_lasts_until_replaced(redline):
     first = redline.call("token").out.strip()
     path = redline.data / API_TOKEN_FILE
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -333,7 +323,7 @@ def test_the_token_is_private_and_lasts_until_replaced(redline: Installation) ->
     assert not is_api_token(redline.data, first)
 
 
-def test_an_empty_token_file_admits_nobody(redline: Installation, address: str, client: Client) -> None:
+def test_an_empty_token_file_admits_nobody(redline, address, client):
     (redline.data / API_TOKEN_FILE).write_text("")
     assert client.post(address, headers={"authorization": "Bearer "}).status_code == 401
 
@@ -342,13 +332,13 @@ def test_an_empty_token_file_admits_nobody(redline: Installation, address: str, 
 
 
 @pytest.fixture
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "a b") as mine:
         mine.put("wörk.jsonl", titled_session("scripted"))
         yield mine
 
 
-def test_a_script_plans_a_session_on_a_running_server(server: Server) -> None:
+def test_a_script_plans_a_session_on_a_running_server(server):
     page = server.session(title("scripted"))
     token = api_token(server.data)
 
@@ -375,7 +365,7 @@ def test_a_script_plans_a_session_on_a_running_server(server: Server) -> None:
         assert token not in kept.read_text(errors="replace")
 
 
-def test_an_internal_error_is_500_in_json(script: Client, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_is_500_in_json(script, address, monkeypatch):
     script.raise_request_exception = False
 
     def fail(*_: object, **__: object) -> HttpResponse:

@@ -1,25 +1,21 @@
 """The page and the command of the audit log."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.audit.service import AuditFacts, FileContent, append
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit_run, preflight_of
-from compaction_app.models import AuditEntry, Run
+from compaction_app.models import AuditEntry
 from sessions_app.index.indexer import index_file
 from sessions_app.storage.files import sha256_of
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import text_of
-from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
 
 NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)
@@ -46,7 +42,7 @@ def break_log() -> None:
 
 
 @pytest.fixture
-def committed(redline: Installation, known_root: Path) -> Run:
+def committed(redline, known_root):
     path = place(known_root / "work.jsonl", session_bytes(working_session(steps=4)))
     run = approve_proposals(plan_session(index_file(path)))
     now = timezone.now()
@@ -57,13 +53,13 @@ def committed(redline: Installation, known_root: Path) -> Run:
 # ---- the page --------------------------------------------------------------------------------------------------
 
 
-def test_an_empty_log_says_so(browser: Client) -> None:
+def test_an_empty_log_says_so(browser):
     answer = browser.get("/audit")
     assert "No changes yet" in text_of(answer)
     assert "Verified" not in text_of(answer)
 
 
-def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser: Client, committed: Run) -> None:
+def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser, committed):
     path = committed.session.path
     answer = browser.get("/audit")
     shown = text_of(answer)
@@ -73,27 +69,17 @@ def test_a_commit_appears_with_its_session_its_run_and_the_hashes(browser: Clien
     assert sha256_of(path.read_bytes()) in answer.content.decode()
     for link in (committed.session.get_absolute_url(), f"/runs/{committed.pk}/result", "/backups"):
         assert f'{link}"' in answer.content.decode()
-    for page in (
-        "/settings",
-        f"/runs/{committed.pk}/result",
-        f"{committed.session.get_absolute_url()}/backups",
-    ):
+    for page in ("/settings", f"/runs/{committed.pk}/result", f"{committed.session.get_absolute_url()}/backups"):
         assert 'href="/audit"' in browser.get(page).content.decode(), page
 
 
-def test_each_change_says_what_was_done(browser: Client, redline: Installation) -> None:
+def test_each_change_says_what_was_done(browser, redline):
     targets = ({"kind": "entry", "entryId": "a"}, {"kind": "content_block", "entryId": "b", "blockIndex": 0})
     record(1, writer="fork", new_file="/work/new.jsonl", targets=targets, after=FileContent(12_345, HASH))
     record(2, action=AuditEntry.Action.RESTORE, restored_from="/work/s.bak", before=FileContent(5, HASH))
     record(3, action=AuditEntry.Action.UNDO, new_file="/work/undone.jsonl", certificate=CERTIFICATE)
     shown = text_of(browser.get("/audit"))
-    for words in (
-        "Fork",
-        "in the new file new.jsonl",
-        "1 entry and 1 block",
-        "12,345 bytes",
-        "0123456789ab…",
-    ):
+    for words in ("Fork", "in the new file new.jsonl", "1 entry and 1 block", "12,345 bytes", "0123456789ab…"):
         assert words in shown
     assert shown.count("Fork") == 1
     for words in ("Restore", "from s.bak", "not known", "Undo", "no file", "Passed"):
@@ -101,9 +87,7 @@ def test_each_change_says_what_was_done(browser: Client, redline: Installation) 
     assert "1,234 messages as in pi, compared with the approved plan and pi-coding-agent" in shown
 
 
-def test_the_newest_come_first_page_by_page(
-    browser: Client, redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_newest_come_first_page_by_page(browser, redline, monkeypatch):
     monkeypatch.setattr("compaction_app.audit.presenter.PAGE_SIZE", 3)
     for number in range(1, 5):
         record(number)
@@ -114,7 +98,7 @@ def test_the_newest_come_first_page_by_page(
     assert "Page 1 of 2" in first
 
 
-def test_a_broken_log_says_where_and_what_that_means(browser: Client, redline: Installation) -> None:
+def test_a_broken_log_says_where_and_what_that_means(browser, redline):
     for number in range(1, 4):
         record(number)
     break_log()
@@ -124,7 +108,7 @@ def test_a_broken_log_says_where_and_what_that_means(browser: Client, redline: I
     assert "Verified" not in shown
 
 
-def test_hostile_names_are_escaped(browser: Client, redline: Installation) -> None:
+def test_hostile_names_are_escaped(browser, redline):
     name = "/work/<script>alert(1)</script>\u202e.jsonl"
     record(1, session=Path(name), writer="<b>", new_file=name, backup=name, restored_from=name)
     page = browser.get("/audit").content.decode()
@@ -136,7 +120,7 @@ def test_hostile_names_are_escaped(browser: Client, redline: Installation) -> No
 # ---- the command -----------------------------------------------------------------------------------------------
 
 
-def test_the_command_lists_the_changes(redline: Installation, committed: Run) -> None:
+def test_the_command_lists_the_changes(redline, committed):
     record(2, action=AuditEntry.Action.UNDO, certificate={**CERTIFICATE, "refusal": "no"})
     result = redline.call("audit")
     assert result.code == 0
@@ -149,7 +133,7 @@ def test_the_command_lists_the_changes(redline: Installation, committed: Run) ->
     assert "The audit log is whole: 2 entries" in lines[3]
 
 
-def test_the_json_has_everything_that_the_hashes_cover(redline: Installation, committed: Run) -> None:
+def test_the_json_has_everything_that_the_hashes_cover(redline, committed):
     document = redline.call("audit", "--json").json
     entry = AuditEntry.objects.get()
     assert document["broken"] is None
@@ -157,7 +141,7 @@ def test_the_json_has_everything_that_the_hashes_cover(redline: Installation, co
     assert document["entries"] == [{**entry.content, "previous": entry.previous, "sha256": entry.sha256}]
 
 
-def test_verify_exits_with_1_if_the_log_is_broken(redline: Installation) -> None:
+def test_verify_exits_with_1_if_the_log_is_broken(redline):
     assert redline.call("audit", "--verify").code == 0
     for number in range(1, 4):
         record(number)

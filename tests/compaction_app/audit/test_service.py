@@ -1,7 +1,5 @@
 """The audit log: every change of a session has one entry, and no entry can be changed or lost unnoticed."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,14 +20,13 @@ from sessions_app.storage.backups import digest_up_to
 from sessions_app.storage.files import sha256_of
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.installation import Installation
 from tests.plans import approved_plan
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
@@ -76,7 +73,7 @@ def change_rows(statement: str) -> None:
 # ---- what is recorded ------------------------------------------------------------------------------------------
 
 
-def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after(path: Path) -> None:
+def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after(path):
     original = path.read_bytes()
     written = compacted(path)
     compact = path.read_bytes()
@@ -98,7 +95,7 @@ def test_a_commit_and_its_restore_are_recorded_with_the_content_before_and_after
     assert whole(2)
 
 
-def test_a_fork_is_recorded_with_the_content_of_the_new_file(path: Path) -> None:
+def test_a_fork_is_recorded_with_the_content_of_the_new_file(path):
     original = path.read_bytes()
     written = commit(approved_plan(path, writer="fork"), Confirmations(live=True), now())
     assert written.created is not None
@@ -109,7 +106,7 @@ def test_a_fork_is_recorded_with_the_content_of_the_new_file(path: Path) -> None
     assert entry.certificate["difference"] == ""
 
 
-def test_a_session_that_is_restored_from_nothing_has_no_content_before(path: Path) -> None:
+def test_a_session_that_is_restored_from_nothing_has_no_content_before(path):
     backup = compacted(path).backup
     path.unlink()
     restore(backup.path, RestoreConfirmations(), now())
@@ -118,7 +115,7 @@ def test_a_session_that_is_restored_from_nothing_has_no_content_before(path: Pat
     assert after_of(entry) == content(path.read_bytes())
 
 
-def test_a_torn_line_is_part_of_the_content_before_and_after(path: Path) -> None:
+def test_a_torn_line_is_part_of_the_content_before_and_after(path):
     with path.open("ab") as file:
         file.write(b'{"type":"message","id":"torn"')
     before = path.read_bytes()
@@ -128,9 +125,7 @@ def test_a_torn_line_is_part_of_the_content_before_and_after(path: Path) -> None
 
 
 @pytest.mark.parametrize("what", ["commit", "restore"])
-def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch, what: str
-) -> None:
+def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(path, monkeypatch, what):
     backup = compacted(path).backup.path if what == "restore" else None
     before = path.read_bytes()
 
@@ -149,7 +144,7 @@ def test_a_change_that_was_not_recorded_is_recorded_once_by_the_next_lock(
     assert whole(1 if backup is None else 2)
 
 
-def test_a_change_is_recorded_only_with_its_transaction(redline: Installation) -> None:
+def test_a_change_is_recorded_only_with_its_transaction(redline):
     fill(1)
     with transaction.atomic():
         append(AuditFacts("other", NOW, Path("/s.jsonl"), AuditEntry.Action.COMMIT))
@@ -158,13 +153,13 @@ def test_a_change_is_recorded_only_with_its_transaction(redline: Installation) -
     assert b'"count":1' in (redline.data / HEAD_FILE).read_bytes()
 
 
-def test_the_same_change_is_recorded_once(redline: Installation) -> None:
+def test_the_same_change_is_recorded_once(redline):
     fill(2)
     fill(2)
     assert whole(2)
 
 
-def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline: Installation) -> None:
+def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline):
     append(
         AuditFacts(
             "a change",
@@ -185,7 +180,7 @@ def test_the_hash_of_an_entry_is_that_of_what_is_stored(redline: Installation) -
 
 
 @pytest.mark.parametrize("statement", ["UPDATE {} SET session = 'x'", "DELETE FROM {}"])
-def test_the_database_refuses_to_change_or_remove_entries(redline: Installation, statement: str) -> None:
+def test_the_database_refuses_to_change_or_remove_entries(redline, statement):
     fill(1)
     with connection.cursor() as cursor, pytest.raises(DatabaseError, match="only appended to"):
         cursor.execute(statement.format(AuditEntry._meta.db_table))
@@ -207,7 +202,7 @@ def test_the_database_refuses_to_change_or_remove_entries(redline: Installation,
         ("DELETE FROM {}", ChainBreak(1, BreakKind.MISSING)),
     ],
 )
-def test_a_changed_log_is_found_and_stays_broken(redline: Installation, statement: str, found: ChainBreak) -> None:
+def test_a_changed_log_is_found_and_stays_broken(redline, statement, found):
     fill(3)
     change_rows(statement.format(AuditEntry._meta.db_table))
     assert verify().broken == found
@@ -215,7 +210,7 @@ def test_a_changed_log_is_found_and_stays_broken(redline: Installation, statemen
     assert verify().broken is not None
 
 
-def test_each_column_is_covered_by_the_hash(redline: Installation) -> None:
+def test_each_column_is_covered_by_the_hash(redline):
     fill(1)
     entry = AuditEntry.objects.get()
     for field in AuditEntry._meta.concrete_fields:
@@ -229,7 +224,7 @@ def test_each_column_is_covered_by_the_hash(redline: Installation) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"nonsense", b'{"count":"x"}'])
-def test_a_lost_head_is_found_and_not_made_again(redline: Installation, content: bytes | None) -> None:
+def test_a_lost_head_is_found_and_not_made_again(redline, content):
     fill(2)
     head = redline.data / HEAD_FILE
     if content is None:
@@ -241,9 +236,7 @@ def test_a_lost_head_is_found_and_not_made_again(redline: Installation, content:
     assert verify().broken == ChainBreak(3, BreakKind.NO_HEAD)
 
 
-def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(redline, monkeypatch):
     def fail(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
@@ -258,12 +251,12 @@ def test_a_head_that_could_not_be_written_is_behind_and_moved_by_the_next_entry(
     assert b'"count":3' in (redline.data / HEAD_FILE).read_bytes()
 
 
-def test_an_empty_log_is_not_broken(redline: Installation) -> None:
+def test_an_empty_log_is_not_broken(redline):
     assert whole(0)
     assert not (redline.data / HEAD_FILE).exists()
 
 
-def test_the_digest_of_a_session_is_continued_from_its_backup(path: Path) -> None:
+def test_the_digest_of_a_session_is_continued_from_its_backup(path):
     data = path.read_bytes()
     half = hashlib.sha256(data[:100])
     assert digest_up_to(path, len(data)) == sha256_of(data)

@@ -1,29 +1,23 @@
 """A session that must not lose bytes: no page and no command offers a restore, which would be refused."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit_run, preflight_of
-from compaction_app.models import Run
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.files import backdate, snapshot
 from tests.html import addresses, text_of
-from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
 from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import work
 
 
 @pytest.fixture
-def run(redline: Installation, settings: Any) -> Run:
+def run(redline, settings):
     """A committed run on a thread of Codex, below a configured root."""
     use_root(settings, redline.home / ".codex" / "sessions", "codex")
     directory = redline.home / ".codex" / "sessions" / "2026" / "01" / "05"
@@ -38,21 +32,21 @@ def run(redline: Installation, settings: Any) -> Run:
 
 
 @pytest.fixture
-def path(run: Run) -> Path:
+def path(run):
     return run.session.real_path()
 
 
 @pytest.fixture
-def backup(run: Run) -> Path:
+def backup(run):
     return Path(run.compaction.backup.path)
 
 
 @pytest.fixture
-def page(run: Run) -> str:
+def page(run):
     return f"/sessions/{run.session.root_id}/{run.session.relative_path}"
 
 
-def test_the_list_and_the_result_offer_the_undo_instead(browser: Client, run: Run, page: str, backup: Path) -> None:
+def test_the_list_and_the_result_offer_the_undo_instead(browser, run, page, backup):
     found = browser.get(f"{page}/backups")
     links = addresses(found)
     assert not [one for one in links if one.endswith("/restore")]
@@ -66,9 +60,7 @@ def test_the_list_and_the_result_offer_the_undo_instead(browser: Client, run: Ru
     assert "restore a backup" not in result
 
 
-def test_a_kept_address_of_a_restore_says_why_there_is_none(
-    browser: Client, page: str, path: Path, backup: Path
-) -> None:
+def test_a_kept_address_of_a_restore_says_why_there_is_none(browser, page, path, backup):
     before = snapshot(path.parent)
     shown = browser.get(f"{page}/backups/{backup.name}/restore")
     assert shown.status_code == 409
@@ -78,7 +70,7 @@ def test_a_kept_address_of_a_restore_says_why_there_is_none(
     assert snapshot(path.parent) == before
 
 
-def test_the_commands_say_what_to_do_instead(redline: Installation, path: Path, backup: Path) -> None:
+def test_the_commands_say_what_to_do_instead(redline, path, backup):
     listed = redline.call("backups", path)
     assert "redline undo" in listed.out
     for arguments in ((), ("--yes",)):
@@ -90,7 +82,7 @@ def test_the_commands_say_what_to_do_instead(redline: Installation, path: Path, 
         assert "Would be removed" not in refused.out
 
 
-def test_a_lost_session_is_restored_as_any_other(browser: Client, page: str, path: Path, backup: Path) -> None:
+def test_a_lost_session_is_restored_as_any_other(browser, page, path, backup):
     path.unlink()
     assert [one for one in addresses(browser.get(f"{page}/backups")) if one.endswith("/restore")]
     shown = browser.get(f"{page}/backups/{backup.name}/restore")

@@ -1,7 +1,5 @@
 """The backup pages lose nothing unseen, and a name in an address cannot reach another file."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -29,9 +27,8 @@ from tests.clients import fetched, new_client
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
 from tests.html import active_markup, element, elements, field, fields, link, links, text_of, texts, values
-from tests.installation import Installation
 from tests.plans import approved_plan
-from tests.server import Server, place_in
+from tests.server import place_in
 
 FOREIGN = "s.jsonl.2025-01-01T00-00-00-000Z.compact.bak"
 ACTIONS = ("restore", "verify", "delete", "download")
@@ -39,7 +36,7 @@ BELOW = ("backups", "download", *(f"backups/{FOREIGN}/{action}" for action in AC
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     """An indexed session in a configured root, not written to recently."""
     session = place(known_root / "s.jsonl", session_bytes(working_session()))
     index_roots()
@@ -93,15 +90,13 @@ def refuses(browser: Client, path: Path, page: str, *, status: int = 409, **valu
 # ---- the list ----------------------------------------------------------------------------------------------
 
 
-def test_without_backups_the_page_says_when_one_is_made(browser: Client, path: Path) -> None:
+def test_without_backups_the_page_says_when_one_is_made(browser, path):
     page = text_of(browser.get(f"{address(path)}/backups"))
     assert "No backups yet" in page
     assert "One is made before every compaction and before every restore." in page
 
 
-def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_would_remove(
-    browser: Client, path: Path
-) -> None:
+def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_would_remove(browser, path):
     name = compacted(path)
     grown(path, "one", "two")
     (path.parent / FOREIGN).write_bytes(path.read_bytes())
@@ -119,7 +114,7 @@ def test_the_list_shows_when_and_why_each_backup_was_made_and_what_a_restore_wou
     assert "Nothing" in foreign
 
 
-def test_viewing_the_list_hashes_nothing(browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_viewing_the_list_hashes_nothing(browser, path, monkeypatch):
     name = compacted(path)
 
     def fail(*_: object) -> None:
@@ -130,9 +125,7 @@ def test_viewing_the_list_hashes_nothing(browser: Client, path: Path, monkeypatc
     assert browser.get(of(path, name)).status_code == 200
 
 
-def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page(
-    browser: Client, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page(browser, path, monkeypatch):
     first, second = compacted(path, compression_ratio=0.8), compacted(path, compression_ratio=0.5)
     room = path.stat().st_size + (path.parent / second).stat().st_size
     monkeypatch.setattr(backup_page, "COMPARED_BYTES", room)
@@ -145,7 +138,7 @@ def test_backups_too_large_to_compare_in_the_list_are_compared_on_their_own_page
     assert "1 compaction and the compaction it was made for" in page
 
 
-def test_no_address_makes_the_page_say_that_something_was_done(browser: Client, path: Path) -> None:
+def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
     name = compacted(path)
     page = f"{address(path)}/backups"
     restored = f"?restored={name}"
@@ -157,7 +150,7 @@ def test_no_address_makes_the_page_say_that_something_was_done(browser: Client, 
 # ---- verifying ---------------------------------------------------------------------------------------------
 
 
-def test_a_verification_is_shown_until_the_file_changes(browser: Client, path: Path) -> None:
+def test_a_verification_is_shown_until_the_file_changes(browser, path):
     name = compacted(path)
     page = f"{address(path)}/backups"
     answer = browser.post(f"{page}/{name}/verify")
@@ -172,7 +165,7 @@ def test_a_verification_is_shown_until_the_file_changes(browser: Client, path: P
     assert "Not checked yet" in text_of(browser.get(page))
 
 
-def test_htmx_gets_only_the_row(browser: Client, path: Path) -> None:
+def test_htmx_gets_only_the_row(browser, path):
     name = compacted(path)
     answer = browser.post(of(path, name, "verify"), headers={"HX-Request": "true"})
     row = element(answer, "tr")
@@ -182,7 +175,7 @@ def test_htmx_gets_only_the_row(browser: Client, path: Path) -> None:
     assert field(row, "csrfmiddlewaretoken")
 
 
-def test_a_changed_backup_cannot_be_restored(browser: Client, path: Path) -> None:
+def test_a_changed_backup_cannot_be_restored(browser, path):
     name = compacted(path)
     backup = path.parent / name
     backup.write_bytes(backup.read_bytes()[:-9] + b"#")
@@ -199,14 +192,14 @@ def test_a_changed_backup_cannot_be_restored(browser: Client, path: Path) -> Non
     assert values(again, "shown") == []
 
 
-def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser: Client, path: Path) -> None:
+def test_a_backup_without_a_recorded_hash_is_hashed_and_stays_unverified(browser, path):
     backup = place(path.parent / FOREIGN, b"the agent's own\n")
     row = text_of(browser.post(of(path, FOREIGN, "verify"), headers={"HX-Request": "true"}))
     assert hashlib.sha256(backup.read_bytes()).hexdigest()[:12] in row
     assert "Unverified" in row
 
 
-def test_the_agents_own_backups_are_listed_with_what_made_them(browser: Client, path: Path) -> None:
+def test_the_agents_own_backups_are_listed_with_what_made_them(browser, path):
     labels = ("compact", "auto-compact", "overflow-auto-compact", "context-compact")
     for label in labels:
         place(path.parent / f"s.jsonl.2025-01-01T00-00-00-000Z.{label}.bak", b"the agent's own\n")
@@ -220,7 +213,7 @@ def test_the_agents_own_backups_are_listed_with_what_made_them(browser: Client, 
 # ---- restoring ---------------------------------------------------------------------------------------------
 
 
-def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser: Client, path: Path) -> None:
+def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
     before = path.read_bytes()
     name = compacted(path)
     after = path.read_bytes()
@@ -241,7 +234,7 @@ def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser: Client
     assert path.read_bytes() == after
 
 
-def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser: Client, path: Path) -> None:
+def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser, path):
     before = path.read_bytes()
     name = compacted(path)
     after = grown(path, *map(str, range(53)))
@@ -265,7 +258,7 @@ def test_newer_lines_are_listed_and_removed_only_with_confirmation(browser: Clie
     assert (path.parent / way_back.split("/")[-2]).read_bytes() == after
 
 
-def test_each_danger_needs_its_own_confirmation(browser: Client, path: Path) -> None:
+def test_each_danger_needs_its_own_confirmation(browser, path):
     backup = place(path.parent / FOREIGN, session_bytes(working_session(steps=2)))
     page = of(path, FOREIGN)
     state = shown(browser, page)
@@ -279,7 +272,7 @@ def test_each_danger_needs_its_own_confirmation(browser: Client, path: Path) -> 
     assert path.read_bytes() == backup.read_bytes()
 
 
-def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(browser: Client, path: Path) -> None:
+def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(browser, path):
     name = compacted(path)
     grown(path, "seen")
     page = of(path, name)
@@ -293,7 +286,7 @@ def test_a_confirmation_does_not_cover_lines_added_after_the_page_was_shown(brow
     assert "has changed since" in refuses(browser, path, page, yes=["drop_newer"])
 
 
-def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Client, path: Path) -> None:
+def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser, path):
     before = path.read_bytes()
     page = of(path, compacted(path))
     assert "was written to in the last 5 minutes" not in text_of(browser.get(page))
@@ -307,7 +300,7 @@ def test_a_live_session_needs_its_own_confirmation_to_be_restored(browser: Clien
     assert "was written to in the last 5 minutes" not in text_of(browser.get(page))  # that was our own write
 
 
-def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
+def test_a_missing_session_can_be_restored(browser, path):
     before = path.read_bytes()
     page = of(path, compacted(path))
     path.unlink()
@@ -319,7 +312,7 @@ def test_a_missing_session_can_be_restored(browser: Client, path: Path) -> None:
     assert "The session file was missing, so there was nothing to back up." in text_of(browser.get(done["Location"]))
 
 
-def test_a_locked_session_is_not_restored(browser: Client, path: Path, redline: Installation, settings: Any) -> None:
+def test_a_locked_session_is_not_restored(browser, path, redline, settings):
     name = compacted(path)
     grown(path, "one")
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
@@ -335,7 +328,7 @@ def test_a_locked_session_is_not_restored(browser: Client, path: Path, redline: 
 # ---- deleting ----------------------------------------------------------------------------------------------
 
 
-def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser: Client, path: Path) -> None:
+def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser, path):
     name = compacted(path)
     session = path.read_bytes()
     page = of(path, name, "delete")
@@ -352,7 +345,7 @@ def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser: 
     assert browser.get(page).status_code == 404
 
 
-def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser: Client, path: Path) -> None:
+def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser, path):
     first, second = compacted(path, compression_ratio=0.8), compacted(path, compression_ratio=0.5)
     page = of(path, first, "delete")
     text = text_of(browser.get(page))
@@ -367,7 +360,7 @@ def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser: C
 # ---- downloading -------------------------------------------------------------------------------------------
 
 
-def test_downloads_are_byte_exact(browser: Client, path: Path) -> None:
+def test_downloads_are_byte_exact(browser, path):
     before = path.read_bytes() + b"\xff\x00 no text {torn"
     path.write_bytes(before)
     backup = place(path.parent / FOREIGN, b"\xfe" * 3_000_000)
@@ -387,7 +380,7 @@ def test_downloads_are_byte_exact(browser: Client, path: Path) -> None:
         assert (head["Content-Length"], head.content) == (str(len(content)), b"")
 
 
-def test_a_download_is_the_file_as_it_was_when_opened(tmp_path: Path) -> None:
+def test_a_download_is_the_file_as_it_was_when_opened(tmp_path):
     path = place(tmp_path / "a.jsonl", b"x" * 3_000_000)
 
     async def received(meanwhile: bytes | None) -> bytes:
@@ -407,7 +400,7 @@ def test_a_download_is_the_file_as_it_was_when_opened(tmp_path: Path) -> None:
         async_to_sync(received)(None)
 
 
-def test_a_download_is_sent_in_chunks(tmp_path: Path) -> None:
+def test_a_download_is_sent_in_chunks(tmp_path):
     path = place(tmp_path / "a.jsonl", b"x" * 5_000_000)
     sizes = async_to_sync(_sizes)(SentFile(path))
     assert sum(sizes) == 5_000_000
@@ -420,7 +413,7 @@ async def _sizes(sent: SentFile) -> list[int]:
     return sizes
 
 
-def test_a_discarded_response_leaves_no_file_open(browser: Client, path: Path) -> None:
+def test_a_discarded_response_leaves_no_file_open(browser, path):
     opened = _open_files()
     for _ in range(5):
         browser.get(f"{address(path)}/download").close()
@@ -431,7 +424,7 @@ def _open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-def test_a_real_server_sends_the_whole_download(shared_server: Server) -> None:
+def test_a_real_server_sends_the_whole_download(shared_server):
     big = b'{"type":"custom","id":"big","data":"' + b"x" * 4_000_000 + b'"}'
     with place_in(shared_server, "download") as server:
         content = server.put("s.jsonl", [*working_session(), big]).read_bytes()
@@ -454,13 +447,12 @@ def test_a_real_server_sends_the_whole_download(shared_server: Server) -> None:
         ("\ud800.jsonl", None),
     ],
 )
-def test_a_download_has_a_harmless_file_name(name: str, header: str | None) -> None:
+def test_a_download_has_a_harmless_file_name(name, header):
     value = disposition(name)
     HttpResponse()["Content-Disposition"] = value  # raises an error for line breaks
     assert header is None or value == header
     assert re.fullmatch(
-        r"attachment; filename=\"[A-Za-z0-9_-][A-Za-z0-9._-]*\"(; filename\*=UTF-8''[A-Za-z0-9%._~-]+)?",
-        value,
+        r"attachment; filename=\"[A-Za-z0-9_-][A-Za-z0-9._-]*\"(; filename\*=UTF-8''[A-Za-z0-9%._~-]+)?", value
     )
     decoded = unquote(value.split("''")[-1])
     assert not set(decoded) & set("\r\n\0\u202e\\/") or "''" not in value
@@ -480,7 +472,7 @@ OTHER_NAMES = (
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_name_in_an_address_cannot_reach_another_file(browser: Client, path: Path, action: str) -> None:
+def test_a_name_in_an_address_cannot_reach_another_file(browser, path, action):
     place(path.parent / FOREIGN, path.read_bytes())
     other = place(path.parent / "other.jsonl", path.read_bytes())
     place(other.with_name(FOREIGN.replace("s.jsonl", "other.jsonl", 1)), b"another session's\n")
@@ -511,7 +503,7 @@ def is_refused(answer: Any, path: Path) -> bool:
     return answer.status_code in {404, 405}
 
 
-def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser: Client, path: Path) -> None:
+def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser, path):
     answer = browser.get(f"{address(path)}/backups/nothing<b>/restore")
     assert answer.status_code == 404
     assert "s.jsonl has no backup named nothing<b>" in text_of(answer)
@@ -528,7 +520,7 @@ def test_a_missing_backup_or_session_is_explained_with_a_link_onward(browser: Cl
     assert "does not exist" in text_of(answer)
 
 
-def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: Client, path: Path) -> None:
+def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser, path):
     elsewhere = place(path.parent.parent / "elsewhere" / "s.jsonl", b"elsewhere\n")
     place(elsewhere.with_name(FOREIGN), b"elsewhere\n")
     path.unlink()
@@ -542,7 +534,7 @@ def test_a_session_replaced_by_a_link_out_of_its_root_is_not_followed(browser: C
     assert elsewhere.with_name(FOREIGN).is_file()
 
 
-def test_without_the_cookie_or_a_configured_root_no_page_is_shown(client: Client, browser: Client, path: Path) -> None:
+def test_without_the_cookie_or_a_configured_root_no_page_is_shown(client, browser, path):
     place(path.parent / FOREIGN, path.read_bytes())
     page = address(path)
     pages = [f"{page}/{below}" for below in BELOW]
@@ -554,7 +546,7 @@ def test_without_the_cookie_or_a_configured_root_no_page_is_shown(client: Client
         assert is_refused(browser.post(one), path)
 
 
-def test_every_change_needs_a_csrf_token(browser: Client, path: Path) -> None:
+def test_every_change_needs_a_csrf_token(browser, path):
     place(path.parent / FOREIGN, path.read_bytes())
     strict = new_client(enforce_csrf_checks=True)
     strict.cookies = browser.cookies
@@ -568,7 +560,7 @@ def test_every_change_needs_a_csrf_token(browser: Client, path: Path) -> None:
     assert strict.post(page, fields(strict.get(page))).status_code == 303
 
 
-def test_other_methods_are_refused(browser: Client, path: Path) -> None:
+def test_other_methods_are_refused(browser, path):
     place(path.parent / FOREIGN, path.read_bytes())
     before = snapshot(path.parent)
     backup = f"{address(path)}/backups/{FOREIGN}"
@@ -591,7 +583,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("words", HOSTILE)
-def test_hostile_names_and_texts_are_inert_on_every_page(browser: Client, known_root: Path, words: str) -> None:
+def test_hostile_names_and_texts_are_inert_on_every_page(browser, known_root, words):
     name = f"{words.replace('/', '_')}.jsonl"
     recorded = working_session()
     recorded[1]["message"]["content"] = words

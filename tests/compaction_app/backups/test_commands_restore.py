@@ -1,7 +1,5 @@
 """`restore` and `backups` show first what would be removed, and each danger needs its own confirmation."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 
@@ -9,20 +7,19 @@ import pytest
 
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
-from tests.installation import Installation
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
-def backup(redline: Installation, path: Path) -> Path:
+def backup(redline, path):
     return Path(redline.call("compact", path, "--yes", "--json").json["backupPath"])
 
 
-def test_without_a_confirmation_nothing_is_restored(redline: Installation, path: Path, backup: Path) -> None:
+def test_without_a_confirmation_nothing_is_restored(redline, path, backup):
     before = snapshot(path.parent)
     refused = redline.call("restore", backup, "--json")
     assert (refused.code, refused.error) == (5, "not_confirmed")
@@ -30,9 +27,7 @@ def test_without_a_confirmation_nothing_is_restored(redline: Installation, path:
     assert snapshot(path.parent) == before
 
 
-def test_newer_lines_are_listed_and_need_their_own_confirmation(
-    redline: Installation, path: Path, backup: Path
-) -> None:
+def test_newer_lines_are_listed_and_need_their_own_confirmation(redline, path, backup):
     with path.open("ab") as file:
         file.write(session_bytes([message("n1", "e27", user("New work."))]))
     backdate(path)
@@ -55,7 +50,7 @@ def test_newer_lines_are_listed_and_need_their_own_confirmation(
     assert "Would be" not in shown
 
 
-def test_an_unverified_backup_needs_its_own_confirmation(redline: Installation, path: Path) -> None:
+def test_an_unverified_backup_needs_its_own_confirmation(redline, path):
     content = path.read_bytes()
     agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak"), content[:-1])
     (listed,) = redline.call("backups", path, "--json").json
@@ -72,9 +67,7 @@ def test_an_unverified_backup_needs_its_own_confirmation(redline: Installation, 
     assert path.read_bytes() == content[:-1]
 
 
-def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(
-    redline: Installation, path: Path
-) -> None:
+def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(redline, path):
     content = path.read_bytes()
     for label in ("compact", "auto-compact", "overflow-auto-compact", "context-compact"):
         agents = place(path.with_name(f"{path.name}.2025-01-01T00-00-00-000Z.{label}.bak"), content[:-1])
@@ -90,7 +83,7 @@ def test_the_agents_own_backups_are_listed_by_label_and_restored_as_unverified(
         place(path, content)
 
 
-def test_a_damaged_backup_is_marked_and_not_restored(redline: Installation, path: Path, backup: Path) -> None:
+def test_a_damaged_backup_is_marked_and_not_restored(redline, path, backup):
     backup.write_bytes(backup.read_bytes()[:-2])
     assert [one["holds"] for one in redline.call("backups", path, "--json").json] == [False]
     assert "DAMAGED" in redline.call("backups", path).out
@@ -100,7 +93,7 @@ def test_a_damaged_backup_is_marked_and_not_restored(redline: Installation, path
     assert snapshot(path.parent) == before
 
 
-def test_a_missing_session_is_restored_from_its_backup(redline: Installation, path: Path, backup: Path) -> None:
+def test_a_missing_session_is_restored_from_its_backup(redline, path, backup):
     content = backup.read_bytes()
     path.unlink()
     assert [one["path"] for one in redline.call("backups", path, "--json").json] == [str(backup)]
@@ -109,9 +102,7 @@ def test_a_missing_session_is_restored_from_its_backup(redline: Installation, pa
     assert path.read_bytes() == content
 
 
-def test_a_file_that_is_not_a_backup_is_bad_input_and_a_session_without_backups_says_so(
-    redline: Installation, path: Path
-) -> None:
+def test_a_file_that_is_not_a_backup_is_bad_input_and_a_session_without_backups_says_so(redline, path):
     before = snapshot(path.parent)
     gone = path.with_name("s.jsonl.2025-01-01T00-00-00-000Z.compact.bak")
     for file, code in ((path, "not_a_backup"), (gone, "no_such_file")):

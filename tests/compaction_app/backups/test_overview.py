@@ -1,9 +1,6 @@
 """The page of all backups: every byte on disk is counted once, and every backup is compared with its recorded hash."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +18,7 @@ from tests.plans import approved_plan
 
 
 @pytest.fixture
-def backups(known_root: Path) -> list[Path]:
+def backups(known_root):
     """The backups of two sessions, that of the longer one first."""
     for name, more in (("long.jsonl", b"\n" * 5_000), ("short.jsonl", b"")):
         place(known_root / name, session_bytes(working_session()) + more)
@@ -42,9 +39,7 @@ def verify(browser: Client, **data: str) -> Any:
     return browser.post("/backups/verify", data, follow=True)
 
 
-def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(
-    browser: Client, backups: list[Path]
-) -> None:
+def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(browser, backups):
     shown = browser.get("/backups")
     sizes = [path.stat().st_size for path in backups]
     assert [
@@ -60,7 +55,7 @@ def test_every_backup_is_there_with_its_session_and_the_space_that_it_takes(
     assert link(browser.get("/"), "Backups") == "/backups"
 
 
-def test_all_are_verified_and_a_damaged_one_is_told_apart(browser: Client, backups: list[Path]) -> None:
+def test_all_are_verified_and_a_damaged_one_is_told_apart(browser, backups):
     content = backups[1].read_bytes()
     backups[1].chmod(0o600)
     backups[1].write_bytes(content[:-2] + b"x\n")
@@ -72,9 +67,7 @@ def test_all_are_verified_and_a_damaged_one_is_told_apart(browser: Client, backu
     assert "1 damaged" in text_of(element(browser.get("/backups"), "title"))
 
 
-def test_a_long_verification_goes_on_in_steps(
-    browser: Client, backups: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_verification_goes_on_in_steps(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     first = verify(browser)
     assert first.redirect_chain[-1][0] == "/backups?done=1"
@@ -86,9 +79,7 @@ def test_a_long_verification_goes_on_in_steps(
     assert "2 verified" in text_of(last)
 
 
-def test_a_script_asks_for_the_next_step_until_there_is_none(
-    browser: Client, backups: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_asks_for_the_next_step_until_there_is_none(browser, backups, monkeypatch):
     monkeypatch.setattr(overview, "STEP_BYTES", 1)
     part = browser.post("/backups/verify", headers={"HX-Request": "true"})
     form = element(part, "form[hx-post]")
@@ -98,7 +89,7 @@ def test_a_script_asks_for_the_next_step_until_there_is_none(
     assert "2 verified" in text_of(part)
 
 
-def test_a_backup_that_is_gone_is_counted_and_takes_no_space(browser: Client, backups: list[Path]) -> None:
+def test_a_backup_that_is_gone_is_counted_and_takes_no_space(browser, backups):
     backups[0].unlink()
     shown = words(browser)
     assert "1 backup of 2 sessions" in shown
@@ -106,16 +97,16 @@ def test_a_backup_that_is_gone_is_counted_and_takes_no_space(browser: Client, ba
     assert "1 verified" in text_of(verify(browser))
 
 
-def test_backups_of_a_root_that_is_not_configured_are_not_shown(browser: Client, backups: list[Path]) -> None:
+def test_backups_of_a_root_that_is_not_configured_are_not_shown(browser, backups):
     Root.objects.update(configured=False)
     assert "No backups yet" in words(browser)
 
 
-def test_without_backups_the_page_says_when_one_is_made(browser: Client, known_root: Path) -> None:
+def test_without_backups_the_page_says_when_one_is_made(browser, known_root):
     assert Backup.objects.count() == 0
     assert "One is made before every compaction" in words(browser)
 
 
-def test_numbers_that_are_none_begin_at_the_start(browser: Client, backups: list[Path]) -> None:
+def test_numbers_that_are_none_begin_at_the_start(browser, backups):
     assert "2 verified" in text_of(verify(browser, **{"from": "-1"}))
     assert "2 backups" in words(browser, "/backups?page=x&done=9999999999999")

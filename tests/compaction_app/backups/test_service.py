@@ -1,7 +1,5 @@
 """Promises of a restore: the old bytes come back, the current ones are kept, and nothing is removed unconfirmed."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
@@ -37,13 +35,13 @@ from sessions_app.storage.files import CHUNK
 from sessions_app.storage.restore import Restored
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place, snapshot
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.plans import approved_plan
 from tests.processes import become_nobody, give_to_nobody, in_child
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
@@ -79,7 +77,7 @@ def refused(path: Path, act: Callable[[], object]) -> str:
     return answer
 
 
-def test_a_compaction_is_undone_and_the_undoing_is_undone(path: Path) -> None:
+def test_a_compaction_is_undone_and_the_undoing_is_undone(path):
     before = path.read_bytes()
     backup = compacted(path)
     after = path.read_bytes()
@@ -96,7 +94,7 @@ def test_a_compaction_is_undone_and_the_undoing_is_undone(path: Path) -> None:
     assert again.previous_backup.path.read_bytes() == before
 
 
-def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path: Path) -> None:
+def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path):
     backup = compacted(path)
     back(backup)
     session = Session.objects.get()
@@ -104,7 +102,7 @@ def test_a_restored_session_is_indexed_and_can_be_compacted_at_once(path: Path) 
     commit(approved_plan(path), Confirmations(), now())  # the last write was ours, so no --live
 
 
-def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
+def test_backups_are_listed_with_why_they_were_made(path):
     first = compacted(path)
     back(first)
     foreign(path, b"the agent's own")
@@ -115,15 +113,12 @@ def test_backups_are_listed_with_why_they_were_made(path: Path) -> None:
     ]
 
 
-def test_lines_that_came_after_the_backup_need_a_confirmation(path: Path) -> None:
+def test_lines_that_came_after_the_backup_need_a_confirmation(path):
     before = path.read_bytes()
     backup = compacted(path)
     assert newer_lines(path, backup) == []
     after = grown(path, b"{torn")
-    assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [
-        ("n1", "user"),
-        ("", "damaged line"),
-    ]
+    assert [(line.entry_id, line.kind) for line in newer_lines(path, backup)] == [("n1", "user"), ("", "damaged line")]
     with pytest.raises(RedlineError, match="--drop-newer"):
         back(backup)
     assert refused(path, lambda: back(backup)) == "5 newer_entries"
@@ -133,14 +128,14 @@ def test_lines_that_came_after_the_backup_need_a_confirmation(path: Path) -> Non
     assert restored.previous_backup.path.read_bytes() == after
 
 
-def test_a_later_compaction_is_newer_too(path: Path) -> None:
+def test_a_later_compaction_is_newer_too(path):
     first = compacted(path, compression_ratio=0.8)
     compacted(path, compression_ratio=0.5)
     assert [line.kind for line in newer_lines(path, first)] == ["context_compaction"]
     assert refused(path, lambda: back(first)) == "5 newer_entries"
 
 
-def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path: Path) -> None:
+def test_a_line_that_was_torn_at_the_backup_and_is_whole_now_is_newer(path):
     line = session_bytes([message("n1", "e27", user("Whole."))])
     place(path, path.read_bytes() + line[:-1])
     backup = compacted(path)
@@ -152,9 +147,7 @@ SOME_LINES = st.lists(st.sampled_from([b"a", b"bb", b"", b'{"id":"x1","type":"la
 
 
 @given(common=SOME_LINES, ours=SOME_LINES, theirs=SOME_LINES, whole=st.tuples(st.booleans(), st.booleans()))
-def test_no_line_that_a_restore_would_lose_goes_unsaid(
-    common: list[bytes], ours: list[bytes], theirs: list[bytes], whole: tuple[bool, bool]
-) -> None:
+def test_no_line_that_a_restore_would_lose_goes_unsaid(common, ours, theirs, whole):
     with tempfile.TemporaryDirectory() as directory:
         session = Path(directory) / "s.jsonl"
         backup = session.with_name(files.backup_name(session, datetime(2025, 1, 1, tzinfo=UTC)))
@@ -175,7 +168,7 @@ def test_no_line_that_a_restore_would_lose_goes_unsaid(
         assert change == RestoreDifference([], "", 0)
 
 
-def test_a_difference_far_into_a_large_file_is_found(path: Path) -> None:
+def test_a_difference_far_into_a_large_file_is_found(path):
     body = path.read_bytes() + b"".join(
         session_bytes([message(f"x{number}", "e27", user("word " * 9000))]) for number in range(60)
     )
@@ -188,14 +181,14 @@ def test_a_difference_far_into_a_large_file_is_found(path: Path) -> None:
     assert change.brought_back == 1
 
 
-def test_a_difference_names_the_entries_of_a_version_1_session(path: Path) -> None:
+def test_a_difference_names_the_entries_of_a_version_1_session(path):
     old = [{"type": "session", "id": "s", "cwd": "/w"}, {"type": "message", "message": user("one")}]
     backup = foreign(path, session_bytes(old))
     place(path, session_bytes([*old, {"type": "message", "message": user("two")}]))
     assert difference(path, backup) == RestoreDifference([NewerEntry(3, "00000002", "user")], "", 0)
 
 
-def test_a_difference_names_what_comes_back_and_the_removed_compaction(path: Path) -> None:
+def test_a_difference_names_what_comes_back_and_the_removed_compaction(path):
     backup = compacted(path)
     entry_id = Compaction.objects.get().entry_id
     assert difference(path, backup) == RestoreDifference([], entry_id, 0)
@@ -204,7 +197,7 @@ def test_a_difference_names_what_comes_back_and_the_removed_compaction(path: Pat
     assert difference(path, previous.path) == RestoreDifference([], "", 1)
 
 
-def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
+def test_a_confirmation_for_another_state_does_not_count(path):
     backup = compacted(path)
     seen = state_of(path, backup)
     grown(path)
@@ -213,7 +206,7 @@ def test_a_confirmation_for_another_state_does_not_count(path: Path) -> None:
     restore(backup, confirmations, now(), shown=state_of(path, backup))
 
 
-def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
+def test_a_deleted_backup_keeps_its_record(path):
     backup = compacted(path)
     session = path.read_bytes()
     assert refused(path, lambda: delete(path, backup, is_only_backup=False)) == "4 only_backup"
@@ -224,7 +217,7 @@ def test_a_deleted_backup_keeps_its_record(path: Path) -> None:
     assert refused(path, lambda: delete(path, backup, is_only_backup=True)) == "2 no_such_file"
 
 
-def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> None:
+def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path):
     old = path.read_bytes()
     backup = foreign(path, old)
     with pytest.raises(RedlineError, match="--unverified"):
@@ -238,7 +231,7 @@ def test_a_backup_that_redline_did_not_make_needs_a_confirmation(path: Path) -> 
 
 
 @pytest.mark.parametrize("hash_is_in", ["database", "file", "database, and the file is damaged as well"])
-def test_a_backup_that_is_damaged_is_not_restored(path: Path, hash_is_in: str) -> None:
+def test_a_backup_that_is_damaged_is_not_restored(path, hash_is_in):
     backup = compacted(path)
     content = backup.read_bytes()[:-9] + b"#"
     backup.write_bytes(content)
@@ -250,7 +243,7 @@ def test_a_backup_that_is_damaged_is_not_restored(path: Path, hash_is_in: str) -
     assert refused(path, lambda: back(backup, drop_newer=True, unverified=True)) == "4 backup_damaged"
 
 
-def test_a_lost_database_loses_no_backup(path: Path) -> None:
+def test_a_lost_database_loses_no_backup(path):
     before = path.read_bytes()
     backup = compacted(path)
     Compaction.objects.all().delete()
@@ -260,7 +253,7 @@ def test_a_lost_database_loses_no_backup(path: Path) -> None:
     assert path.read_bytes() == before
 
 
-def test_a_vanished_session_comes_back(path: Path) -> None:
+def test_a_vanished_session_comes_back(path):
     before = path.read_bytes()
     backup = compacted(path)
     path.unlink()
@@ -280,11 +273,11 @@ def test_a_vanished_session_comes_back(path: Path) -> None:
         (os.fsdecode(b"\xff.jsonl.2025-01-01T00-00-00-000Z.compact.bak"), "2 unusable_name"),
     ],
 )
-def test_other_files_are_refused_as_backups(path: Path, name: str, answer: str) -> None:
+def test_other_files_are_refused_as_backups(path, name, answer):
     assert refused(path, lambda: back(path.with_name(name), unverified=True, drop_newer=True)) == answer
 
 
-def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) -> None:
+def test_an_entry_cannot_lead_a_restore_elsewhere(path, tmp_path):
     # `backupPath` is text: only a file beside the session that is named like its backup is one.
     elsewhere = place(tmp_path / f"{path.name}.2025-01-01T00-00-00-000Z.compact.bak", b"not ours\n")
     entry = {"type": "context_compaction", "id": "n1", "parentId": "e27", "backupPath": str(elsewhere)}
@@ -296,9 +289,7 @@ def test_an_entry_cannot_lead_a_restore_elsewhere(path: Path, tmp_path: Path) ->
     assert refused(path, lambda: back(link, unverified=True, drop_newer=True)) != "done"
 
 
-def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_come_at_the_moment_of_the_restore_are_in_the_backup(path, monkeypatch):
     before = path.read_bytes()
     backup = compacted(path)
     late = session_bytes([message("n1", "e27", user("At that very moment."))])
@@ -322,9 +313,7 @@ def fail(*_: object, **__: object) -> None:
     raise DatabaseError("database is locked")
 
 
-def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_next_lock(path, monkeypatch):
     before = path.read_bytes()
     backup = compacted(path)
 
@@ -342,9 +331,7 @@ def test_a_restore_that_a_failing_database_did_not_record_is_recorded_with_the_n
     assert next(one for one in list_backups(path) if one.file.path != backup).reason == "restore"
 
 
-def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(path, monkeypatch):
     before = path.read_bytes()
     backup = compacted(path)
 
@@ -353,7 +340,7 @@ def test_an_index_that_cannot_be_brought_up_to_date_does_not_undo_a_restore(
     assert path.read_bytes() == before
 
 
-def test_without_the_permission_nothing_is_restored(public: Installation) -> None:
+def test_without_the_permission_nothing_is_restored(public):
     path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
     backup = compacted(path)
     backdate(path)

@@ -1,7 +1,5 @@
 """A session of OpenCode that is compacted and undone in its database."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The certificate of a compaction: made before the write, stored, shown, and made again on request."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,12 +21,7 @@ from tests.files import place, snapshot
 from tests.plans import approved_plan
 
 NOW = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
-WRITERS = [
-    ("context-edit", "pi"),
-    ("fork", "pi"),
-    ("context-compaction", "atomic-0.8"),
-    ("fork", "atomic-0.9"),
-]
+WRITERS = [("context-edit", "pi"), ("fork", "pi"), ("context-compaction", "atomic-0.8"), ("fork", "atomic-0.9")]
 YES = Confirmations(live=True, not_honoured=True, below_target=True)
 
 
@@ -43,7 +36,7 @@ def put(root: Path, reader: str, recorded: list[Any]) -> Path:
 
 
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
-def test_a_commit_stores_what_was_checked_before_it(idle_root: Path, writer: str, reader: str) -> None:
+def test_a_commit_stores_what_was_checked_before_it(idle_root, writer, reader):
     path = session_at(idle_root, reader)
     commit(approved_plan(path, writer=writer, reader=reader), YES, NOW)
     compaction = Compaction.objects.get()
@@ -55,9 +48,7 @@ def test_a_commit_stores_what_was_checked_before_it(idle_root: Path, writer: str
 
 
 @pytest.mark.parametrize(("writer", "reader"), WRITERS)
-def test_a_context_that_providers_would_newly_refuse_is_not_written(
-    idle_root: Path, monkeypatch: pytest.MonkeyPatch, writer: str, reader: str
-) -> None:
+def test_a_context_that_providers_would_newly_refuse_is_not_written(idle_root, monkeypatch, writer, reader):
     path = session_at(idle_root, reader)
     approved = approved_plan(path, writer=writer, reader=reader)
     before = snapshot(idle_root)
@@ -79,7 +70,7 @@ def test_a_context_that_providers_would_newly_refuse_is_not_written(
     assert not Compaction.objects.exists()
 
 
-def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(idle_root: Path) -> None:
+def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(idle_root):
     path = session_at(idle_root, "pi")
     original = path.read_bytes()
     commit(approved_plan(path, writer="context-edit", reader="pi"), YES, NOW)
@@ -93,7 +84,7 @@ def test_it_can_be_made_again_unless_the_compaction_is_not_in_the_file_any_more(
         certify_again(Compaction.objects.get(), NOW)
 
 
-def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_root: Path) -> None:
+def test_an_empty_rest_that_the_agent_leaves_out_is_no_reason_to_refuse(idle_root):
     answers = (assistant(text(""), text("long " * 400)), assistant(text("more")))
     path = put(idle_root, "pi", chain(user("go"), *answers, user("on"), user("and on")))
     approved = replace(

@@ -1,7 +1,5 @@
 """Sessions of Claude Code are compacted by either writer, and undone, but not where a client would be harmed."""
 
-from __future__ import annotations
-
 import json
 import os
 from datetime import UTC, datetime
@@ -20,19 +18,19 @@ from sessions_app.sessionlog.errors import BadInput
 from tests.claude_sessions import SESSION_ID, VERSION
 from tests.compaction_app.undo.scenes import Scene, claude_continues, claude_scene, claude_work
 from tests.files import place
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.plans import approved_plan
 
 YES = Confirmations(live=True, below_target=True)
 
 
 @pytest.fixture
-def scene(redline: Installation) -> Scene:
+def scene(redline):
     return claude_scene(redline, claude_work())
 
 
 @pytest.fixture(params=["boundary", "fork"])
-def each(scene: Scene, request: pytest.FixtureRequest) -> Scene:
+def each(scene, request):
     return Scene(scene.path, scene.reader, request.param)
 
 
@@ -40,7 +38,7 @@ def approve(scene: Scene, writer: str) -> Approved:
     return approved_plan(scene.path, reader=scene.reader, writer=writer)
 
 
-def test_a_plan_is_written_and_proven_and_an_undo_brings_all_of_it_back(each: Scene) -> None:
+def test_a_plan_is_written_and_proven_and_an_undo_brings_all_of_it_back(each):
     before, content = each.ids(), each.path.read_bytes()
     made = each.compact()
     gone = {origin["entryId"] for origin in Compaction.objects.get().origins}
@@ -53,7 +51,7 @@ def test_a_plan_is_written_and_proven_and_an_undo_brings_all_of_it_back(each: Sc
     assert made.created is None or not made.created.exists()
 
 
-def test_single_entries_come_back_after_more_was_said(scene: Scene) -> None:
+def test_single_entries_come_back_after_more_was_said(scene):
     before = scene.ids()
     made = scene.compact()
     line = json.loads(scene.path.read_bytes().splitlines()[-1])
@@ -76,7 +74,7 @@ def continued_by_an_old_client(scene: Scene) -> bytes:
     return scene.path.read_bytes()
 
 
-def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline: Installation, scene: Scene) -> None:
+def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline, scene):
     approved_before = approve(scene, "boundary")
     content = continued_by_an_old_client(scene)
     row = index_file(scene.path)
@@ -91,7 +89,7 @@ def test_a_session_of_an_old_client_is_forked_and_gets_no_boundary(redline: Inst
     assert (made.created is not None, scene.path.read_bytes()) == (True, content)
 
 
-def test_a_boundary_is_undone_after_an_old_client_continued(scene: Scene) -> None:
+def test_a_boundary_is_undone_after_an_old_client_continued(scene):
     before = scene.ids()
     scene.compact()
     continued_by_an_old_client(scene)
@@ -99,12 +97,11 @@ def test_a_boundary_is_undone_after_an_old_client_continued(scene: Scene) -> Non
     assert set(before) <= set(scene.ids())
 
 
-def test_a_session_that_a_client_has_open_is_not_restored(scene: Scene) -> None:
+def test_a_session_that_a_client_has_open_is_not_restored(scene):
     backup = scene.compact().backup.path
     content = scene.path.read_bytes()
     register = place(
-        scene.path.parents[2] / "sessions" / f"{os.getpid()}.json",
-        json.dumps({"sessionId": SESSION_ID}).encode(),
+        scene.path.parents[2] / "sessions" / f"{os.getpid()}.json", json.dumps({"sessionId": SESSION_ID}).encode()
     )
     yes = RestoreConfirmations(live=True, drop_newer=True, unverified=True)
     assert refusal(lambda: restore(backup, yes, datetime.now(UTC))) == "4 open_in_agent"
@@ -114,7 +111,7 @@ def test_a_session_that_a_client_has_open_is_not_restored(scene: Scene) -> None:
     assert scene.path.read_bytes() == backup.read_bytes()
 
 
-def test_the_session_of_a_subagent_is_not_planned(redline: Installation, scene: Scene) -> None:
+def test_the_session_of_a_subagent_is_not_planned(redline, scene):
     lines = [json.loads(line) for line in scene.path.read_bytes().splitlines()]
     content = "".join(json.dumps({**line, "isSidechain": True, "agentId": "a1"}) + "\n" for line in lines)
     subagent = place(scene.path.with_suffix("") / "subagents" / "agent-a1.jsonl", content.encode())

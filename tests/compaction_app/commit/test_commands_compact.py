@@ -1,7 +1,5 @@
 """`compact` shows its plan, writes exactly one line after a confirmation, and `restore` undoes it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -29,7 +27,6 @@ from sessions_app.sessionlog.measure import significant
 from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation
 from tests.paths import sessions_to_try
 from tests.plans import context_ids, context_without
 from tests.processes import start_child
@@ -37,7 +34,7 @@ from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
@@ -78,7 +75,7 @@ def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[in
 # The whole life of real sessions ----------------------------------------------------------------------------
 
 
-def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_path: Path) -> None:
+def test_real_sessions_are_compacted_and_restored(redline, tmp_path):
     for source in sessions_to_try(tmp_path):
         log = load_session(source).log
         if log.version != 3 or log.header is None:
@@ -132,7 +129,7 @@ def test_real_sessions_are_compacted_and_restored(redline: Installation, tmp_pat
             beside.unlink()
 
 
-def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: Path) -> None:
+def test_an_old_session_is_compacted_in_a_copy(redline, tmp_path):
     header, *entries = working_session()
     for entry in entries:
         del entry["id"], entry["parentId"]
@@ -158,7 +155,7 @@ def test_an_old_session_is_compacted_in_a_copy(redline: Installation, tmp_path: 
 # Parameters -------------------------------------------------------------------------------------------------
 
 
-def test_parameters_on_the_command_line_are_used_and_shown(redline: Installation, path: Path) -> None:
+def test_parameters_on_the_command_line_are_used_and_shown(redline, path):
     given = ["--ratio", "0.3", "--preserve-recent", "5", "--query", "line_7_1"]
     found = redline.call("compact", path, "--dry-run", "--json", *given).json
     assert found["parameters"] == {"compression_ratio": 0.3, "preserve_recent": 5, "query": "line_7_1"}
@@ -168,7 +165,7 @@ def test_parameters_on_the_command_line_are_used_and_shown(redline: Installation
     assert not deleted & set(found["protectedEntryIds"])
 
 
-def test_the_users_settings_are_the_defaults(redline: Installation, path: Path) -> None:
+def test_the_users_settings_are_the_defaults(redline, path):
     place(
         redline.home / ".atomic" / "agent" / "settings.json",
         b'{"compaction":{"compression_ratio":0.8,"preserve_recent":4}}',
@@ -181,7 +178,7 @@ def test_the_users_settings_are_the_defaults(redline: Installation, path: Path) 
     assert "settings.json), query: Now the tests." in shown
 
 
-def test_wrong_parameters_are_bad_input(redline: Installation, path: Path) -> None:
+def test_wrong_parameters_are_bad_input(redline, path):
     before = snapshot(path.parent)
     for name, value, code in (
         ("--ratio", "0", "bad_ratio"),
@@ -201,7 +198,7 @@ def test_wrong_parameters_are_bad_input(redline: Installation, path: Path) -> No
 # What is shown ----------------------------------------------------------------------------------------------
 
 
-def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Path) -> None:
+def test_every_deletion_is_shown_with_its_reason(redline, path):
     planned = redline.call("compact", path, "--dry-run", "--json").json
     shown = redline.call("compact", path, "--dry-run").out.splitlines()
     rows = shown[1 : 1 + len(planned["deletedTargets"])]
@@ -220,7 +217,7 @@ def test_every_deletion_is_shown_with_its_reason(redline: Installation, path: Pa
     assert f"By the agent's own count that is {percent}%; the target is 50%, about " in figures
 
 
-def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -> None:
+def test_texts_are_shown_in_full_on_request(redline, path):
     plan = redline.call("compact", path, "--dry-run", "--json").json
     shown = redline.call("compact", path, "--dry-run", "--full").out
     texts = load_session(path).texts(load_session(path).log.entries)
@@ -232,7 +229,7 @@ def test_texts_are_shown_in_full_on_request(redline: Installation, path: Path) -
 
 
 @pytest.mark.parametrize("pager", ["cat", "sh -c 'sed s/^/paged:/'", "nowhere", "'open", ""])
-def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(path: Path, pager: str) -> None:
+def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(path, pager):
     code, screen = on_terminal("n\n", "compact", path, "--full", PAGER=pager, LINES="10")
     assert code == 5, screen
     assert ("paged:" in screen) == pager.startswith("sh")
@@ -240,7 +237,7 @@ def test_a_long_plan_is_shown_in_the_users_pager_before_the_question(path: Path,
     assert "Traceback" not in screen
 
 
-def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path: Path) -> None:
+def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path):
     _, screen = on_terminal("n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="xterm")
     assert "\x1b[31m" in screen
     _, plain = on_terminal("n\n", "compact", path, PAGER="cat", COLUMNS="60", TERM="dumb")
@@ -253,7 +250,7 @@ def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path: Path) -
 # Confirmation -----------------------------------------------------------------------------------------------
 
 
-def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline: Installation, path: Path) -> None:
+def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline, path):
     before = snapshot(redline.home)
     ended = redline.call("compact", path, "--json")
     assert (ended.code, ended.err, ended.json["entryId"]) == (5, "", None)
@@ -263,7 +260,7 @@ def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline: Insta
     assert snapshot(redline.home) == before
 
 
-def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline: Installation, path: Path) -> None:
+def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline, path):
     named = path.rename(path.with_name("it's a session.jsonl"))
     arguments = [*make_another_branch(named), "--ratio", "0.4", "--query", "a b"]
     make_live(named)
@@ -281,7 +278,7 @@ def test_a_plan_shows_the_command_with_every_confirmation_it_needs(redline: Inst
     assert (written.json["needs"], written.json["to_write"]) == ([], None)
 
 
-def test_a_torn_last_line_is_shown_with_the_plan(redline: Installation, path: Path) -> None:
+def test_a_torn_last_line_is_shown_with_the_plan(redline, path):
     whole = redline.call("compact", path, "--dry-run", "--json")
     assert whole.json["tornLine"] is None
     size = path.stat().st_size
@@ -293,7 +290,7 @@ def test_a_torn_last_line_is_shown_with_the_plan(redline: Installation, path: Pa
     assert f"The session ends in a torn line of 25 bytes, from byte {size:,} on." in shown
 
 
-def test_a_refused_plan_shows_that_command_too(redline: Installation, path: Path) -> None:
+def test_a_refused_plan_shows_that_command_too(redline, path):
     make_live(path)
     arguments = ["compact", path, "--yes", *ask_too_much(path)]
     for_programs = redline.call(*arguments, "--json")
@@ -303,7 +300,7 @@ def test_a_refused_plan_shows_that_command_too(redline: Installation, path: Path
     assert (for_people.code, "\nTo write this: `redline compact " in for_people.out) == (5, True)
 
 
-def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(redline: Installation, path: Path) -> None:
+def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(redline, path):
     place(path, re.sub(rb'"version": ?3', b'"version":9', path.read_bytes(), count=1))
     found = redline.call("compact", path, "--dry-run", "--json")
     assert (found.code, found.json["needs"], found.json["to_write"]) == (0, [], None)
@@ -311,11 +308,11 @@ def test_a_plan_that_cannot_be_written_says_why_and_asks_for_no_confirmation(red
     assert redline.call("compact", path, "--json").error == "unknown_version"
 
 
-def test_every_confirmation_has_a_flag() -> None:
+def test_every_confirmation_has_a_flag():
     assert set(CONFIRMATIONS) == {field.name for field in fields(Confirmations)}
 
 
-def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline: Installation, path: Path) -> None:
+def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline, path):
     before = snapshot(redline.home)
     for more in ([], ["--yes"]):
         assert redline.call("compact", path, "--dry-run", *more).code == 0
@@ -324,7 +321,7 @@ def test_a_dry_run_overrides_yes_and_adds_nothing_to_the_index(redline: Installa
 
 
 @pytest.mark.parametrize(("answer", "written"), [("n\n", False), ("\n", False), ("y\n", True)])
-def test_on_a_terminal_the_plan_is_shown_before_the_question(path: Path, answer: str, written: bool) -> None:
+def test_on_a_terminal_the_plan_is_shown_before_the_question(path, answer, written):
     before = snapshot(path.parent)
     code, screen = on_terminal(answer, "compact", path)
     assert code == (0 if written else 5), screen
@@ -336,7 +333,7 @@ def test_on_a_terminal_the_plan_is_shown_before_the_question(path: Path, answer:
         assert last_line(path)["backupPath"] in screen.replace("\r\n", "")
 
 
-def test_an_interrupted_question_writes_nothing(path: Path) -> None:
+def test_an_interrupted_question_writes_nothing(path):
     before = snapshot(path.parent)
     code, screen = on_terminal("\x03", "compact", path)
     assert code == 130
@@ -344,7 +341,7 @@ def test_an_interrupted_question_writes_nothing(path: Path) -> None:
     assert snapshot(path.parent) == before
 
 
-def test_with_json_no_question_is_asked(path: Path) -> None:
+def test_with_json_no_question_is_asked(path):
     before = snapshot(path.parent)
     code, screen = on_terminal("y\n", "compact", path, "--json")
     assert code == 5
@@ -385,9 +382,7 @@ def ask_too_much(path: Path) -> list[str]:
         (ask_too_much, "--allow-below-target", 3, "target_not_met"),
     ],
 )
-def test_each_case_needs_its_own_confirmation(
-    redline: Installation, path: Path, prepare: Any, flag: str, exit_code: int, code: str
-) -> None:
+def test_each_case_needs_its_own_confirmation(redline, path, prepare, flag, exit_code, code):
     arguments = ["compact", path, "--yes", "--json", *prepare(path)]
     others = {found for found, _ in CONFIRMATIONS.values()} - {flag}
     before = snapshot(path.parent)
@@ -406,7 +401,7 @@ def test_each_case_needs_its_own_confirmation(
     assert Compaction.objects.get().entry_id == written.json["entryId"]
 
 
-def test_a_dry_run_below_the_target_has_its_own_exit_code(redline: Installation, path: Path) -> None:
+def test_a_dry_run_below_the_target_has_its_own_exit_code(redline, path):
     ended = redline.call("compact", path, "--dry-run", "--json", *ask_too_much(path))
     assert (ended.code, ended.json["targetMet"]) == (3, False)
     assert ended.json["deletedTargets"]
@@ -414,7 +409,7 @@ def test_a_dry_run_below_the_target_has_its_own_exit_code(redline: Installation,
     assert (shown.code, "--allow-below-target" in shown.out) == (3, True)
 
 
-def test_a_session_with_nothing_to_delete_is_reported_as_such(redline: Installation, path: Path) -> None:
+def test_a_session_with_nothing_to_delete_is_reported_as_such(redline, path):
     place(path, session_bytes(working_session(steps=0)))
     ended = redline.call("compact", path, "--yes", "--json", "--allow-below-target")
     assert (ended.code, ended.error) == (3, "nothing_deletable")
@@ -426,7 +421,7 @@ def test_a_session_with_nothing_to_delete_is_reported_as_such(redline: Installat
 # Twice, and two at once -------------------------------------------------------------------------------------
 
 
-def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Installation, path: Path) -> None:
+def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline, path):
     first = redline.call("compact", path, "--yes", "--ratio", "0.7", "--json")
     second = redline.call("compact", path, "--yes", "--ratio", "0.5", "--json")
     assert (first.code, second.code) == (0, 0)
@@ -434,7 +429,7 @@ def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline: Insta
     assert [one["reason"] for one in redline.call("backups", path, "--json").json] == ["compact", "compact"]
 
 
-def test_two_concurrent_processes_write_one_compaction(redline: Installation, path: Path) -> None:
+def test_two_concurrent_processes_write_one_compaction(redline, path):
     before = path.read_bytes()
     started = [start_child(lambda: json.dumps(redline.call("compact", path, "--yes", "--json"))) for _ in "ab"]
     ended = [(json.loads(out), code) for code, out, _ in (json.loads(wait()) for wait in started)]
@@ -447,7 +442,7 @@ def test_two_concurrent_processes_write_one_compaction(redline: Installation, pa
     assert load_session(path).log.damage == []
 
 
-def test_a_closed_output_pipe_does_not_stop_the_write(redline: Installation, path: Path) -> None:
+def test_a_closed_output_pipe_does_not_stop_the_write(redline, path):
     before = path.read_bytes()
     child = redline.start("compact", path, "--yes", "--live")
     assert child.stdout is not None
@@ -457,7 +452,7 @@ def test_a_closed_output_pipe_does_not_stop_the_write(redline: Installation, pat
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
-def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installation, path: Path) -> None:
+def test_an_unwritable_output_is_reported_and_undoes_nothing(redline, path):
     before = path.read_bytes()
     with Path("/dev/full").open("wb") as full:
         child = redline.start("compact", path, "--yes", "--live", "--json", stdout=full)
@@ -465,7 +460,7 @@ def test_an_unwritable_output_is_reported_and_undoes_nothing(redline: Installati
     assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
 
 
-def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_path: Path) -> None:
+def test_a_plan_uses_the_same_reader_as_its_commit(redline, tmp_path):
     """The reader the user chose, even after Redline itself appended to the session."""
     path = place(tmp_path / "guessed.jsonl", session_bytes(working_session()))
     log = load_session(path).log
@@ -482,7 +477,7 @@ def test_a_plan_uses_the_same_reader_as_its_commit(redline: Installation, tmp_pa
     assert "Writer: context-edit." in chosen
 
 
-def test_a_fork_is_written_beside_the_session(redline: Installation, path: Path) -> None:
+def test_a_fork_is_written_beside_the_session(redline, path):
     before = path.read_bytes()
     written = redline.call("compact", path, "--yes", "--writer", "fork", "--json")
     assert written.code == 0, written
@@ -494,7 +489,7 @@ def test_a_fork_is_written_beside_the_session(redline: Installation, path: Path)
     assert "Continue there with: atomic --session" in shown.out
 
 
-def test_a_writer_that_the_agent_does_not_honour_is_refused(redline: Installation, path: Path) -> None:
+def test_a_writer_that_the_agent_does_not_honour_is_refused(redline, path):
     before = snapshot(path.parent)
     for more in ([], ["--dry-run"]):
         ended = redline.call("compact", path, "--yes", "--writer", "context-edit", "--json", *more)
@@ -503,7 +498,7 @@ def test_a_writer_that_the_agent_does_not_honour_is_refused(redline: Installatio
     assert snapshot(path.parent) == before
 
 
-def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline: Installation, tmp_path: Path) -> None:
+def test_the_json_of_a_plan_that_cannot_be_written_says_why(redline, tmp_path):
     path = place(tmp_path / "no-header.jsonl", session_bytes(working_session()[1:]))
     document = redline.call("compact", path, "--dry-run", "--json").json
     assert (document["needs"], document["to_write"]) == ([], None)

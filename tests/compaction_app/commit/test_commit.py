@@ -1,7 +1,5 @@
 """A commit appends exactly what was approved to the session as it is now, or nothing at all."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -33,7 +31,7 @@ from sessions_app.storage.locks import LockedSession
 from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, chain, message, result, session_bytes, text, user, working_session
 from tests.files import backdate, place, snapshot
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.plans import approved_plan, context_ids, context_without
 from tests.processes import become_nobody, give_to_nobody, limit_file_size, refusal_in_child, start_child
 
@@ -42,12 +40,12 @@ LAST = "e27"
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
-def elsewhere(redline: Installation) -> Path:
+def elsewhere(redline):
     """A session whose agent is not known."""
     return place(redline.home / "elsewhere" / "s.jsonl", session_bytes(working_session()))
 
@@ -88,9 +86,7 @@ def refused(path: Path, act: Callable[[], object]) -> str:
 # What is written --------------------------------------------------------------------------------------------
 
 
-def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_the_database(
-    path: Path,
-) -> None:
+def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_the_database(path):
     before, context = path.read_bytes(), context_ids(path)
     approved = approved_plan(path, compression_ratio=0.4, query="the parser")
     committed = done(approved)
@@ -138,14 +134,14 @@ def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_
     assert (session.leaf_id, session.size) == (committed.entry_id, path.stat().st_size)
 
 
-def test_the_id_of_the_new_entry_is_unique_in_the_session(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_id_of_the_new_entry_is_unique_in_the_session(path, monkeypatch):
     foreign(path, message("0badcafe", LAST, user("Its id is taken.")))
     ids = iter(["0badcafe", "0badcafe", "00000001"])
     monkeypatch.setattr(PiAgent, "new_entry_id", lambda _: next(ids))
     assert done(approved_plan(path)).entry_id == "00000001"
 
 
-def test_a_linked_session_is_written_at_its_real_path(path: Path, tmp_path: Path) -> None:
+def test_a_linked_session_is_written_at_its_real_path(path, tmp_path):
     link = tmp_path / "link.jsonl"
     link.symlink_to(path)
     committed = done(approved_plan(link))
@@ -154,7 +150,7 @@ def test_a_linked_session_is_written_at_its_real_path(path: Path, tmp_path: Path
     assert last_line(path)["id"] == committed.entry_id
 
 
-def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path: Path) -> None:
+def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path):
     context = context_ids(path)
     first = done(approved_plan(path, compression_ratio=0.7))
     once = context_ids(path)
@@ -209,13 +205,13 @@ def change_a_text_and_grow(path: Path) -> None:
         (change_a_text_and_grow, "4 session_rewritten"),
     ],
 )
-def test_a_replaced_session_is_not_written_to(path: Path, change: Callable[[Path], None], answer: str) -> None:
+def test_a_replaced_session_is_not_written_to(path, change, answer):
     approved = approved_plan(path)
     change(path)
     assert refused(path, lambda: done(approved)) == answer
 
 
-def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path: Path) -> None:
+def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path):
     approved = approved_plan(path)
     before = path.read_bytes()
     added = foreign(path, message("n1", LAST, assistant(text("One more."))), message("n2", "n1", user("Thank you.")))
@@ -228,14 +224,14 @@ def test_text_added_since_the_plan_is_kept_and_the_compaction_follows_it(path: P
     assert context_ids(path) == context_without(context, [target.to_json() for target in approved.targets])
 
 
-def test_new_text_that_makes_the_target_be_missed_does_not_undo_the_approval(path: Path) -> None:
+def test_new_text_that_makes_the_target_be_missed_does_not_undo_the_approval(path):
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("More. " * 10_000)))
     assert done(approved).validated.stats.percent_reduction < 50
 
 
 @pytest.mark.parametrize("is_error", [False, True], ids=["result", "error"])
-def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path, is_error: bool) -> None:
+def test_a_new_result_of_a_deleted_call_is_a_conflict(path, is_error):
     approved = approved_plan(path, compression_ratio=0.05)
     assert "e3" in {target.entry_id for target in approved.targets}
     foreign(path, message("n1", LAST, result("c1", "Late.", error=is_error)))
@@ -249,19 +245,19 @@ def test_a_new_result_of_a_deleted_call_is_a_conflict(path: Path, is_error: bool
         done(approved)
 
 
-def test_a_switch_to_another_branch_is_a_conflict(path: Path) -> None:
+def test_a_switch_to_another_branch_is_a_conflict(path):
     approved = approved_plan(path)
     foreign(path, message("n1", "e5", user("Try it otherwise.")))
     assert refused(path, lambda: done(approved, switch_branch=True)) == "4 other_branch"
 
 
-def test_a_plan_is_written_once(path: Path) -> None:
+def test_a_plan_is_written_once(path):
     approved = approved_plan(path)
     done(approved)
     assert refused(path, lambda: done(approved)) == "4 plan_refused"
 
 
-def test_a_complete_last_line_gets_its_newline_first(path: Path) -> None:
+def test_a_complete_last_line_gets_its_newline_first(path):
     before = path.read_bytes()[:-1]
     place(path, before)
     context = context_ids(path)
@@ -273,7 +269,7 @@ def test_a_complete_last_line_gets_its_newline_first(path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"{", b"\0\0\0", b'"text"', b"[1]"])
-def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> None:
+def test_nothing_is_appended_to_a_torn_last_line(path, torn):
     approved = approved_plan(path)
     with path.open("ab") as file:
         file.write(torn)
@@ -283,7 +279,7 @@ def test_nothing_is_appended_to_a_torn_last_line(path: Path, torn: bytes) -> Non
 
 
 @pytest.mark.parametrize("torn", [b'{"type":"message","id":"n1"', b"[1]"])
-def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: Path, torn: bytes) -> None:
+def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path, torn):
     before = path.read_bytes() + torn
     place(path, before)
     committed = done(approved_plan(path), after_torn_line=True)
@@ -293,7 +289,7 @@ def test_a_confirmed_torn_line_stays_and_the_compaction_gets_its_own_line(path: 
     done(approved_plan(path, compression_ratio=0.9))
 
 
-def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path: Path) -> None:
+def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path):
     line = session_bytes([message("n1", LAST, user("Now whole."))])
     with path.open("ab") as file:
         file.write(line[:30])
@@ -318,9 +314,7 @@ def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
     return write
 
 
-def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(path, monkeypatch):
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("At the very same moment."))])
     approved = approved_plan(path)
@@ -334,7 +328,7 @@ def test_a_line_written_between_check_and_append_stays_and_ours_is_removed(
     assert done(approved).parent_id == "n1"
 
 
-def test_a_line_written_during_the_backup_is_a_conflict(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_written_during_the_backup_is_a_conflict(path, monkeypatch):
     before = path.read_bytes()
     line = session_bytes([message("n1", LAST, user("During the backup."))])
     back_up = commit_service.back_up
@@ -349,7 +343,7 @@ def test_a_line_written_during_the_backup_is_a_conflict(path: Path, monkeypatch:
     assert snapshot(path.parent) == {path.name: before + line}
 
 
-def test_bytes_that_could_not_be_removed_keep_their_backup(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_that_could_not_be_removed_keep_their_backup(path, monkeypatch):
     before = path.read_bytes()
 
     def short(fd: int, payload: bytes) -> int:
@@ -364,9 +358,7 @@ def test_bytes_that_could_not_be_removed_keep_their_backup(path: Path, monkeypat
     assert not Compaction.objects.exists()
 
 
-def test_an_agent_writing_right_after_the_commit_makes_the_session_live(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_writing_right_after_the_commit_makes_the_session_live(path, monkeypatch):
     def followed(*arguments: Any, **more: Any) -> Any:
         appended = append_lines(*arguments, **more)
         with path.open("ab") as file:
@@ -384,9 +376,7 @@ def fail(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize("model", [Compaction, Backup])
-def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch, model: type[Any]
-) -> None:
+def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(path, monkeypatch, model):
     before = path.read_bytes()
 
     with monkeypatch.context() as broken:
@@ -403,9 +393,7 @@ def test_a_commit_the_database_failed_to_record_is_recorded_with_the_next_lock(
     assert (recorded.entry_id, recorded.backup.path) == (last_line(path)["id"], last_line(path)["backupPath"])
 
 
-def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_original(path, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(Compaction.objects, "get_or_create", fail)
         with pytest.raises(RedlineError, match="was written"):
@@ -418,9 +406,7 @@ def test_a_fork_that_was_shortened_before_it_was_recorded_does_not_block_its_ori
     assert not is_interrupted(path)
 
 
-def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next_lock(path, monkeypatch):
     def fail(_: LockedSession) -> None:
         raise OSError(EIO, "Input/output error")
 
@@ -434,7 +420,7 @@ def test_the_backup_of_a_recorded_fork_stays_if_the_fork_is_gone_before_the_next
     assert Path(Compaction.objects.get().backup.path).exists()
 
 
-def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_index_update_does_not_undo_a_commit(path, monkeypatch):
     monkeypatch.setattr(commit_service, "index_file", fail)
     assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
@@ -442,7 +428,7 @@ def test_a_failing_index_update_does_not_undo_a_commit(path: Path, monkeypatch: 
 # Confirmations ----------------------------------------------------------------------------------------------
 
 
-def test_a_session_written_to_recently_needs_a_confirmation(path: Path) -> None:
+def test_a_session_written_to_recently_needs_a_confirmation(path):
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("Still here.")))
     os.utime(path)
@@ -453,12 +439,12 @@ def test_a_session_written_to_recently_needs_a_confirmation(path: Path) -> None:
     assert done(approved, live=True).parent_id == "n1"
 
 
-def test_a_write_of_redlines_own_does_not_make_a_session_live(path: Path) -> None:
+def test_a_write_of_redlines_own_does_not_make_a_session_live(path):
     first = done(approved_plan(path, compression_ratio=0.7))
     assert done(approved_plan(path)).parent_id == first.entry_id
 
 
-def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Path) -> None:
+def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path):
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
     approved = approved_plan(path, leaf_id=LAST)
     assert refused(path, lambda: done(approved)) == "5 switches_branch"
@@ -478,7 +464,7 @@ def test_another_branch_needs_a_confirmation_and_becomes_the_active_one(path: Pa
         message("n1", LAST, {**assistant(text("so")), "thinkingLevel": "high"}),
     ],
 )
-def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere: Path, sign: dict[str, Any]) -> None:
+def test_a_writer_that_the_agent_would_ignore_is_refused(elsewhere, sign):
     foreign(elsewhere, sign)
     approved = approved_plan(elsewhere)
     assert refused(elsewhere, lambda: done(approved, not_honoured=True)) == "2 unknown_writer"
@@ -494,7 +480,7 @@ def guessed_plan(path: Path, **own: object) -> Approved:
     return approved_plan(path, reader=reading.reader.name, writer=writer.name, **own)
 
 
-def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere: Path) -> None:
+def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhere):
     approved = guessed_plan(elsewhere)
     with pytest.raises(ConfirmationNeeded) as caught:
         done(approved)
@@ -503,7 +489,7 @@ def test_appending_to_a_session_of_an_unknown_agent_needs_a_confirmation(elsewhe
     assert done(approved, not_honoured=True).parent_id == LAST
 
 
-def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere: Path) -> None:
+def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere):
     approved = guessed_plan(elsewhere)
     done(approved, not_honoured=True)
     again = replace(guessed_plan(elsewhere, compression_ratio=0.3), writer=approved.writer)
@@ -515,7 +501,7 @@ def test_a_compaction_written_on_a_guess_does_not_make_the_agent_known(elsewhere
     assert (reading.reader.name, reading.is_guess) == ("pi", False)
 
 
-def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere: Path) -> None:
+def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere):
     before, log = elsewhere.read_bytes(), load_session(elsewhere).log
     reading = reading_of(elsewhere, log.entries, log.state)
     assert reading.writer().name == "fork"
@@ -525,13 +511,13 @@ def test_a_fork_of_a_session_of_an_unknown_agent_needs_no_confirmation(elsewhere
     assert elsewhere.read_bytes() == before
 
 
-def test_a_reader_chosen_by_the_user_is_not_a_guess(elsewhere: Path) -> None:
+def test_a_reader_chosen_by_the_user_is_not_a_guess(elsewhere):
     approved = approved_plan(elsewhere)
     select_reader(index_file(elsewhere), "atomic-0.8")
     assert done(approved).parent_id == LAST
 
 
-def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline: Installation) -> None:
+def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline):
     path = place(redline.home / ".pi" / "agent" / "sessions" / "--x--" / "s.jsonl", session_bytes(working_session()))
     assert refused(path, lambda: done(approved_plan(path))) == "2 unknown_writer"
     approved = approved_plan(path, reader="pi", writer="")
@@ -541,13 +527,13 @@ def test_a_session_in_a_pi_directory_is_written_by_the_writer_of_pi(redline: Ins
     assert {line["targetId"] for line in lines} == {target.entry_id for target in approved.targets}
 
 
-def test_a_plan_below_its_target_needs_a_confirmation(path: Path) -> None:
+def test_a_plan_below_its_target_needs_a_confirmation(path):
     approved = approved_plan(path, compression_ratio=0.1, preserve_recent=20)
     assert refused(path, lambda: done(approved)) == "3 target_not_met"
     assert not done(approved, below_target=True).validated.target_met
 
 
-def test_one_confirmation_does_not_cover_another_case(path: Path) -> None:
+def test_one_confirmation_does_not_cover_another_case(path):
     foreign(path, message("n1", "e3", user("Try it otherwise.")))
     os.utime(path)
     approved = approved_plan(path, leaf_id=LAST)
@@ -559,7 +545,7 @@ def test_one_confirmation_does_not_cover_another_case(path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_an_older_session_is_not_written_to(path: Path, version: int) -> None:
+def test_an_older_session_is_not_written_to(path, version):
     header, *entries = working_session()
     for entry in entries:
         if version == 1:
@@ -591,7 +577,7 @@ def at_once(act: Callable[[], object]) -> list[str]:
     return answers
 
 
-def test_two_concurrent_commits_give_one_entry_and_one_conflict(path: Path) -> None:
+def test_two_concurrent_commits_give_one_entry_and_one_conflict(path):
     for ratio in (0.9, 0.7, 0.5):
         before = path.read_bytes()
         answers = at_once(partial(done, approved_plan(path, compression_ratio=ratio)))
@@ -613,9 +599,7 @@ def test_two_concurrent_commits_give_one_entry_and_one_conflict(path: Path) -> N
         (0o600, 0o700, "done"),
     ],
 )
-def test_without_write_permission_nothing_is_left_behind(
-    public: Installation, file_mode: int, directory_mode: int, answer: str
-) -> None:
+def test_without_write_permission_nothing_is_left_behind(public, file_mode, directory_mode, answer):
     path = place(public.sessions / "s.jsonl", session_bytes(working_session()))
     approved = approved_plan(path)
     give_to_nobody(path.parent, path)
@@ -629,7 +613,7 @@ def test_without_write_permission_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize("room", [-400_000, -1, 0, 100])
-def test_a_full_disk_leaves_the_session_and_no_partial_backup(path: Path, room: int) -> None:
+def test_a_full_disk_leaves_the_session_and_no_partial_backup(path, room):
     # Larger than the database, so that the limit meets the session: first its backup, then the append.
     place(path, session_bytes(working_session(steps=40, words=2_000)))
     before = path.read_bytes()
@@ -643,7 +627,7 @@ def test_a_full_disk_leaves_the_session_and_no_partial_backup(path: Path, room: 
     assert done(approved).parent_id == "e83"
 
 
-def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(redline: Installation, tmp_path: Path) -> None:
+def test_a_write_of_redlines_own_does_not_change_how_a_session_is_read(redline, tmp_path):
     summary = {"type": "compaction", "summary": "s", "firstKeptEntryId": "e1"}
     turns = [one for n in range(8) for one in (user(f"ask {n}"), assistant(text(f"answer {n} " * 40)))]
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns, summary, user("on"), assistant(text("x")))))

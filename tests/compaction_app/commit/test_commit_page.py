@@ -1,7 +1,5 @@
 """The commit page writes only what was approved, each danger confirmed, and a conflict keeps the decisions."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -112,13 +110,13 @@ class Work:
 
 
 @pytest.fixture
-def session(browser: Client, known_root: Path) -> Work:
+def session(browser, known_root):
     """A session without a run."""
     return Work(browser, place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
-def work(session: Work) -> Work:
+def work(session):
     """A session with a run of which every proposal is approved."""
     session.plan()
     return session
@@ -161,7 +159,7 @@ def locked(path: Path) -> Any:
     return session_lock(django_settings.REDLINE_DATA_DIR, path, 1)
 
 
-def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work: Work) -> None:
+def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work):
     kept, page = context_ids(work.path), text_of(work.page())
     for words in ("work.jsonl", ".compact.bak", "Close the session in the agent"):
         assert words in page
@@ -181,7 +179,7 @@ def test_one_line_is_appended_after_a_backup_and_the_result_shows_it(work: Work)
         assert words in page
 
 
-def test_only_what_was_approved_is_written(session: Work) -> None:
+def test_only_what_was_approved_is_written(session):
     session.plan(first=1)
     assert values(session.page(), "yes") == ["below_target"]
     session.commits("below_target")
@@ -191,7 +189,7 @@ def test_only_what_was_approved_is_written(session: Work) -> None:
     assert len(session.last_line()["deletedTargets"]) < session.run.proposals.count()
 
 
-def test_the_result_shows_the_certificate_and_makes_it_again(work: Work) -> None:
+def test_the_result_shows_the_certificate_and_makes_it_again(work):
     work.commit()
     assert "The agent can continue from it." in text_of(work.page("/result"))
     first = Compaction.objects.get().certificate
@@ -200,7 +198,7 @@ def test_the_result_shows_the_certificate_and_makes_it_again(work: Work) -> None
     assert "The agent can continue from it." in text_of(work.page("/result"))
 
 
-def test_a_second_commit_of_the_same_run_writes_nothing(work: Work) -> None:
+def test_a_second_commit_of_the_same_run_writes_nothing(work):
     plan = work.shown()
     first = work.post(plan=plan)
     written = work.path.read_bytes()
@@ -210,7 +208,7 @@ def test_a_second_commit_of_the_same_run_writes_nothing(work: Work) -> None:
     assert Backup.objects.count() == 1
 
 
-def test_nothing_approved_is_nothing_to_write(session: Work) -> None:
+def test_nothing_approved_is_nothing_to_write(session):
     session.plan(first=0)
     session.refuses(session.commit("below_target"))
     assert "Nothing is approved" in text_of(session.page())
@@ -220,7 +218,7 @@ def test_nothing_approved_is_nothing_to_write(session: Work) -> None:
 
 
 @pytest.mark.parametrize("name", ["live", "below_target", "switch_branch", "after_torn_line"])
-def test_each_case_needs_its_own_confirmation_and_no_other(session: Work, name: str) -> None:
+def test_each_case_needs_its_own_confirmation_and_no_other(session, name):
     if name == "switch_branch":
         # Another branch forks early; the agent continues from it.
         session.append({**user("another way"), "id": "other", "parentId": "e3"})
@@ -237,9 +235,7 @@ def test_each_case_needs_its_own_confirmation_and_no_other(session: Work, name: 
     assert session.path.read_bytes() != session.before
 
 
-def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmation(
-    session: Work, settings: Any
-) -> None:
+def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmation(session, settings):
     use_root(settings, session.path.parent, None)
     session.plan()
     page = text_of(session.browser.get(session.session_url))
@@ -258,7 +254,7 @@ def test_a_session_of_an_unknown_agent_is_marked_and_appending_needs_a_confirmat
     assert session.path.read_bytes() != session.before
 
 
-def test_a_fork_is_offered_with_the_command_that_continues_it(work: Work) -> None:
+def test_a_fork_is_offered_with_the_command_that_continues_it(work):
     os.utime(work.path)
     page = work.page(writer="fork")
     assert values(page, "yes") == [], "a session that is live can be forked"
@@ -277,7 +273,7 @@ def test_a_fork_is_offered_with_the_command_that_continues_it(work: Work) -> Non
     assert link(answer, "Read what was removed") == link(answer, "Undo…") == f"{work.url}/undo"
 
 
-def test_a_writer_of_another_agent_is_refused(work: Work) -> None:
+def test_a_writer_of_another_agent_is_refused(work):
     assert "does not honour the writer context-edit" in text_of(work.page(writer="context-edit"))
     assert work.commit(writer="context-edit").status_code >= 400
     assert work.path.read_bytes() == work.before
@@ -286,33 +282,33 @@ def test_a_writer_of_another_agent_is_refused(work: Work) -> None:
 # ---- conflicts -------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_only_grew_is_committed_at_its_new_leaf(work: Work) -> None:
+def test_a_session_that_only_grew_is_committed_at_its_new_leaf(work):
     work.append(LATER)
     work.commits()
     assert work.last_line()["parentId"] == "later"
 
 
-def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(work: Work) -> None:
+def test_a_rewritten_session_is_a_conflict_that_offers_to_plan_again(work):
     place(work.path, work.before.replace(b"Step 1.", b"Step X."))
     work.before = work.path.read_bytes()
     assert work.plans_again(work.refuses(work.commit()))
     assert work.state() == (RunState.TARGET_MET, None)
 
 
-def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_are_kept(work: Work) -> None:
+def test_a_session_continued_on_another_branch_is_a_conflict_and_its_decisions_are_kept(work):
     work.append({**user("another way"), "id": "other", "parentId": "e5"})
     work.refuses(work.commit())
     finish_run(work.planned_again())
     assert work.state() == (RunState.SUPERSEDED, None)
 
 
-def test_a_lock_that_is_not_released_in_time_is_a_conflict_that_offers_no_new_plan(work: Work) -> None:
+def test_a_lock_that_is_not_released_in_time_is_a_conflict_that_offers_no_new_plan(work):
     plan = work.shown()
     with override_configuration(lock_seconds=0), locked(work.path):
         assert not work.plans_again(work.refuses(work.post(plan=plan)))
 
 
-def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(work: Work) -> None:
+def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(work):
     work.commit()
     # The agent had the session open: its next line continues from its own leaf.
     work.append(LATER)
@@ -339,7 +335,7 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(wo
 # ---- only what was shown --------------------------------------------------------------------------------
 
 
-def test_confirming_another_plan_than_the_one_shown_writes_nothing(session: Work) -> None:
+def test_confirming_another_plan_than_the_one_shown_writes_nothing(session):
     session.plan(first=1)
     plan = session.shown()
     approve_proposals(session.run)
@@ -348,7 +344,7 @@ def test_confirming_another_plan_than_the_one_shown_writes_nothing(session: Work
     session.refuses(session.post())
 
 
-def test_decisions_and_resuming_are_refused_during_a_commit(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_decisions_and_resuming_are_refused_during_a_commit(work, monkeypatch):
     run = work.run
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     refused: list[str] = []
@@ -367,7 +363,7 @@ def test_decisions_and_resuming_are_refused_during_a_commit(work: Work, monkeypa
     assert not run.decisions.filter(kind="reject").exists()
 
 
-def test_after_a_failed_commit_decisions_are_possible_again(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_failed_commit_decisions_are_possible_again(work, monkeypatch):
     def fail(*_: object) -> None:
         raise SystemFailure("disk_full", "It does not fit. Nothing was written.")
 
@@ -378,7 +374,7 @@ def test_after_a_failed_commit_decisions_are_possible_again(work: Work, monkeypa
     work.commits()
 
 
-def test_a_link_in_place_of_a_session_is_never_followed(work: Work, tmp_path: Path) -> None:
+def test_a_link_in_place_of_a_session_is_never_followed(work, tmp_path):
     secret = place(tmp_path / "outside" / "secret.jsonl", work.before)
     work.path.unlink()
     work.path.symlink_to(secret)
@@ -390,14 +386,14 @@ def test_a_link_in_place_of_a_session_is_never_followed(work: Work, tmp_path: Pa
     assert secret.read_bytes() == work.before
 
 
-def test_an_entry_id_that_now_names_another_line_is_a_conflict(work: Work) -> None:
+def test_an_entry_id_that_now_names_another_line_is_a_conflict(work):
     proposal = work.run.proposals.filter(block_index=None).order_by("order")[0]
     recorded = next(one for one in working_session() if one["id"] == proposal.entry_id)
     work.append(recorded, LATER)
     work.refuses(work.commit())
 
 
-def test_a_side_branch_that_became_the_active_one_is_not_cut_off(session: Work) -> None:
+def test_a_side_branch_that_became_the_active_one_is_not_cut_off(session):
     session.append({**user("another way"), "id": "other", "parentId": "e3"})
     session.plan(leaf_id="e27")
     session.append(LATER)
@@ -406,7 +402,7 @@ def test_a_side_branch_that_became_the_active_one_is_not_cut_off(session: Work) 
     assert session.last_line()["parentId"] == "later"
 
 
-def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again(work: Work) -> None:
+def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again(work):
     work.run.session.reader = "pi"
     work.run.session.save()
     answer = work.page()
@@ -415,7 +411,7 @@ def test_a_reader_changed_since_the_plan_is_a_conflict_that_offers_to_plan_again
     work.refuses(work.post(plan="x"))
 
 
-def test_an_older_session_version_is_not_planned(browser: Client, known_root: Path) -> None:
+def test_an_older_session_version_is_not_planned(browser, known_root):
     header, *entries = working_session()
     old = place(known_root / "old.jsonl", session_bytes([{**header, "version": 2}, *entries]))
     answer = browser.post(f"{index_file(old).get_absolute_url()}/compact", {"planner": "embedded"})
@@ -423,7 +419,7 @@ def test_an_older_session_version_is_not_planned(browser: Client, known_root: Pa
     assert "version 3 copy" in text_of(answer)
 
 
-def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work: Work) -> None:
+def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work):
     later = work.planned_again()
     away = work.path.rename(work.path.with_suffix(".away"))
     assert finish_run(later).state == RunState.FAILED
@@ -432,15 +428,10 @@ def test_a_failed_new_plan_leaves_the_decisions_with_the_old_run(work: Work) -> 
     work.commits()
 
 
-def test_planning_again_approves_nothing_that_was_not_approved(session: Work) -> None:
+def test_planning_again_approves_nothing_that_was_not_approved(session):
     session.plan(first=0)
     Proposal.objects.create(
-        run=session.run,
-        order=10_000,
-        entry_id="gone",
-        source=Proposal.Source.PLANNER,
-        call=1,
-        tool="context_delete",
+        run=session.run, order=10_000, entry_id="gone", source=Proposal.Source.PLANNER, call=1, tool="context_delete"
     )
     assert carried_from(session.run).targets == []
 
@@ -448,7 +439,7 @@ def test_planning_again_approves_nothing_that_was_not_approved(session: Work) ->
 # ---- a torn last line, a restore, a kill ------------------------------------------------------------------
 
 
-def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(work: Work) -> None:
+def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(work):
     pages = (f"{work.session_url}/compact", f"{work.url}/review", f"{work.url}/commit")
     for page in pages:
         assert "a torn line of" not in text_of(work.browser.get(page))
@@ -458,7 +449,7 @@ def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(wo
         assert words in text_of(work.browser.get(page)), page
 
 
-def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work: Work) -> None:
+def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work):
     work.commit()
     backup = Path(Compaction.objects.get().backup.path)
 
@@ -486,7 +477,7 @@ def test_a_run_is_shown_as_restored_until_the_restore_is_taken_back(work: Work) 
     assert not taken_back()
 
 
-def test_a_restored_run_can_be_planned_again_with_its_decisions(work: Work) -> None:
+def test_a_restored_run_can_be_planned_again_with_its_decisions(work):
     work.commit()
     first = Compaction.objects.get()
     restore(Path(first.backup.path), RestoreConfirmations(), timezone.now())
@@ -498,7 +489,7 @@ def test_a_restored_run_can_be_planned_again_with_its_decisions(work: Work) -> N
 
 
 @pytest.mark.parametrize("page", ["", "/commit", "/review", "/result"])
-def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work: Work, page: str) -> None:
+def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work, page):
     commit_killed_after_its_write(work, is_blocking=True)
     answer = work.page(page)
     assert Compaction.objects.get().run == work.run
@@ -509,7 +500,7 @@ def test_a_page_of_a_run_whose_commit_was_killed_shows_what_was_written(work: Wo
 
 
 @pytest.fixture
-def other_writer(work: Work) -> Iterator[sqlite3.Connection]:
+def other_writer(work):
     """Another connection to the database, while this process waits only a moment for it."""
     connection.close()
     with pytest.MonkeyPatch.context() as patch:
@@ -519,9 +510,7 @@ def other_writer(work: Work) -> Iterator[sqlite3.Connection]:
         connection.close()
 
 
-def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
-    work: Work, other_writer: sqlite3.Connection
-) -> None:
+def test_a_busy_database_after_the_append_does_not_hide_the_written_line(work, other_writer):
     plan = work.shown()
 
     def record_too_late(*arguments: Any) -> None:
@@ -540,9 +529,7 @@ def test_a_busy_database_after_the_append_does_not_hide_the_written_line(
     assert work.state() == (RunState.COMMITTED, None)
 
 
-def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(
-    work: Work, other_writer: sqlite3.Connection
-) -> None:
+def test_pages_of_an_interrupted_commit_work_while_the_database_is_busy(work, other_writer):
     commit_killed_after_its_write(work, is_blocking=False)
     other_writer.execute("BEGIN IMMEDIATE")
     assert work.browser.get(work.session_url).status_code == 200

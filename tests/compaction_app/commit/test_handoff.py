@@ -1,15 +1,10 @@
 """What a plan keeps of a thread of Amp, to which nothing can be written, is offered as Markdown."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
-from compaction_app.models import Run
 from compaction_app.runs.commands import start_run
 from sessions_app.index.indexer import index_file
 from tests.html import links, text_of
@@ -18,7 +13,7 @@ from tests.sessions import use_root
 
 
 @pytest.fixture
-def run(idle_root: Path, settings: Any) -> Run:
+def run(idle_root, settings):
     use_root(settings, idle_root, "amp")
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "text", "text": "Begin."}]}]
     for number in range(8):
@@ -34,20 +29,20 @@ def run(idle_root: Path, settings: Any) -> Run:
     return approve_proposals(finish_run(planned))
 
 
-def test_the_commit_page_offers_what_is_kept(browser: Client, run: Run) -> None:
+def test_the_commit_page_offers_what_is_kept(browser, run):
     answer = browser.get(f"/runs/{run.pk}/commit")
     assert "on its servers" in text_of(answer)
     assert f"/runs/{run.pk}/handoff.md" in [address for _, address in links(answer)]
 
 
-def test_a_thread_is_planned_for_a_hand_off_and_not_for_a_commit(browser: Client, run: Run) -> None:
+def test_a_thread_is_planned_for_a_hand_off_and_not_for_a_commit(browser, run):
     page = browser.get(run.session.get_absolute_url())
     assert text_of(page).count("keeps its threads on its servers") == 1
     assert {"Plan a hand-off…"} == {words for words, address in links(page) if address.endswith("/compact")}
     assert "Hand off…" in text_of(browser.get(f"/runs/{run.pk}/review"))
 
 
-def test_what_is_kept_is_downloaded_without_what_was_approved(browser: Client, run: Run) -> None:
+def test_what_is_kept_is_downloaded_without_what_was_approved(browser, run):
     answer = browser.get(f"/runs/{run.pk}/handoff.md")
     text = answer.content.decode()
     assert answer["Content-Type"] == "text/markdown; charset=utf-8"

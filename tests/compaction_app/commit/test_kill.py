@@ -3,8 +3,6 @@
 This is about the files alone; in `test_kill_commands` the database, the lock and the next command take part.
 """
 
-from __future__ import annotations
-
 import hashlib
 import random
 from datetime import UTC, datetime
@@ -72,20 +70,20 @@ class Kills:
 
 
 @pytest.fixture
-def kills(redline: Installation) -> Kills:
+def kills(redline):
     return Kills(redline)
 
 
-def test_an_append_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills: Kills) -> None:
+def test_an_append_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.append, kills.outcome)
 
 
-def test_a_restore_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills: Kills) -> None:
+def test_a_restore_killed_before_any_step_leaves_the_session_as_before_or_as_after(kills):
     kills.append()
     world = World(kills.data, kills.session.parent)
     swapped = {"before": "after", "after": "before"}
     assert_each_kill_leaves_one_of_two_states(world, kills.restore, lambda: swapped[kills.outcome()])
 
 
-def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(kills: Kills) -> None:
+def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(kills):
     assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.both, kills.outcome)

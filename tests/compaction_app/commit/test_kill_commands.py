@@ -3,8 +3,6 @@
 `test_kill` is about the files alone; here the database, the lock and the next command take part.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -12,7 +10,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.db import connection
@@ -39,7 +36,7 @@ from .test_kill_steps import Kills
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session(steps=10)))
 
 
@@ -107,7 +104,7 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
 # ---- at any moment -----------------------------------------------------------------------------------------
 
 
-def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(redline: Installation, path: Path) -> None:
+def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(redline, path):
     before, world = path.read_bytes(), World(redline.data, path.parent)
 
     def put_back() -> None:
@@ -146,9 +143,7 @@ WRITERS = [
 
 
 @pytest.mark.parametrize(("reader", "writer"), WRITERS if IS_SOAK else WRITERS[:1])
-def test_a_kill_at_any_moment_leaves_a_change_of_any_writer_whole_or_not_made(
-    redline: Installation, reader: str, writer: str
-) -> None:
+def test_a_kill_at_any_moment_leaves_a_change_of_any_writer_whole_or_not_made(redline, reader, writer):
     kills = Kills(redline, reader, writer)
     assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)
 
@@ -169,7 +164,7 @@ def and_die(write: Callable[[int, bytes], int]) -> Callable[[int, bytes], int]:
 
 
 @pytest.mark.parametrize("is_killed", [True, False], ids=["kill", "full disk"])
-def test_some_of_several_lines_are_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool) -> None:
+def test_some_of_several_lines_are_cut_off(path, monkeypatch, is_killed):
     before = snapshot(path.parent)
     select_reader(index_file(path), "pi")
     approved = approved_plan(path, reader="pi", writer="context-edit")
@@ -193,9 +188,7 @@ def write_half(fd: int, payload: bytes) -> int:
     [(die, "nothing"), (and_die(write_half), "a half"), (and_die(os.write), "the line")],
     ids=["nothing", "a half", "the line"],
 )
-def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(
-    redline: Installation, path: Path, write: Any, left: str
-) -> None:
+def test_a_commit_killed_at_its_write_is_settled_by_the_next_command(redline, path, write, left):
     before = path.read_bytes()
     commit_and_die(approved_plan(path), write)
     after = line_after(path, before)
@@ -210,9 +203,7 @@ def replace_and_die(ready: Path, session: Path) -> None:
 
 
 @pytest.mark.parametrize(("replace", "restored"), [(die, False), (replace_and_die, True)])
-def test_a_restore_killed_at_its_replacement_is_whole(
-    redline: Installation, path: Path, monkeypatch: pytest.MonkeyPatch, replace: Any, restored: bool
-) -> None:
+def test_a_restore_killed_at_its_replacement_is_whole(redline, path, monkeypatch, replace, restored):
     before = path.read_bytes()
     backup = commit_now(approved_plan(path))
     with monkeypatch.context() as patch:
@@ -224,9 +215,7 @@ def test_a_restore_killed_at_its_replacement_is_whole(
 
 
 @pytest.mark.parametrize("command", ["sessions", "backups"])
-def test_the_next_command_records_a_commit_whose_process_was_killed(
-    redline: Installation, path: Path, command: str
-) -> None:
+def test_the_next_command_records_a_commit_whose_process_was_killed(redline, path, command):
     before = path.read_bytes()
     commit_and_die(approved_plan(path), and_die(os.write))
     assert not Compaction.objects.exists()

@@ -1,8 +1,6 @@
 """A commit by each writer, and a restore, killed before each of their steps: the next start completes or undoes them,
 and shows which. `test_kill_commands` kills at random moments; here no step is left out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -79,9 +77,7 @@ class Work:
 
 
 @pytest.mark.parametrize("writer", ["context-compaction", "fork"])
-def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(
-    redline: Installation, known_root: Path, browser: Client, writer: str
-) -> None:
+def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(redline, known_root, browser, writer):
     work = Work(redline, known_root, browser, writer)
     approved = approval(work.run)
 
@@ -133,9 +129,7 @@ def test_a_commit_of_a_run_killed_before_any_step_is_completed_or_undone(
     assert_each_kill_leaves_one_of_two_states(work.world, work.commit, outcome, pages)
 
 
-def test_a_restore_killed_before_any_step_is_completed_or_undone(
-    redline: Installation, known_root: Path, browser: Client
-) -> None:
+def test_a_restore_killed_before_any_step_is_completed_or_undone(redline, known_root, browser):
     work = Work(redline, known_root, browser, "context-compaction")
     backup = work.commit()
     compacted = work.path.read_bytes()
@@ -227,7 +221,7 @@ class Kills:
     ],
 )
 def test_a_commit_by_each_writer_killed_before_any_step_is_completed_or_leaves_nothing(
-    redline: Installation, reader: str, writer: str, is_first: bool
-) -> None:
+    redline, reader, writer, is_first
+):
     kills = Kills(redline, reader, writer)
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=is_first)

@@ -1,9 +1,6 @@
 """The last look: its sums agree with each other, and what nobody opened is named and can be opened."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,20 +18,10 @@ from redline.configuration import PriceSetting
 from sessions_app.index.indexer import index_file
 from sessions_app.sessionlog.measure import significant
 from sessions_app.sessionlog.targets import Target
-from tests.factories import (
-    assistant,
-    call,
-    chain,
-    result,
-    session_bytes,
-    text,
-    thinking,
-    user,
-    working_session,
-)
+from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user, working_session
 from tests.files import backdate, place
 from tests.html import HOSTILE_TEXTS, element, elements, fields, link, links, text_of, texts
-from tests.installation import Installation, override_configuration
+from tests.installation import override_configuration
 from tests.runs import approve_proposals, plan_session
 
 PRICES = {"claude-x": PriceSetting(input=3, cache_read=0.3, cache_write=3.75)}
@@ -54,17 +41,17 @@ def recorded() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     return place(known_root / "work.jsonl", session_bytes(recorded()))
 
 
 @pytest.fixture
-def run(path: Path) -> Run:
+def run(path):
     return plan_session(index_file(path))
 
 
 @pytest.fixture
-def approved(run: Run) -> Run:
+def approved(run):
     return approve_proposals(run)
 
 
@@ -83,7 +70,7 @@ def undo_last(run: Run) -> None:
 # ---- sums --------------------------------------------------------------------------------------------------
 
 
-def test_all_tables_have_the_headline_as_their_total(approved: Run) -> None:
+def test_all_tables_have_the_headline_as_their_total(approved):
     look = look_at(approved)
     account = look.account
     stats = account.review.approved_stats
@@ -97,7 +84,7 @@ def test_all_tables_have_the_headline_as_their_total(approved: Run) -> None:
     assert removals.after.tokens == pytest.approx(stats.tokens_after, rel=0.01)
 
 
-def test_the_undecided_add_up_to_what_approving_them_removes(run: Run) -> None:
+def test_the_undecided_add_up_to_what_approving_them_removes(run):
     decide(run, Kind.APPROVE, leads(run)[:1], timezone.now())
     look = undecided_look(account_of(run))
     assert look.tokens == sum(group.tokens for group in look.groups)
@@ -106,7 +93,7 @@ def test_the_undecided_add_up_to_what_approving_them_removes(run: Run) -> None:
     assert account_of(run).after.tokens == before - undecided
 
 
-def test_the_pairs_are_part_of_each_number(run: Run) -> None:
+def test_the_pairs_are_part_of_each_number(run):
     decide(run, Kind.APPROVE, leads(run)[:2], timezone.now())
     account = account_of(run)
     assert (len(account.approved), account.entries + account.blocks) == (2, len(account.review.goes))
@@ -116,7 +103,7 @@ def test_the_pairs_are_part_of_each_number(run: Run) -> None:
     assert account.struck == pytest.approx(own + last_look(account).pair_tokens, rel=0.01)
 
 
-def test_a_rejected_proposal_shows_what_it_would_have_removed(run: Run) -> None:
+def test_a_rejected_proposal_shows_what_it_would_have_removed(run):
     target = leads(run)[0]
     before = next(unit.tokens for unit in account_of(run).units if unit.target == target)
     decide(run, Kind.REJECT, [target], timezone.now())
@@ -129,7 +116,7 @@ def numbers(row: Any) -> list[str]:
     return texts(row, "td.numeric")
 
 
-def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, approved: Run) -> None:
+def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser, approved):
     page = browser.get(f"/runs/{approved.pk}/commit")
     title = text_of(element(page, "h1"))
     struck = re.search(r"Strike about ([\d,]+) of ([\d,]+) tokens", title)
@@ -142,7 +129,7 @@ def test_the_page_shows_the_headline_in_the_foot_of_its_tables(browser: Client, 
 
 
 @pytest.mark.parametrize("ending", [b"", b"\n"], ids=["without-newline", "with-newline"])
-def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser: Client, path: Path, ending: bytes) -> None:
+def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser, path, ending):
     place(path, path.read_bytes().rstrip(b"\n") + ending)
     run = approve_proposals(plan_session(index_file(path)))
     shown = text_of(browser.get(f"/runs/{run.pk}/commit"))
@@ -153,7 +140,7 @@ def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser: Client, pa
 # ---- what was opened ---------------------------------------------------------------------------------------
 
 
-def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser: Client, approved: Run) -> None:
+def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser, approved):
     largest = look_at(approved).largest[0].target
     assert "never opened" in texts(browser.get(f"/runs/{approved.pk}/commit"), "tbody tr:has(.unit) b.never")
     record_opened(approved, [largest], timezone.now())
@@ -162,7 +149,7 @@ def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser: Client,
     assert look.opened == look.in_bulk.opened == 1
 
 
-def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Client, approved: Run) -> None:
+def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser, approved):
     (group, *_) = look_at(approved).groups
     shown = [unit.target for unit in group.unopened]
     address = next(
@@ -175,7 +162,7 @@ def test_a_spot_check_shows_the_largest_and_counts_as_opening_them(browser: Clie
     assert look_at(approved).in_bulk.opened == len(shown)
 
 
-def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Client, run: Run) -> None:
+def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser, run):
     proposal = run.proposals.order_by("order").first()
     assert proposal is not None
     run.proposals.filter(pk=proposal.pk).update(reason="an old output; 2 of the 3 names in it occur only there")
@@ -188,12 +175,12 @@ def test_what_holds_names_found_nowhere_else_is_asked_about_again(browser: Clien
     assert opened_targets(run) == {proposal.target}
 
 
-def test_a_spot_check_of_an_unknown_group_opens_nothing(browser: Client, approved: Run) -> None:
+def test_a_spot_check_of_an_unknown_group_opens_nothing(browser, approved):
     assert browser.get(f"/runs/{approved.pk}/commit?look=nothing").status_code == 200
     assert opened_targets(approved) == frozenset()
 
 
-def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run: Run) -> None:
+def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run):
     first, *rest = leads(run)
     decide(run, Kind.APPROVE, [first], timezone.now())
     decide(run, Kind.APPROVE, rest, timezone.now())
@@ -202,7 +189,7 @@ def test_what_was_approved_one_by_one_is_not_among_what_was_approved_in_bulk(run
     assert first not in {unit.target for group in look.groups for unit in group.units}
 
 
-def test_what_was_added_by_hand_is_named(browser: Client, approved: Run) -> None:
+def test_what_was_added_by_hand_is_named(browser, approved):
     assert "Nothing was added by hand." in text_of(browser.get(f"/runs/{approved.pk}/commit"))
     stays = next(
         entry
@@ -217,7 +204,7 @@ def test_what_was_added_by_hand_is_named(browser: Client, approved: Run) -> None
 # ---- everything undecided ----------------------------------------------------------------------------------
 
 
-def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser: Client, run: Run, path: Path) -> None:
+def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, run, path):
     before = path.read_bytes()
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
@@ -235,7 +222,7 @@ def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser: 
     assert path.read_bytes() == before
 
 
-def test_a_decision_made_meanwhile_is_not_overridden(browser: Client, run: Run) -> None:
+def test_a_decision_made_meanwhile_is_not_overridden(browser, run):
     page = browser.get(f"/runs/{run.pk}/commit?undecided=1")
     sent = {name: given[0] for name, given in fields(page).items()}
     decide(run, Kind.REJECT, leads(run)[:1], timezone.now())
@@ -245,17 +232,17 @@ def test_a_decision_made_meanwhile_is_not_overridden(browser: Client, run: Run) 
 
 
 @pytest.mark.parametrize("sent", [{}, {"seen": "x"}, {"seen": "0", "mark": "another"}])
-def test_a_form_of_another_plan_approves_nothing(browser: Client, run: Run, sent: dict[str, str]) -> None:
+def test_a_form_of_another_plan_approves_nothing(browser, run, sent):
     assert browser.post(f"/runs/{run.pk}/approve-rest", sent).status_code in (409, 422)
     assert not account_of(run).approved
 
 
-def test_a_review_without_an_approval_offers_to_approve_the_rest(browser: Client, run: Run) -> None:
+def test_a_review_without_an_approval_offers_to_approve_the_rest(browser, run):
     page = browser.get(f"/runs/{run.pk}/commit")
     assert link(page, "Approve everything undecided…") == "?undecided=1"
 
 
-def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, approved: Run) -> None:
+def test_if_nothing_is_undecided_nothing_is_offered(browser, approved):
     page = browser.get(f"/runs/{approved.pk}/commit?undecided=1")
     assert "Nothing is undecided" in text_of(element(page, "h1"))
     assert not elements(page, "form[action$=approve-rest]")
@@ -264,13 +251,13 @@ def test_if_nothing_is_undecided_nothing_is_offered(browser: Client, approved: R
 # ---- cost --------------------------------------------------------------------------------------------------
 
 
-def test_without_a_price_only_tokens_are_given(browser: Client, approved: Run) -> None:
+def test_without_a_price_only_tokens_are_given(browser, approved):
     page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
     assert "The price of claude-x is not known" in page
     assert "$" not in page
 
 
-def test_with_a_price_the_page_says_when_it_pays(browser: Client, approved: Run) -> None:
+def test_with_a_price_the_page_says_when_it_pays(browser, approved):
     with override_configuration(prices=PRICES):
         page = browser.get(f"/runs/{approved.pk}/commit")
     assert elements(page, "svg.plot path.plot__struck")
@@ -280,7 +267,7 @@ def test_with_a_price_the_page_says_when_it_pays(browser: Client, approved: Run)
     assert "because its price is not known" not in words
 
 
-def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser: Client, approved: Run) -> None:
+def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser, approved):
     pages = []
     for price in (3, 0):
         with override_configuration(prices={"claude-x": PriceSetting(input=price)}):
@@ -300,7 +287,7 @@ def committed(browser: Client, run: Run) -> Any:
     return browser.get(f"/runs/{run.pk}/result")
 
 
-def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Client, approved: Run) -> None:
+def test_the_result_says_who_proposed_and_who_approved_each_removal(browser, approved):
     account = account_of(approved)
     page = committed(browser, approved)
     feet = [numbers(foot) for foot in elements(page, "tfoot")]
@@ -315,7 +302,7 @@ def test_the_result_says_who_proposed_and_who_approved_each_removal(browser: Cli
     assert f"with {len(leads(approved)) - 1} others" in text_of(shown[0])
 
 
-def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser: Client, approved: Run) -> None:
+def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser, approved):
     page = committed(browser, approved)
     heights = [int(str(one.attributes["viewBox"]).split()[3]) for one in elements(page, ".maps svg")]
     assert heights[1] < heights[0]
@@ -323,7 +310,7 @@ def test_the_result_has_maps_of_one_scale_and_the_command_that_continues(browser
     assert "hidden" in element(page, "[data-copy-button]").attributes
 
 
-def test_both_exports_have_the_numbers_of_the_page(browser: Client, run: Run) -> None:
+def test_both_exports_have_the_numbers_of_the_page(browser, run):
     first, *rest = leads(run)
     decide(run, Kind.REJECT, [first], timezone.now())
     decide(run, Kind.APPROVE, rest, timezone.now())
@@ -341,27 +328,27 @@ def test_both_exports_have_the_numbers_of_the_page(browser: Client, run: Run) ->
     assert f"| | All {len(rest)} | {struck} | | | | |" in lines
 
 
-def test_the_export_of_a_committed_run_names_the_backup(browser: Client, approved: Run) -> None:
+def test_the_export_of_a_committed_run_names_the_backup(browser, approved):
     committed(browser, approved)
     document = browser.get(f"/runs/{approved.pk}/review.json").json()
     assert document["compaction"]["backup"].endswith(".compact.bak")
     assert "SHA-256" in browser.get(f"/runs/{approved.pk}/review.md").content.decode()
 
 
-def test_a_run_that_was_never_prepared_has_no_export(browser: Client, run: Run) -> None:
+def test_a_run_that_was_never_prepared_has_no_export(browser, run):
     queued = Run.objects.create(session=run.session, planner="embedded", created_at=timezone.now())
     assert browser.get(f"/runs/{queued.pk}/review.json").status_code == 404
     assert browser.get(f"/runs/{queued.pk + 1}/review.md").status_code == 404
 
 
-def test_the_command_prints_the_exports(redline: Installation, browser: Client, approved: Run) -> None:
+def test_the_command_prints_the_exports(redline, browser, approved):
     printed = redline.call("review", approved.pk)
     assert printed.out == browser.get(f"/runs/{approved.pk}/review.md").content.decode()
     assert redline.call("review", approved.pk, "--json").json == browser.get(f"/runs/{approved.pk}/review.json").json()
     assert redline.call("review", approved.pk + 1, "--json").error == "no_such_run"
 
 
-def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: Path) -> None:
+def test_hostile_texts_are_no_markup_in_the_export(browser, known_root):
     hostile = [*HOSTILE_TEXTS, "a | b ``` c ` d", "[x](javascript:1) ![y](z) <b> # h"]
     steps = [
         one
@@ -372,8 +359,7 @@ def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: 
         )
     ]
     path = place(
-        known_root / "hostile.jsonl",
-        session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok")))),
+        known_root / "hostile.jsonl", session_bytes(chain(user("go"), *steps, user("on"), assistant(text("ok"))))
     )
     run = approve_proposals(plan_session(index_file(path)))
     exported = browser.get(f"/runs/{run.pk}/review.md").content.decode()
@@ -385,7 +371,7 @@ def test_hostile_texts_are_no_markup_in_the_export(browser: Client, known_root: 
         assert browser.get(f"/runs/{run.pk}/{page}").status_code == 200
 
 
-def test_a_session_that_changed_since_still_has_its_numbers(browser: Client, approved: Run, path: Path) -> None:
+def test_a_session_that_changed_since_still_has_its_numbers(browser, approved, path):
     struck = look_at(approved).tokens
     committed(browser, approved)
     path.write_bytes(session_bytes(recorded()[:4]))

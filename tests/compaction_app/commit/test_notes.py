@@ -1,7 +1,5 @@
 """Notes of the user in place of what a fork leaves out: written as typed, marked, in their place, and proven."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -27,12 +25,12 @@ from tests.runs import approve_proposals, plan_session
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     return place(known_root / "work.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
-def run(path: Path) -> Run:
+def run(path):
     """A planned run of the session with every proposal approved."""
     return approve_proposals(plan_session(index_file(path)))
 
@@ -55,7 +53,7 @@ def created() -> list[dict[str, Any]]:
     return [json.loads(line) for line in made.read_bytes().splitlines()]
 
 
-def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browser: Client, run: Run) -> None:
+def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browser, run):
     (first, *_) = spans(browser, run)
     assert send(browser, run, {first: " the parser was\tread "}).status_code == 303
     lines = created()
@@ -75,7 +73,7 @@ def test_a_note_stands_where_its_span_was_says_whose_it_is_and_is_counted(browse
     assert any(entry.type == "custom_message" and entry.tokens for entry in loaded.tree.entries)
 
 
-def test_no_note_stands_between_a_call_and_its_result(browser: Client, run: Run) -> None:
+def test_no_note_stands_between_a_call_and_its_result(browser, run):
     notes = {one: f"note of {one}" for one in spans(browser, run)}
     assert send(browser, run, notes).status_code == 303
     lines = created()
@@ -86,7 +84,7 @@ def test_no_note_stands_between_a_call_and_its_result(browser: Client, run: Run)
             assert lines[at + 1].get("message", {}).get("role") != "toolResult"
 
 
-def test_a_note_whose_entries_stay_is_not_written(run: Run) -> None:
+def test_a_note_whose_entries_stay_is_not_written(run):
     approved = approval(run)
     gone = {target.entry_id for target in approved.targets}
     stays = next(entry.id for entry in approved.loaded.tree.entries if entry.id not in gone)
@@ -94,7 +92,7 @@ def test_a_note_whose_entries_stay_is_not_written(run: Run) -> None:
     assert preflight_of(approval(run), timezone.now(), "fork").notes == {}
 
 
-def test_a_writer_without_room_for_notes_says_so(browser: Client, run: Run) -> None:
+def test_a_writer_without_room_for_notes_says_so(browser, run):
     assert spans(browser, run, "context-compaction") == []
     page = text_of(browser.get(f"/runs/{run.pk}/commit", {"writer": "context-compaction"}))
     assert "which has no room for notes" in page
@@ -102,7 +100,7 @@ def test_a_writer_without_room_for_notes_says_so(browser: Client, run: Run) -> N
     assert preflight_of(approval(run), timezone.now(), "context-compaction").notes == {}
 
 
-def test_a_note_that_cannot_be_written_is_refused(browser: Client, run: Run) -> None:
+def test_a_note_that_cannot_be_written_is_refused(browser, run):
     (first, *_) = spans(browser, run)
     for words in ("x" * (NOTE_LENGTH + 1), "a\x1bb"):
         answered = send(browser, run, {first: words})
@@ -111,7 +109,7 @@ def test_a_note_that_cannot_be_written_is_refused(browser: Client, run: Run) -> 
 
 
 @pytest.mark.parametrize("words", [words for words in HOSTILE_TEXTS if words.isprintable()])
-def test_a_hostile_note_does_nothing(browser: Client, run: Run, words: str) -> None:
+def test_a_hostile_note_does_nothing(browser, run, words):
     (first, *_) = spans(browser, run)
     save_notes(run, {first: words})
     assert_inert(browser.get(f"/runs/{run.pk}/commit", {"writer": "fork"}))
@@ -119,13 +117,12 @@ def test_a_hostile_note_does_nothing(browser: Client, run: Run, words: str) -> N
     assert_inert(browser.get(f"/runs/{run.pk}/result"))
 
 
-def test_a_note_that_is_not_in_the_new_session_is_not_proven(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_that_is_not_in_the_new_session_is_not_proven(run, monkeypatch):
     gone = next(target.entry_id for target in approval(run).targets if target.block_index is None)
     save_notes(run, {gone: "it was read"})
     wrong = [note_text("something else")]
     monkeypatch.setattr(
-        "compaction_app.commit.change.require_approved",
-        lambda *given: require_approved(*given[:-1], wrong),
+        "compaction_app.commit.change.require_approved", lambda *given: require_approved(*given[:-1], wrong)
     )
     with pytest.raises(SystemFailure, match="a note of the context"):
         commit(replace(approval(run), writer="fork"), Confirmations(), timezone.now())

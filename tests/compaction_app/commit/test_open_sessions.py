@@ -1,7 +1,5 @@
 """Promises while another process has the session open: it is named first, and none of its text is lost unannounced."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -12,7 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from django.test import Client
 
 from compaction_app.backups.service import RestoreConfirmations, list_backups, restore
 from compaction_app.commit.service import Approved, Confirmations, commit
@@ -25,7 +22,7 @@ from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, place
 from tests.html import elements, text_of
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.plans import approved_plan
 from tests.runs import approve_proposals, plan_session
 
@@ -43,7 +40,7 @@ with open(sys.argv[1], "ab", buffering=0) as session:
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     return place(known_root / "s.jsonl", session_bytes(working_session(steps=4)))
 
 
@@ -99,7 +96,7 @@ def kept_lines(path: Path) -> set[bytes]:
     return {line + b"\n" for file in files for line in file.read_bytes().split(b"\n")}
 
 
-def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(path: Path) -> None:
+def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(path):
     state = file_state(path)
     assert state is not None
     assert writers_of(state) == ()
@@ -110,9 +107,7 @@ def test_who_has_a_file_open_for_writing_is_known_and_who_reads_it_is_not_named(
     assert writers_of(state) == ()
 
 
-def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_live(
-    path: Path,
-) -> None:
+def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_live(path):
     before = path.read_bytes()
     with agent_on(path) as agent:
         with pytest.raises(RedlineError, match=f"process {agent.process.pid}") as caught:
@@ -130,7 +125,7 @@ def test_a_commit_and_a_restore_name_a_process_with_the_session_open_and_need_li
     assert path.read_bytes() == before
 
 
-def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Installation, path: Path) -> None:
+def test_the_command_names_who_still_writes_to_the_replaced_file(redline, path):
     backup = commit(approved_plan(path), Confirmations(), now()).backup.path
     with agent_on(path) as agent:
         refused = redline.call("restore", backup, "--yes")
@@ -141,7 +136,7 @@ def test_the_command_names_who_still_writes_to_the_replaced_file(redline: Instal
         assert f"process {agent.process.pid}" in done.err
 
 
-def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(browser: Client, path: Path) -> None:
+def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(browser, path):
     backup = commit(small_plan(path), Confirmations(), now()).backup.path
     session = index_file(backdate(path))
     run = approve_proposals(plan_session(session))
@@ -155,7 +150,7 @@ def test_the_pages_of_a_commit_and_a_restore_name_who_has_the_session_open(brows
         assert not elements(browser.get(page), '[value="live"]')
 
 
-def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(path: Path) -> None:
+def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(path):
     place(path, session_bytes(working_session(steps=2 * ROUNDS)))
     backup = commit(small_plan(path), Confirmations(), now()).backup.path
     announced = 0
@@ -176,9 +171,7 @@ def test_no_line_of_a_writer_with_the_file_open_is_lost_unannounced(path: Path) 
     assert Compaction.objects.count() == len([line for line in lines if b'"context_compaction"' in line])
 
 
-def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confirmed_restores(
-    path: Path,
-) -> None:
+def test_no_line_of_an_agent_that_opens_the_file_for_each_line_is_lost_to_confirmed_restores(path):
     backup = commit(approved_plan(path, compression_ratio=0.9), Confirmations(), now()).backup.path
     written = restores = 0
     stopped = threading.Event()

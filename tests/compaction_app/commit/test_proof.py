@@ -1,7 +1,5 @@
 """A writer with a bug writes nothing: what the agent would rebuild is compared with what was approved."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -23,7 +21,7 @@ from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.sessionlog.targets import Target
 from tests.factories import session_bytes, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.plans import approved_plan, context_ids
 
 Write = Callable[[Any, Sequence[Entry], Deletion, WriteFacts], Change]
@@ -92,9 +90,7 @@ LOSES_A_LINE = with_lines(lambda lines: list(lines)[:-2])
         pytest.param("atomic-0.9", "fork", ALTERS_A_TEXT, id="fork for Atomic alters a text"),
     ],
 )
-def test_a_writer_with_a_bug_writes_nothing(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, reader: str, writer: str, bug: Bug
-) -> None:
+def test_a_writer_with_a_bug_writes_nothing(redline, monkeypatch, reader, writer, bug):
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     select_reader(index_file(path), reader)
     approved = approved_plan(path, reader=reader, writer=writer)
@@ -114,9 +110,7 @@ def test_a_writer_with_a_bug_writes_nothing(
     assert Compaction.objects.get().writer == writer
 
 
-def test_the_refusal_names_the_session_the_writer_and_the_message(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_refusal_names_the_session_the_writer_and_the_message(redline, monkeypatch):
     path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
     approved = approved_plan(path, writer="fork")
     fork = type(reading_by("atomic-0.8", "the test says so").writer("fork"))

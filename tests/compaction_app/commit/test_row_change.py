@@ -1,12 +1,9 @@
 """A plan for a session of OpenCode changes exactly the approved rows, in one transaction, or nothing."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -19,18 +16,18 @@ from sessions_app.storage import rows
 from sessions_app.storage.open_files import Writer
 from sessions_app.storage.row_steps import RowStep, backed_up_steps
 from sessions_app.storage.session_loader import load_session
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.opencode_stores import documents
 
-from .rows import CALL, PLACEHOLDER, RESULT, THINKING, RowScene, row_scene
+from .rows import CALL, PLACEHOLDER, RESULT, THINKING, row_scene
 
 
 @pytest.fixture
-def scene(redline: Installation) -> RowScene:
+def scene(redline):
     return row_scene(redline)
 
 
-def test_delete_removes_the_parts_and_the_tokens_of_the_last_reply_and_nothing_else(scene: RowScene) -> None:
+def test_delete_removes_the_parts_and_the_tokens_of_the_last_reply_and_nothing_else(scene):
     written = scene.commit(scene.approved("delete", CALL, RESULT, THINKING))
     before, after = scene.before, scene.rows()
     gone = [row for row in before["part"] if row not in after["part"]]
@@ -55,7 +52,7 @@ def test_delete_removes_the_parts_and_the_tokens_of_the_last_reply_and_nothing_e
     assert Compaction.objects.get().backup.path == str(written.backup.path)
 
 
-def test_prune_puts_the_placeholder_in_the_place_of_the_output(scene: RowScene) -> None:
+def test_prune_puts_the_placeholder_in_the_place_of_the_output(scene):
     scene.delete("prune", CALL, RESULT)
     scene.messages[2]["content"] = PLACEHOLDER
     assert scene.sent() == scene.messages
@@ -67,7 +64,7 @@ def test_prune_puts_the_placeholder_in_the_place_of_the_output(scene: RowScene) 
 
 
 @pytest.mark.parametrize("writer", ["", "delete", "prune", "fork"])
-def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(scene: RowScene, writer: str) -> None:
+def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(scene, writer):
     scene.store.newer_message()
     before = scene.rows()
     with pytest.raises(RedlineError, match="in a newer form") as raised:
@@ -78,13 +75,13 @@ def test_nothing_is_written_for_a_session_of_which_a_part_is_not_read(scene: Row
     assert scene.rows() == before
 
 
-def test_prune_touches_nothing_but_completed_outputs(scene: RowScene) -> None:
+def test_prune_touches_nothing_but_completed_outputs(scene):
     with pytest.raises(RedlineError) as raised:
         scene.delete("prune", THINKING)
     assert raised.value.code in {"not_writable", "plan_refused"}
 
 
-def test_a_fork_is_a_new_session_in_the_same_database(scene: RowScene) -> None:
+def test_a_fork_is_a_new_session_in_the_same_database(scene):
     made = scene.delete("fork", CALL, RESULT)
     assert made is not None
     assert made.parent == scene.path.parent
@@ -101,7 +98,7 @@ def test_a_fork_is_a_new_session_in_the_same_database(scene: RowScene) -> None:
     assert Session.objects.filter(relative_path__endswith=made.name).exists()
 
 
-def test_the_copies_of_a_fork_name_each_other(scene: RowScene) -> None:
+def test_the_copies_of_a_fork_name_each_other(scene):
     store = scene.store
     path = store.session("ses_2")
     asked = store.user("Go.", session_id="ses_2")
@@ -121,7 +118,7 @@ def test_the_copies_of_a_fork_name_each_other(scene: RowScene) -> None:
         "UPDATE part SET data = '{}' WHERE id = 'prt_0011'",
     ],
 )
-def test_a_session_that_changed_since_the_review_is_refused(scene: RowScene, statement: str) -> None:
+def test_a_session_that_changed_since_the_review_is_refused(scene, statement):
     plan = scene.approved("delete", CALL, RESULT)
     scene.store.run(statement)
     now = scene.rows()
@@ -130,9 +127,7 @@ def test_a_session_that_changed_since_the_review_is_refused(scene: RowScene, sta
     assert scene.rows() == now
 
 
-def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(
-    scene: RowScene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(scene, monkeypatch):
     client = (Writer(4711, "opencode"),)
     for module in ("agents.opencode.agent", "storage.rows"):
         monkeypatch.setattr(f"sessions_app.{module}.writers_of", lambda _: client)
@@ -143,7 +138,7 @@ def test_a_database_that_another_process_has_open_is_changed_by_a_fork_only(
     assert scene.delete("fork", CALL, RESULT) is not None
 
 
-def test_documents_of_the_older_store_are_only_read(scene: RowScene, tmp_path: Path) -> None:
+def test_documents_of_the_older_store_are_only_read(scene, tmp_path):
     older = documents(tmp_path / "older", scene.store)
     with pytest.raises(RedlineError, match="Download the session") as raised:
         scene.commit(scene.approved("delete", CALL, RESULT, path=older))
@@ -151,7 +146,7 @@ def test_documents_of_the_older_store_are_only_read(scene: RowScene, tmp_path: P
     assert scene.sent(older) == scene.messages
 
 
-def test_what_the_transaction_would_not_prove_is_not_written(scene: RowScene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_transaction_would_not_prove_is_not_written(scene, monkeypatch):
     apply = rows.apply_step
 
     def apply_and_delete_more(connection: sqlite3.Connection, step: RowStep) -> None:
@@ -163,7 +158,7 @@ def test_what_the_transaction_would_not_prove_is_not_written(scene: RowScene, mo
     assert scene.rows() == scene.before
 
 
-def test_a_session_is_indexed_like_any_other(scene: RowScene) -> None:
+def test_a_session_is_indexed_like_any_other(scene):
     session = index_file(scene.path)
     assert (session.title, session.cwd, session.read_as) == ("A title", "/home/dev/project", "opencode")
     assert (session.context_tokens, session.model) == (900, "model")
@@ -171,7 +166,7 @@ def test_a_session_is_indexed_like_any_other(scene: RowScene) -> None:
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_what_redline_wrote_does_not_count_as_live(scene: RowScene, writer: str) -> None:
+def test_what_redline_wrote_does_not_count_as_live(scene, writer):
     scene.store.run("UPDATE session SET time_updated = ?", int(time.time() * 1000))
     plan = scene.approved(writer, RESULT, CALL)
     assert index_file(scene.path).is_live(datetime.now(UTC))

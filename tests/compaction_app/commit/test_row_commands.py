@@ -1,20 +1,16 @@
 """The commands take the path of a session of OpenCode as they take a file's."""
 
-from __future__ import annotations
-
 import pytest
 
-from tests.installation import Installation
-
-from .rows import RowScene, row_scene
+from .rows import row_scene
 
 
 @pytest.fixture
-def scene(redline: Installation) -> RowScene:
+def scene(redline):
     return row_scene(redline, turns=8)
 
 
-def test_commands_that_read_take_the_path_of_a_session(redline: Installation, scene: RowScene) -> None:
+def test_commands_that_read_take_the_path_of_a_session(redline, scene):
     for command in ("context", "tree", "certify", "timeline", "doctor", "backups"):
         assert redline.call(command, scene.path).code == 0, command
     assert redline.call("index", scene.path.parents[1]).code == 0
@@ -22,7 +18,7 @@ def test_commands_that_read_take_the_path_of_a_session(redline: Installation, sc
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_plan_is_committed_and_undone(redline: Installation, scene: RowScene, writer: str) -> None:
+def test_a_plan_is_committed_and_undone(redline, scene, writer):
     done = redline.call("compact", scene.path, "--yes", "--writer", writer)
     assert done.code == 0, done
     assert scene.rows() != scene.before
@@ -36,7 +32,7 @@ def test_a_plan_is_committed_and_undone(redline: Installation, scene: RowScene, 
     assert scene.rows() == scene.before
 
 
-def test_the_rows_backed_up_are_listed_and_not_restored_as_a_session(redline: Installation, scene: RowScene) -> None:
+def test_the_rows_backed_up_are_listed_and_not_restored_as_a_session(redline, scene):
     assert redline.call("compact", scene.path, "--yes", "--writer", "delete").code == 0
     (backup,) = redline.call("backups", scene.path, "--json").json
     assert (backup["reason"], backup["holds"]) == ("compact", True)

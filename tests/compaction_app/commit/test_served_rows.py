@@ -1,9 +1,6 @@
 """While OpenCode's own server has the database open, a plan is written through it if its address is configured."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -14,7 +11,7 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.locks import RecoveryKind, session_lock
 from sessions_app.storage.row_steps import backed_up_steps
 from tests.installation import Installation, override_configuration
-from tests.opencode_server import ServedDatabase, opencode_server
+from tests.opencode_server import opencode_server
 from tests.opencode_stores import worked_session
 
 from .rows import CALL, PLACEHOLDER, RESULT, THINKING, RowScene, row_scene
@@ -25,12 +22,12 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 @pytest.fixture
-def scene(redline: Installation) -> RowScene:
+def scene(redline):
     return row_scene(redline)
 
 
 @pytest.fixture
-def served(scene: RowScene) -> Iterator[ServedDatabase]:
+def served(scene):
     with opencode_server(scene.store.database) as server, configured(server.url):
         yield server
 
@@ -55,7 +52,7 @@ def leftovers(redline: Installation) -> list[str]:
     return [file.name for file in files]
 
 
-def test_delete_removes_the_parts_and_nothing_else(scene: RowScene, served: ServedDatabase) -> None:
+def test_delete_removes_the_parts_and_nothing_else(scene, served):
     change(scene, "delete")
     now, messages = scene.rows(), scene.messages
     assert [row["id"] for row in scene.before["part"] if row not in now["part"]] == [THINKING, RESULT]
@@ -70,7 +67,7 @@ def test_delete_removes_the_parts_and_nothing_else(scene: RowScene, served: Serv
     assert [entry.writer for entry in AuditEntry.objects.order_by("number")] == [words, words]
 
 
-def test_prune_marks_the_outputs_and_keeps_the_rest(scene: RowScene, served: ServedDatabase) -> None:
+def test_prune_marks_the_outputs_and_keeps_the_rest(scene, served):
     change(scene, "prune")
     scene.messages[2]["content"] = scene.messages[3]["content"] = PLACEHOLDER
     assert scene.sent() == scene.messages
@@ -84,9 +81,7 @@ def test_prune_marks_the_outputs_and_keeps_the_rest(scene: RowScene, served: Ser
 
 
 @each_writer
-def test_an_undo_through_the_server_gives_the_context_before(
-    scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_an_undo_through_the_server_gives_the_context_before(scene, served, writer):
     change(scene, writer)
     scene.undo(RESULT)
     assert scene.sent() != scene.messages
@@ -97,9 +92,7 @@ def test_an_undo_through_the_server_gives_the_context_before(
 
 
 @each_writer
-def test_an_undo_when_the_server_has_ended_gives_the_exact_rows(
-    scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_an_undo_when_the_server_has_ended_gives_the_exact_rows(scene, served, writer):
     change(scene, writer)
     served.end()
     scene.undo()
@@ -108,7 +101,7 @@ def test_an_undo_when_the_server_has_ended_gives_the_exact_rows(
 
 
 @each_writer
-def test_what_a_transaction_wrote_is_undone_through_the_server(scene: RowScene, writer: str) -> None:
+def test_what_a_transaction_wrote_is_undone_through_the_server(scene, writer):
     change(scene, writer)
     with opencode_server(scene.store.database) as server, configured(server.url):
         scene.undo()
@@ -118,9 +111,7 @@ def test_what_a_transaction_wrote_is_undone_through_the_server(scene: RowScene, 
     assert scene.is_as_before(message=scene.before["message"])
 
 
-def test_the_command_says_what_the_server_does_not_do(
-    redline: Installation, scene: RowScene, served: ServedDatabase
-) -> None:
+def test_the_command_says_what_the_server_does_not_do(redline, scene, served):
     longer = worked_session(scene.store, turns=8, session_id="ses_2")
     shown = redline.call("compact", longer, "--dry-run", "--writer", "delete")
     assert f"through the OpenCode server at {served.url}" in shown.out
@@ -131,7 +122,7 @@ def test_the_command_says_what_the_server_does_not_do(
     assert f"through the server at {served.url}" in back.out
 
 
-def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(scene: RowScene, served: ServedDatabase) -> None:
+def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(scene, served):
     assert scene.delete("fork", CALL, RESULT) is not None
     now = scene.rows()
     with pytest.raises(RedlineError) as raised:
@@ -140,9 +131,7 @@ def test_a_fork_is_made_in_the_database_and_stays_while_it_is_open(scene: RowSce
     assert scene.rows() == now
 
 
-def test_without_the_servers_address_or_beside_another_process_nothing_is_written(
-    scene: RowScene, served: ServedDatabase
-) -> None:
+def test_without_the_servers_address_or_beside_another_process_nothing_is_written(scene, served):
     for url in ("", NOWHERE):
         with configured(url):
             failure = refused(scene)
@@ -153,7 +142,7 @@ def test_without_the_servers_address_or_beside_another_process_nothing_is_writte
     assert scene.rows() == scene.before
 
 
-def test_a_busy_session_is_left_alone(redline: Installation, scene: RowScene, served: ServedDatabase) -> None:
+def test_a_busy_session_is_left_alone(redline, scene, served):
     served.behave(busy=True)
     assert refused(scene).code == "session_busy"
     assert scene.rows() == scene.before
@@ -161,9 +150,7 @@ def test_a_busy_session_is_left_alone(redline: Installation, scene: RowScene, se
 
 
 @each_writer
-def test_a_part_that_the_server_would_write_without_some_fields_is_refused(
-    redline: Installation, scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_a_part_that_the_server_would_write_without_some_fields_is_refused(redline, scene, served, writer):
     scene.store.run("UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = ?", RESULT)
     now = scene.rows()
     assert refused(scene, writer).code == "not_kept"
@@ -175,9 +162,7 @@ def test_a_part_that_the_server_would_write_without_some_fields_is_refused(
 
 
 @each_writer
-def test_a_call_that_fails_takes_all_of_them_back(
-    redline: Installation, scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_a_call_that_fails_takes_all_of_them_back(redline, scene, served, writer):
     for behaviour, number, code in (
         ("fail_at", 1, "server_failed"),
         ("fail_at", 2, "server_failed"),
@@ -193,9 +178,7 @@ def test_a_call_that_fails_takes_all_of_them_back(
 
 
 @each_writer
-def test_a_server_that_dies_between_two_calls_leaves_the_rows_as_before(
-    redline: Installation, scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_a_server_that_dies_between_two_calls_leaves_the_rows_as_before(redline, scene, served, writer):
     served.behave(die_at=2)
     assert refused(scene, writer).code == "server_unreachable"
     assert scene.rows() == scene.before
@@ -203,7 +186,7 @@ def test_a_server_that_dies_between_two_calls_leaves_the_rows_as_before(
 
 
 @each_writer
-def test_what_the_result_does_not_prove_is_taken_back(scene: RowScene, served: ServedDatabase, writer: str) -> None:
+def test_what_the_result_does_not_prove_is_taken_back(scene, served, writer):
     served.behave(add_at=2)
     assert refused(scene, writer).code == "not_proven"
     *parts, added = scene.rows()["part"]
@@ -212,9 +195,7 @@ def test_what_the_result_does_not_prove_is_taken_back(scene: RowScene, served: S
 
 
 @each_writer
-def test_rows_that_cannot_be_put_back_now_are_put_back_with_the_next_lock(
-    redline: Installation, scene: RowScene, served: ServedDatabase, writer: str
-) -> None:
+def test_rows_that_cannot_be_put_back_now_are_put_back_with_the_next_lock(redline, scene, served, writer):
     served.behave(fail_from=2)
     failure = refused(scene, writer)
     assert failure.code == "left_between"

@@ -1,7 +1,5 @@
 """What a writer records makes its agent rebuild the approved context: random plans, each generation, each writer."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -115,7 +113,7 @@ def changed(reading: Reading, writer: str, plan: Plan) -> tuple[bytes, Sequence[
 
 
 @pytest.mark.parametrize(("reader", "writer"), WRITERS)
-def test_the_agent_rebuilds_the_approved_context(reader: str, writer: str) -> None:
+def test_the_agent_rebuilds_the_approved_context(reader, writer):
     reading = reading_by(reader, "the test says so")
 
     @often

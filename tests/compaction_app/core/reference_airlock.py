@@ -23,8 +23,6 @@ For example: an assistant makes call c1 in its block 1, and a later entry r answ
 delete [entry r, block 1 of the assistant]; if that is its only block, [entry r, entry assistant].
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sessions that are difficult to compact and deletions that were accepted on them, for property tests."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

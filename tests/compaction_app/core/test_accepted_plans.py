@@ -1,11 +1,8 @@
 """Accepted plans leave conversations that providers accept: random plans on real sessions, if there are any."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.transcript import Transcript
@@ -23,7 +20,7 @@ PLANS = 10
 """Plans for each session."""
 
 
-def test_an_accepted_plan_adds_no_violation(tmp_path: Path) -> None:
+def test_an_accepted_plan_adds_no_violation(tmp_path):
     judged = 0
     for path in corpus_sessions(tmp_path)[::4][:SESSIONS]:
         branch, texts = branch_and_texts(path.read_bytes())

@@ -4,8 +4,6 @@ Transcripts are written as messages; their entries are e1, e2, … in order. Unl
 nothing is recent.
 """
 
-from __future__ import annotations
-
 import copy
 import dataclasses
 import itertools
@@ -16,13 +14,7 @@ import pytest
 
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
 from compaction_app.core.errors import Code, Refusal
-from compaction_app.core.gates import (
-    GATES,
-    NO_RESTRAINTS,
-    PLAN_GATES,
-    Judgement,
-    Restraints,
-)
+from compaction_app.core.gates import GATES, NO_RESTRAINTS, PLAN_GATES, Judgement, Restraints
 from compaction_app.core.stats import Stats, percent, target_met, tokens_to_go
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.transcript import Transcript
@@ -142,13 +134,7 @@ REFUSED = {
         Case("a block without an index", asks(block("e6", None)), "invalid_block_index", named="e6"),
     ],
     "writer": [
-        Case(
-            "a command that an edit cannot leave out",
-            "e9",
-            "not_editable",
-            messages=WITH_COMMAND,
-            rules=EDITS,
-        ),
+        Case("a command that an edit cannot leave out", "e9", "not_editable", messages=WITH_COMMAND, rules=EDITS)
     ],
     "recent": [
         Case("an entry among the last", "e6", "recent_context", preserve_recent=3),
@@ -246,13 +232,7 @@ REFUSED = {
     "survival": [
         Case("every entry", "e1 e2", "no_context_left", named="remain", messages=TASKLESS),
         Case("what leaves no task", "e2", "no_task_left", named="remain", messages=TASKLESS),
-        Case(
-            "a mere block if nothing bears the task",
-            "e1[0]",
-            "no_task_left",
-            named="remain",
-            messages=TASKLESS,
-        ),
+        Case("a mere block if nothing bears the task", "e1[0]", "no_task_left", named="remain", messages=TASKLESS),
         Case("an empty list if nothing bears the task", "", "no_task_left", named="remain", messages=TASKLESS),
     ],
 }
@@ -263,12 +243,8 @@ ACCEPTED = {
         Case("an index as JavaScript writes it", asks(block("e6", 1.0)), accepted="e6[1]"),
         Case("more of a request than is needed", {**asks(whole("e6")), "why": "x"}, accepted="e6"),
     ],
-    "writer": [
-        Case("a command that a fork can leave out", "e9", messages=WITH_COMMAND, rules=FORK),
-    ],
-    "recent": [
-        Case("the last entry before the recent ones", "e6", preserve_recent=2),
-    ],
+    "writer": [Case("a command that a fork can leave out", "e9", messages=WITH_COMMAND, rules=FORK)],
+    "recent": [Case("the last entry before the recent ones", "e6", preserve_recent=2)],
     "thinking": [
         Case("earlier thinking", "e5[0]"),
         Case("an assistant without thinking under the guard all", "e6", guard="all"),
@@ -287,9 +263,7 @@ ACCEPTED = {
             then=[assistant(call("c9")), {**result("c9"), "content": [text("see"), image()]}],
         ),
     ],
-    "duplicate": [
-        Case("two blocks of one entry", "e5[2] e5[1]"),
-    ],
+    "duplicate": [Case("two blocks of one entry", "e5[2] e5[1]")],
     "pairs": [
         Case("one of two blocks with the same call id", "e5 e3[1]", accepted="e5 e3[1] e4", messages=TWICE),
         Case("the result of a call with two blocks", "e4", accepted="e4 e3[1] e3[2]", messages=TWICE),
@@ -313,18 +287,9 @@ ACCEPTED = {
         Case("thinking before an aborted message, where the agent itself keeps it", "e2[0]", messages=PROMOTED),
         Case("text of the last assistant, beside its thinking", "e5[1]", messages=LATEST),
         Case("a result that was an orphan before", "e9", then=[result("nowhere")]),
-        Case(
-            "anything beside what was broken before",
-            "e6",
-            then=[result("nowhere"), assistant(call("unanswered"))],
-        ),
+        Case("anything beside what was broken before", "e6", then=[result("nowhere"), assistant(call("unanswered"))]),
         Case("a call that was never answered", "e9[0]", then=[assistant(call("unanswered"), text("so"))]),
-        Case(
-            "an entry with every block of the same call id",
-            "e3[1] e3[2]",
-            accepted="e3[1] e3[2] e4",
-            messages=TWICE,
-        ),
+        Case("an entry with every block of the same call id", "e3[1] e3[2]", accepted="e3[1] e3[2] e4", messages=TWICE),
     ],
     "survival": [
         Case(
@@ -333,11 +298,7 @@ ACCEPTED = {
             accepted="e2 e3 e5 e6 e7 e4 e8",
         ),
         Case("all but a custom message", "e2", messages=[custom("do it"), assistant(text("done"))]),
-        Case(
-            "all but a branch summary",
-            "e2",
-            messages=[branch_summary("it was done"), assistant(text("done"))],
-        ),
+        Case("all but a branch summary", "e2", messages=[branch_summary("it was done"), assistant(text("done"))]),
     ],
 }
 
@@ -352,7 +313,7 @@ def judge(request: object, transcript: Transcript, restraints: Restraints = NO_R
 
 
 @pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
-def test_an_invalid_request_is_refused_with_its_object_and_what_to_do(case: Case) -> None:
+def test_an_invalid_request_is_refused_with_its_object_and_what_to_do(case):
     refusal = judge(case.asked, case.transcript, case.restraints)
     assert refusal.code == case.code
     named = case.named or str(case.request)
@@ -362,7 +323,7 @@ def test_an_invalid_request_is_refused_with_its_object_and_what_to_do(case: Case
 
 
 @pytest.mark.parametrize("case", list(itertools.chain(*REFUSED.values())), ids=str)
-def test_a_refusal_changes_nothing(case: Case) -> None:
+def test_a_refusal_changes_nothing(case):
     asked, before = case.asked, copy.deepcopy(case.asked)
     store = DeletionStore(case.transcript, case.restraints)
     if case.code not in WITHOUT_TASK:
@@ -384,12 +345,12 @@ def accepted(request: object, transcript: Transcript, restraints: Restraints = N
 
 
 @pytest.mark.parametrize("case", list(itertools.chain(*ACCEPTED.values())), ids=str)
-def test_valid_requests_are_accepted(case: Case) -> None:
+def test_valid_requests_are_accepted(case):
     made = accepted(case.asked, case.transcript, case.restraints)
     assert list(made.targets) == targets(case.accepted or str(case.request))
 
 
-def test_every_gate_lets_something_pass() -> None:
+def test_every_gate_lets_something_pass():
     assert set(ACCEPTED) == {gate.name for gate in GATES if gate.kind != "measures"}
 
 
@@ -422,7 +383,7 @@ ONLY_UNREPAIRED = {
     ],
     ids=["a call alone", "the block of a call alone", "a result alone", "a recent object"],
 )
-def test_an_unrepaired_plan_is_refused(chosen: list[Object], recent: int, code: Code, named: str) -> None:
+def test_an_unrepaired_plan_is_refused(chosen, recent, code, named):
     refusal = unrepaired(transcript_of(*TALK, preserve_recent=recent), *chosen)
     assert refusal is not None
     assert refusal.code is code
@@ -430,7 +391,7 @@ def test_an_unrepaired_plan_is_refused(chosen: list[Object], recent: int, code: 
 
 
 @pytest.mark.parametrize("chosen", [[], [Object(5)], [Object(2), Object(3)], [Object(2, 1), Object(3)]])
-def test_a_plan_that_needs_no_repair_passes_its_gates(chosen: list[Object]) -> None:
+def test_a_plan_that_needs_no_repair_passes_its_gates(chosen):
     assert unrepaired(transcript_of(*TALK, preserve_recent=1), *chosen) is None
 
 
@@ -440,13 +401,13 @@ TOOL_CODES = {Code.PATTERN_TOO_LONG, Code.INVALID_PATTERN, Code.INVALID_ARGUMENT
 """What the tools refuse before anything reaches the airlock."""
 
 
-def test_the_table_lists_exactly_the_refusals_tested_here() -> None:
+def test_the_table_lists_exactly_the_refusals_tested_here():
     shown = {(gate.name, code) for gate in GATES for code in gate.codes}
     tested = {(gate, Code(case.code)) for gate, cases in REFUSED.items() for case in cases}
     assert tested | ONLY_UNREPAIRED == shown
 
 
-def test_the_table_lists_every_code_that_is_not_a_tools() -> None:
+def test_the_table_lists_every_code_that_is_not_a_tools():
     assert {code for gate in GATES for code in gate.codes} == set(Code) - TOOL_CODES
 
 
@@ -485,7 +446,7 @@ TANGLED = [
         (deletions("e5 e5"), "duplicate_target"),
     ],
 )
-def test_the_first_fault_of_a_target_is_reported(request_: object, code: str) -> None:
+def test_the_first_fault_of_a_target_is_reported(request_, code):
     transcript = transcript_of(*TANGLED, preserve_recent=1)
     assert judge(request_, transcript, Restraints(thinking_guard="all")).code == code
 
@@ -500,21 +461,21 @@ PLAN_FAULTS = {
 
 
 @pytest.mark.parametrize("first", PLAN_FAULTS)
-def test_the_first_fault_of_a_plan_is_reported(first: str) -> None:
+def test_the_first_fault_of_a_plan_is_reported(first):
     """Each fault with all those that are judged after it, the later ones named first."""
     from_it = list(itertools.dropwhile(lambda code: code != first, PLAN_FAULTS))
     request = deletions(" ".join(PLAN_FAULTS[code] for code in reversed(from_it)))
     assert judge(request, transcript_of(*TANGLED)).code == first
 
 
-def test_a_fault_of_a_target_comes_before_those_of_the_plan_and_the_first_one_counts() -> None:
+def test_a_fault_of_a_target_comes_before_those_of_the_plan_and_the_first_one_counts():
     faulty = deletions(" ".join(PLAN_FAULTS.values()) + " e99")
     assert judge(faulty, transcript_of(*TANGLED)).code is Code.UNKNOWN_ENTRY
     refusal = judge(asks(whole("e5"), whole("e1"), "nothing"), transcript_of(*TANGLED))
     assert (refusal.code, refusal.target) == (Code.PROTECTED, Target("e1"))
 
 
-def test_the_first_of_two_refused_partners_is_reported() -> None:
+def test_the_first_of_two_refused_partners_is_reported():
     calls = assistant(call("c1"), call("c2"), text("so"))
     messages = [user("go"), calls, result("c2", error=True), result("c1")]
     refusal = judge(deletions("e2"), transcript_of(*messages, preserve_recent=1))
@@ -523,20 +484,16 @@ def test_the_first_of_two_refused_partners_is_reported() -> None:
 
 @pytest.mark.parametrize(
     ("requested", "code"),
-    [
-        ("e1 e1[0] e2", "overlapping_target"),
-        ("e1[0] e1[1] e2", "every_block"),
-        ("e2 e1", "no_context_left"),
-    ],
+    [("e1 e1[0] e2", "overlapping_target"), ("e1[0] e1[1] e2", "every_block"), ("e2 e1", "no_context_left")],
 )
-def test_survival_is_judged_last(requested: str, code: str) -> None:
+def test_survival_is_judged_last(requested, code):
     assert judge(deletions(requested), transcript_of(*TASKLESS)).code == code
 
 
 # ---- what comes out -------------------------------------------------------------------------------------
 
 
-def test_only_the_airlock_makes_a_validated_deletion() -> None:
+def test_only_the_airlock_makes_a_validated_deletion():
     made = accepted(deletions("e6"), transcript_of(*TALK))
     facts = (made.targets, made.stats, made.protected_entry_ids, made.parameters)
     for seal in (None, object(), True):
@@ -544,7 +501,7 @@ def test_only_the_airlock_makes_a_validated_deletion() -> None:
             ValidatedDeletion(seal, *facts)
 
 
-def test_a_validated_deletion_cannot_be_changed() -> None:
+def test_a_validated_deletion_cannot_be_changed():
     made = accepted(deletions("e6"), transcript_of(*TALK))
     with pytest.raises(AttributeError):
         made.targets = (Target("e1"),)  # type: ignore[misc]
@@ -553,7 +510,7 @@ def test_a_validated_deletion_cannot_be_changed() -> None:
     assert made.targets == (Target("e6"),)
 
 
-def test_it_carries_what_is_written_with_it() -> None:
+def test_it_carries_what_is_written_with_it():
     made = accepted(deletions("e3"), transcript_of(*TALK, preserve_recent=2, compression_ratio=0.9))
     assert made.protected_entry_ids == ("e1", "e7", "e8")
     assert made.parameters.compression_ratio == 0.9
@@ -561,19 +518,19 @@ def test_it_carries_what_is_written_with_it() -> None:
     assert request_of(made.targets) == deletions("e3 e4")
 
 
-def test_pins_are_not_among_the_protected_ids_that_are_written() -> None:
+def test_pins_are_not_among_the_protected_ids_that_are_written():
     made = accepted(deletions("e6"), transcript_of(*TALK), Restraints(frozenset({Target("e3")})))
     assert made.protected_entry_ids == ("e1",)
 
 
-def test_the_worked_example_of_the_module() -> None:
+def test_the_worked_example_of_the_module():
     messages = [user("U"), assistant(text("look"), call("c1")), result("c1", "R"), assistant(text("B"))]
     made = accepted(deletions("e3"), transcript_of(*messages, preserve_recent=1))
     assert list(made.targets) == targets("e3 e2[1]")
     assert (made.stats.objects_before, made.stats.objects_deleted, made.stats.objects_after) == (8, 3, 5)
 
 
-def test_stats_add_up_the_targets_own_estimates() -> None:
+def test_stats_add_up_the_targets_own_estimates():
     messages = [
         user("x" * 400),
         assistant(text("y" * 40), text("z" * 41), text("")),
@@ -596,7 +553,7 @@ def test_stats_add_up_the_targets_own_estimates() -> None:
     }
 
 
-def test_what_earlier_compactions_left_of_an_entry_is_what_counts() -> None:
+def test_what_earlier_compactions_left_of_an_entry_is_what_counts():
     transcript = transcript_of(
         user("x"),
         assistant(text("y" * 40), text("z" * 80), text("w" * 8)),
@@ -625,18 +582,18 @@ def test_what_earlier_compactions_left_of_an_entry_is_what_counts() -> None:
         (1, 16, 6.3),
     ],
 )
-def test_percentages_have_one_decimal_and_round_halves_up(part: int, whole_: int, expected: float) -> None:
+def test_percentages_have_one_decimal_and_round_halves_up(part, whole_, expected):
     assert percent(part, whole_) == expected
 
 
-def test_a_whole_percentage_is_recorded_as_an_integer() -> None:
+def test_a_whole_percentage_is_recorded_as_an_integer():
     transcript = transcript_of(user("x" * 40), assistant(text("y" * 40)))
     recorded = accepted(deletions("e2"), transcript).stats.to_json()["percentReduction"]
     assert recorded == 50
     assert isinstance(recorded, int)
 
 
-def test_deleting_empty_entries_is_not_a_reduction() -> None:
+def test_deleting_empty_entries_is_not_a_reduction():
     transcript = transcript_of(user(""), assistant())
     made = accepted(deletions("e2"), transcript)
     assert made.stats.to_json()["percentReduction"] == 0
@@ -656,7 +613,7 @@ def test_deleting_empty_entries_is_not_a_reduction() -> None:
         (9_995, 10_000, 0.0001, True),
     ],
 )
-def test_the_target_is_met_to_one_decimal(deleted: int, before: int, ratio: float, met: bool) -> None:
+def test_the_target_is_met_to_one_decimal(deleted, before, ratio, met):
     stats = Stats(3, 3 - bool(deleted), int(bool(deleted)), before, before - deleted, percent(deleted, before))
     assert target_met(stats, ratio) is met
     assert (tokens_to_go(stats, ratio) == 0) is met

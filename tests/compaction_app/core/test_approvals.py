@@ -1,7 +1,5 @@
 """Promises of approvals: the last decision on an object says when it was approved, and with how many others."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,20 +20,20 @@ def after(*steps: tuple[Kind, tuple[Target, ...]]) -> dict[Target, tuple[int, in
 
 
 @pytest.mark.parametrize("kind", [Kind.APPROVE, Kind.ADD])
-def test_a_decision_on_several_objects_is_in_bulk(kind: Kind) -> None:
+def test_a_decision_on_several_objects_is_in_bulk(kind):
     assert after((kind, (ONE, OTHER))) == {ONE: (0, 2), OTHER: (0, 2)}
     assert approvals([(Step(kind, (ONE, OTHER)), START)])[ONE].is_bulk
     assert not approvals([(Step(kind, (ONE,)), START)])[ONE].is_bulk
 
 
-def test_the_last_approval_counts() -> None:
+def test_the_last_approval_counts():
     assert after((Kind.APPROVE, (ONE, OTHER)), (Kind.APPROVE, (ONE,))) == {ONE: (1, 1), OTHER: (0, 2)}
 
 
 @pytest.mark.parametrize("kind", [Kind.REJECT, Kind.REOPEN, Kind.WITHDRAW])
-def test_what_is_taken_back_was_not_approved(kind: Kind) -> None:
+def test_what_is_taken_back_was_not_approved(kind):
     assert after((Kind.APPROVE, (ONE, OTHER)), (kind, (OTHER,))) == {ONE: (0, 2)}
 
 
-def test_narrowing_to_several_blocks_approves_one_entry() -> None:
+def test_narrowing_to_several_blocks_approves_one_entry():
     assert after((Kind.NARROW, (Target("e1", 0), Target("e1", 2)))) == {ONE: (0, 1)}

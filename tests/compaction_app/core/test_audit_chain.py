@@ -1,9 +1,5 @@
 """The chain of the audit log: whatever is done to its entries is found, at the first entry concerned."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,23 +67,23 @@ def linked_elsewhere(links: Links) -> Links:
         *("last removed", "all removed", "replaced at the end", "inserted at the start"),
     ],
 )  # fmt: skip
-def test_whatever_is_done_to_entries_is_found(mutate: Callable[[Links], Links], found: ChainBreak) -> None:
+def test_whatever_is_done_to_entries_is_found(mutate, found):
     assert find_break(mutate(WHOLE), head_of(WHOLE)) == found
     assert found.kind.sentence
 
 
 @pytest.mark.parametrize("count", range(5))
-def test_a_whole_chain_is_not_broken_also_if_its_head_is_behind(count: int) -> None:
+def test_a_whole_chain_is_not_broken_also_if_its_head_is_behind(count):
     assert find_break(WHOLE, head_of(WHOLE[:count])) is None
 
 
-def test_a_chain_without_its_head_is_broken_unless_it_is_empty() -> None:
+def test_a_chain_without_its_head_is_broken_unless_it_is_empty():
     assert find_break(WHOLE, None) == ChainBreak(4, BreakKind.NO_HEAD)
     assert find_break([], None) is None
     assert find_break([], EMPTY_CHAIN) is None
 
 
-def test_the_hash_covers_the_content_and_the_entry_before() -> None:
+def test_the_hash_covers_the_content_and_the_entry_before():
     hashes = {
         link_hash({"a": 1, "b": 2}, NO_ENTRY),
         link_hash({"a": 1, "b": 3}, NO_ENTRY),
@@ -99,6 +95,6 @@ def test_the_hash_covers_the_content_and_the_entry_before() -> None:
 
 
 @given(st.permutations(range(4)), st.sets(st.integers(0, 3)))
-def test_any_other_order_or_selection_of_the_entries_is_broken(order: list[int], left: set[int]) -> None:
+def test_any_other_order_or_selection_of_the_entries_is_broken(order, left):
     mutated = [WHOLE[index] for index in order if index in left]
     assert (find_break(mutated, head_of(WHOLE)) is None) == (mutated == WHOLE)

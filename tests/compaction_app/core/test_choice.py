@@ -1,7 +1,5 @@
 """The choice of units: enough goes, little of worth is lost, and every step is counted."""
 
-from __future__ import annotations
-
 import itertools
 import random
 
@@ -51,13 +49,13 @@ def outputs(*sizes: tuple[int, int]) -> Session:
     return session
 
 
-def test_a_large_cheap_unit_goes_although_it_is_more_than_has_to_go() -> None:
+def test_a_large_cheap_unit_goes_although_it_is_more_than_has_to_go():
     worth = worth_of(outputs((1, 2_000), (20, 100), (20, 100), (20, 100)))
     large = max(free_units(worth), key=lambda index: worth.units[index].tokens)
     assert chosen(worth, worth.units[large].tokens - 300).units == (large,)
 
 
-def test_what_still_fits_is_put_back_the_most_worth_first() -> None:
+def test_what_still_fits_is_put_back_the_most_worth_first():
     worth = worth_of(outputs((0, 50), (1, 200), (2, 200), (5, 3_000)))
     first, second, third, large = free_units(worth)
     found = chosen(worth, worth.units[large].tokens - 10, effort=0)
@@ -69,7 +67,7 @@ def test_what_still_fits_is_put_back_the_most_worth_first() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8 * FACTOR))
-def test_enough_goes_and_nothing_that_could_stay(seed: int) -> None:
+def test_enough_goes_and_nothing_that_could_stay(seed):
     transcript = work(Session(), seed, 60).prepare(preserve_recent=1)
     worth = Worth(transcript, {})
     units = free_units(worth)
@@ -87,7 +85,7 @@ def test_enough_goes_and_nothing_that_could_stay(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8 * FACTOR))
-def test_swaps_lose_less(seed: int) -> None:
+def test_swaps_lose_less(seed):
     worth = worth_of(work(Session(), seed, 60))
     to_go = gone(worth, tuple(free_units(worth))) // 2
     greedy, swapped = chosen(worth, to_go, effort=0), chosen(worth, to_go)
@@ -97,7 +95,7 @@ def test_swaps_lose_less(seed: int) -> None:
     assert not set(swapped.instead_of.values()) & set(swapped.units)
 
 
-def test_a_few_units_are_chosen_nearly_as_well_as_by_trying_everything() -> None:
+def test_a_few_units_are_chosen_nearly_as_well_as_by_trying_everything():
     bests, founds = 0.0, 0.0
     for seed in range(20):
         source = random.Random(seed)
@@ -110,12 +108,12 @@ def test_a_few_units_are_chosen_nearly_as_well_as_by_trying_everything() -> None
     assert bests <= founds <= 1.1 * bests
 
 
-def test_if_everything_is_not_enough_everything_goes() -> None:
+def test_if_everything_is_not_enough_everything_goes():
     worth = worth_of(outputs((3, 50), (4, 60)))
     assert set(chosen(worth, 1_000_000).units) == set(free_units(worth))
 
 
-def test_the_effort_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_effort_is_limited(monkeypatch):
     worth = worth_of(work(Session(), 3, 120))
     to_go = gone(worth, tuple(free_units(worth))) // 2
     monkeypatch.setattr(choice, "SWAPPED_SHARE", 0.0)
@@ -125,7 +123,7 @@ def test_the_effort_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     assert chosen(worth, to_go).looked <= 2 * most + choice.ROUNDS * choice.SWAPPED * most
 
 
-def test_a_choice_leaves_the_worth_as_it_was() -> None:
+def test_a_choice_leaves_the_worth_as_it_was():
     worth = worth_of(work(Session(), 5, 80))
     before = [worth.price(index) for index in range(len(worth.units))]
     found = chosen(worth, gone(worth, tuple(free_units(worth))) // 2)

@@ -1,9 +1,6 @@
 """What an agent's rules join is deleted together, or not at all."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pytest
 
@@ -85,7 +82,7 @@ def deleted(found: Transcript, requested: str) -> str:
         "the blocks of a companion are named with it",
     ],
 )
-def test_companions_go_with_an_entry(companions: Joins, requested: str, gone: str) -> None:
+def test_companions_go_with_an_entry(companions, requested, gone):
     assert deleted(transcript(companions), requested) == gone
 
 
@@ -98,14 +95,14 @@ def test_companions_go_with_an_entry(companions: Joins, requested: str, gone: st
         ({"e2": ("e3",), "e3": ("e1",)}, {}, "", Code.PROTECTED_PAIR),
     ],
 )
-def test_nothing_goes_if_a_companion_stays(companions: Joins, settings: Any, pins: str, code: Code) -> None:
+def test_nothing_goes_if_a_companion_stays(companions, settings, pins, code):
     found = transcript(companions, **settings)
     judged = validate(deletions("e2"), found, Restraints(frozenset(targets(pins))))
     assert isinstance(judged, Refusal)
     assert judged.code == code
 
 
-def test_the_refusal_names_the_companion() -> None:
+def test_the_refusal_names_the_companion():
     judged = validate(deletions("e2"), transcript({"e2": ("e7",)}))
     assert isinstance(judged, Refusal)
     assert judged.target == Target("e7")
@@ -113,7 +110,7 @@ def test_the_refusal_names_the_companion() -> None:
     assert stays in judged.message
 
 
-def test_a_plan_that_is_closed_already_is_the_same_again() -> None:
+def test_a_plan_that_is_closed_already_is_the_same_again():
     found = transcript({"e2": ("e3", "e4"), "e3": ("e6",)})
     closed = deleted(found, "e2")
     assert sorted(deleted(found, closed).split()) == sorted(closed.split())

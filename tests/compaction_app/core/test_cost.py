@@ -1,7 +1,5 @@
 """Promises of the cost: what is saved with each request is set against the cache that is written anew once."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +10,7 @@ tokens = st.integers(0, 1_000_000)
 prices = st.floats(0, 100)
 
 
-def test_the_example_of_a_large_session() -> None:
+def test_the_example_of_a_large_session():
     cost = input_cost(177_657, 105_735, 93_000, read=0.30, write=3.75)
     assert (round(cost.before, 3), round(cost.after, 3), round(cost.once, 2)) == (0.053, 0.032, 0.32)
     assert cost.pays_after == 15
@@ -22,14 +20,12 @@ def test_the_example_of_a_large_session() -> None:
     ("rewritten", "read", "write", "pays_after"),
     [(0, 1, 5, 1), (900, 1, 1, 1), (900, 3, 1, 1), (900, 1, 2, 9), (100, 0, 0, None)],
 )
-def test_without_a_price_for_writing_it_pays_with_the_first_request(
-    rewritten: int, read: float, write: float, pays_after: int | None
-) -> None:
+def test_without_a_price_for_writing_it_pays_with_the_first_request(rewritten, read, write, pays_after):
     assert input_cost(200, 100, rewritten, read, write).pays_after == pays_after
 
 
 @given(tokens, tokens, tokens, prices, prices)
-def test_it_pays_exactly_from_then_on(after: int, struck: int, rewritten: int, read: float, write: float) -> None:
+def test_it_pays_exactly_from_then_on(after, struck, rewritten, read, write):
     cost = input_cost(after + struck, after, rewritten, read, write)
     pays = cost.pays_after
     if pays is None:
@@ -41,5 +37,5 @@ def test_it_pays_exactly_from_then_on(after: int, struck: int, rewritten: int, r
         assert cost.struck(pays - 1) > cost.as_is(pays - 1) - slack
 
 
-def test_it_never_pays_if_nothing_is_struck() -> None:
+def test_it_never_pays_if_nothing_is_struck():
     assert input_cost(100, 100, 50, 1, 2).pays_after is None

@@ -1,13 +1,6 @@
 """What the draft of a summary still mentions of what it would replace."""
 
-from __future__ import annotations
-
-from compaction_app.core.draft_check import (
-    DraftCheck,
-    draft_texts,
-    drafted_branch_summary,
-    drafted_compaction,
-)
+from compaction_app.core.draft_check import DraftCheck, draft_texts, drafted_branch_summary, drafted_compaction
 from compaction_app.core.mentions import Subject
 from compaction_app.core.summary_loss import loss_of, replacement_by
 from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
@@ -50,7 +43,7 @@ def words(subjects: tuple[Subject, ...]) -> list[str]:
     return [subject.words for subject in subjects]
 
 
-def test_a_draft_is_judged_again_whenever_it_is_edited() -> None:
+def test_a_draft_is_judged_again_whenever_it_is_edited():
     checked = check()
     nothing = checked.judge("")
     assert words(nothing.subjects.paths) == ["/home/dev/project/src/a.py"]
@@ -67,13 +60,13 @@ def test_a_draft_is_judged_again_whenever_it_is_edited() -> None:
     assert words(edited.lost.messages) == ["Mend the parser."]
 
 
-def test_what_stays_beside_a_draft_is_not_lost() -> None:
+def test_what_stays_beside_a_draft_is_not_lost():
     judged = check().judge("")
     assert words(judged.in_context.names) == ["readFile"]
     assert words(judged.lost.names) == ["parseLine"]
 
 
-def test_a_draft_is_compared_as_the_summary_that_it_becomes() -> None:
+def test_a_draft_is_compared_as_the_summary_that_it_becomes():
     recorded = (*TALK, summary_compaction("Earlier: readFile.", "e2"), *TALK)
     draft = "readFile is mended in src/a.py, in some words."
     branch, texts = branch_and_texts(session_bytes(chain(*recorded)))
@@ -99,7 +92,7 @@ def test_a_draft_is_compared_as_the_summary_that_it_becomes() -> None:
     assert (judged.still, judged.in_context, judged.lost) == (loss.still, loss.in_context, loss.lost)
 
 
-def test_a_draft_of_a_left_branch_is_compared_with_what_was_left() -> None:
+def test_a_draft_of_a_left_branch_is_compared_with_what_was_left():
     lines = [*chain(*TALK), message("other", "e1", user("Another way."))]
     entries = session_log(lines).entries
     tree = SessionTree(entries)

@@ -1,7 +1,5 @@
 """Promises of effects: what each unit of a review removes adds up to the plan, and nothing is counted twice."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -21,21 +19,10 @@ from compaction_app.core.effects import (
     unit_sizes,
 )
 from compaction_app.core.review_fold import Review, Reviewer, ReviewStatus
-from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.measure import Basis, ContextSize
-from sessions_app.sessionlog.targets import Target
 from tests.compaction_app.core.strategies import often
 from tests.compaction_app.core.test_companions import transcript as transcript_with_companions
-from tests.compaction_app.core.test_review_fold import (
-    Decided,
-    approve,
-    part,
-    reject,
-    reviewer,
-    reviews,
-    transcript,
-    whole,
-)
+from tests.compaction_app.core.test_review_fold import approve, part, reject, reviewer, reviews, transcript, whole
 from tests.factories import assistant, text, transcript_of, user
 
 __all__ = ["reviewer", "transcript"]
@@ -56,7 +43,7 @@ def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
 
 @often
 @given(reviews())
-def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> None:
+def test_units_add_up_to_the_approved_and_the_planned_plan(given_):
     review = given_.review
     found = given_.reviewer.transcript
     parts = plan_parts(found, review)
@@ -70,7 +57,7 @@ def test_units_add_up_to_the_approved_and_the_planned_plan(given_: Decided) -> N
 
 @often
 @given(reviews())
-def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
+def test_every_part_counts_for_a_unit_that_is_decided(given_):
     review = given_.review
     parts = plan_parts(given_.reviewer.transcript, review)
     leads = {item.target for item in review.leads()}
@@ -80,14 +67,14 @@ def test_every_part_counts_for_a_unit_that_is_decided(given_: Decided) -> None:
 
 @often
 @given(reviews())
-def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_: Decided) -> None:
+def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_):
     found, review = given_.reviewer.transcript, given_.review
     for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
         assert sum(one.struck for one in sums) == removed_estimate(found, review.goes)
         assert sum(one.before for one in sums) == found.tokens
 
 
-def test_a_result_counts_with_its_call(reviewer: Reviewer, transcript: Transcript) -> None:
+def test_a_result_counts_with_its_call(reviewer, transcript):
     review = reviewer.review([approve(whole(6))])
     parts = of_approved(plan_parts(transcript, review))
     (size,) = unit_sizes(parts).items()
@@ -96,14 +83,14 @@ def test_a_result_counts_with_its_call(reviewer: Reviewer, transcript: Transcrip
     assert [one.cell.target for one in parts if one.is_own] == [part(6, 0)]
 
 
-def test_calls_of_one_reply_count_for_their_own_results(reviewer: Reviewer, transcript: Transcript) -> None:
+def test_calls_of_one_reply_count_for_their_own_results(reviewer, transcript):
     parts = plan_parts(transcript, reviewer.review([approve(whole(3), whole(4))]))
     by_leader = {(one.leader, one.cell.target) for one in of_approved(parts)}
     assert {(whole(3), part(2, 1)), (whole(3), part(3, 0))} <= by_leader
     assert {(whole(4), part(2, 2)), (whole(4), part(4, 0))} <= by_leader
 
 
-def test_what_is_rejected_removes_nothing_but_could(reviewer: Reviewer, transcript: Transcript) -> None:
+def test_what_is_rejected_removes_nothing_but_could(reviewer, transcript):
     review = reviewer.review([reject(whole(6))])
     assert whole(6) not in unit_sizes(plan_parts(transcript, review))
     assert full_effect(transcript, reviewer, whole(6)) == sum(
@@ -111,7 +98,7 @@ def test_what_is_rejected_removes_nothing_but_could(reviewer: Reviewer, transcri
     )
 
 
-def test_a_companion_that_was_not_proposed_counts_for_what_it_goes_with() -> None:
+def test_a_companion_that_was_not_proposed_counts_for_what_it_goes_with():
     found = transcript_with_companions({"e2": ("e3",)}, preserve_recent=0)
     review = Reviewer(found, []).review([Step(Kind.ADD, (whole(2),))])
     parts = plan_parts(found, review)
@@ -119,18 +106,18 @@ def test_a_companion_that_was_not_proposed_counts_for_what_it_goes_with() -> Non
     assert {one.cell.target.entry_id for one in parts} == {"e2", "e3"}
 
 
-def test_an_entry_whose_blocks_weigh_nothing_is_still_counted() -> None:
+def test_an_entry_whose_blocks_weigh_nothing_is_still_counted():
     found = transcript_of(user("look"), assistant({"type": "other", "x": "y"}, text("")), user("on"))
     assert sum(row.before for row in sums_by_kind(found, ())) == found.tokens
 
 
 @pytest.mark.parametrize(("struck", "tools"), [(whole(3), {"read"}), (part(2, 0), {""})])
-def test_calls_and_results_belong_to_a_tool(transcript: Transcript, struck: Target, tools: set[str]) -> None:
+def test_calls_and_results_belong_to_a_tool(transcript, struck, tools):
     plan = {struck, part(2, 1)} if struck == whole(3) else {struck}
     assert {row.name for row in sums_by_tool(transcript, plan) if row.struck} == tools
 
 
-def test_the_most_struck_kind_comes_first(transcript: Transcript) -> None:
+def test_the_most_struck_kind_comes_first(transcript):
     kinds = sums_by_kind(transcript, {whole(6), whole(5)})
     assert [row.name for row in kinds if row.struck] == ["read", "call"]
     assert kinds[0].before == kinds[0].struck + kinds[0].stays
@@ -138,14 +125,14 @@ def test_the_most_struck_kind_comes_first(transcript: Transcript) -> None:
 
 @often
 @given(reviews())
-def test_what_is_approved_counts_for_what_was_approved(given_: Decided) -> None:
+def test_what_is_approved_counts_for_what_was_approved(given_):
     review = given_.review
     for one in plan_parts(given_.reviewer.transcript, review):
         standing = review.items[one.leader].standing
         assert (standing in ACCEPTED) == one.is_approved
 
 
-def test_what_is_not_applied_is_not_saved(transcript: Transcript) -> None:
+def test_what_is_not_applied_is_not_saved(transcript):
     size = ContextSize(2 * transcript.tokens, Basis.REPORTED, 2.0, transcript.tokens)
     entry = transcript.entry("e5")
     assert entry is not None

@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,7 +162,7 @@ def work(session: Session, seed: int, steps: int) -> Session:
     ],
     ids=["all", "four-fifths", "fewer", "none"],
 )
-def test_a_superseded_read_is_deleted_before_another_read(kept: int, reason: str) -> None:
+def test_a_superseded_read_is_deleted_before_another_read(kept, reason):
     session = Session("go on")
     unique = session.calls("read", names("unique", 30), path="src/other.py")
     older = names("older_name").split()
@@ -180,14 +179,11 @@ def test_a_superseded_read_is_deleted_before_another_read(kept: int, reason: str
     ("new_text", "reason"),
     [
         ("", "older than the edit of src/a.py in {}: none of its lines stands later"),
-        (
-            "a_name_000\na_name_001",
-            "partly superseded by the edit of src/a.py in {}: 2 of 20 lines still stand later",
-        ),
+        ("a_name_000\na_name_001", "partly superseded by the edit of src/a.py in {}: 2 of 20 lines still stand later"),
     ],
     ids=["none", "some"],
 )
-def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text: str, reason: str) -> None:
+def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text, reason):
     session = Session("go on")
     lines = names("a_name").replace(" ", "\n")
     old = session.calls("read", lines, path="src/a.py")
@@ -198,7 +194,7 @@ def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text
     assert run.reason(old) == reason.format(edit)
 
 
-def test_a_later_read_that_goes_too_supersedes_nothing() -> None:
+def test_a_later_read_that_goes_too_supersedes_nothing():
     session = Session("go on")
     reads = [session.calls("read", names("a_name").replace(" ", "\n"), path="src/a.py") for _ in range(3)]
     run = session.planned(0.3)
@@ -206,14 +202,14 @@ def test_a_later_read_that_goes_too_supersedes_nothing() -> None:
     assert not any("superseded" in run.reason(one) for one in reads)
 
 
-def test_a_failed_edit_supersedes_nothing() -> None:
+def test_a_failed_edit_supersedes_nothing():
     session = Session("go on")
     first = session.calls("read", names("first"), path="src/a.py")
     session.calls("edit", "no match", failed=True, path="src/a.py")
     assert "superseded" not in session.planned(0.7).reason(first)
 
 
-def test_names_that_go_everywhere_occur_only_there() -> None:
+def test_names_that_go_everywhere_occur_only_there():
     session = Session("go on")
     both = [session.calls("bash", f"{names('shared', 30)} {number}", command=f"c{number}") for number in range(2)]
     kept = session.calls("bash", names("kept", 30), command="d")
@@ -227,7 +223,7 @@ def test_names_that_go_everywhere_occur_only_there() -> None:
     assert run.reason(elsewhere) == "an old output of bash; every name in it occurs elsewhere too"
 
 
-def test_a_repeated_output_goes_first() -> None:
+def test_a_repeated_output_goes_first():
     session = Session("go on")
     others = [session.calls("bash", names(f"only{number}"), command="a") for number in range(2)]
     repeat, last = [session.calls("bash", names("same"), command="b") for _ in range(2)]
@@ -238,7 +234,7 @@ def test_a_repeated_output_goes_first() -> None:
     assert run.reason(repeat) == f"a repeat of the output in {last}"
 
 
-def test_a_repeat_without_any_name_still_goes_first() -> None:
+def test_a_repeat_without_any_name_still_goes_first():
     session = Session("go on")
     first = session.calls("bash", prose(1), command="a")
     repeat, _ = [session.calls("bash", prose(2), command="b") for _ in range(2)]
@@ -247,7 +243,7 @@ def test_a_repeat_without_any_name_still_goes_first() -> None:
     assert first not in run.gone
 
 
-def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions() -> None:
+def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions():
     session = Session("go on")
     used = session.calls("bash", names("parse_header") + prose(1), command="a")
     unused = session.calls("bash", names("other_thing") + prose(2), command="b")
@@ -258,7 +254,7 @@ def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions() -> None
     assert len(run.gone & {used, said}) == 1
 
 
-def test_of_two_copies_of_a_name_in_use_one_stays() -> None:
+def test_of_two_copies_of_a_name_in_use_one_stays():
     session = Session("go on")
     copies = [session.calls("bash", names("parse_header") + prose(number), command=str(number)) for number in range(2)]
     others = [session.calls("bash", names(f"other{number}") + prose(9), command="c") for number in range(2)]
@@ -269,7 +265,7 @@ def test_of_two_copies_of_a_name_in_use_one_stays() -> None:
     assert run.gone.issuperset(others)
 
 
-def test_what_a_protected_entry_repeats_costs_nothing() -> None:
+def test_what_a_protected_entry_repeats_costs_nothing():
     session = Session(f"use {names('wanted')}")
     said_again = session.calls("bash", names("wanted"), command="a")
     other = session.calls("bash", names("others"), command="b")
@@ -278,7 +274,7 @@ def test_what_a_protected_entry_repeats_costs_nothing() -> None:
     assert other not in run.gone
 
 
-def test_entries_that_match_the_query_stay() -> None:
+def test_entries_that_match_the_query_stay():
     session = Session("go on")
     outputs = [session.calls("bash", prose(number), command=str(number)) for number in range(5)]
     found = session.calls("bash", f"the throttle is here {prose(77)}", command="c")
@@ -288,14 +284,14 @@ def test_entries_that_match_the_query_stay() -> None:
     assert len(run.gone.intersection(outputs)) >= 5
 
 
-def test_the_words_of_a_query_that_are_searched() -> None:
+def test_the_words_of_a_query_that_are_searched():
     query = "please fix parse_header, state and more in lib/src/a.py, Parse_Header"
     assert search_words(query) == ["lib/src/a.py", "Parse_Header", "please", "state"]
     assert search_words(AUTO_DETECTED) == []
     assert len(search_words(" ".join(f"word{number}" for number in range(50)))) == SEARCHES
 
 
-def test_the_latest_thinking_stays_and_older_thinking_can_go() -> None:
+def test_the_latest_thinking_stays_and_older_thinking_can_go():
     session = Session("go on")
     session.calls("bash", "ok", thought=prose(1), command="a")
     session.says("text", "more text", thought=prose(2))
@@ -308,7 +304,7 @@ def test_the_latest_thinking_stays_and_older_thinking_can_go() -> None:
 # --- what every run keeps to --------------------------------------------------------------------------------
 
 
-def test_every_requested_target_has_a_reason() -> None:
+def test_every_requested_target_has_a_reason():
     run = Run(work(Session(), 1, 120).prepare())
     asked = 0
     for called in run.calls:
@@ -323,7 +319,7 @@ def test_every_requested_target_has_a_reason() -> None:
 
 
 @pytest.mark.parametrize("content", ["I see. " * 50, [text("I see. " * 50)]])
-def test_the_words_of_the_assistant_are_a_message_also_if_they_are_recorded_as_a_string(content: Any) -> None:
+def test_the_words_of_the_assistant_are_a_message_also_if_they_are_recorded_as_a_string(content):
     session = Session("go")
     said = session.message({"role": "assistant", "content": content})
     for turn in range(4):
@@ -332,13 +328,13 @@ def test_the_words_of_the_assistant_are_a_message_also_if_they_are_recorded_as_a
     assert run.reason(said).startswith("an old message of the assistant")
 
 
-def test_two_runs_are_equal() -> None:
+def test_two_runs_are_equal():
     runs = [Run(work(Session(), 2, 100).prepare()) for _ in range(2)]
     assert runs[0].events == runs[1].events
     assert runs[0].targets == runs[1].targets
 
 
-def test_another_process_makes_the_same_choice() -> None:
+def test_another_process_makes_the_same_choice():
     """The order of sets of strings is another one in each process."""
     program = (
         "from tests.compaction_app.core.test_embedded import Run, Session, work\n"
@@ -356,7 +352,7 @@ def test_another_process_makes_the_same_choice() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.9, 0.5, 0.3])
-def test_the_target_is_reached_and_hardly_exceeded(ratio: float) -> None:
+def test_the_target_is_reached_and_hardly_exceeded(ratio):
     for seed in range(2 * FACTOR):
         run = Run(work(Session(), seed, 200).prepare(compression_ratio=ratio))
         assert run.loop.outcome is Outcome.TARGET_MET
@@ -364,7 +360,7 @@ def test_the_target_is_reached_and_hardly_exceeded(ratio: float) -> None:
         assert run.store.validated().target_met
 
 
-def test_everything_deletable_is_deleted_if_that_is_not_enough() -> None:
+def test_everything_deletable_is_deleted_if_that_is_not_enough():
     run = Run(work(Session(), 3, 60).prepare(compression_ratio=0.0001))
     assert run.loop.outcome is Outcome.BELOW_TARGET
     for entry in run.store.transcript.entries:
@@ -373,7 +369,7 @@ def test_everything_deletable_is_deleted_if_that_is_not_enough() -> None:
             assert run.store.delete({"deletions": [left.to_json()]}) is not None
 
 
-def test_planning_ends_if_nothing_may_be_deleted() -> None:
+def test_planning_ends_if_nothing_may_be_deleted():
     session = Session("one", "two")
     session.calls("bash", "failed", failed=True, command="a")
     run = Run(session.prepare())
@@ -382,7 +378,7 @@ def test_planning_ends_if_nothing_may_be_deleted() -> None:
     assert len(run.calls) < 20
 
 
-def test_planning_ends_if_no_entry_bears_the_task() -> None:
+def test_planning_ends_if_no_entry_bears_the_task():
     session = Session()
     for number in range(60):
         session.calls("bash", prose(number), command=str(number))
@@ -402,7 +398,7 @@ def most_calls(transcript: Transcript) -> int:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_pinned_objects_never_go_and_the_rest_still_does(seed: int) -> None:
+def test_pinned_objects_never_go_and_the_rest_still_does(seed):
     transcript = work(Session(), seed, 80).prepare(compression_ratio=0.6)
     source = random.Random(seed)
     pins = set()
@@ -418,7 +414,7 @@ def test_pinned_objects_never_go_and_the_rest_still_does(seed: int) -> None:
     assert len(run.calls) <= most_calls(transcript)
 
 
-def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go() -> None:
+def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go():
     session = Session("go on")
     said = session.says(prose(1), prose(2), prose(3))
     for _ in range(2):
@@ -429,7 +425,7 @@ def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go() -> None:
     assert run.loop.outcome is Outcome.TARGET_MET
 
 
-def test_all_pinned_ends_without_a_target() -> None:
+def test_all_pinned_ends_without_a_target():
     transcript = work(Session(), 5, 40).prepare()
     pins = frozenset(Target(entry.entry_id) for entry in transcript.entries)
     run = Run(transcript, Restraints(pins=pins))
@@ -437,14 +433,14 @@ def test_all_pinned_ends_without_a_target() -> None:
     assert len(run.calls) <= most_calls(transcript)
 
 
-def test_a_guard_of_all_thinking_is_learned_at_once() -> None:
+def test_a_guard_of_all_thinking_is_learned_at_once():
     transcript = work(Session(), 6, 150).prepare(compression_ratio=0.7)
     run = Run(transcript, Restraints(thinking_guard="all"))
     assert run.loop.outcome is Outcome.TARGET_MET
     assert sum(called.result.refusal is not None for called in run.calls) == 1
 
 
-def test_results_that_must_stay_can_lose_parts() -> None:
+def test_results_that_must_stay_can_lose_parts():
     session = Session("go on")
     answered = session.calls("bash", "", thought="a thought", command="a")
     session.messages[-1]["content"] = [*(text(prose(number)) for number in range(3)), text("ok")]
@@ -456,7 +452,7 @@ def test_results_that_must_stay_can_lose_parts() -> None:
     assert all("has to stay" in run.loop.origins[target].reason for target in run.targets)
 
 
-def test_planning_ends_on_damaged_sessions() -> None:
+def test_planning_ends_on_damaged_sessions():
     """Results that make calls, call ids used again and again, calls by anyone, pins anywhere."""
     for seed in range(30 * FACTOR):
         source = random.Random(seed)
@@ -474,7 +470,7 @@ def test_planning_ends_on_damaged_sessions() -> None:
         assert not unanswered(transcript, run.targets), seed
 
 
-def test_earlier_deletions_are_not_an_obstacle() -> None:
+def test_earlier_deletions_are_not_an_obstacle():
     transcript = work(Session(), 7, 100).prepare(compression_ratio=0.5)
     store = DeletionStore(transcript)
     for entry in transcript.entries[:40:3]:
@@ -488,7 +484,7 @@ def test_earlier_deletions_are_not_an_obstacle() -> None:
 # --- real sessions ------------------------------------------------------------------------------------------
 
 
-def test_real_sessions_are_reduced_to_half(tmp_path: Path) -> None:
+def test_real_sessions_are_reduced_to_half(tmp_path):
     for path in some(corpus_sessions(tmp_path)):
         transcript = prepare(*branch_and_texts(path.read_bytes()), {})
         assert transcript is not None
@@ -499,14 +495,14 @@ def test_real_sessions_are_reduced_to_half(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0.5, 0.3])
-def test_less_of_what_was_needed_later_is_lost_than_by_deleting_the_oldest_first(keep: float) -> None:
+def test_less_of_what_was_needed_later_is_lost_than_by_deleting_the_oldest_first(keep):
     planned, first = mean_losses([remembering()], keep)
     assert planned < first
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("keep", "most"), [(0.5, 0.045), (0.3, 0.105)])
-def test_little_of_what_real_sessions_needed_later_is_lost(keep: float, most: float, tmp_path: Path) -> None:
+def test_little_of_what_real_sessions_needed_later_is_lost(keep, most, tmp_path):
     sessions = corpus_sessions(tmp_path) if corpus() is not None else []
     branches = [branch_and_texts(path.read_bytes()) for path in sessions] or [remembering()]
     planned, first = mean_losses(branches, keep)

@@ -1,7 +1,5 @@
 """Calls on files, and the lines that each of them has."""
 
-from __future__ import annotations
-
 import json
 import random
 
@@ -37,7 +35,7 @@ WORDS = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=
         ("read", {"url": "a.py"}, None),
     ],
 )
-def test_a_call_touches_the_file_that_it_names(tool: str, arguments: dict[str, object], touch: Touch) -> None:
+def test_a_call_touches_the_file_that_it_names(tool, arguments, touch):
     assert touch_of(tool, json.dumps(arguments, separators=(",", ":"))) == touch
 
 
@@ -47,28 +45,28 @@ def test_a_call_touches_the_file_that_it_names(tool: str, arguments: dict[str, o
     ids=["arrow", "cat", "tab", "bar", "bare-bar", "colon"],
 )
 @given(st.lists(WORDS, min_size=2), st.integers(0, 10_000))
-def test_numbers_that_a_tool_puts_before_lines_go(numbered: str, words: list[str], first: int) -> None:
+def test_numbers_that_a_tool_puts_before_lines_go(numbered, words, first):
     shown = "\n".join(numbered.format(first + at, line) for at, line in enumerate(words))
     assert lines_of(shown) == words
 
 
 @pytest.mark.parametrize("shown", ["7\tseven\n9\tnine\n4\tfour", "7: seven", "1| one\n2\ttwo", "12 names"])
-def test_numbers_that_do_not_count_up_belong_to_the_lines(shown: str) -> None:
+def test_numbers_that_do_not_count_up_belong_to_the_lines(shown):
     assert lines_of(shown) == shown.split("\n")
 
 
-def test_one_numbered_line_has_an_arrow_between() -> None:
+def test_one_numbered_line_has_an_arrow_between():
     assert lines_of("     1→settings.local.json\n\nA note") == ["settings.local.json", "", "A note"]
 
 
 @given(st.text())
-def test_spaces_around_a_line_do_not_matter(shown: str) -> None:
+def test_spaces_around_a_line_do_not_matter(shown):
     spaced = "\n".join(f"  {line}\t\r" for line in shown.split("\n"))
     assert [line for line in lines_of(spaced) if line] == [line for line in lines_of(shown) if line]
 
 
 @given(st.text())
-def test_short_lines_are_not_compared(shown: str) -> None:
+def test_short_lines_are_not_compared(shown):
     lines = list(comparable(shown))
     assert lines == [line for line in lines_of(shown) if len(line) >= LINE_LENGTH]
 
@@ -79,10 +77,7 @@ def test_short_lines_are_not_compared(shown: str) -> None:
         ({"path": "a", "content": "one\ntwo"}, "one\ntwo"),
         ({"file_path": "a", "old_string": "was", "new_string": "is"}, "is"),
         ({"path": "a", "oldText": "was", "newText": "is"}, "is"),
-        (
-            {"path": "a", "edits": [{"oldText": "1", "newText": "2"}, {"oldText": "3", "newText": "4"}]},
-            "2\n4",
-        ),
+        ({"path": "a", "edits": [{"oldText": "1", "newText": "2"}, {"oldText": "3", "newText": "4"}]}, "2\n4"),
         ({"path": "a", "file_text": "is", "command": "create"}, "is"),
         ({"path": "a", "content": 7}, ""),
         ({"path": "a", "label": "why"}, ""),
@@ -90,11 +85,11 @@ def test_short_lines_are_not_compared(shown: str) -> None:
         ("new", ""),
     ],
 )
-def test_the_new_text_of_a_call_is_what_the_file_has_after_it(arguments: object, text: str) -> None:
+def test_the_new_text_of_a_call_is_what_the_file_has_after_it(arguments, text):
     assert new_text(json.dumps(arguments)) == text
 
 
-def test_arguments_that_are_not_json_have_no_new_text() -> None:
+def test_arguments_that_are_not_json_have_no_new_text():
     assert new_text("{") == ""
     assert new_text("[" * 100_000) == ""
     assert new_text('{"new":' * 900 + '"deep"' + "}" * 900) == "deep"
@@ -117,7 +112,7 @@ def read_and_edit() -> list[FileCall]:
     return list(file_calls(transcript))
 
 
-def test_a_read_has_the_lines_of_its_result_and_an_edit_those_of_its_new_text() -> None:
+def test_a_read_has_the_lines_of_its_result_and_an_edit_those_of_its_new_text():
     read, edit = read_and_edit()
     assert (read.touch, read.position, read.shown) == (Touch("read", "a.py"), 2, Object(2, WHOLE))
     assert list(read.lines) == [hash("def first():"), hash("return True")]
@@ -125,7 +120,7 @@ def test_a_read_has_the_lines_of_its_result_and_an_edit_those_of_its_new_text() 
     assert list(edit.lines) == [hash("def other():")]
 
 
-def test_the_time_for_hostile_lines_grows_with_their_number() -> None:
+def test_the_time_for_hostile_lines_grows_with_their_number():
     source = random.Random(1)
     hostile = "\n".join(" " * 50 + "1" * source.randrange(9) + "\t" * 50 for _ in range(20_000))
     assert len(lines_of(hostile)) == 20_000

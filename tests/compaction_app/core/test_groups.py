@@ -1,7 +1,5 @@
 """Promises of the groups of a review: alike reasons are one group, the largest group is first, sums do not overlap."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.core.groups import (
@@ -56,7 +54,7 @@ def item(position: int, tokens: int, reason: str = "", status: ReviewStatus = Re
         ("", NO_REASON),
     ],
 )
-def test_the_wordings_of_the_embedded_planner_have_titles(reason: str, title: str) -> None:
+def test_the_wordings_of_the_embedded_planner_have_titles(reason, title):
     assert reason_title(reason) == title
 
 
@@ -69,20 +67,20 @@ def test_the_wordings_of_the_embedded_planner_have_titles(reason: str, title: st
         ('Says "no" to it', 'Says "yes, indeed" to it'),
     ],
 )
-def test_reasons_that_differ_in_names_and_numbers_are_one_group(one: str, other: str) -> None:
+def test_reasons_that_differ_in_names_and_numbers_are_one_group(one, other):
     assert reason_title(one) == reason_title(other)
 
 
-def test_reasons_that_differ_in_words_are_two_groups() -> None:
+def test_reasons_that_differ_in_words_are_two_groups():
     assert reason_title("An old listing of files") != reason_title("An old listing of tests")
 
 
-def test_how_many_names_occur_nowhere_else_is_read_from_a_reason() -> None:
+def test_how_many_names_occur_nowhere_else_is_read_from_a_reason():
     assert only_here("an old call of bash; 3 of the 13 names in it occur only there") == (3, 13)
     assert only_here("3 of the 13 names in it occur elsewhere") is None
 
 
-def test_the_largest_group_is_first_and_in_it_the_largest_proposal() -> None:
+def test_the_largest_group_is_first_and_in_it_the_largest_proposal():
     items = [item(0, 5, "a"), item(1, 2, "b"), item(2, 9, "b"), item(3, 3, "a"), item(4, 3, "a")]
     groups = grouped(items, lambda one: one.origin.reason if one.origin else "", lambda one: one.tokens)
     assert [(group.title, [one.position for one in group.leads]) for group in groups] == [
@@ -94,26 +92,26 @@ def test_the_largest_group_is_first_and_in_it_the_largest_proposal() -> None:
     assert [group.title for group in groups] == ["b", "a"]
 
 
-def test_groups_of_the_same_size_are_in_the_order_of_their_titles() -> None:
+def test_groups_of_the_same_size_are_in_the_order_of_their_titles():
     groups = grouped([item(0, 5, "b"), item(1, 5, "a")], lambda one: f"{one.position}", lambda one: one.tokens)
     assert [group.title for group in groups] == ["0", "1"]
 
 
-def test_a_group_counts_by_status() -> None:
+def test_a_group_counts_by_status():
     items = [item(0, 1), item(1, 1, status=ReviewStatus.REJECTED)]
     (group,) = grouped(items, lambda one: one.source, lambda one: one.tokens)
     assert [one.position for one in group.with_status(ReviewStatus.REJECTED)] == [1]
     assert group.key == group_key("planner")
 
 
-def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title() -> None:
+def test_a_key_is_as_short_as_an_attribute_and_different_for_each_title():
     keys = {group_key(f"title {number} \ud800") for number in range(1_000)}
     assert len(keys) == 1_000
     assert all(len(key) == 10 and key.isalnum() for key in keys)
 
 
 @pytest.mark.parametrize("singles", [SINGLES, SINGLES + 1])
-def test_many_reasons_that_were_given_once_each_are_one_group(singles: int) -> None:
+def test_many_reasons_that_were_given_once_each_are_one_group(singles):
     items = [item(n, 1, f"reason {'x' * n}") for n in range(singles)]
     items += [item(100 + n, 1, "often") for n in range(2)]
     titles = reason_titles(items, lambda one: one.origin.reason if one.origin else "")
@@ -121,10 +119,10 @@ def test_many_reasons_that_were_given_once_each_are_one_group(singles: int) -> N
     assert (OTHERS in titles.values()) is (singles > SINGLES)
 
 
-def test_a_stair_begins_where_the_one_above_ended() -> None:
+def test_a_stair_begins_where_the_one_above_ended():
     assert stairs([(30, 10), (20, 20)], 100) == [Stair(0, 10, 30, 100), Stair(30, 50, 50, 100)]
 
 
-def test_stairs_that_go_past_the_goal_are_drawn_up_to_their_end() -> None:
+def test_stairs_that_go_past_the_goal_are_drawn_up_to_their_end():
     assert stairs([(150, 0), (50, 0)], 100) == [Stair(0, 0, 75, 50), Stair(75, 75, 100, 50)]
     assert stairs([(0, 0)], 0) == [Stair(0, 0, 0, 0)]

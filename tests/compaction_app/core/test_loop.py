@@ -1,7 +1,5 @@
 """The loop: it ends at the target, reports its progress to a planner that stops, and knows each target's origin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 
@@ -88,7 +86,7 @@ class Script:
 # ---- how a run ends -------------------------------------------------------------------------------------
 
 
-def test_the_loop_ends_at_once_when_the_target_is_met() -> None:
+def test_the_loop_ends_at_once_when_the_target_is_met():
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e2")), delete(whole("e4"))]))
@@ -99,14 +97,14 @@ def test_the_loop_ends_at_once_when_the_target_is_met() -> None:
     assert bench.store.targets == (Target("e2"), Target("e3"))
 
 
-def test_a_target_that_is_met_by_nothing_does_not_end_a_run() -> None:
+def test_a_target_that_is_met_by_nothing_does_not_end_a_run():
     loop = Loop(workbench(user(""), assistant()))
     events = run(loop, PlannerTurn([tool("context_compaction_budget")]))
     assert [type(event) for event in events] == [Called]
     assert loop.outcome is None
 
 
-def test_no_result_of_a_tool_ends_a_run_before_the_target() -> None:
+def test_no_result_of_a_tool_ends_a_run_before_the_target():
     loop = Loop(workbench())
     calls = [
         tool("context_delete", deletions="all"),
@@ -121,7 +119,7 @@ def test_no_result_of_a_tool_ends_a_run_before_the_target() -> None:
     assert loop.outcome is None
 
 
-def test_a_planner_that_stops_early_gets_its_progress() -> None:
+def test_a_planner_that_stops_early_gets_its_progress():
     bench = workbench()
     loop = Loop(bench)
     events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP)
@@ -134,14 +132,14 @@ def test_a_planner_that_stops_early_gets_its_progress() -> None:
     assert loop.outcome is None
 
 
-def test_a_planner_that_stops_again_without_a_change_ends_below_the_target() -> None:
+def test_a_planner_that_stops_again_without_a_change_ends_below_the_target():
     loop = Loop(workbench())
     events = run(loop, PlannerTurn([delete(whole("e4"))]), STOP, PlannerTurn([tool("context_compaction_budget")]), STOP)
     assert [type(event) for event in events] == [Called, Nudged, Called, Ended]
     assert events[-1] == Ended(Outcome.BELOW_TARGET)
 
 
-def test_a_planner_that_made_progress_gets_another_reminder() -> None:
+def test_a_planner_that_made_progress_gets_another_reminder():
     loop = Loop(workbench())
     events = run(loop, STOP, PlannerTurn([delete(whole("e4"))]), STOP, STOP)
     assert [type(event) for event in events] == [Nudged, Called, Nudged, Ended]
@@ -160,7 +158,7 @@ def test_a_planner_that_made_progress_gets_another_reminder() -> None:
         (tool("context_remove"), "unknown_tool"),
     ],
 )
-def test_a_run_of_calls_that_cannot_run_fails_with_their_refusal(last: PlannedCall, code: str | None) -> None:
+def test_a_run_of_calls_that_cannot_run_fails_with_their_refusal(last, code):
     end = ended(last)
     assert end.outcome is Outcome.FAILED
     assert (end.refusal.code if end.refusal is not None else None) == code
@@ -177,21 +175,19 @@ def test_a_run_of_calls_that_cannot_run_fails_with_their_refusal(last: PlannedCa
     ],
     ids=["nothing", "search", "read", "budget", "unknown"],
 )
-def test_a_failed_run_reports_the_last_refused_deletion_not_a_later_look(
-    looking: list[PlannedCall],
-) -> None:
+def test_a_failed_run_reports_the_last_refused_deletion_not_a_later_look(looking):
     end = ended(delete(whole("e99")), delete(whole("e1")), *looking)
     assert end.outcome is Outcome.FAILED
     assert end.refusal is not None
     assert (end.refusal.code, end.refusal.target) == ("protected", Target("e1"))
 
 
-def test_a_run_that_only_looked_fails_without_a_refusal() -> None:
+def test_a_run_that_only_looked_fails_without_a_refusal():
     looking = tool("context_search_transcript", pattern="(", regex=True)
     assert ended(looking, tool("context_read_entry", entryId="e99")) == Ended(Outcome.FAILED, None)
 
 
-def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
+def test_an_empty_deletion_is_refused_if_nothing_bears_the_task():
     loop = Loop(workbench(assistant(text("a"), text("b")), assistant(text("c"))))
     events = run(loop, PlannerTurn([delete()]), STOP, STOP)
     assert isinstance(events[0], Called)
@@ -201,7 +197,7 @@ def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
     assert events[-1].refusal.code == "no_task_left"
 
 
-def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
+def test_the_target_is_met_when_both_percentages_round_to_the_same():
     """10,000 tokens, half to go: 4,995 are 50.0% to one decimal, 4,994 are 49.9%."""
     for tokens, met in ((4_995, True), (4_994, False)):
         goes, stays = (assistant(text("x" * 4 * count)) for count in (tokens, 5_000 - tokens))
@@ -213,14 +209,14 @@ def test_the_target_is_met_when_both_percentages_round_to_the_same() -> None:
         assert events[0].result.sentence.endswith("The target is reached." if met else "6 tokens are still to go.")
 
 
-def test_what_was_validated_stays_when_a_run_ends_below_the_target() -> None:
+def test_what_was_validated_stays_when_a_run_ends_below_the_target():
     bench = workbench()
     end = run(Loop(bench), PlannerTurn([delete(whole("e4")), delete(whole("e1"))]), STOP, STOP)[-1]
     assert end == Ended(Outcome.BELOW_TARGET, None)
     assert bench.store.validated().targets == (Target("e4"),)
 
 
-def test_a_closed_run_ends_with_its_current_plan() -> None:
+def test_a_closed_run_ends_with_its_current_plan():
     empty, begun = Loop(workbench()), Loop(workbench())
     run(begun, PlannerTurn([delete(whole("e4"))]))
     assert empty.close() == Ended(Outcome.FAILED, None)
@@ -228,7 +224,7 @@ def test_a_closed_run_ends_with_its_current_plan() -> None:
     assert begun.outcome is Outcome.BELOW_TARGET
 
 
-def test_a_run_that_ended_takes_no_turn() -> None:
+def test_a_run_that_ended_takes_no_turn():
     bench = workbench()
     loop = Loop(bench)
     loop.close()
@@ -241,7 +237,7 @@ def test_a_run_that_ended_takes_no_turn() -> None:
 # ---- reports to a planner ------------------------------------------------------------------------------
 
 
-def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older() -> None:
+def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
     planner = Script(
         [
             PlannerTurn([tool("context_compaction_budget"), tool("context_search_transcript", pattern="y")]),
@@ -261,7 +257,7 @@ def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older() -> None
     assert events[-1] == Ended(Outcome.TARGET_MET)
 
 
-def test_a_silent_planner_is_prompted_twice() -> None:
+def test_a_silent_planner_is_prompted_twice():
     planner = Script([])
     events = [event for _, event in drive(planner, workbench())]
     assert [type(event) for event in events] == [Nudged, Ended]
@@ -271,7 +267,7 @@ def test_a_silent_planner_is_prompted_twice() -> None:
 # ---- origins of targets --------------------------------------------------------------------------------
 
 
-def test_requested_targets_are_distinguished_from_repairs() -> None:
+def test_requested_targets_are_distinguished_from_repairs():
     looking = tool("context_read_entry", entryId="e3")
     assert originated(PlannerTurn([looking, delete(whole("e3"))])) == {
         Target("e3"): by(2),
@@ -279,32 +275,28 @@ def test_requested_targets_are_distinguished_from_repairs() -> None:
     }
 
 
-def test_a_reason_belongs_to_the_target_it_was_given_for() -> None:
+def test_a_reason_belongs_to_the_target_it_was_given_for():
     origins = originated(PlannerTurn([delete(whole("e2"), e2="read later"), delete(block("e5", 1.0))]))
-    assert origins == {
-        Target("e2"): by(1, "read later"),
-        Target("e3"): by(1, by_repair=True),
-        Target("e5", 1): by(2),
-    }
+    assert origins == {Target("e2"): by(1, "read later"), Target("e3"): by(1, by_repair=True), Target("e5", 1): by(2)}
 
 
-def test_matches_of_a_bulk_deletion_count_as_requested() -> None:
+def test_matches_of_a_bulk_deletion_count_as_requested():
     origins = originated(PlannerTurn([tool("context_grep_delete", pattern="yyy")]))
     repaired = {target: origin.by_repair for target, origin in origins.items()}
     assert repaired == {Target("e3"): False, Target("e2", 1): True}
 
 
-def test_an_entry_that_took_its_blocks_place_has_its_own_origin() -> None:
+def test_an_entry_that_took_its_blocks_place_has_its_own_origin():
     origins = originated(PlannerTurn([delete(block("e2", 0)), delete(whole("e3"))]))
     assert origins == {Target("e3"): by(2), Target("e2"): by(2, by_repair=True)}
 
 
-def test_a_target_belongs_to_its_first_proposal() -> None:
+def test_a_target_belongs_to_its_first_proposal():
     turns = [PlannerTurn([delete(whole("e4"), e4=reason)]) for reason in ("old", "new")]
     assert originated(*turns) == {Target("e4"): by(1, "old")}
 
 
-def test_a_refused_call_adds_nothing() -> None:
+def test_a_refused_call_adds_nothing():
     loop = Loop(workbench(ratio=0.01))
     called = run(loop, PlannerTurn([delete(whole("e4"), whole("e1"))]))[0]
     assert isinstance(called, Called)

@@ -1,7 +1,5 @@
 """What statements mention, and what of it others still mention: each rule, and what holds for all statements."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,18 +16,7 @@ from compaction_app.core.mentions import (
 )
 from sessions_app.sessionlog.context import keep
 from sessions_app.sessionlog.entries import Role
-from tests.factories import (
-    assistant,
-    bash,
-    branch_and_texts,
-    call,
-    chain,
-    image,
-    session_bytes,
-    text,
-    thinking,
-    user,
-)
+from tests.factories import assistant, bash, branch_and_texts, call, chain, image, session_bytes, text, thinking, user
 
 
 def recorded(*messages: dict[str, object], project: str = "") -> list[Statement]:
@@ -63,7 +50,7 @@ def touched(*calls: dict[str, object]) -> Subjects:
 # ---- statements --------------------------------------------------------------------------------------------
 
 
-def test_each_block_is_a_statement_of_its_entry() -> None:
+def test_each_block_is_a_statement_of_its_entry():
     found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
     assert [(one.entry_id, one.role, one.text) for one in found] == [
         ("e1", Role.USER, "go"),
@@ -73,12 +60,12 @@ def test_each_block_is_a_statement_of_its_entry() -> None:
     ]
 
 
-def test_a_call_says_the_values_of_its_arguments_and_not_their_names() -> None:
+def test_a_call_says_the_values_of_its_arguments_and_not_their_names():
     (found,) = recorded(assistant(call("c1", "edit", oldText="a\tb", edits=[{"newText": "c"}], limit=7)))
     assert (found.text, found.tool) == ("a\tb\nc", "edit")
 
 
-def test_what_an_agent_adds_by_itself_is_no_statement() -> None:
+def test_what_an_agent_adds_by_itself_is_no_statement():
     found = recorded({"role": "system", "content": "You are."}, user("go"))
     assert found == [Statement("e2", Role.USER, "go")]
 
@@ -87,35 +74,35 @@ def test_what_an_agent_adds_by_itself_is_no_statement() -> None:
 
 
 @pytest.mark.parametrize("argument", ["path", "file_path", "filePath", "notebook_path"])
-def test_the_file_that_a_call_names_is_a_path(argument: str) -> None:
+def test_the_file_that_a_call_names_is_a_path(argument):
     assert words_of(touched(call("c1", "read", **{argument: "/src/a.py"})), "paths") == ["/src/a.py"]
 
 
-def test_the_files_of_a_patch_are_paths() -> None:
+def test_the_files_of_a_patch_are_paths():
     patch = "*** Begin Patch\n*** Update File: a.py\n*** Move to: b.py\n*** Add File: c.py\n*** Delete File: d.py\n"
     paths = words_of(touched(call("c1", "apply_patch", input=patch)), "paths")
     assert paths == ["a.py", "b.py", "c.py", "d.py"]
 
 
-def test_one_file_is_one_path_however_it_is_written() -> None:
+def test_one_file_is_one_path_however_it_is_written():
     blocks = [call(f"c{number}", path=path) for number, path in enumerate(["/p/a.py", "a.py", "./x/../a.py"])]
     (found,) = subjects_of(recorded(assistant(*blocks), project="/p")).paths
     assert (found.words, found.uses) == ("/p/a.py", 3)
 
 
 @pytest.mark.parametrize("lines", ["", ":5", ":108-175", ":raw", ":1-20,40-60", ":5 "])
-def test_lines_of_a_file_are_not_a_path_of_their_own(lines: str) -> None:
+def test_lines_of_a_file_are_not_a_path_of_their_own(lines):
     found = touched(call("c1", path=f"/p/a.py{lines}"), call("c2", path="/p/a.py"))
     assert words_of(found, "paths") == ["/p/a.py"]
 
 
 @pytest.mark.parametrize("path", ["/p/a:b", "/p/10:30.txt", "/p/a.py:5x"])
-def test_a_colon_in_a_path_is_part_of_it(path: str) -> None:
+def test_a_colon_in_a_path_is_part_of_it(path):
     assert words_of(touched(call("c1", path=path)), "paths") == [path]
 
 
 @pytest.mark.parametrize("path", ["", "  ", ".", "/", "/p", "a\nb", "x" * 1_001, 7])
-def test_what_names_no_file_is_no_path(path: object) -> None:
+def test_what_names_no_file_is_no_path(path):
     assert subjects_of(recorded(assistant(call("c1", path=path)), project="/p")).paths == ()
 
 
@@ -134,12 +121,12 @@ def test_what_names_no_file_is_no_path(path: object) -> None:
         ("/a.ts /p/a.ts", "/a.ts", "/a.ts"),
     ],
 )
-def test_a_path_is_mentioned_by_its_shortest_distinct_ending(paths: str, mention: str, expected: str) -> None:
+def test_a_path_is_mentioned_by_its_shortest_distinct_ending(paths, mention, expected):
     found = touched(*(call(f"c{number}", path=path) for number, path in enumerate(paths.split())))
     assert words_of(Mentions(said(mention)).of(found), "paths") == expected.split()
 
 
-def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it() -> None:
+def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it():
     found = touched(call("c1", path="/p/my notes.md"))
     later = recorded(assistant(call("c2", path="/p/my notes.md")))
     assert Mentions(later).of(found).paths == found.paths
@@ -149,23 +136,23 @@ def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it() -> None:
 
 
 @pytest.mark.parametrize("name", ["readFile", "ReadFile", "read_file", "_readFile", "utf8Text", "MAX_SIZE"])
-def test_an_identifier_with_a_capital_or_an_underscore_inside_is_a_name(name: str) -> None:
+def test_an_identifier_with_a_capital_or_an_underscore_inside_is_a_name(name):
     assert names_in(f"call {name}(7)") == [name]
 
 
 @pytest.mark.parametrize("word", ["readfile", "Read", "READ", "--noEmit", "x-noEmit", "_read", "9aB", "a" * 80 + "B"])
-def test_other_words_are_no_names(word: str) -> None:
+def test_other_words_are_no_names(word):
     assert names_in(f"the word {word} here") == []
 
 
-def test_a_name_counts_once_for_each_statement() -> None:
+def test_a_name_counts_once_for_each_statement():
     few = said(*["readFile readFile"] * 4)
     assert subjects_of(few).names == ()
     (found,) = subjects_of([*few, Statement("e9", Role.USER, "readFile")]).names
     assert (found.words, found.entry_id, found.uses) == ("readFile", "e1", 5)
 
 
-def test_the_names_with_the_most_uses_come_first() -> None:
+def test_the_names_with_the_most_uses_come_first():
     statements = said(*["bA"] * FREQUENT, *["aB cD"] * FREQUENT, "cD")
     assert words_of(subjects_of(statements), "names") == ["cD", "aB", "bA"]
 
@@ -173,7 +160,7 @@ def test_the_names_with_the_most_uses_come_first() -> None:
 @pytest.mark.parametrize(
     ("mention", "expected"), [("readFile", 1), ("(readFile)", 1), ("readFiles", 0), ("myreadFile", 0)]
 )
-def test_a_name_is_mentioned_as_a_whole_word(mention: str, expected: int) -> None:
+def test_a_name_is_mentioned_as_a_whole_word(mention, expected):
     found = subjects_of(said(*["readFile"] * FREQUENT))
     assert len(Mentions(said(mention)).of(found).names) == expected
 
@@ -196,34 +183,33 @@ def test_a_name_is_mentioned_as_a_whole_word(mention: str, expected: int) -> Non
         ("panic: nil map", "panic: nil map"),
     ],
 )
-def test_a_line_of_a_failed_result_that_begins_with_an_error_is_one(line: str, expected: str) -> None:
+def test_a_line_of_a_failed_result_that_begins_with_an_error_is_one(line, expected):
     assert errors_in(f"before\n{line}\nafter") == [expected]
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["npm error code 2", "an error: no", "error:", "errors: 3", "const error: string = 7", "terror: x"],
+    "line", ["npm error code 2", "an error: no", "error:", "errors: 3", "const error: string = 7", "terror: x"]
 )
-def test_other_lines_are_no_errors(line: str) -> None:
+def test_other_lines_are_no_errors(line):
     assert errors_in(line) == []
 
 
 @pytest.mark.parametrize(
     "output", ["Process exited with code 1\nfatal: x", "fatal: x\nExit code: 2", 'exit_code":1 \nfatal: x']
 )
-def test_a_command_that_reports_its_failure_has_failed(output: str) -> None:
+def test_a_command_that_reports_its_failure_has_failed(output):
     assert errors_in(output, failed=False) == ["fatal: x"]
 
 
 @pytest.mark.parametrize(
     "output", ["fatal: x", "fatal: x\nexit code: 0", f"fatal: x\n{'y' * 500} exit code 1 {'y' * 500}"]
 )
-def test_what_did_not_fail_has_no_errors(output: str) -> None:
+def test_what_did_not_fail_has_no_errors(output):
     assert errors_in(output, failed=False) == []
     assert subjects_of(said("fatal: x", failed=True)).errors == ()
 
 
-def test_an_error_counts_each_time_and_is_cut() -> None:
+def test_an_error_counts_each_time_and_is_cut():
     statements = said("error: a\nerror: a", f"error: {'b' * 400}", role=Role.TOOL_RESULT, failed=True)
     first, second = subjects_of(statements).errors
     assert (first.words, first.uses, len(second.words)) == ("error: a", 2, ERROR_LENGTH)
@@ -232,7 +218,7 @@ def test_an_error_counts_each_time_and_is_cut() -> None:
 # ---- messages --------------------------------------------------------------------------------------------
 
 
-def test_messages_are_what_the_user_said_in_order() -> None:
+def test_messages_are_what_the_user_said_in_order():
     statements = said("b\n c", "a", "/clear", " ", role=Role.USER) + said("x")
     assert words_of(subjects_of(statements), "messages") == ["b c", "a"]
 
@@ -241,12 +227,12 @@ def test_messages_are_what_the_user_said_in_order() -> None:
     ("mention", "expected"),
     [("He said: fix\nthe  loop.", 1), ("prefix the loop", 0), ("fix the loops", 0), ("Fix the loop", 0)],
 )
-def test_a_message_is_mentioned_word_for_word(mention: str, expected: int) -> None:
+def test_a_message_is_mentioned_word_for_word(mention, expected):
     found = subjects_of(said("fix the loop", role=Role.USER))
     assert len(Mentions(said(mention)).of(found).messages) == expected
 
 
-def test_a_message_may_stand_after_a_part_of_a_longer_word() -> None:
+def test_a_message_may_stand_after_a_part_of_a_longer_word():
     found = subjects_of(said("go", role=Role.USER))
     assert Mentions(said("gone, then go")).of(found).messages == found.messages
 
@@ -269,13 +255,13 @@ STATEMENTS = st.lists(
 
 
 @given(STATEMENTS)
-def test_statements_mention_everything_of_themselves(statements: list[Statement]) -> None:
+def test_statements_mention_everything_of_themselves(statements):
     found = subjects_of(statements)
     assert Mentions(statements).of(found) == found
 
 
 @given(STATEMENTS, STATEMENTS)
-def test_more_statements_mention_no_less(statements: list[Statement], more: list[Statement]) -> None:
+def test_more_statements_mention_no_less(statements, more):
     found = subjects_of(statements)
     few, all_of_them = Mentions(more[:3]).of(found), Mentions(more).of(found)
     for measure in MEASURES:
@@ -284,5 +270,5 @@ def test_more_statements_mention_no_less(statements: list[Statement], more: list
 
 
 @given(STATEMENTS)
-def test_nothing_mentions_nothing(statements: list[Statement]) -> None:
+def test_nothing_mentions_nothing(statements):
     assert Mentions(()).of(subjects_of(statements)) == Subjects()

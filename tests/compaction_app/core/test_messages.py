@@ -1,9 +1,6 @@
 """The conversation with a model: what is sent of results, and that it never exceeds the model's window."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -48,14 +45,14 @@ def texts(conversation: Conversation) -> list[str]:
     ]
 
 
-def test_a_conversation_that_fits_is_left_alone() -> None:
+def test_a_conversation_that_fits_is_left_alone():
     conversation = Conversation("prompt")
     exchange(conversation, "a", "found")
     assert conversation.fit(1_000) is None
     assert texts(conversation) == ["found"]
 
 
-def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
+def test_old_results_are_dropped_first_and_the_latest_stay_whole():
     conversation = talked("abcdef")
     trimmed = conversation.fit(4_000)
     assert trimmed is not None
@@ -66,13 +63,13 @@ def test_old_results_are_dropped_first_and_the_latest_stay_whole() -> None:
     assert trimmed.results == left.count(DROPPED)
 
 
-def test_it_trims_to_two_thirds_so_that_the_cache_stays_valid_for_a_while() -> None:
+def test_it_trims_to_two_thirds_so_that_the_cache_stays_valid_for_a_while():
     conversation = talked("abcdefghij")
     conversation.fit(9_000)
     assert conversation.characters <= 6_000
 
 
-def test_one_huge_turn_is_cut_before_the_history_is_forgotten() -> None:
+def test_one_huge_turn_is_cut_before_the_history_is_forgotten():
     conversation = Conversation("prompt")
     for number in range(20):
         exchange(conversation, f"{number}-", "short")
@@ -88,13 +85,13 @@ def test_one_huge_turn_is_cut_before_the_history_is_forgotten() -> None:
     [{"thinking": "t" * 900, "signature": "s" * 100}, {"reasoning_details": [{"data": "d" * 1_000}]}],
     ids=["signed", "in parts"],
 )
-def test_reasoning_weighs_what_goes_back_of_it(block: dict[str, Any]) -> None:
+def test_reasoning_weighs_what_goes_back_of_it(block):
     conversation = Conversation("")
     conversation.add(AssistantMessage([ThinkingPart("short", block)]))
     assert conversation.characters >= 1_000
 
 
-def test_a_turn_of_many_long_results_is_cut_evenly_and_marked() -> None:
+def test_a_turn_of_many_long_results_is_cut_evenly_and_marked():
     conversation = Conversation("prompt")
     exchange(conversation, "a", *["x" * 5_000] * 9, "short")
     conversation.fit(10_000)
@@ -105,7 +102,7 @@ def test_a_turn_of_many_long_results_is_cut_evenly_and_marked() -> None:
     assert len({len(text) for text in left[:-1]}) == 1
 
 
-def test_whole_exchanges_go_if_blank_results_are_not_enough_but_never_the_prompt_or_the_last() -> None:
+def test_whole_exchanges_go_if_blank_results_are_not_enough_but_never_the_prompt_or_the_last():
     conversation = Conversation("p" * 1_000)
     for number in range(50):
         conversation.add(AssistantMessage([TextPart("t" * 500), CallPart(f"c{number}", "search", "{}")]))
@@ -120,7 +117,7 @@ def test_whole_exchanges_go_if_blank_results_are_not_enough_but_never_the_prompt
     st.lists(st.lists(st.integers(0, 3_000), min_size=1, max_size=8), min_size=1, max_size=12),
     st.integers(3_000, 20_000),
 )
-def test_every_call_keeps_its_result_however_much_is_dropped(turns: list[list[int]], limit: int) -> None:
+def test_every_call_keeps_its_result_however_much_is_dropped(turns, limit):
     conversation = Conversation("prompt")
     for number, lengths in enumerate(turns):
         exchange(conversation, f"{number}-", *("z" * length for length in lengths))
@@ -132,7 +129,7 @@ def test_every_call_keeps_its_result_however_much_is_dropped(turns: list[list[in
                 assert [one.call_id for one in before.calls] == [one.call_id for one in message.results]
 
 
-def test_what_was_dropped_once_is_not_counted_again() -> None:
+def test_what_was_dropped_once_is_not_counted_again():
     conversation = talked("abcdef")
     conversation.fit(4_000)
     assert conversation.fit(4_000) is None
@@ -141,12 +138,12 @@ def test_what_was_dropped_once_is_not_counted_again() -> None:
 # ---- results and arguments ---------------------------------------------------------------------------------
 
 
-def test_a_result_is_its_facts_and_its_sentence() -> None:
+def test_a_result_is_its_facts_and_its_sentence():
     sent = json.loads(result_text(ToolResult("context_read_entry", {"text": "é\ud83d", "callCount": 1}, "5 of 5.")))
     assert sent == {"text": "é\ufffd", "callCount": 1, "message": "5 of 5."}
 
 
-def test_a_list_of_thousands_is_cut_and_counted() -> None:
+def test_a_list_of_thousands_is_cut_and_counted():
     skipped = [{"entryId": f"e{number}", "reason": "protected_entry"} for number in range(5_000)]
     sent = json.loads(result_text(ToolResult("context_grep_delete", {"skipped": skipped}, "done")))
     assert sent["skipped"] == skipped[:LISTED]
@@ -165,7 +162,7 @@ def test_a_list_of_thousands_is_cut_and_counted() -> None:
         ('{"\\ud83d": 1}', {"\ufffd": 1}),
     ],
 )
-def test_arguments_are_what_their_json_says(written: str, read: Any) -> None:
+def test_arguments_are_what_their_json_says(written, read):
     assert parsed_arguments(written) == read
 
 
@@ -174,7 +171,7 @@ def test_arguments_are_what_their_json_says(written: str, read: Any) -> None:
     ['{"a": ', "no", '{"a": NaN}', '{"a": Infinity}', '{"a": 1e999}', "[" * 60 + "]" * 60, "[" * 100_000, "\ud83d"],
     ids=["cut off", "prose", "nan", "infinity", "too large", "deep", "very deep", "half a character"],
 )  # fmt: skip
-def test_invalid_json_stays_text_that_a_database_accepts(written: str) -> None:
+def test_invalid_json_stays_text_that_a_database_accepts(written):
     found = parsed_arguments(written)
     assert isinstance(found, str)
     found.encode()

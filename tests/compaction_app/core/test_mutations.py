@@ -4,8 +4,6 @@ The facts are the conformance vectors and a few that no vector covers. A mutatio
 without a test.
 """
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import math
@@ -88,12 +86,7 @@ E3, E5, CALL = Target("e3"), Target("e5"), Target("e2", 2)
 TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 FAILED = [user("go"), assistant(thinking("hm"), text("so"), stopReason="error"), assistant(text("done"))]
 UNANSWERED = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
-ABORTED = [
-    user("go"),
-    assistant(thinking("hm"), text("a")),
-    assistant(text("b"), stopReason="aborted"),
-    user("on"),
-]
+ABORTED = [user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), stopReason="aborted"), user("on")]
 WITH_COMMAND = [*TALK, bash("make", "done", 0)]
 RULES = reading_by("atomic-0.8", "the test says so").rules()
 EDITS = reading_by("pi", "the test says so").rules("context-edit")
@@ -119,11 +112,7 @@ def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) ->
 
 
 def grep(
-    messages: list[Recorded],
-    pins: str = "",
-    guard: str = "latest",
-    rules: PlanRules = RULES,
-    **arguments: Any,
+    messages: list[Recorded], pins: str = "", guard: str = "latest", rules: PlanRules = RULES, **arguments: Any
 ) -> Any:
     """The matches and the reasons for what was skipped."""
     restraints = Restraints(frozenset(targets(pins)), guard)
@@ -195,10 +184,7 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: reviewed("e5 e3", (Kind.APPROVE, E3), (Kind.APPROVE, E5)), ("e5 e3 e2[2]", "")),
     (lambda: reviewed("e3", (Kind.REJECT, E3), (Kind.ADD, CALL)), ("", "e3")),
     (lambda: reviewed("e3", (Kind.REJECT, E3), (Kind.APPROVE, E3)), ("e3 e2[2]", "")),
-    (
-        lambda: reviewed("e3", (Kind.NARROW, Target("e2", 1)), (Kind.APPROVE, E3)),
-        ("e2[1]", "e2[0] e2[2] e2[3]"),
-    ),
+    (lambda: reviewed("e3", (Kind.NARROW, Target("e2", 1)), (Kind.APPROVE, E3)), ("e2[1]", "e2[0] e2[2] e2[3]")),
     (lambda: reviewed("e5", (Kind.REJECT, Target("e5", 0)), (Kind.APPROVE, E5)), ("e5", "")),
     (lambda: sought("🙂 " * 9 + "needle"), [(27, "🙂 " * 9 + "needle")]),
     (lambda: sought("a" * 600 + "needle", contextChars=999), [(600, "…" + "a" * 500 + "needle")]),
@@ -218,7 +204,7 @@ def noticed() -> str:
         return str(fault)
 
 
-def test_every_fact_is_true() -> None:
+def test_every_fact_is_true():
     assert noticed() == ""
 
 
@@ -236,11 +222,7 @@ def without(table: dict[str, Any], key: str) -> dict[str, Any]:
 RECENT, THINKING, NOT_EDITABLE, PROTECTED, UNFIT = gates.TARGET_GATES
 
 MUTATIONS: dict[str, Mutation] = {
-    "protected is judged before recent": (
-        airlock,
-        "TARGET_GATES",
-        [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT],
-    ),
+    "protected is judged before recent": (airlock, "TARGET_GATES", [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT]),
     "an unfit block is judged before protection": (airlock, "TARGET_GATES", gates.TARGET_GATES[::-1]),
     "the plan is judged backwards": (airlock, "PLAN_GATES", gates.PLAN_GATES[::-1]),
     "text may be sent with a target": (
@@ -285,11 +267,7 @@ MUTATIONS: dict[str, Mutation] = {
         "target_met",
         lambda made, ratio: made.percent_reduction >= stats.target_reduction(ratio),
     ),
-    "the target is not rounded": (
-        stats,
-        "target_reduction",
-        lambda ratio: math.ceil((1 - ratio) * 1_000 + 0.5) / 10,
-    ),
+    "the target is not rounded": (stats, "target_reduction", lambda ratio: math.ceil((1 - ratio) * 1_000 + 0.5) / 10),
     "a bulk deletion passes over nothing": (Airlock, "passes_over", always((False, 0))),
     "a bulk deletion takes what a human pinned": (Airlock, "may_go", always(True)),
     "all candidates share one verdict": (DeletionStore, "_shared_verdict", always((True, 0))),
@@ -325,11 +303,7 @@ MUTATIONS: dict[str, Mutation] = {
         lambda *_, **guard: Restraints(**guard),
     ),
     "a narrowing forgets to pin the rest": (Decided, "_pin", always(None)),
-    "the later word leaves the blocks of its entry alone": (
-        Decided,
-        "_overlapping",
-        lambda _, target: [target],
-    ),
+    "the later word leaves the blocks of its entry alone": (Decided, "_overlapping", lambda _, target: [target]),
 }
 for table in ("TARGET_GATES", "PLAN_GATES", "SKIPPING_GATES"):
     for left_out in getattr(gates, table):
@@ -486,11 +460,11 @@ def targets_are_written_in_the_order_of_the_transcript(ordered: Any, *arguments:
     return sorted(ordered(*arguments))
 
 
-def test_there_are_enough_mutations() -> None:
+def test_there_are_enough_mutations():
     assert len(MUTATIONS) >= 50
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_rule_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_rule_is_noticed(name, monkeypatch):
     monkeypatch.setattr(*MUTATIONS[name])
     assert noticed(), f"nothing notices that {name}"

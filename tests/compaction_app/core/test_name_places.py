@@ -1,7 +1,5 @@
 """The places of names: the nearest later one that stays, otherwise the nearest earlier one."""
 
-from __future__ import annotations
-
 from compaction_app.core.name_places import name_places
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
@@ -21,7 +19,7 @@ def transcript() -> Transcript:
     )
 
 
-def test_the_nearest_later_place_comes_before_any_earlier_one() -> None:
+def test_the_nearest_later_place_comes_before_any_earlier_one():
     places = name_places(transcript(), [GONE, Object(2)], lambda _: True)
     assert places == {
         "both_name": Object(4, 1),
@@ -32,7 +30,7 @@ def test_the_nearest_later_place_comes_before_any_earlier_one() -> None:
     }
 
 
-def test_what_goes_is_no_place() -> None:
+def test_what_goes_is_no_place():
     gone = {Object(4, 1), Object(1, 1)}
     places = name_places(transcript(), [GONE], lambda found: found not in gone)
     assert places["both_name"] == Object(5)
@@ -40,24 +38,22 @@ def test_what_goes_is_no_place() -> None:
     assert places["own_name"] == Object(2)
 
 
-def test_the_blocks_of_a_deleted_entry_are_no_places() -> None:
+def test_the_blocks_of_a_deleted_entry_are_no_places():
     assert name_places(transcript(), [Object(4)], lambda _: True)["later_name"] == Object(5)
 
 
-def test_other_blocks_of_the_same_entry_are_places() -> None:
+def test_other_blocks_of_the_same_entry_are_places():
     places = name_places(transcript(), [Object(1, 0), GONE, Object(2)], lambda _: True)
     assert places["early_name"] == Object(1, 1)
 
 
-def test_the_id_of_a_call_is_no_name() -> None:
+def test_the_id_of_a_call_is_no_name():
     made = transcript_of(user("go on"), assistant(call("call_1234", path="src/a.py")), result("call_1234", "fine"))
     assert name_places(made, [Object(1, 0), Object(2)], lambda _: True) == {"src/a.py": None}
 
 
-def test_the_id_of_a_call_is_no_name_either_if_its_whole_entry_goes() -> None:
+def test_the_id_of_a_call_is_no_name_either_if_its_whole_entry_goes():
     made = transcript_of(
-        user("go on"),
-        assistant(text("I see b_name."), call("call_1234", path="src/a.py")),
-        result("call_1234", "fine"),
+        user("go on"), assistant(text("I see b_name."), call("call_1234", path="src/a.py")), result("call_1234", "fine")
     )
     assert name_places(made, [Object(1), Object(2)], lambda _: True) == {"b_name": None, "src/a.py": None}

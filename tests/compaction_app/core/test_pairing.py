@@ -1,7 +1,5 @@
 """Calls and results stay together: what repair adds, and in which order it is written."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,18 +9,7 @@ from compaction_app.core.errors import Refusal
 from compaction_app.core.gates import Restraints
 from compaction_app.core.transcript_entries import Object
 from sessions_app.sessionlog.targets import Target
-from tests.factories import (
-    assistant,
-    block,
-    call,
-    compaction,
-    deletions,
-    named,
-    result,
-    text,
-    transcript_of,
-    user,
-)
+from tests.factories import assistant, block, call, compaction, deletions, named, result, text, transcript_of, user
 
 Recorded = dict[str, Any]
 
@@ -56,17 +43,17 @@ TWO_CALLS = [
         ("e2[0] e2[1] e2[2]", "e4 e3 e2"),
     ],
 )
-def test_a_call_and_its_results_go_together(requested: str, expected: str) -> None:
+def test_a_call_and_its_results_go_together(requested, expected):
     assert repaired(TWO_CALLS, requested) == expected
 
 
-def test_a_call_answered_twice_takes_both_results_in_transcript_order() -> None:
+def test_a_call_answered_twice_takes_both_results_in_transcript_order():
     messages = [user("go"), assistant(text("look"), call("c1")), result("c1", "a"), result("c1", "b")]
     assert repaired(messages, "e2[1]") == "e2[1] e3 e4"
     assert repaired(messages, "e4") == "e4 e2[1] e3"
 
 
-def test_a_result_before_its_call_goes_with_it_too() -> None:
+def test_a_result_before_its_call_goes_with_it_too():
     messages = [user("go"), result("c1"), assistant(call("c1")), assistant(text("done"))]
     assert repaired(messages, "e3") == "e3 e2"
 
@@ -81,21 +68,21 @@ REPEATED = [
 ]
 
 
-def test_the_last_entry_that_makes_a_call_owns_it() -> None:
+def test_the_last_entry_that_makes_a_call_owns_it():
     assert repaired(REPEATED, "e6") == "e6 e5[1]"
 
 
-def test_the_earlier_call_with_a_repeated_id_is_deleted_without_its_result() -> None:
+def test_the_earlier_call_with_a_repeated_id_is_deleted_without_its_result():
     assert repaired(REPEATED, "e2") == "e2"
     assert repaired(REPEATED, "e2[1]") == "e2[1]"
 
 
-def test_a_repeated_call_keeps_the_place_of_its_first_maker() -> None:
+def test_a_repeated_call_keeps_the_place_of_its_first_maker():
     # c1 is repaired before c2, though the entry that owns it comes after.
     assert repaired(REPEATED, "e5 e3") == "e5 e3 e6 e4"
 
 
-def test_repair_continues_until_nothing_changes() -> None:
+def test_repair_continues_until_nothing_changes():
     row = [
         user("go"),
         assistant(call("c1")),
@@ -109,7 +96,7 @@ def test_repair_continues_until_nothing_changes() -> None:
     assert repaired(row, "e5") == "e5 e4[1]"
 
 
-def test_what_a_later_call_brings_to_an_earlier_one_waits_for_the_next_pass() -> None:
+def test_what_a_later_call_brings_to_an_earlier_one_waits_for_the_next_pass():
     # c1 comes first, but is made by the entry that answers c2: its result comes after that of c3.
     messages = [
         user("go"),
@@ -122,7 +109,7 @@ def test_what_a_later_call_brings_to_an_earlier_one_waits_for_the_next_pass() ->
     assert repaired(messages, "e3") == "e3 e4 e6 e5"
 
 
-def test_two_entries_that_answer_each_other_go_together() -> None:
+def test_two_entries_that_answer_each_other_go_together():
     tied = [
         user("go"),
         {**result("c2"), "content": [text("one"), call("c1")]},
@@ -133,26 +120,23 @@ def test_two_entries_that_answer_each_other_go_together() -> None:
     assert repaired(tied, "e2[1]") == "e3 e2"
 
 
-def test_an_entry_without_calls_is_not_completed_for_its_asker() -> None:
-    judged = validate(
-        deletions("e2[0] e2[1]"),
-        transcript_of(user("go"), assistant(text("a"), text("b"))),
-    )
+def test_an_entry_without_calls_is_not_completed_for_its_asker():
+    judged = validate(deletions("e2[0] e2[1]"), transcript_of(user("go"), assistant(text("a"), text("b"))))
     assert isinstance(judged, Refusal)
     assert judged.code == "every_block"
 
 
-def test_only_the_blocks_that_are_left_count_as_every_block() -> None:
+def test_only_the_blocks_that_are_left_count_as_every_block():
     messages = [*TWO_CALLS, compaction(block("e2", 0))]
     assert repaired(messages, "e3 e4") == "e3 e4 e2"
 
 
-def test_a_call_that_an_earlier_compaction_took_pairs_no_more() -> None:
+def test_a_call_that_an_earlier_compaction_took_pairs_no_more():
     messages = [*TWO_CALLS, compaction(block("e2", 1))]
     assert repaired(messages, "e4") == "e4"
 
 
-def test_repair_stops_at_the_first_partner_that_may_not_go() -> None:
+def test_repair_stops_at_the_first_partner_that_may_not_go():
     transcript = transcript_of(*TWO_CALLS)
     for pin, refused in ((Target("e4"), Target("e4")), (Target("e3", 0), Target("e3"))):
         judged = validate(deletions("e2"), transcript, Restraints(frozenset({pin})))
@@ -160,7 +144,7 @@ def test_repair_stops_at_the_first_partner_that_may_not_go() -> None:
         assert (judged.code, judged.target) == ("protected_pair", refused)
 
 
-def test_a_copy_of_a_plan_leaves_the_plan_as_it_is() -> None:
+def test_a_copy_of_a_plan_leaves_the_plan_as_it_is():
     airlock = Airlock(transcript_of(*TWO_CALLS))
     plan = airlock.judge_request(deletions("e4"))
     assert not isinstance(plan, Refusal)
@@ -171,7 +155,7 @@ def test_a_copy_of_a_plan_leaves_the_plan_as_it_is() -> None:
     assert (airlock.targets(plan), plan.tokens, plan.objects, plan.entries_gone) == before
 
 
-def test_a_repair_looks_only_at_the_calls_that_it_touches() -> None:
+def test_a_repair_looks_only_at_the_calls_that_it_touches():
     def visited(turns: int) -> int:
         messages = [user("go")]
         for turn in range(turns):

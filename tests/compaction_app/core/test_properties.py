@@ -4,11 +4,8 @@ Sessions are generated as JSON lines and read as a file is read. Orphans and dan
 the ids of what is kept, not by the code that prevents them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -82,7 +79,7 @@ def answered(kept: list[Kept]) -> set[str]:
 
 @often
 @given(accepted_deletions())
-def test_no_result_loses_its_call(given_: AcceptedDeletion) -> None:
+def test_no_result_loses_its_call(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     lost = makers(before).keys() - makers(after).keys()
     assert not lost & answered(after)
@@ -90,7 +87,7 @@ def test_no_result_loses_its_call(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_no_call_loses_its_answers(given_: AcceptedDeletion) -> None:
+def test_no_call_loses_its_answers(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     unanswered = answered(before) - answered(after)
     made = {(call_id, one.entry_id) for one in after for _, call_id in one.blocks}
@@ -100,7 +97,7 @@ def test_no_call_loses_its_answers(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_no_entry_is_left_empty_and_none_is_named_twice(given_: AcceptedDeletion) -> None:
+def test_no_entry_is_left_empty_and_none_is_named_twice(given_):
     before = {one.entry_id: one for one in kept_of(given_.transcript)}
     for one in kept_of(given_.transcript, given_.gone):
         assert one.blocks or not before[one.entry_id].blocks
@@ -111,14 +108,14 @@ def test_no_entry_is_left_empty_and_none_is_named_twice(given_: AcceptedDeletion
 
 @often
 @given(accepted_deletions())
-def test_a_task_is_left(given_: AcceptedDeletion) -> None:
+def test_a_task_is_left(given_):
     roles = {one.role for one in kept_of(given_.transcript, given_.gone)}
     assert roles & {"user", "custom", "branchSummary"}
 
 
 @often
 @given(accepted_deletions())
-def test_nothing_recent_or_protected_goes(given_: AcceptedDeletion) -> None:
+def test_nothing_recent_or_protected_goes(given_):
     count = given_.transcript.parameters.preserve_recent
     ids = [entry.entry_id for entry in given_.transcript.entries]
     recent = set(ids[len(ids) - count :])
@@ -134,7 +131,7 @@ def test_nothing_recent_or_protected_goes(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_nothing_that_a_human_keeps_goes(given_: AcceptedDeletion) -> None:
+def test_nothing_that_a_human_keeps_goes(given_):
     for pin in given_.restraints.pins:
         assert pin not in given_.gone
         assert Target(pin.entry_id) not in given_.gone
@@ -144,7 +141,7 @@ def test_nothing_that_a_human_keeps_goes(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_guarded_thinking_stays(given_: AcceptedDeletion) -> None:
+def test_guarded_thinking_stays(given_):
     bearing = [
         one["id"]
         for one in given_.recorded
@@ -164,7 +161,7 @@ def test_guarded_thinking_stays(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_it_is_accepted_again_as_it_is(given_: AcceptedDeletion) -> None:
+def test_it_is_accepted_again_as_it_is(given_):
     again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
     assert isinstance(again, ValidatedDeletion)
     assert again.targets == given_.deletion.targets
@@ -173,7 +170,7 @@ def test_it_is_accepted_again_as_it_is(given_: AcceptedDeletion) -> None:
 
 @often
 @given(accepted_deletions())
-def test_stats_add_up(given_: AcceptedDeletion) -> None:
+def test_stats_add_up(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries} | {
         Target(entry.entry_id, found.index): found.tokens
@@ -247,7 +244,7 @@ def returned(given_: AcceptedDeletion) -> set[str]:
 
 @often
 @given(accepted_deletions())
-def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: AcceptedDeletion) -> None:
+def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_):
     before = rebuilt(given_.recorded)
     after = rebuilt(compacted(given_.recorded, given_.deletion))
     expected = without(before, given_.gone)
@@ -263,7 +260,7 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_: Accepted
 
 @often
 @given(accepted_deletions())
-def test_the_line_that_is_appended_leaves_every_byte_before_it(given_: AcceptedDeletion) -> None:
+def test_the_line_that_is_appended_leaves_every_byte_before_it(given_):
     data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
     branch, texts = branch_and_texts(longer, leaf=given_.recorded[-1]["id"])
@@ -285,7 +282,7 @@ SHIELDED = [user("go"), assistant(thinking("hm"), text("a note"), call("c1")), r
         ([*SHIELDED, assistant(text("done"))], "e2[2]", set()),
     ],
 )
-def test_what_replay_safety_brings_back(messages: list[Recorded], asked_for: str, comes_back: set[str]) -> None:
+def test_what_replay_safety_brings_back(messages, asked_for, comes_back):
     """A limit of the format, recorded here: what is written is not all that goes."""
     recorded = chain(*messages)
     deletion = validate(deletions(asked_for), transcript_of(*messages))
@@ -299,19 +296,16 @@ def test_what_replay_safety_brings_back(messages: list[Recorded], asked_for: str
 
 
 CALLING_RESULTS = st.builds(
-    lambda answers, blocks: {**result(answers), "content": blocks},
-    CALL_IDS,
-    st.lists(BLOCKS, min_size=1, max_size=3),
+    lambda answers, blocks: {**result(answers), "content": blocks}, CALL_IDS, st.lists(BLOCKS, min_size=1, max_size=3)
 )
 """Results that make calls, as only a damaged session has them."""
 
 
 @often
 @given(
-    st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14),
-    st.sampled_from([0.05, 0.3, 0.6]),
+    st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14), st.sampled_from([0.05, 0.3, 0.6])
 )
-def test_the_embedded_planner_leaves_no_call_without_answer(messages: list[Recorded], ratio: float) -> None:
+def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     """Any blocks with one call id, in one entry or in several; repair itself does not handle all of them."""
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
@@ -344,7 +338,7 @@ TOOL_NAMES = st.sampled_from(
 
 @often
 @given(TOOL_NAMES, ANYTHING)
-def test_no_arguments_make_a_tool_raise(name: str, arguments: Any) -> None:
+def test_no_arguments_make_a_tool_raise(name, arguments):
     messages = user("go"), assistant(text("a"), text("b")), assistant(text("c"))
     workbench = Workbench(DeletionStore(transcript_of(*messages)))
     result_ = workbench.call(ToolCall(name, arguments))

@@ -3,8 +3,6 @@
 The sums are counted anew here, over the entries of the transcript.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -74,7 +72,7 @@ def steps(*sizes: int) -> list[dict[str, Any]]:
     return [*found, assistant(text("done"))]
 
 
-def test_eight_outputs_as_an_agent_prunes_them() -> None:
+def test_eight_outputs_as_an_agent_prunes_them():
     """Eight outputs of 45,449 characters, of which OpenCode marks the five oldest."""
     outputs = [result(f"c{number}", "x" * 45_449) for number in range(8)]
     recorded = [user("go")]
@@ -84,7 +82,7 @@ def test_eight_outputs_as_an_agent_prunes_them() -> None:
     assert pruned.gone == {f"e{number}" for number in range(2, 12)}
 
 
-def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays() -> None:
+def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays():
     recorded = steps(30_000, 39_000)
     recorded[1] = assistant(text("I look"), call("c1"))
     pruned = Pruned(transcript_of(*recorded))
@@ -92,7 +90,7 @@ def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays()
     assert pruned.why in ("", DONE)
 
 
-def test_each_reason_counts_the_newer_results_and_all_are_one_group() -> None:
+def test_each_reason_counts_the_newer_results_and_all_are_one_group():
     pruned = Pruned(transcript_of(*steps(12_000, 15_000, 39_000)))
     reasons = [pruned.loop.origins[Target(entry_id)].reason for entry_id in ("e3", "e5")]
     assert reasons == [
@@ -115,7 +113,7 @@ def test_each_reason_counts_the_newer_results_and_all_are_one_group() -> None:
     ],
     ids=["enough", "one token less", "all are safe", "beyond", "just safe", "one too large", "none"],
 )
-def test_the_limits_are_exact(sizes: tuple[int, ...], gone: set[str]) -> None:
+def test_the_limits_are_exact(sizes, gone):
     pruned = Pruned(transcript_of(*steps(*sizes)))
     assert pruned.gone == gone
     if not gone:
@@ -124,20 +122,20 @@ def test_the_limits_are_exact(sizes: tuple[int, ...], gone: set[str]) -> None:
         assert "Pruning begins at 20,000, and the newest 40,000 are safe." in pruned.why
 
 
-def test_long_messages_are_not_pruned() -> None:
+def test_long_messages_are_not_pruned():
     words = "x" * 400_000
     pruned = Pruned(transcript_of(user("go"), assistant(text(words), thinking(words)), *steps(25_000, SAFE)))
     assert pruned.gone == {"e4", "e5"}
 
 
-def test_a_failed_result_stays_and_counts_as_newer() -> None:
+def test_a_failed_result_stays_and_counts_as_newer():
     recorded = steps(LEAST, LEAST, 30_000)
     recorded[4] = sized(LEAST, "c2", error=True)
     assert Pruned(transcript_of(*recorded)).gone == {"e2", "e3"}
 
 
 @pytest.mark.parametrize("pinned", ["e2", "e3"], ids=["call", "result"])
-def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned: str) -> None:
+def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned):
     restraints = Restraints(pins=frozenset([Target(pinned)]))
     enough = Pruned(transcript_of(*steps(9_000, 25_000, SAFE)), restraints)
     assert enough.gone == {"e4", "e5"}
@@ -146,7 +144,7 @@ def test_what_a_human_pinned_stays_and_the_rest_is_counted_anew(pinned: str) -> 
     assert "about 9,000 tokens" in less.why
 
 
-def test_a_guard_of_all_thinking_is_learned_from_one_refusal() -> None:
+def test_a_guard_of_all_thinking_is_learned_from_one_refusal():
     recorded = steps(*[5_000] * 20, SAFE)
     for place in range(1, 31, 2):
         recorded[place] = assistant(thinking("hm"), *recorded[place]["content"])
@@ -155,7 +153,7 @@ def test_a_guard_of_all_thinking_is_learned_from_one_refusal() -> None:
     assert sum(isinstance(event, Called) for event in pruned.events) == 2
 
 
-def test_two_results_of_one_call_go_together_or_stay_together() -> None:
+def test_two_results_of_one_call_go_together_or_stay_together():
     first = [user("go"), assistant(call("c1")), sized(30_000, "c1")]
     second, newest = sized(5, "c1"), [assistant(call("c2")), sized(SAFE - 5, "c2")]
     assert Pruned(transcript_of(*first, *newest, second, assistant(text("done")))).store.targets == ()
@@ -168,12 +166,12 @@ def test_two_results_of_one_call_go_together_or_stay_together() -> None:
     [((), {"e2", "e3"}), (("e6",), {"e2", "e3", "e6"}), (("e5",), set()), (("e4",), set()), (("e1",), set())],
     ids=["nothing", "a message", "a safe result", "the call of a safe result", "a protected entry"],
 )
-def test_what_rules_join_never_takes_a_safe_result_along(joined: tuple[str, ...], gone: set[str]) -> None:
+def test_what_rules_join_never_takes_a_safe_result_along(joined, gone):
     recorded = [*steps(LEAST, SAFE), assistant(text("really"))]
     assert Pruned(transcript_of(*recorded, rules=Joined({"e2": joined}))).gone == gone
 
 
-def test_a_second_attempt_keeps_what_the_first_one_chose() -> None:
+def test_a_second_attempt_keeps_what_the_first_one_chose():
     transcript = transcript_of(*steps(9_000, 25_000, SAFE))
     pruned = Pruned(transcript)
     again = DeletionStore(transcript)
@@ -209,7 +207,7 @@ def pruned_sessions(draw: st.DrawFn) -> Pruned:
 
 @often
 @given(pruned_sessions())
-def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned: Pruned) -> None:
+def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned):
     entries, gone = pruned.transcript.entries, pruned.gone
     newer, tokens_gone = 0, 0
     for entry in reversed(entries):
@@ -223,7 +221,7 @@ def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned: P
 
 @often
 @given(pruned_sessions())
-def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned: Pruned) -> None:
+def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned):
     entries, gone = pruned.transcript.entries, pruned.gone
     answered = {entry.result_for for entry in entries if entry.entry_id in gone}
     left = {entry.result_for for entry in entries if entry.entry_id not in gone and entry.result_for}

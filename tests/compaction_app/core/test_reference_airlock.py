@@ -3,8 +3,6 @@
 The rules that they leave open are those of the airlock itself, with which it is compared in the other tests.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from compaction_app.core.errors import Refusal
@@ -33,7 +31,7 @@ def transcript_of(case: Case) -> Transcript:
     return transcript
 
 
-def test_every_request_is_answered_as_the_agent_answers_it() -> None:
+def test_every_request_is_answered_as_the_agent_answers_it():
     wrong = []
     for case in CASES:
         prepared = case["prepare"]
@@ -46,7 +44,7 @@ def test_every_request_is_answered_as_the_agent_answers_it() -> None:
     assert wrong == []
 
 
-def test_every_deleting_step_comes_out_as_in_the_agent() -> None:
+def test_every_deleting_step_comes_out_as_in_the_agent():
     for case in CASES:
         if "tools" not in case:
             continue

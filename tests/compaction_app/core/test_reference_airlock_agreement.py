@@ -4,8 +4,6 @@ The sessions contain what is rare in real ones: call ids that several entries ma
 themselves, protected and recent partners, results and calls without an answer, and earlier compactions.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -216,7 +214,7 @@ def situations(first_seed: int) -> Iterator[Situation]:
     return map(Situation, range(first_seed, first_seed + SESSIONS))
 
 
-def test_every_request_is_judged_alike() -> None:
+def test_every_request_is_judged_alike():
     seen: Counter[str] = Counter()
     for situation in situations(0):
         for _ in range(REQUESTS):
@@ -243,7 +241,7 @@ def test_every_request_is_judged_alike() -> None:
     }
 
 
-def test_every_deletion_and_bulk_deletion_comes_out_alike() -> None:
+def test_every_deletion_and_bulk_deletion_comes_out_alike():
     seen: Counter[str] = Counter()
     for situation in situations(10_000):
         for _ in range(SEQUENCES):

@@ -1,7 +1,5 @@
 """Replies of the model that are recorded as several entries: their thinking is that of one message."""
 
-from __future__ import annotations
-
 from compaction_app.core.airlock import validate
 from compaction_app.core.errors import Refusal
 from compaction_app.core.transcript import Transcript, prepare
@@ -40,20 +38,20 @@ def deleted(*entries: str, lines: list[Object] = SESSION) -> list[str] | str:
     return judged.code if isinstance(judged, Refusal) else [target.entry_id for target in judged.targets]
 
 
-def test_the_thinking_of_the_latest_reply_stays_although_it_is_on_another_line() -> None:
+def test_the_thinking_of_the_latest_reply_stays_although_it_is_on_another_line():
     assert deleted("t2") == "latest_thinking"
     assert deleted("a2") == ["a2"]
 
 
-def test_earlier_thinking_may_go_alone() -> None:
+def test_earlier_thinking_may_go_alone():
     assert deleted("t1") == ["t1"]
 
 
-def test_the_last_line_of_the_latest_reply_stays_with_its_thinking() -> None:
+def test_the_last_line_of_the_latest_reply_stays_with_its_thinking():
     assert deleted("b2") == "latest_thinking"
 
 
-def test_thinking_stays_if_a_deletion_makes_its_reply_the_latest() -> None:
+def test_thinking_stays_if_a_deletion_makes_its_reply_the_latest():
     failed = reply("e", "b2", isApiErrorMessage=True, message={"model": "<synthetic>"})
     assert deleted("t2", lines=[*SESSION, failed]) == "latest_thinking"
     later = [*SESSION, user("p2", "b2"), reply("a3", "p2", of="V")]

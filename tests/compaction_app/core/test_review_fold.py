@@ -1,9 +1,6 @@
 """The pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo is exact."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pytest
 from hypothesis import assume, given
@@ -56,7 +53,7 @@ def proposed(transcript: Transcript, *targets: Target, guard: str = "latest") ->
 
 
 @pytest.fixture
-def transcript() -> Transcript:
+def transcript():
     """e2 says and calls twice, e3 and e4 answer; e5 calls once, e6 answers; e7 says two things; e8, e9 are recent."""
     return transcript_of(
         user("mend it"),
@@ -73,7 +70,7 @@ def transcript() -> Transcript:
 
 
 @pytest.fixture
-def reviewer(transcript: Transcript) -> Reviewer:
+def reviewer(transcript):
     return proposed(transcript, whole(3), whole(4), whole(6), whole(7))
 
 
@@ -96,7 +93,7 @@ def gone(review: Review) -> tuple[Target, ...]:
 # ---- the status of items ---------------------------------------------------------------------------------
 
 
-def test_before_the_first_step_all_is_undecided_and_nothing_would_be_written(reviewer: Reviewer) -> None:
+def test_before_the_first_step_all_is_undecided_and_nothing_would_be_written(reviewer):
     review = reviewer.review([])
     assert review.approved is None
     assert review.pins == ()
@@ -106,14 +103,14 @@ def test_before_the_first_step_all_is_undecided_and_nothing_would_be_written(rev
     assert review.planned_stats.tokens_after < review.planned_stats.tokens_before
 
 
-def test_a_call_is_decided_with_its_result(reviewer: Reviewer) -> None:
+def test_a_call_is_decided_with_its_result(reviewer):
     review = reviewer.review([])
     led = {item.target: item.leader for item in review.items.values() if item.leader is not None}
     assert led == {part(2, 1): whole(3), part(2, 2): whole(4), whole(5): whole(6)}
     assert review.followers[whole(6)] == (whole(5),)
 
 
-def test_an_approval_takes_the_other_side_of_the_pair(reviewer: Reviewer) -> None:
+def test_an_approval_takes_the_other_side_of_the_pair(reviewer):
     review = reviewer.review([approve(whole(3))])
     assert set(gone(review)) == {whole(3), part(2, 1)}
     assert standing(review, whole(3)) is ReviewStatus.APPROVED
@@ -122,7 +119,7 @@ def test_an_approval_takes_the_other_side_of_the_pair(reviewer: Reviewer) -> Non
     assert (review.undecided, review.accepted) == (3, 1)
 
 
-def test_a_rejection_pins_and_keeps_the_other_side(reviewer: Reviewer) -> None:
+def test_a_rejection_pins_and_keeps_the_other_side(reviewer):
     review = reviewer.review([reject(whole(3))])
     assert review.pins == (whole(3),)
     assert standing(review, whole(3)) is ReviewStatus.REJECTED
@@ -133,7 +130,7 @@ def test_a_rejection_pins_and_keeps_the_other_side(reviewer: Reviewer) -> None:
     assert review.would_go.isdisjoint({whole(3), part(2, 1)})
 
 
-def test_to_approve_everything_gives_the_plan_in_its_own_order() -> None:
+def test_to_approve_everything_gives_the_plan_in_its_own_order():
     transcript = prepare(*branch_and_texts(session_bytes(working_session())), {})
     assert transcript is not None
     bench = Workbench(DeletionStore(transcript))
@@ -151,7 +148,7 @@ def test_to_approve_everything_gives_the_plan_in_its_own_order() -> None:
     assert gone(backwards) == bench.store.targets
 
 
-def test_to_reject_everything_after_that_leaves_nothing(reviewer: Reviewer) -> None:
+def test_to_reject_everything_after_that_leaves_nothing(reviewer):
     leads = tuple(item.target for item in reviewer.review([]).leads())
     review = reviewer.review([approve(*leads), reject(*leads)])
     assert review.approved is None
@@ -159,12 +156,12 @@ def test_to_reject_everything_after_that_leaves_nothing(reviewer: Reviewer) -> N
     assert set(review.pins) == set(leads)
 
 
-def test_reopening_undoes_a_decision_on_one_object(reviewer: Reviewer) -> None:
+def test_reopening_undoes_a_decision_on_one_object(reviewer):
     for step in (approve(whole(3)), reject(whole(3))):
         assert reviewer.review([step, Step(Kind.REOPEN, (whole(3),))]) == reviewer.review([])
 
 
-def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer: Reviewer) -> None:
+def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer):
     review = reviewer.review([approve(whole(3), part(2, 1)), reject(whole(3))])
     assert standing(review, part(2, 1)) is ReviewStatus.KEPT_WITH_PAIR
     assert review.refused == 0
@@ -173,7 +170,7 @@ def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer: Revie
 # ---- refusals --------------------------------------------------------------------------------------------
 
 
-def test_a_refusal_names_every_obstacle(transcript: Transcript) -> None:
+def test_a_refusal_names_every_obstacle(transcript):
     reviewer = proposed(transcript, whole(3), whole(6))
     added = Step(Kind.ADD, (whole(2), whole(8), whole(7)))
     review = reviewer.review([reject(whole(3)), approve(whole(6)), added])
@@ -187,7 +184,7 @@ def test_a_refusal_names_every_obstacle(transcript: Transcript) -> None:
     assert review.refused == 2
 
 
-def test_targets_that_cannot_go_together_are_found_one_by_one(transcript: Transcript) -> None:
+def test_targets_that_cannot_go_together_are_found_one_by_one(transcript):
     reviewer = proposed(transcript, whole(6))
     review = reviewer.review([Step(Kind.ADD, (part(7, 0), part(7, 1))), approve(whole(6))])
     assert set(gone(review)) == {part(7, 0), whole(5), whole(6)}
@@ -197,7 +194,7 @@ def test_targets_that_cannot_go_together_are_found_one_by_one(transcript: Transc
     assert refused.refusal.code is Code.EVERY_BLOCK
 
 
-def test_unknown_targets_are_refused(reviewer: Reviewer) -> None:
+def test_unknown_targets_are_refused(reviewer):
     for kind in Kind:
         if kind in (Kind.REOPEN, Kind.WITHDRAW):
             continue
@@ -210,7 +207,7 @@ def test_unknown_targets_are_refused(reviewer: Reviewer) -> None:
         assert review.pins == ()
 
 
-def test_the_guard_of_all_thinking_applies_to_additions() -> None:
+def test_the_guard_of_all_thinking_applies_to_additions():
     transcript = transcript_of(user("x"), assistant(thinking("a"), text("b")), assistant(text("c")), user("y"))
     add = Step(Kind.ADD, (whole(2),))
     assert Reviewer(transcript, []).review([add]).approved is not None
@@ -222,7 +219,7 @@ def test_the_guard_of_all_thinking_applies_to_additions() -> None:
 # ---- narrowing and additions -----------------------------------------------------------------------------
 
 
-def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer: Reviewer) -> None:
+def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer):
     review = reviewer.review([approve(whole(6)), Step(Kind.NARROW, (part(7, 1),))])
     assert set(gone(review)) == {whole(5), whole(6), part(7, 1)}
     assert review.pins == (part(7, 0),)
@@ -234,19 +231,19 @@ def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer: Reviewer) -> N
     assert reviewer.review(reopened) == reviewer.review([])
 
 
-def test_narrowing_again_replaces_the_first_narrowing(reviewer: Reviewer) -> None:
+def test_narrowing_again_replaces_the_first_narrowing(reviewer):
     once = reviewer.review([Step(Kind.NARROW, (part(7, 0),))])
     twice = reviewer.review([Step(Kind.NARROW, (part(7, 1),)), Step(Kind.NARROW, (part(7, 0),))])
     assert once == twice
 
 
-def test_narrowing_to_every_block_approves_the_entry(reviewer: Reviewer) -> None:
+def test_narrowing_to_every_block_approves_the_entry(reviewer):
     review = reviewer.review([Step(Kind.NARROW, (part(7, 0), part(7, 1)))])
     assert standing(review, whole(7)) is ReviewStatus.APPROVED
     assert review.pins == ()
 
 
-def test_an_addition_comes_last_and_can_be_taken_back(reviewer: Reviewer) -> None:
+def test_an_addition_comes_last_and_can_be_taken_back(reviewer):
     add = Step(Kind.ADD, (part(2, 0),))
     review = reviewer.review([add, approve(whole(6))])
     assert gone(review)[-1] == part(2, 0)
@@ -257,13 +254,13 @@ def test_an_addition_comes_last_and_can_be_taken_back(reviewer: Reviewer) -> Non
     assert reviewer.review([add, rejected, withdraw]) == reviewer.review([])
 
 
-def test_to_withdraw_an_approval_leaves_a_rejection_alone(reviewer: Reviewer) -> None:
+def test_to_withdraw_an_approval_leaves_a_rejection_alone(reviewer):
     withdraw = Step(Kind.WITHDRAW, (whole(7),))
     assert reviewer.review([approve(whole(7)), withdraw]) == reviewer.review([])
     assert reviewer.review([reject(whole(7)), withdraw]) == reviewer.review([reject(whole(7))])
 
 
-def test_the_later_word_on_the_same_content_wins(reviewer: Reviewer) -> None:
+def test_the_later_word_on_the_same_content_wins(reviewer):
     pinned = reviewer.review([approve(whole(7)), reject(part(7, 0))])
     assert pinned.pins == (part(7, 0),)
     assert gone(pinned) == ()
@@ -273,19 +270,19 @@ def test_the_later_word_on_the_same_content_wins(reviewer: Reviewer) -> None:
     assert gone(freed) == (whole(7),)
 
 
-def test_blocks_of_an_approved_entry_go_with_it(reviewer: Reviewer) -> None:
+def test_blocks_of_an_approved_entry_go_with_it(reviewer):
     review = reviewer.review([Step(Kind.ADD, (part(7, 0),)), approve(whole(7))])
     assert gone(review) == (whole(7),)
     assert standing(review, part(7, 0)) is ReviewStatus.APPROVED
 
 
-def test_an_object_that_is_kept_by_hand_is_part_of_the_review(reviewer: Reviewer) -> None:
+def test_an_object_that_is_kept_by_hand_is_part_of_the_review(reviewer):
     review = reviewer.review([reject(part(2, 0))])
     assert standing(review, part(2, 0)) is ReviewStatus.REJECTED
     assert review.items[part(2, 0)].origin is None
 
 
-def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer: Reviewer) -> None:
+def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer):
     assert reviewer.goes_with(whole(3)) == (part(2, 1),)
     assert set(reviewer.goes_with(whole(2))) == {whole(3), whole(4)}
     assert reviewer.goes_with(Target("nowhere")) == ()
@@ -324,7 +321,7 @@ def _overlap(one: Target, other: Target) -> bool:
 
 @often
 @given(reviews())
-def test_what_is_approved_is_always_what_the_airlock_accepts(given_: Decided) -> None:
+def test_what_is_approved_is_always_what_the_airlock_accepts(given_):
     found, review = given_.found, given_.review
     restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
     if review.approved is not None:
@@ -340,7 +337,7 @@ def test_what_is_approved_is_always_what_the_airlock_accepts(given_: Decided) ->
 
 @often
 @given(reviews())
-def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
+def test_pinned_objects_are_never_deleted(given_):
     review = given_.review
     for pin in review.pins:
         assert not any(_overlap(pin, target) for target in review.would_go | review.goes)
@@ -348,7 +345,7 @@ def test_pinned_objects_are_never_deleted(given_: Decided) -> None:
 
 @often
 @given(reviews())
-def test_every_status_agrees_with_the_plans(given_: Decided) -> None:
+def test_every_status_agrees_with_the_plans(given_):
     review = given_.review
     for target, item in review.items.items():
         taken = target in review.goes or Target(target.entry_id) in review.goes
@@ -361,7 +358,7 @@ def test_every_status_agrees_with_the_plans(given_: Decided) -> None:
 
 @often
 @given(reviews())
-def test_the_last_step_left_out_is_the_review_before_it(given_: Decided) -> None:
+def test_the_last_step_left_out_is_the_review_before_it(given_):
     reviewer, steps = given_.reviewer, given_.steps
     assume(steps)
     before = reviewer.review(steps[:-1])
@@ -371,7 +368,7 @@ def test_the_last_step_left_out_is_the_review_before_it(given_: Decided) -> None
 
 @often
 @given(reviews())
-def test_reopening_everything_leads_back_to_the_beginning(given_: Decided) -> None:
+def test_reopening_everything_leads_back_to_the_beginning(given_):
     items = tuple(given_.review.items)
     steps = [*given_.steps, Step(Kind.REOPEN, items), Step(Kind.WITHDRAW, items)]
     assert given_.reviewer.review(steps) == given_.reviewer.review([])
@@ -379,7 +376,7 @@ def test_reopening_everything_leads_back_to_the_beginning(given_: Decided) -> No
 
 @often
 @given(reviews(), st.randoms(use_true_random=False))
-def test_decisions_on_different_proposals_commute(given_: Decided, chance: Any) -> None:
+def test_decisions_on_different_proposals_commute(given_, chance):
     reviewer = given_.reviewer
     leads = [item.target for item in reviewer.review([]).leads()]
     independent: list[Target] = []
@@ -397,7 +394,7 @@ def test_decisions_on_different_proposals_commute(given_: Decided, chance: Any) 
 
 @often
 @given(reviews())
-def test_a_bulk_decision_is_the_same_as_its_parts(given_: Decided) -> None:
+def test_a_bulk_decision_is_the_same_as_its_parts(given_):
     parts: list[Step] = []
     for step in given_.steps:
         bulk = step.kind is not Kind.NARROW
@@ -415,13 +412,13 @@ DOUBLE = [
 ]
 
 
-def test_a_review_names_what_its_plan_leaves_without_an_answer() -> None:
+def test_a_review_names_what_its_plan_leaves_without_an_answer():
     reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
     found = reviewer.review([])
     assert found.unanswered == {part(2, 1): (part(2, 2),), whole(3): (part(2, 2),)}
 
 
-def test_what_was_proposed_of_a_call_is_approved_and_no_more() -> None:
+def test_what_was_proposed_of_a_call_is_approved_and_no_more():
     reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
     found = reviewer.review([Step(Kind.APPROVE, (whole(3),))])
     assert found.approved is not None
@@ -430,7 +427,7 @@ def test_what_was_proposed_of_a_call_is_approved_and_no_more() -> None:
     assert found.unanswered[whole(3)] == (part(2, 2),)
 
 
-def test_a_block_that_a_human_keeps_keeps_its_answer() -> None:
+def test_a_block_that_a_human_keeps_keeps_its_answer():
     reviewer = proposed(transcript_of(*DOUBLE), whole(3))
     found = reviewer.review([Step(Kind.REJECT, (part(2, 2),)), Step(Kind.APPROVE, (part(2, 1),))])
     assert found.approved is None
@@ -442,7 +439,7 @@ def test_a_block_that_a_human_keeps_keeps_its_answer() -> None:
 
 
 @pytest.fixture
-def calls_of_one_entry() -> Reviewer:
+def calls_of_one_entry():
     """e2 calls twice, e3 and e4 answer. Both answers are proposed, so e2 goes as a whole."""
     found = transcript_of(
         user("mend it"),
@@ -457,20 +454,18 @@ def calls_of_one_entry() -> Reviewer:
 
 
 @pytest.mark.parametrize(("answer", "call_block"), [(whole(3), part(2, 0)), (whole(4), part(2, 1))])
-def test_an_approved_answer_takes_its_own_call_and_no_other(
-    calls_of_one_entry: Reviewer, answer: Target, call_block: Target
-) -> None:
+def test_an_approved_answer_takes_its_own_call_and_no_other(calls_of_one_entry, answer, call_block):
     review = calls_of_one_entry.review([approve(answer)])
     assert review.goes == {answer, call_block}
     assert review.undecided == 1
 
 
-def test_the_entry_goes_with_the_last_of_its_calls(calls_of_one_entry: Reviewer) -> None:
+def test_the_entry_goes_with_the_last_of_its_calls(calls_of_one_entry):
     review = calls_of_one_entry.review([approve(whole(3)), approve(whole(4))])
     assert review.goes == {whole(2), whole(3), whole(4)}
 
 
-def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entry: Reviewer) -> None:
+def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entry):
     review = calls_of_one_entry.review([approve(whole(3)), reject(whole(4))])
     assert review.goes == review.would_go == {whole(3), part(2, 0)}
     assert (review.accepted, review.undecided, review.refused) == (1, 0, 0)

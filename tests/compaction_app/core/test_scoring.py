@@ -1,7 +1,5 @@
 """What units are worth: what is needed again, what stands later, and what a file became."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.core.embedded import given_query
@@ -26,7 +24,7 @@ def price(worth: Worth, entry_id: str) -> float:
 
 
 @pytest.mark.parametrize("kept", [0, 5, 10])
-def test_what_a_later_read_follows_is_worth_less_by_the_lines_that_still_stand(kept: int) -> None:
+def test_what_a_later_read_follows_is_worth_less_by_the_lines_that_still_stand(kept):
     session = Session("go on")
     lines = [f"line_of_file_{number}" for number in range(10)]
     old = session.calls("read", "\n".join(lines), path="a.py")
@@ -37,7 +35,7 @@ def test_what_a_later_read_follows_is_worth_less_by_the_lines_that_still_stand(k
     assert (price(worth, old) > 0) is (kept < 10)
 
 
-def test_a_read_of_a_file_that_was_changed_later_is_worth_more() -> None:
+def test_a_read_of_a_file_that_was_changed_later_is_worth_more():
     def worth_with(path: str) -> float:
         session = Session("go on")
         read = session.calls("read", names("shown"), path="a.py")
@@ -48,7 +46,7 @@ def test_a_read_of_a_file_that_was_changed_later_is_worth_more() -> None:
     assert worth_with("a.py") > worth_with("b.py")
 
 
-def test_a_name_at_the_beginning_of_an_arguments_line_is_a_copy() -> None:
+def test_a_name_at_the_beginning_of_an_arguments_line_is_a_copy():
     session = Session("go on")
     shown = session.calls("read", "some_name", path="a.txt")
     before = price(worth_of(session), shown)
@@ -57,7 +55,7 @@ def test_a_name_at_the_beginning_of_an_arguments_line_is_a_copy() -> None:
     assert price(worth_of(session), shown) < before
 
 
-def test_prose_without_names_is_worth_nothing() -> None:
+def test_prose_without_names_is_worth_nothing():
     session = Session("go on")
     said = session.says("I see what has to be done, and do it.")
     assert price(worth_of(session), said) == 0
@@ -67,7 +65,7 @@ def test_prose_without_names_is_worth_nothing() -> None:
     ("settings", "query"),
     [({}, AUTO_DETECTED), ({"query": "the parser"}, "the parser"), ({"query": " Mend it. "}, AUTO_DETECTED)],
 )
-def test_a_query_counts_if_it_was_given_and_not_said_anyway(settings: dict[str, str], query: str) -> None:
+def test_a_query_counts_if_it_was_given_and_not_said_anyway(settings, query):
     session = Session("Mend it.")
     session.says("Done.")
     assert given_query(session.prepare(**settings)) == query

@@ -1,7 +1,5 @@
 """Selections by pattern and by meaning, and what they are in a review."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +19,7 @@ WHY = Origin(1, "context_delete", "why", by_repair=False)
 
 
 @pytest.fixture
-def transcript() -> Transcript:
+def transcript():
     return transcript_of(
         user("mend src/a.py"),
         assistant(thinking("first idea"), text("I look."), call("c1", path="src/a.py")),
@@ -66,7 +64,7 @@ def units(transcript: Transcript, kind: SelectionKind, value: str = "") -> list[
         (SelectionKind.REPEATED, "", "e7"),
     ],
 )
-def test_criteria_select_units(transcript: Transcript, kind: SelectionKind, value: str, found: str) -> None:
+def test_criteria_select_units(transcript, kind, value, found):
     selected = units(transcript, kind, value)
     assert named(*(next(iter(targets_of(unit, transcript))) for unit in selected)) == found
 
@@ -81,14 +79,14 @@ def test_criteria_select_units(transcript: Transcript, kind: SelectionKind, valu
         (SelectionKind.OLDER, "e99", Code.UNKNOWN_ENTRY),
     ],
 )
-def test_an_unusable_value_is_refused(transcript: Transcript, kind: SelectionKind, value: str, code: Code) -> None:
+def test_an_unusable_value_is_refused(transcript, kind, value, code):
     refused = select(Criterion(kind, value), transcript)
     assert isinstance(refused, Refusal)
     assert refused.code is code
 
 
 @given(st.text(min_size=1, max_size=40).filter(lambda value: not (value.startswith("/") and value.endswith("/"))))
-def test_a_text_without_slashes_around_it_is_found_as_it_is(value: str) -> None:
+def test_a_text_without_slashes_around_it_is_found_as_it_is(value):
     pattern = pattern_of(value)
     assert not isinstance(pattern, Refusal)
     assert pattern.found_in(f"before {value} after")
@@ -98,7 +96,7 @@ def reviewer(transcript: Transcript, *proposed: Target) -> Reviewer:
     return Reviewer(transcript, [Proposed(target, "planner", WHY) for target in proposed])
 
 
-def test_a_selection_in_a_review_is_what_was_proposed_and_what_could_be_added(transcript: Transcript) -> None:
+def test_a_selection_in_a_review_is_what_was_proposed_and_what_could_be_added(transcript):
     review = reviewer(transcript, Target("e7"), Target("e6")).review([])
     found = review_selection(units(transcript, SelectionKind.TOOL, "bash"), transcript, review, "latest")
     assert [item.target for item in found.proposed] == [Target("e7")]
@@ -106,7 +104,7 @@ def test_a_selection_in_a_review_is_what_was_proposed_and_what_could_be_added(tr
     assert not found.refused
 
 
-def test_what_may_not_go_is_named_with_its_reason(transcript: Transcript) -> None:
+def test_what_may_not_go_is_named_with_its_reason(transcript):
     review = reviewer(transcript).review([Step(Kind.REJECT, (Target("e3"),))])
     found = review_selection(units(transcript, SelectionKind.TOOL, "read"), transcript, review, "latest")
     assert [item.target for item in found.proposed] == [Target("e3")]
@@ -115,7 +113,7 @@ def test_what_may_not_go_is_named_with_its_reason(transcript: Transcript) -> Non
     assert Target("e5") in [one.target for one in found.addable]
 
 
-def test_what_goes_already_is_left_out(transcript: Transcript) -> None:
+def test_what_goes_already_is_left_out(transcript):
     review = reviewer(transcript, Target("e2")).review([])
     assert Target("e3") in review.would_go
     found = review_selection(units(transcript, SelectionKind.PATTERN, "old text"), transcript, review, "latest")
@@ -123,7 +121,7 @@ def test_what_goes_already_is_left_out(transcript: Transcript) -> None:
     assert not found.refused
 
 
-def test_an_entry_is_not_selected_with_its_thinking_alone(transcript: Transcript) -> None:
+def test_an_entry_is_not_selected_with_its_thinking_alone(transcript):
     review = reviewer(transcript, Target("e2"), Target("e3")).review([])
     thought = units(transcript, SelectionKind.THINKING)[:1]
     assert not review_selection(thought, transcript, review, "latest").proposed
@@ -131,7 +129,7 @@ def test_an_entry_is_not_selected_with_its_thinking_alone(transcript: Transcript
 
 
 @given(st.sets(st.integers(0, 14)))
-def test_each_unit_of_a_selection_has_one_fate(chosen: set[int]) -> None:
+def test_each_unit_of_a_selection_has_one_fate(chosen):
     transcript = _short()
     every = list(units_of(transcript))
     some = [unit for number, unit in enumerate(every) if number in chosen]

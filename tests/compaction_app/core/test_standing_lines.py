@@ -1,10 +1,7 @@
 """How many lines of what was read still stand in what stays: a simple version, compared on random histories."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -21,8 +18,7 @@ from tests.paths import corpus, corpus_sessions
 
 KINDS = st.sampled_from(["read", "part", "edit", "write"])
 CALLS = st.lists(
-    st.tuples(KINDS, st.sampled_from("ab"), st.lists(st.integers(0, 6), max_size=6), st.booleans()),
-    max_size=12,
+    st.tuples(KINDS, st.sampled_from("ab"), st.lists(st.integers(0, 6), max_size=6), st.booleans()), max_size=12
 )
 Drawn = Sequence[tuple[str, str, Sequence[int], bool]]
 
@@ -37,7 +33,7 @@ def history(drawn: Drawn) -> tuple[list[FileCall], set[Object]]:
 
 
 @given(CALLS, st.randoms())
-def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn: Drawn, source: object) -> None:
+def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn, source):
     calls, staying = history(drawn)
     shuffled = sorted(calls, key=lambda call: hash((call.order, str(source))))
     found = FileHistory(shuffled).standing(staying.__contains__)
@@ -54,7 +50,7 @@ def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn: Draw
 
 
 @given(CALLS)
-def test_the_best_of_the_later_calls_has_most_of_the_lines(drawn: Drawn) -> None:
+def test_the_best_of_the_later_calls_has_most_of_the_lines(drawn):
     calls, staying = history(drawn)
     found = FileHistory(calls)
     for call in calls:
@@ -68,15 +64,15 @@ def test_the_best_of_the_later_calls_has_most_of_the_lines(drawn: Drawn) -> None
 
 
 @pytest.mark.parametrize(("lines", "total", "enough"), [(8, 10, True), (79, 100, False), (0, 0, True), (0, 3, False)])
-def test_four_fifths_are_enough(lines: int, total: int, enough: bool) -> None:
+def test_four_fifths_are_enough(lines, total, enough):
     assert Standing(lines, total).is_enough is enough
 
 
-def test_a_count_of_lines_in_words() -> None:
+def test_a_count_of_lines_in_words():
     assert str(Standing(1_132, 14_300)) == "1,132 of 14,300"
 
 
-def test_a_superseded_read_of_a_real_session_has_most_of_its_lines_in_what_stays(tmp_path: Path) -> None:
+def test_a_superseded_read_of_a_real_session_has_most_of_its_lines_in_what_stays(tmp_path):
     for path in some(corpus_sessions(tmp_path)):
         transcript = prepare(*branch_and_texts(path.read_bytes()), {})
         if transcript is not None:
@@ -93,7 +89,7 @@ def require_true_claims(run: Run, transcript: Transcript) -> None:
             assert later.call is not None
 
 
-def test_a_read_of_a_real_session_is_counted_line_by_line() -> None:
+def test_a_read_of_a_real_session_is_counted_line_by_line():
     path = corpus()
     if path is None:
         pytest.skip("there are no real sessions")

@@ -1,7 +1,5 @@
 """The store: transactions over one plan, and what a step costs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from compaction_app.core.gates import Restraints
@@ -39,14 +37,14 @@ def chosen(store: DeletionStore) -> str:
 # ---- merging --------------------------------------------------------------------------------------------
 
 
-def test_what_comes_in_is_appended_with_what_it_brings() -> None:
+def test_what_comes_in_is_appended_with_what_it_brings():
     store = store_of(*turns(3))
     assert delete(store, "e5") is None
     assert delete(store, "e2[1]") is None
     assert chosen(store) == "e5 e4[1] e2[1] e3"
 
 
-def test_an_entry_takes_its_blocks_out_and_is_appended() -> None:
+def test_an_entry_takes_its_blocks_out_and_is_appended():
     store = store_of(*turns(2))
     delete(store, "e2[1]")
     delete(store, "e4")
@@ -54,7 +52,7 @@ def test_an_entry_takes_its_blocks_out_and_is_appended() -> None:
     assert chosen(store) == "e3 e4 e5 e2"
 
 
-def test_an_entry_that_is_chosen_keeps_its_place() -> None:
+def test_an_entry_that_is_chosen_keeps_its_place():
     store = store_of(*turns(2))
     delete(store, "e2")
     delete(store, "e4")
@@ -63,7 +61,7 @@ def test_an_entry_that_is_chosen_keeps_its_place() -> None:
     assert chosen(store) == before == "e2 e3 e4 e5"
 
 
-def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped() -> None:
+def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped():
     store = store_of(*turns(2))
     delete(store, "e2 e4[0]")
     before = chosen(store)
@@ -72,7 +70,7 @@ def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped() -> None:
     assert chosen(store) == before
 
 
-def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones() -> None:
+def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones():
     store = store_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
     assert delete(store, "e2[0]") is None
     assert delete(store, "e2[1]") == "every_block"
@@ -81,14 +79,14 @@ def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones() -> None:
     assert chosen(store) == "e2[0]"
 
 
-def test_blocks_deleted_one_by_one_become_their_calling_entry() -> None:
+def test_blocks_deleted_one_by_one_become_their_calling_entry():
     store = store_of(*turns(2))
     assert delete(store, "e2[0]") is None
     assert delete(store, "e3") is None
     assert chosen(store) == "e3 e2"
 
 
-def test_stats_follow_every_step_and_match_a_full_validation() -> None:
+def test_stats_follow_every_step_and_match_a_full_validation():
     store = store_of(*turns(4, "x" * 400))
     assert store.stats.objects_deleted == 0
     for target in "e2[0] e3 e8".split():
@@ -97,19 +95,19 @@ def test_stats_follow_every_step_and_match_a_full_validation() -> None:
     assert store.stats.tokens_before - store.stats.tokens_after > 200
 
 
-def test_an_empty_store_is_a_deletion_of_nothing() -> None:
+def test_an_empty_store_is_a_deletion_of_nothing():
     validated = store_of(*turns(1)).validated()
     assert validated.targets == ()
     assert validated.stats.objects_deleted == 0
     assert not validated.target_met
 
 
-def test_an_empty_deletion_is_refused_if_nothing_bears_the_task() -> None:
+def test_an_empty_deletion_is_refused_if_nothing_bears_the_task():
     store = store_of(assistant(text("a")), assistant(text("b")))
     assert delete(store, "") == "no_task_left"
 
 
-def test_the_target_is_met_if_at_most_the_ratio_remains() -> None:
+def test_the_target_is_met_if_at_most_the_ratio_remains():
     messages = [user("x" * 40), assistant(text("y" * 20), text("z" * 20))]
     for ratio, met in ((0.5, True), (0.49, False)):
         transcript = transcript_of(*messages, compression_ratio=ratio)
@@ -120,7 +118,7 @@ def test_the_target_is_met_if_at_most_the_ratio_remains() -> None:
         assert store.target_met is met
 
 
-def test_an_object_goes_with_its_entry() -> None:
+def test_an_object_goes_with_its_entry():
     store = store_of(*turns(2))
     delete(store, "e2 e4[0]")
     assert Object(1) in store
@@ -133,7 +131,7 @@ def test_an_object_goes_with_its_entry() -> None:
 # ---- pins -----------------------------------------------------------------------------------------------
 
 
-def test_a_bulk_deletion_passes_over_one_pinned_block_of_a_call_that_has_two() -> None:
+def test_a_bulk_deletion_passes_over_one_pinned_block_of_a_call_that_has_two():
     messages = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
     for pinned, left in ((1, 2), (2, 1)):
         store = store_of(*messages, restraints=Restraints(frozenset({Target("e2", pinned)})))
@@ -152,7 +150,7 @@ def cost(store: DeletionStore, tool: str, **arguments: Any) -> int:
     return store.visited - before
 
 
-def test_deleting_one_entry_costs_the_same_in_a_long_transcript() -> None:
+def test_deleting_one_entry_costs_the_same_in_a_long_transcript():
     costs = []
     for count in (50, 2_500):
         store = store_of(*turns(count))
@@ -162,7 +160,7 @@ def test_deleting_one_entry_costs_the_same_in_a_long_transcript() -> None:
     assert costs[0] == costs[1] < 20
 
 
-def test_deleting_one_entry_costs_the_same_with_many_chosen() -> None:
+def test_deleting_one_entry_costs_the_same_with_many_chosen():
     store = store_of(*turns(2_500))
     first = cost(store, "context_delete", deletions=[whole("e3")])
     many = [whole(f"e{number}") for number in range(9, 4_009, 2)]
@@ -170,7 +168,7 @@ def test_deleting_one_entry_costs_the_same_with_many_chosen() -> None:
     assert cost(store, "context_delete", deletions=[whole("e5")]) == first
 
 
-def test_a_bulk_deletion_costs_in_proportion_to_its_matches() -> None:
+def test_a_bulk_deletion_costs_in_proportion_to_its_matches():
     def bulk(matches: int, count: int) -> int:
         messages = turns(count)
         for number in range(1, matches + 1):
@@ -185,7 +183,7 @@ def test_a_bulk_deletion_costs_in_proportion_to_its_matches() -> None:
     assert bulk(100, 200) < 100 * 20
 
 
-def test_the_results_of_one_call_share_one_verdict() -> None:
+def test_the_results_of_one_call_share_one_verdict():
     messages = [user("go"), assistant(call("c1"))] + [result("c1", f"part {number}") for number in range(1_000)]
     store = store_of(*messages)
     kept, passed_over = store.deletable([Object(position) for position in range(2, 1_002)])
@@ -193,7 +191,7 @@ def test_the_results_of_one_call_share_one_verdict() -> None:
     assert store.visited < 10 * 1_000
 
 
-def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays() -> None:
+def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays():
     messages = [user("go"), assistant(call("c1"), stopReason="error")] + [result("c1")] * 50
     store = store_of(*messages, assistant(text("done")))
     matches = [Object(position) for position in range(2, 52)]
@@ -201,7 +199,7 @@ def test_a_shared_verdict_passes_over_all_results_of_a_call_that_stays() -> None
     assert store.visited < 10 * 50
 
 
-def test_judging_candidates_leaves_the_store_as_it_is() -> None:
+def test_judging_candidates_leaves_the_store_as_it_is():
     store = store_of(*turns(3))
     delete(store, "e2[0]")
     before = (store.targets, store.stats)

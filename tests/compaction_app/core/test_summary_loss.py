@@ -1,7 +1,5 @@
 """What a summary replaced, and what of that is still mentioned: for the summaries of each agent."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +90,7 @@ def replaced_ids(loss: SummaryLoss) -> list[str]:
 # ---- what a summary of pi's lost -------------------------------------------------------------------------
 
 
-def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path: Path) -> None:
+def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("readFile in a.py is mended.", "e8"), user("on"))
     assert words(loss.subjects) == [
         ["/home/dev/project/src/a.py"],
@@ -106,7 +104,7 @@ def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path: Path) -
     assert loss.text == "readFile in a.py is mended."
 
 
-def test_what_was_replaced_and_what_stayed(tmp_path: Path) -> None:
+def test_what_was_replaced_and_what_stayed(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("so far", "e8"), user("on"))
     found = loss.replacement
     assert replaced_ids(loss) == ["e1", "e2", "e3", "e4", "e5", "e6", "e7"]
@@ -116,22 +114,15 @@ def test_what_was_replaced_and_what_stayed(tmp_path: Path) -> None:
     assert found.tokens_after == found.summary.tokens + sum(one.tokens for one in found.kept)
 
 
-def test_entries_between_the_replaced_messages_count_too(tmp_path: Path) -> None:
+def test_entries_between_the_replaced_messages_count_too(tmp_path):
     note = {"type": "thinking_level_change", "thinkingLevel": "high"}
     (loss,) = of_pi(
-        tmp_path,
-        note,
-        user("go"),
-        note,
-        assistant(text("done")),
-        note,
-        user("on"),
-        summary_compaction("so far", "e6"),
+        tmp_path, note, user("go"), note, assistant(text("done")), note, user("on"), summary_compaction("so far", "e6")
     )
     assert (len(loss.replacement.replaced), loss.replacement.entries) == (2, 3)
 
 
-def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Path) -> None:
+def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path):
     edits = [call(call_id, "edit", path="src/a.py") for call_id in ("c2", "c3")]
     talk = (*TALK, assistant(*edits, call("c4", path="b")))
     (loss,) = of_pi(tmp_path, *talk, summary_compaction("so far", None), user("on"))
@@ -145,13 +136,13 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path: Pat
     assert loss.turn_numbers["e9"] == 2
 
 
-def test_what_stands_before_the_first_turn_is_turn_0(tmp_path: Path) -> None:
+def test_what_stands_before_the_first_turn_is_turn_0(tmp_path):
     talk = (assistant(text("hi")), user("x" * 200), assistant(text("done")), summary_compaction("s", None))
     (loss,) = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.words) for turn in loss.turns] == [(0, ""), (1, f"{'x' * 160}…")]
 
 
-def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
+def test_a_second_summary_replaces_the_first_one_too(tmp_path):
     talk = (*TALK, summary_compaction("alphaOne", "e8"), user("on"), summary_compaction("betaTwo", "e11"))
     first, second = of_pi(tmp_path, *talk)
     assert (first.text, second.text) == ("alphaOne", "betaTwo")
@@ -159,26 +150,26 @@ def test_a_second_summary_replaces_the_first_one_too(tmp_path: Path) -> None:
     assert [turn.number for turn in second.turns] == [2]
 
 
-def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path: Path) -> None:
+def test_turns_are_in_order_although_an_earlier_summary_comes_first(tmp_path):
     talk = (*TALK, summary_compaction("alphaOne", "e6"), user("on"), summary_compaction("betaTwo", None))
     _, second = of_pi(tmp_path, *talk)
     assert [(turn.number, turn.messages) for turn in second.turns] == [(1, 2), (2, 3), (3, 1)]
 
 
-def test_an_image_is_no_part_of_what_was_asked(tmp_path: Path) -> None:
+def test_an_image_is_no_part_of_what_was_asked(tmp_path):
     asked = user('<image name="a.png">[image]</image>\nMend it.')
     (loss,) = of_pi(tmp_path, asked, assistant(text("done")), summary_compaction("s", None))
     assert [turn.words for turn in loss.turns] == ["Mend it."]
 
 
-def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path: Path) -> None:
+def test_an_edited_message_is_replaced_as_it_was_edited(tmp_path):
     edited = context_edit("e4", {"content": [text("nothing")]})
     (loss,) = of_pi(tmp_path, *TALK, edited, summary_compaction("so far", None))
     uses = {name.words: name.uses for name in loss.subjects.names}
     assert uses == {"parseLine": 5, "readFile": 5}
 
 
-def test_an_entry_that_replaced_nothing_has_no_page(tmp_path: Path) -> None:
+def test_an_entry_that_replaced_nothing_has_no_page(tmp_path):
     recorded = (*TALK, summary_compaction("so far", "e1"))
     assert of_pi(tmp_path, *recorded) == []
     tree = SessionTree(session_log(chain(*recorded)).entries)
@@ -186,13 +177,13 @@ def test_an_entry_that_replaced_nothing_has_no_page(tmp_path: Path) -> None:
         assert replacement_by(tree, tree.branch("e10"), entry_id, READERS["pi"]) is None
 
 
-def test_a_summary_that_the_reader_ignores_replaced_nothing() -> None:
+def test_a_summary_that_the_reader_ignores_replaced_nothing():
     tree = SessionTree(session_log(chain(*TALK, summary_compaction("so far", "e8"))).entries)
     assert summaries_on(tree.branch("e10"), READERS["atomic-0.8"]) == []
     assert replacement_by(tree, tree.branch("e10"), "e10", READERS["atomic-0.8"]) is None
 
 
-def test_which_entries_are_summaries() -> None:
+def test_which_entries_are_summaries():
     recorded = chain(user("go"), summary_compaction("so far", "e1"), branch_summary("left"), branch_summary(""))
     assert [is_summary(entry) for entry in branch_of(recorded)] == [False, True, True, False]
 
@@ -212,7 +203,7 @@ def long_talk() -> tuple[dict[str, Any], ...]:
     )
 
 
-def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path: Path) -> None:
+def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path):
     (loss,) = of_pi(tmp_path, *long_talk(), summary_compaction("word " * 900, "e34"))
     assert loss.plan is not None
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
@@ -221,7 +212,7 @@ def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tm
     assert len(loss.still.messages) == 0
 
 
-def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path: Path) -> None:
+def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path):
     talk = (*long_talk(), assistant(text("As in f0.py.")), summary_compaction("word " * 900, "e34"))
     (loss,) = of_pi(tmp_path, *talk)
     assert loss.plan is not None
@@ -230,14 +221,14 @@ def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(t
     assert in_context - still == {"/p/f0.py"}
 
 
-def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path: Path) -> None:
+def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path):
     rules = {"role": "system", "content": "x" * 3_000}
     (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
     assert loss.plan is not None
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
 
 
-def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path: Path) -> None:
+def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path):
     asked = [user(f"{number} " * 400) for number in range(4)]
     (loss,) = of_pi(tmp_path, *asked, assistant(text("y" * 400)), summary_compaction("s", None))
     assert loss.plan is not None
@@ -245,14 +236,14 @@ def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path: Path) -> None
     assert counts(loss.plan.still) == counts(loss.subjects)
 
 
-def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path: Path) -> None:
+def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("z" * 4_000, "e8"))
     assert loss.plan is not None
     assert loss.plan.still == loss.subjects
     assert loss.plan.tokens_after == loss.replacement.tokens_before
 
 
-def test_too_little_to_plan_is_no_plan(tmp_path: Path) -> None:
+def test_too_little_to_plan_is_no_plan(tmp_path):
     (loss,) = of_pi(tmp_path, user("go"), summary_compaction("so far", None))
     assert loss.plan is None
 
@@ -260,7 +251,7 @@ def test_too_little_to_plan_is_no_plan(tmp_path: Path) -> None:
 # ---- other agents ----------------------------------------------------------------------------------------
 
 
-def test_a_summary_of_claude_codes(tmp_path: Path) -> None:
+def test_a_summary_of_claude_codes(tmp_path):
     session = ClaudeSession()
     session.user("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)), claude_call("t1"))
@@ -276,7 +267,7 @@ def test_a_summary_of_claude_codes(tmp_path: Path) -> None:
     assert loss.replacement.kept == ()
 
 
-def test_what_claude_code_keeps_beside_its_summary(tmp_path: Path) -> None:
+def test_what_claude_code_keeps_beside_its_summary(tmp_path):
     session = ClaudeSession()
     session.user("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
@@ -301,7 +292,7 @@ def codex_turns() -> list[rollouts.Item]:
     ]
 
 
-def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
+def test_a_local_summary_of_codexs(tmp_path):
     said = "Summary: the file a.rs does not compile."
     compacted = rollouts.compacted(rollouts.user("Mend the parser."), rollouts.user(said), message=said)
     (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
@@ -312,7 +303,7 @@ def test_a_local_summary_of_codexs(tmp_path: Path) -> None:
     assert [(turn.number, turn.words) for turn in loss.turns] == [(1, "Mend the parser.")]
 
 
-def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path: Path) -> None:
+def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path):
     said, asked = "Summary.", ["Mend the parser.", "And readFile in a.rs?"]
     turns = [*codex_turns(), rollouts.user(asked[1]), rollouts.answer("So it is.")]
     rewritten = rollouts.user("And parse")
@@ -325,7 +316,7 @@ def test_what_codex_keeps_of_the_user_is_no_part_of_what_was_replaced(tmp_path: 
     assert (counts(loss.still), counts(loss.in_context)) == ([0, 0, 0, 0], [1, 1, 0, 0])
 
 
-def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
+def test_a_remote_summary_of_codexs_is_opaque(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     compacted = rollouts.compacted(rollouts.user("Mend the parser."), opaque)
     (loss,) = losses(Rollout(*codex_turns(), compacted, rollouts.user("Go on.")).save(tmp_path))
@@ -334,14 +325,14 @@ def test_a_remote_summary_of_codexs_is_opaque(tmp_path: Path) -> None:
     assert counts(loss.subjects) == [1, 1, 1, 0]
 
 
-def test_a_summary_of_an_older_codexs(tmp_path: Path) -> None:
+def test_a_summary_of_an_older_codexs(tmp_path):
     rollout = Rollout(*codex_turns(), rollouts.summarised("So far: src/a.rs."), rollouts.user("Go on."))
     (loss,) = losses(rollout.save(tmp_path))
     assert loss.text.endswith("So far: src/a.rs.")
     assert counts(loss.still)[0] == 1
 
 
-def test_a_summary_of_opencodes(tmp_path: Path) -> None:
+def test_a_summary_of_opencodes(tmp_path):
     store = OpenCodeStore(tmp_path)
     path = store.session()
     store.user("Mend the parser.")
@@ -357,7 +348,7 @@ def test_a_summary_of_opencodes(tmp_path: Path) -> None:
     assert counts(loss.still) == [0, 1, 0, 0]
 
 
-def test_lines_that_atomic_kept_mention_themselves(tmp_path: Path) -> None:
+def test_lines_that_atomic_kept_mention_themselves(tmp_path):
     lines = verbatim_compaction("[User]: Mend the parser.\nreadFile", "e8")
     (loss,) = of_pi(tmp_path, *TALK, lines, user("on"), reader="atomic-0.9")
     assert counts(loss.still) == [0, 1, 0, 1]
@@ -373,7 +364,7 @@ def left_branch(summary: str) -> list[dict[str, Any]]:
     return [*recorded, message("s1", "e2", {}) | branch_summary(summary), other]
 
 
-def test_a_summary_of_a_branch_that_was_left(tmp_path: Path) -> None:
+def test_a_summary_of_a_branch_that_was_left(tmp_path):
     (loss,) = losses(save(tmp_path, session_bytes(left_branch("readFile was tried."))), "pi")
     found = loss.replacement
     assert (found.is_of_branch, found.before_id, found.entries) == (True, "e8", 6)
@@ -382,14 +373,14 @@ def test_a_summary_of_a_branch_that_was_left(tmp_path: Path) -> None:
     assert words(loss.subjects)[3] == ["Try it."]
 
 
-def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path: Path) -> None:
+def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path):
     assert losses(save(tmp_path, session_bytes(left_branch(""))), "pi") == []
 
 
 # ---- real sessions ---------------------------------------------------------------------------------------
 
 
-def test_the_figures_of_a_real_session() -> None:
+def test_the_figures_of_a_real_session():
     directory = corpus()
     if directory is None:
         pytest.skip("there are no real sessions here")

@@ -1,23 +1,14 @@
 """Properties of what a summary would summarise, of generated sessions and of real ones: cuts, shared entries and lists
 of files are found here a second time, in another way, from the recorded lines."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.core.summary_ranges import (
-    SummaryRange,
-    branch_left,
-    compaction_range,
-    messages_of,
-    within_budget,
-)
+from compaction_app.core.summary_ranges import SummaryRange, branch_left, compaction_range, messages_of, within_budget
 from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.reader import PiReader
 from sessions_app.agents.summary_format import FileLists
@@ -64,7 +55,7 @@ USER_LIKE = {"user", "bashExecution", "custom", "branchSummary"}
 
 
 @pytest.fixture(scope="module")
-def sessions(tmp_path_factory: pytest.TempPathFactory) -> list[LoadedSession]:
+def sessions(tmp_path_factory):
     return list(map(load_session, some(corpus_sessions(tmp_path_factory.mktemp("corpus")))))
 
 
@@ -125,7 +116,7 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
 
 @often
 @given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
-def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(recorded: list[Recorded], keep: int) -> None:
+def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(recorded, keep):
     branch = branch_of(chain(*recorded))
     check_range(branch, keep, PiReader().rebuild(branch))
     if not any(entry.kind is EntryKind.EDIT for entry in branch):
@@ -138,7 +129,7 @@ def leaves_of(loaded: LoadedSession) -> list[str]:
     return [*(entry.id for entry in entries[:: max(1, len(entries) // LEAVES)]), loaded.leaf_id]
 
 
-def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(sessions: list[LoadedSession]) -> None:
+def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(sessions):
     for loaded in sessions:
         found = 0
         for leaf_id in leaves_of(loaded):
@@ -188,12 +179,12 @@ def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
 
 @often
 @given(st.lists(CALLS, max_size=10))
-def test_lists_of_files_are_those_of_a_plain_recount(calls: list[Recorded]) -> None:
+def test_lists_of_files_are_those_of_a_plain_recount(calls):
     lines = chain(*calls)[1:]
     assert PI.summary_format.files(calls) == recounted(lines, [])
 
 
-def test_lists_that_real_summaries_recorded_are_recomputed(tmp_path: Path) -> None:
+def test_lists_that_real_summaries_recorded_are_recomputed(tmp_path):
     """One of 21 summaries has lists: 46 of its 54 read files and all 13 modified ones are on its branch. The others
     were read before a damaged line, which cuts the branch: with what is above it, both lists are equal."""
     for path in corpus_sessions(tmp_path):
@@ -227,7 +218,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
 
 @often
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
-def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(parents: list[int], data: st.DataObject) -> None:
+def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(parents, data):
     recorded = [
         message(f"e{number}", f"e{parent}" if parent < number else None, user("a"))
         for number, parent in enumerate(parents)
@@ -247,7 +238,7 @@ def check_left(tree: SessionTree, old: str, new: str) -> None:
     assert [one.id for one in left.entries[:1]] != [one.id for one in after[len(shared) :][:1]] or old == new
 
 
-def test_real_branches_are_left_whole(sessions: list[LoadedSession]) -> None:
+def test_real_branches_are_left_whole(sessions):
     for loaded in sessions:
         tree, ids = loaded.tree, leaves_of(loaded)
         for old in ids:
@@ -260,7 +251,7 @@ def test_real_branches_are_left_whole(sessions: list[LoadedSession]) -> None:
 
 @often
 @given(SESSIONS, st.integers(0, 120))
-def test_what_fits_is_the_newest_that_is_not_a_result(recorded: list[Recorded], budget: int) -> None:
+def test_what_fits_is_the_newest_that_is_not_a_result(recorded, budget):
     branch = branch_of(chain(*recorded))
     everything = within_budget(branch, 10**9)
     assert not everything.left_out

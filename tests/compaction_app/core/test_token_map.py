@@ -1,7 +1,5 @@
 """Promises of the token map: order is kept, area is true, and a frame is on the lines that it marks."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,7 @@ from compaction_app.core.effects import removed_estimate
 from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece, pieces_of
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
-from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, often
+from tests.compaction_app.core.strategies import accepted_deletions, often
 from tests.factories import assistant, text, thinking, transcript_of, user
 
 STEP = LINE + GAP
@@ -22,7 +20,7 @@ def area(path: str) -> int:
     return sum(int(width) // CELL for width in re.findall(r"h(\d+)v", path))
 
 
-def test_each_kind_covers_its_share() -> None:
+def test_each_kind_covers_its_share():
     drawn = draw([Piece("user", 250), Piece("read", 700), ("text", 50, False)])
     cells = {kind: area(path) for kind, path in drawn.paths}
     assert sum(cells.values()) == LINES * CELLS
@@ -32,19 +30,13 @@ def test_each_kind_covers_its_share() -> None:
 
 @pytest.mark.parametrize(
     ("tool", "kind"),
-    [
-        ("Read", "read"),
-        ("exec_command", "bash"),
-        ("MultiEdit", "edit"),
-        ("write", "write"),
-        ("Grep", "other"),
-    ],
+    [("Read", "read"), ("exec_command", "bash"), ("MultiEdit", "edit"), ("write", "write"), ("Grep", "other")],
 )
-def test_the_results_of_every_agents_tools_have_a_kind(tool: str, kind: str) -> None:
+def test_the_results_of_every_agents_tools_have_a_kind(tool, kind):
     assert kind_of_piece(Role.TOOL_RESULT, tool) == kind
 
 
-def test_pieces_are_in_order() -> None:
+def test_pieces_are_in_order():
     drawn = draw([("read", 500, False), ("user", 500, True)])
     paths = dict(drawn.paths)
     assert paths["read"].startswith("M0 0")
@@ -52,7 +44,7 @@ def test_pieces_are_in_order() -> None:
     assert drawn.underlines.startswith(f"M0 {LINES // 2 * STEP + LINE}")
 
 
-def test_maps_of_one_scale_can_be_compared() -> None:
+def test_maps_of_one_scale_can_be_compared():
     pieces = [("user", 250, False), ("read", 250, True)]
     alone, scaled = draw(pieces), draw(pieces, scale=1_000)
     cells = {kind: area(path) for kind, path in scaled.paths}
@@ -63,7 +55,7 @@ def test_maps_of_one_scale_can_be_compared() -> None:
     assert draw([], scale=100).paths == []
 
 
-def test_nothing_makes_an_empty_map() -> None:
+def test_nothing_makes_an_empty_map():
     drawn = draw([])
     assert (drawn.paths, drawn.underlines, drawn.tokens) == ([], "", 0)
     assert drawn.frame(0, 0) == (0, 0)
@@ -71,16 +63,9 @@ def test_nothing_makes_an_empty_map() -> None:
 
 @pytest.mark.parametrize(
     ("before", "tokens", "first", "last"),
-    [
-        (0, 6_000, 0, 59),
-        (0, 1, 0, 0),
-        (0, 100, 0, 0),
-        (100, 101, 1, 2),
-        (5_999, 1, 59, 59),
-        (6_000, 0, 59, 59),
-    ],
+    [(0, 6_000, 0, 59), (0, 1, 0, 0), (0, 100, 0, 0), (100, 101, 1, 2), (5_999, 1, 59, 59), (6_000, 0, 59, 59)],
 )
-def test_a_frame_covers_the_lines_of_its_pieces(before: int, tokens: int, first: int, last: int) -> None:
+def test_a_frame_covers_the_lines_of_its_pieces(before, tokens, first, last):
     drawn = draw([("read", 6_000, False)])
     top, height = drawn.frame(before, tokens)
     assert top == first * STEP
@@ -89,7 +74,7 @@ def test_a_frame_covers_the_lines_of_its_pieces(before: int, tokens: int, first:
 
 @often
 @given(accepted_deletions())
-def test_pieces_add_up_to_what_is_struck_and_to_the_transcript(accepted: AcceptedDeletion) -> None:
+def test_pieces_add_up_to_what_is_struck_and_to_the_transcript(accepted):
     targets, transcript = accepted.gone, accepted.transcript
     struck = total = 0
     for piece, target in pieces_of(transcript, targets):
@@ -101,7 +86,7 @@ def test_pieces_add_up_to_what_is_struck_and_to_the_transcript(accepted: Accepte
     assert total == transcript.tokens
 
 
-def test_the_blocks_of_an_entry_share_its_tokens() -> None:
+def test_the_blocks_of_an_entry_share_its_tokens():
     blocks = [text("abcde"), text("abcde"), thinking("abcdefgh")]
     transcript = transcript_of(user("Go."), assistant(*blocks), user("More."))
     entry = transcript.entries[1]

@@ -1,7 +1,5 @@
 """The five tools: their arguments, their results, and that a wrong call only counts as a call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -92,7 +90,7 @@ def found(shown: dict[str, Any]) -> str:
         (GREP, "needle"),
     ],
 )
-def test_malformed_arguments_are_refused_and_do_nothing(tool: str, arguments: Any) -> None:
+def test_malformed_arguments_are_refused_and_do_nothing(tool, arguments):
     workbench = bench()
     answer = workbench.call(ToolCall(tool, arguments))
     assert answer.refusal is not None
@@ -102,21 +100,16 @@ def test_malformed_arguments_are_refused_and_do_nothing(tool: str, arguments: An
     assert chosen(workbench) == ""
 
 
-def test_an_unknown_tool_is_refused_with_the_list_of_tools() -> None:
+def test_an_unknown_tool_is_refused_with_the_list_of_tools():
     answer = bench().call(ToolCall("context_summarise", {"pattern": "x"}))
     assert answer.details == {"error": "unknown_tool", "callCount": 1}
     assert all(name in answer.sentence for name in TOOLS)
 
 
-def test_every_call_counts_also_one_that_fails() -> None:
+def test_every_call_counts_also_one_that_fails():
     workbench = bench()
     calls: list[tuple[str, Recorded]] = [
-        *(
-            (SEARCH, {"pattern": "needle"}),
-            (SEARCH, {"pattern": ""}),
-            ("nothing", {}),
-            (READ, {"entryId": "e99"}),
-        ),
+        *((SEARCH, {"pattern": "needle"}), (SEARCH, {"pattern": ""}), ("nothing", {}), (READ, {"entryId": "e99"})),
         *((DELETE, deletions("e1")), (GREP, {"pattern": "x", "maxMatches": 999}), (BUDGET, {})),
     ]
     for number, (tool, arguments) in enumerate(calls, 1):
@@ -126,7 +119,7 @@ def test_every_call_counts_also_one_that_fails() -> None:
 # ---- search ---------------------------------------------------------------------------------------------
 
 
-def test_a_search_covers_deleted_and_protected_entries() -> None:
+def test_a_search_covers_deleted_and_protected_entries():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4"))
     shown = details(workbench, SEARCH, pattern="NEEDLE")
@@ -135,7 +128,7 @@ def test_a_search_covers_deleted_and_protected_entries() -> None:
     assert shown["truncated"] is False
 
 
-def test_a_search_for_blocks_gives_one_match_per_block() -> None:
+def test_a_search_for_blocks_gives_one_match_per_block():
     shown = details(bench(), SEARCH, pattern="needle", target="content_block")
     assert found(shown) == "e2[0] e2[1] e3[0] e4[0] e7[0]"
     twice = details(bench(user("x"), assistant(text("ab ab"))), SEARCH, pattern="ab")
@@ -143,7 +136,7 @@ def test_a_search_for_blocks_gives_one_match_per_block() -> None:
 
 
 @pytest.mark.parametrize(("requested", "given"), [(None, 20), (1, 1), (0, 1), (-5, 1), (100, 100), (9_999, 100)])
-def test_a_search_clamps_how_many_matches_it_gives(requested: int | None, given: int) -> None:
+def test_a_search_clamps_how_many_matches_it_gives(requested, given):
     workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(120)))
     arguments = {} if requested is None else {"maxMatches": requested}
     shown = details(workbench, SEARCH, pattern="needle", **arguments)
@@ -151,14 +144,14 @@ def test_a_search_clamps_how_many_matches_it_gives(requested: int | None, given:
     assert shown["truncated"] is True
 
 
-def test_a_search_is_truncated_only_if_there_is_a_further_match() -> None:
+def test_a_search_is_truncated_only_if_there_is_a_further_match():
     for pattern, count in (("needle", 6), ("haystack", 0)):
         shown = details(bench(), SEARCH, pattern=pattern, maxMatches=6)
         assert (len(shown["matches"]), shown["truncated"], "error" in shown) == (count, False, False)
 
 
 @pytest.mark.parametrize(("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)])
-def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested: int | None, around: int) -> None:
+def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested, around):
     words = "b" * 1_000 + "needle" + "a" * 1_000
     arguments = {} if requested is None else {"contextChars": requested}
     shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)
@@ -171,12 +164,12 @@ def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested: int |
     ("words", "around", "snippet"),
     [("a needle", 6, "a needle"), ("a needle", 5, "a needl…"), ("in a needle", 4, "…n a need…")],
 )
-def test_a_snippet_is_marked_only_if_it_was_cut(words: str, around: int, snippet: str) -> None:
+def test_a_snippet_is_marked_only_if_it_was_cut(words, around, snippet):
     shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", contextChars=around)
     assert shown["matches"][0]["snippet"] == snippet
 
 
-def test_offsets_in_astral_text_count_utf16_units() -> None:
+def test_offsets_in_astral_text_count_utf16_units():
     workbench = bench(user("x"), assistant(text("🙂🙂é needle 🙂 hay")))
     match = details(workbench, SEARCH, pattern="needle", contextChars=4)["matches"][0]
     assert match["matchIndex"] == 6
@@ -187,7 +180,7 @@ def test_offsets_in_astral_text_count_utf16_units() -> None:
     assert after["text"] == "needle"
 
 
-def test_a_refused_pattern_leaves_no_matches() -> None:
+def test_a_refused_pattern_leaves_no_matches():
     for pattern, code in (("", "invalid_pattern"), ("(", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
         shown = details(bench(), SEARCH, pattern=pattern, regex=True)
         assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
@@ -196,7 +189,7 @@ def test_a_refused_pattern_leaves_no_matches() -> None:
 # ---- read -----------------------------------------------------------------------------------------------
 
 
-def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut() -> None:
+def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut():
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
     shown = details(workbench, READ, entryId="e2")
     assert (shown["text"], shown["totalChars"]) == ("abc\ndefg", 8)
@@ -209,21 +202,21 @@ def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut() -> None:
 
 
 @pytest.mark.parametrize("offset", [8, 9, 10**9])
-def test_a_read_past_the_end_reads_nothing(offset: int) -> None:
+def test_a_read_past_the_end_reads_nothing(offset):
     shown = details(bench(user("x"), assistant(text("abcdefgh"))), READ, entryId="e2", offset=offset)
     assert (shown["text"], shown["totalChars"], shown["offset"]) == ("", 8, offset)
     assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, False)
 
 
 @pytest.mark.parametrize(("requested", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)])
-def test_a_read_clamps_how_much_it_gives(requested: int | None, length: int) -> None:
+def test_a_read_clamps_how_much_it_gives(requested, length):
     arguments = {} if requested is None else {"maxChars": requested}
     shown = details(bench(user("x"), assistant(text("a" * 20_000))), READ, entryId="e2", **arguments)
     assert len(shown["text"]) == shown["maxChars"] == length
     assert shown["truncatedAfter"] is True
 
 
-def test_a_negative_offset_reads_from_the_start() -> None:
+def test_a_negative_offset_reads_from_the_start():
     shown = details(bench(), READ, entryId="e1", offset=-3, maxChars=3)
     assert (shown["offset"], shown["text"], shown["truncatedBefore"]) == (0, "fix", False)
 
@@ -239,13 +232,13 @@ def test_a_negative_offset_reads_from_the_start() -> None:
         ({"entryId": "e1", "blockIndex": 0}, "unknown_block"),
     ],
 )
-def test_an_unknown_entry_cannot_be_read(arguments: Recorded, code: str) -> None:
+def test_an_unknown_entry_cannot_be_read(arguments, code):
     shown = details(bench(), READ, **arguments)
     assert (shown["error"], shown["text"], shown["totalChars"]) == (code, "", 0)
     assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
 
 
-def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot() -> None:
+def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot():
     workbench = bench(*TALK, compaction(block("e4", 0)))
     details(workbench, DELETE, **deletions("e2"))
     assert details(workbench, READ, entryId="e3")["text"] == "no needle in the hay"
@@ -257,7 +250,7 @@ def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot()
 # ---- budget ---------------------------------------------------------------------------------------------
 
 
-def test_the_budget_counts_in_the_transcripts_own_estimates() -> None:
+def test_the_budget_counts_in_the_transcripts_own_estimates():
     workbench = bench(user("x" * 400), assistant(text("y" * 244), text("z" * 200)), compression_ratio=0.7)
     assert details(workbench, BUDGET) == {
         "compression_ratio": 0.7,
@@ -278,7 +271,7 @@ def test_the_budget_counts_in_the_transcripts_own_estimates() -> None:
     assert details(workbench, BUDGET)["tokensToDeleteForTarget"] == 0
 
 
-def test_the_budget_states_the_window_only_if_it_is_known() -> None:
+def test_the_budget_states_the_window_only_if_it_is_known():
     messages = [user("x" * 400), assistant(text("y" * 400))]
     assert not any(key.startswith("contextWindow") for key in details(bench(*messages), BUDGET))
     workbench = bench(*messages, window=1_600)
@@ -291,7 +284,7 @@ def test_the_budget_states_the_window_only_if_it_is_known() -> None:
 # ---- delete ---------------------------------------------------------------------------------------------
 
 
-def test_a_deletion_reports_the_progress_and_a_refusal_the_reason() -> None:
+def test_a_deletion_reports_the_progress_and_a_refusal_the_reason():
     workbench = bench()
     answer = workbench.call(ToolCall(DELETE, deletions("e2[1]")))
     assert answer.refusal is None
@@ -304,14 +297,14 @@ def test_a_deletion_reports_the_progress_and_a_refusal_the_reason() -> None:
 
 
 @pytest.mark.parametrize("arguments", [{}, {"deletions": None}, {"deletions": whole("e4")}])
-def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments: Recorded) -> None:
+def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments):
     assert details(bench(), DELETE, **arguments)["error"] == "request_shape"
 
 
 # ---- grep ------------------------------------------------------------------------------------------------
 
 
-def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips() -> None:
+def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips():
     workbench = bench(preserve_recent=1)
     shown = details(workbench, GREP, pattern="needle")
     assert found(shown) == chosen(workbench) == "e2 e3 e4 e5"
@@ -319,7 +312,7 @@ def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips() -> Non
     assert shown["skipped"] == [{"entryId": "e6", **skipped}, {"entryId": "e7", **skipped}]
 
 
-def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_entry() -> None:
+def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_entry():
     workbench = bench()
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert found(shown) == "e2[0] e2[1] e3 e4[0] e7"
@@ -327,7 +320,7 @@ def test_a_bulk_deletion_of_blocks_sees_blocks_only_and_takes_a_lone_one_as_its_
     assert chosen(workbench) == "e3 e4[0] e7 e2"
 
 
-def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_does_not() -> None:
+def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_does_not():
     said = {"role": "user", "content": [text("needle")]}
     messages = [user("x"), said, assistant(text("b")), assistant(text("needle"))]
     shown = details(bench(*messages, preserve_recent=1), GREP, pattern="needle", target="content_block")
@@ -337,7 +330,7 @@ def test_a_lone_block_of_a_protected_entry_stays_a_block_and_of_a_recent_one_doe
     ]
 
 
-def test_a_bulk_deletion_skips_entries_already_deleted() -> None:
+def test_a_bulk_deletion_skips_entries_already_deleted():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4 e2[0]"))
     shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
@@ -349,7 +342,7 @@ def test_a_bulk_deletion_skips_entries_already_deleted() -> None:
     assert workbench.store.targets[0] == Target("e4")
 
 
-def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays() -> None:
+def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays():
     asked = assistant(text("needle"), call("c1", n="needle"))
     workbench = bench(user("x"), asked, result("c1", error=True), assistant(text("needle")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
@@ -370,7 +363,7 @@ def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays() -> None:
         (Target("e7", 0), {("e7", None, "protected_entry")}),
     ],
 )
-def test_a_bulk_deletion_skips_pinned_entries(pin: Target, kept: set[tuple[str, int | None, str]]) -> None:
+def test_a_bulk_deletion_skips_pinned_entries(pin, kept):
     workbench = bench(restraints=Restraints(frozenset({pin})))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     skipped = {(skip["entryId"], skip.get("blockIndex"), skip["reason"]) for skip in shown["skipped"]}
@@ -380,7 +373,7 @@ def test_a_bulk_deletion_skips_pinned_entries(pin: Target, kept: set[tuple[str, 
     assert Target(pin.entry_id) not in workbench.store.targets
 
 
-def test_the_expected_count_is_compared_before_the_limit_and_zero_counts() -> None:
+def test_the_expected_count_is_compared_before_the_limit_and_zero_counts():
     for arguments, reason in (
         ({"expectedMatchCount": 0}, "expected_match_count_mismatch"),
         ({"expectedMatchCount": 6}, "expected_match_count_mismatch"),
@@ -398,27 +391,27 @@ def test_the_expected_count_is_compared_before_the_limit_and_zero_counts() -> No
     assert "error" not in details(bench(), GREP, pattern="haystack", expectedMatchCount=0)
 
 
-def test_as_many_matches_as_expected_and_allowed_are_deleted() -> None:
+def test_as_many_matches_as_expected_and_allowed_are_deleted():
     workbench = bench()
     shown = details(workbench, GREP, pattern="needle", expectedMatchCount=5, maxMatches=5)
     assert {skip["reason"] for skip in shown["skipped"]} == {"protected_entry"}
     assert len(workbench.store.targets) == 5
 
 
-def test_at_most_fifty_matches_are_deleted_by_default() -> None:
+def test_at_most_fifty_matches_are_deleted_by_default():
     for count, gone in ((50, 50), (51, 0)):
         workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(count)))
         details(workbench, GREP, pattern="needle")
         assert len(workbench.store.targets) == gone
 
 
-def test_a_bulk_deletion_without_matches_validates_nothing() -> None:
+def test_a_bulk_deletion_without_matches_validates_nothing():
     taskless = bench(assistant(text("a")), assistant(text("b")))
     shown = details(taskless, GREP, pattern="needle")
     assert (shown["matches"], shown["skipped"], "error" in shown) == ([], [], False)
 
 
-def test_a_refusal_of_all_matches_together_keeps_what_was_found() -> None:
+def test_a_refusal_of_all_matches_together_keeps_what_was_found():
     workbench = bench(user("x"), assistant(text("needle"), text("needle")), assistant(text("done")))
     shown = details(workbench, GREP, pattern="needle", target="content_block")
     assert shown["error"] == "every_block"
@@ -426,20 +419,16 @@ def test_a_refusal_of_all_matches_together_keeps_what_was_found() -> None:
     assert chosen(workbench) == ""
 
 
-def test_a_pattern_that_is_refused_deletes_nothing() -> None:
+def test_a_pattern_that_is_refused_deletes_nothing():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4"))
-    for pattern, code in (
-        ("", "invalid_pattern"),
-        (r"(a)\1", "invalid_pattern"),
-        ("a" * 513, "pattern_too_long"),
-    ):
+    for pattern, code in (("", "invalid_pattern"), (r"(a)\1", "invalid_pattern"), ("a" * 513, "pattern_too_long")):
         shown = details(workbench, GREP, pattern=pattern, regex=True)
         assert (shown["matches"], shown["skipped"], shown["error"]) == ([], [], code)
         assert chosen(workbench) == "e4"
 
 
-def test_a_bulk_deletion_ignores_case_and_takes_regular_expressions_only_on_request() -> None:
+def test_a_bulk_deletion_ignores_case_and_takes_regular_expressions_only_on_request():
     for arguments, count in (
         ({"pattern": "NEEDLE"}, 5),
         ({"pattern": "NEEDLE", "caseSensitive": True}, 0),

@@ -1,7 +1,5 @@
 """The compactable transcript: its entries, with their texts and weights, and what protects them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -54,7 +52,7 @@ SYSTEM = {"role": "system", "content": "be kind", "sections": {"tone": "x" * 400
 # ---- what is in it --------------------------------------------------------------------------------------
 
 
-def test_the_transcript_has_exactly_what_can_be_in_a_models_context() -> None:
+def test_the_transcript_has_exactly_what_can_be_in_a_models_context():
     transcript = transcript_of(
         user("go"),
         {"type": "model_change", "provider": "p", "modelId": "m"},
@@ -76,7 +74,7 @@ def test_the_transcript_has_exactly_what_can_be_in_a_models_context() -> None:
     assert transcript.entry("e5") is None
 
 
-def test_an_empty_branch_summary_and_an_empty_list_count_too() -> None:
+def test_an_empty_branch_summary_and_an_empty_list_count_too():
     transcript = transcript_of(branch_summary(""), assistant())
     assert ids(transcript) == ["e1", "e2"]
     assert transcript.objects == 2
@@ -92,11 +90,11 @@ def test_an_empty_branch_summary_and_an_empty_list_count_too() -> None:
         [user("go"), assistant(text("ok")), compaction(block("e2", 0))],
     ],
 )
-def test_fewer_than_two_entries_cannot_be_compacted(messages: list[Recorded]) -> None:
+def test_fewer_than_two_entries_cannot_be_compacted(messages):
     assert prepared(*messages) is None
 
 
-def test_another_ratio_changes_nothing_else() -> None:
+def test_another_ratio_changes_nothing_else():
     transcript = transcript_of(user("go"), assistant(text("done")))
     other = transcript.with_ratio(0.25)
     assert (other.parameters.compression_ratio, transcript.parameters.compression_ratio) == (0.25, 0.5)
@@ -104,14 +102,14 @@ def test_another_ratio_changes_nothing_else() -> None:
     assert other.parameters.query == "go"
 
 
-def test_only_the_branch_counts() -> None:
+def test_only_the_branch_counts():
     messages = [user("go"), assistant(text("one")), assistant(text("two")), compaction(whole("e2"))]
     transcript = prepared(*messages, leaf="e3")
     assert transcript is not None
     assert ids(transcript) == ["e1", "e2", "e3"]
 
 
-def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_recorded() -> None:
+def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_recorded():
     transcript = transcript_of(
         user("go"),
         assistant(text("aaaa"), text("bbbb"), text("cccccccc")),
@@ -137,7 +135,7 @@ LOOK = assistant(text("a look"), thinking("hm"), call("c1", "grep", path="src", 
 FOUND = result("c1") | {"content": [text("found"), image()]}
 
 
-def test_the_texts_of_blocks_and_entries() -> None:
+def test_the_texts_of_blocks_and_entries():
     transcript = transcript_of(LOOK, FOUND, bash("ls -l", "a\nb"), branch_summary("we tried"), NOTE)
     look = transcript.entries[0]
     assert [transcript.block_text(look, found) for found in look.blocks] == [
@@ -158,7 +156,7 @@ def test_the_texts_of_blocks_and_entries() -> None:
         transcript.text_of(Target("e9"))
 
 
-def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
+def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up():
     transcript = transcript_of(user("🙂" * 5), LOOK, FOUND, bash("ls -l", "a\nb"), branch_summary("x"))
     # 10 units; 6 + 2 + "grep" and 20 of its arguments; 5 + 4,800; 8; 1.
     assert [entry.tokens for entry in transcript.entries] == [3, 8, 1202, 2, 1]
@@ -168,12 +166,12 @@ def test_estimates_are_a_quarter_of_the_utf16_units_rounded_up() -> None:
     assert transcript.objects == 5 + 4 + 2
 
 
-def test_an_empty_block_weighs_one_token_alone_and_none_in_its_entry() -> None:
+def test_an_empty_block_weighs_one_token_alone_and_none_in_its_entry():
     entry = transcript_of(user("go"), assistant(text(""), text(""))).entries[1]
     assert ([found.tokens for found in entry.blocks], entry.tokens) == ([1, 1], 0)
 
 
-def test_which_calls_an_entry_makes_and_answers() -> None:
+def test_which_calls_an_entry_makes_and_answers():
     transcript = transcript_of(assistant(call("c2"), text("so"), call("c1"), call("c2")), result("c1"), result("c9"))
     assert transcript.entries[0].call_ids == ("c2", "c1", "c2")
     assert [entry.result_for for entry in transcript.entries] == [None, "c1", "c9"]
@@ -203,14 +201,14 @@ def test_which_calls_an_entry_makes_and_answers() -> None:
         ({"role": "bashExecution", "command": "make", "output": "x", "cancelled": True}, None),
     ],
 )
-def test_what_protects_an_entry_and_why(message: Recorded, reason: Protection | None) -> None:
+def test_what_protects_an_entry_and_why(message, reason):
     entry = transcript_of(message, assistant(text("x"))).entries[0]
     assert (entry.protection, entry.reason, entry.recent) == (reason, reason, False)
     assert entry.is_protected is (reason is not None)
 
 
 @pytest.mark.parametrize(("count", "recent"), [(0, []), (1, ["e6"]), (2, ["e4", "e6"]), (9, ["e1", "e2", "e4", "e6"])])
-def test_the_last_compactable_entries_are_recent(count: int, recent: list[str]) -> None:
+def test_the_last_compactable_entries_are_recent(count, recent):
     transcript = transcript_of(
         user("go"),
         assistant(text("a")),
@@ -225,16 +223,16 @@ def test_the_last_compactable_entries_are_recent(count: int, recent: list[str]) 
     assert transcript.protected_entry_ids == tuple(one for one in ids(transcript) if one in protected)
 
 
-def test_a_recent_user_message_is_recent_first() -> None:
+def test_a_recent_user_message_is_recent_first():
     entry = transcript_of(user("go"), user("on"), preserve_recent=1).entries[1]
     assert (entry.reason, entry.protection) == (Protection.RECENT, Protection.USER)
 
 
-def test_every_reason_has_a_label() -> None:
+def test_every_reason_has_a_label():
     assert len({reason.sentence for reason in Protection}) == len(Protection)
 
 
-def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
+def test_the_latest_thinking_is_that_of_the_last_assistant_only():
     first = assistant(thinking("hm"), text("a"))
     last = assistant(text("b"), thinking("so"), {"type": "redacted_thinking", "data": "x"}, call("c1"))
     transcript = transcript_of(user("go"), first, last, user("on"))
@@ -245,7 +243,7 @@ def test_the_latest_thinking_is_that_of_the_last_assistant_only() -> None:
 # ---- system messages --------------------------------------------------------------------------------------
 
 
-def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
+def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
     """pi would declare it again."""
     messages = [SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))]
     transcript, branch = prepared(*messages), branch_of(chain(*messages))
@@ -266,7 +264,7 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted() -> None:
     assert (found["matches"], found["skipped"]) == ([], [])
 
 
-def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_required_entries() -> None:
+def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_required_entries():
     transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
     assert transcript is not None
     assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]
@@ -277,7 +275,7 @@ def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_require
 
 
 @pytest.mark.parametrize("noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"])
-def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise: str) -> None:
+def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise):
     branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
     plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
     assert plain is not None
@@ -288,7 +286,7 @@ def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise
     assert given.parameters.query == "/exit"
 
 
-def test_if_every_user_message_is_noise_the_query_is_empty() -> None:
+def test_if_every_user_message_is_noise_the_query_is_empty():
     branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
     transcript = prepare(branch, texts, {}, is_noise)
     assert transcript is not None

@@ -1,7 +1,5 @@
 """The way of an undo, and the entries that come back together."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest
@@ -34,21 +32,19 @@ BOUNDARIES = {"can_move": False, "can_edit": True, "can_plan": True}
         (PI, False, False, UndoWay.EDITS),
     ],
 )
-def test_the_way_depends_on_the_agent_and_on_what_followed(
-    facts: dict[str, bool], is_last: bool, is_whole: bool, way: UndoWay
-) -> None:
+def test_the_way_depends_on_the_agent_and_on_what_followed(facts, is_last, is_whole, way):
     assert choose_way(made_session=False, is_last=is_last, is_whole=is_whole, **facts) is way
 
 
 @pytest.mark.parametrize("is_last", [True, False])
 @pytest.mark.parametrize("facts", [A, PI])
-def test_a_new_session_is_deleted_or_made_again(facts: dict[str, bool], is_last: bool) -> None:
+def test_a_new_session_is_deleted_or_made_again(facts, is_last):
     whole = choose_way(made_session=True, is_last=is_last, is_whole=True, **facts)
     part = choose_way(made_session=True, is_last=is_last, is_whole=False, **facts)
     assert (whole, part) == (UndoWay.REMOVAL, UndoWay.FORK)
 
 
-def test_only_three_ways_append_to_the_session() -> None:
+def test_only_three_ways_append_to_the_session():
     appending = {way for way in UndoWay if way.appends}
     assert appending == {UndoWay.LEAF, UndoWay.SMALLER, UndoWay.EDITS}
     assert len({way.sentence for way in UndoWay}) == len(UndoWay)
@@ -80,26 +76,26 @@ E = [Target("e2"), Target("e3"), Target("e4"), Target("e5", 1), Target("e6")]
     ("wanted", "back"),
     [([E[0]], E[:3]), ([E[1]], E[:3]), ([E[3]], E[3:]), ([E[4]], E[3:]), ([E[4], E[2]], E), ([], [])],
 )
-def test_calls_and_results_come_back_together_in_order(wanted: list[Target], back: list[Target]) -> None:
+def test_calls_and_results_come_back_together_in_order(wanted, back):
     assert together(wanted, E) == back
 
 
-def test_one_call_of_several_comes_back_alone() -> None:
+def test_one_call_of_several_comes_back_alone():
     deleted = [Target("e2", 0), Target("e3"), Target("e2", 1), Target("e4")]
     assert together([Target("e3")], deleted) == deleted[:2]
 
 
-def test_a_block_of_a_result_or_of_a_text_comes_back_alone() -> None:
+def test_a_block_of_a_result_or_of_a_text_comes_back_alone():
     deleted = [Target("e3", 0), Target("e5", 0), Target("e5", 1), Target("e6")]
     assert together([Target("e3", 0)], deleted) == [Target("e3", 0)]
     assert together([Target("e5", 0)], deleted) == [Target("e5", 0)]
 
 
-def test_what_is_not_in_the_context_comes_back_alone() -> None:
+def test_what_is_not_in_the_context_comes_back_alone():
     assert together([Target("gone")], [*E, Target("gone")]) == [Target("gone")]
 
 
-def test_what_must_not_be_deleted_without_an_entry_comes_back_with_it() -> None:
+def test_what_must_not_be_deleted_without_an_entry_comes_back_with_it():
     deleted = [Target("e1"), Target("e3"), Target("e2"), Target("e5"), Target("e6"), Target("e4")]
     joined = {"e1": ("e5",), "e5": ("e7",), "e7": ("e6",)}
     assert together([Target("e5")], deleted, joined) == [Target("e1"), Target("e5"), Target("e6")]

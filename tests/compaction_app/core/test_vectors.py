@@ -1,7 +1,5 @@
 """Every conformance vector passes, and one that does not is reported by its section and path."""
 
-from __future__ import annotations
-
 import copy
 import gzip
 import json
@@ -39,13 +37,13 @@ def lines_of(case: Case) -> Iterable[Line]:
     return split_lines([(OTHERS.parent / case["session"]).read_bytes()])
 
 
-def test_there_are_as_many_vectors_as_were_recorded() -> None:
+def test_there_are_as_many_vectors_as_were_recorded():
     assert len(CASES) == 161
     assert sum(len(case.get("validate", ())) for case in CASES) > 1_500
     assert sum("tools" in case for case in CASES) > 100
 
 
-def test_every_vector_passes() -> None:
+def test_every_vector_passes():
     failed = {name: list(map(str, differences(case, lines_of(case)))) for name, case in every_case().items()}
     assert {name: found for name, found in failed.items() if found} == {}
 
@@ -109,16 +107,14 @@ def falsify(case: Case, place: list[Any], value: Any) -> Case:
         (["tools", "steps", 1, "details", "callCount"], 9, "tools", "$.steps[1].callCount"),
     ],
 )
-def test_a_falsified_vector_is_reported_with_its_section_and_path(
-    place: list[Any], value: Any, section: str, path: str
-) -> None:
+def test_a_falsified_vector_is_reported_with_its_section_and_path(place, value, section, path):
     falsified = falsify(FULL, place, value)
     found = list(differences(falsified, case_lines(falsified)))
     assert [(one.section, one.path) for one in found] == [(section, path)]
     assert str(found[0]).startswith(f"{section} {path}: expected ")
 
 
-def test_the_first_difference_of_each_section_is_reported() -> None:
+def test_the_first_difference_of_each_section_is_reported():
     falsified = falsify(FULL, ["context", "usage", "tokens"], -1)
     falsified = falsify(falsified, ["context", "thinkingLevel"], "xhigh")
     falsified = falsify(falsified, ["prepare", "tokensBefore"], 3)
@@ -127,7 +123,7 @@ def test_the_first_difference_of_each_section_is_reported() -> None:
     assert [one.section for one in found] == ["context", "prepare", f"validate[{REJECTED}]"]
 
 
-def test_a_session_that_was_changed_is_noticed() -> None:
+def test_a_session_that_was_changed_is_noticed():
     changed = json.loads(json.dumps(FULL))
     messages = [one for one in changed["entries"] if one.get("message", {}).get("role") == "user"]
     messages[0]["message"]["content"] = "something else altogether, and rather longer than it was before"

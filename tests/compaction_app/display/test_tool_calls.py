@@ -1,9 +1,6 @@
 """What calls of tools change and read, for every agent's names of their arguments."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
@@ -20,11 +17,7 @@ PATCHED = ["@*** Update File: a.py", "@@@ def f():", " x", "-y", "+z"]
         ("edit", {"path": "a.py", "oldText": "x\ny", "newText": "x\nz"}, [" x", "-y", "+z"]),
         ("edit", {"path": "a.py", "edits": [{"oldText": "y", "newText": "z"}]}, ["-y", "+z"]),
         ("write", {"path": "a.py", "content": "x\ny\n"}, ["+x", "+y"]),
-        (
-            "Edit",
-            {"replace_all": False, "file_path": "a", "old_string": "y", "new_string": "z"},
-            ["-y", "+z"],
-        ),
+        ("Edit", {"replace_all": False, "file_path": "a", "old_string": "y", "new_string": "z"}, ["-y", "+z"]),
         ("Edit", {"file_path": "a", "old_string": "", "new_string": "z"}, ["+z"]),
         (
             "MultiEdit",
@@ -51,12 +44,12 @@ PATCHED = ["@*** Update File: a.py", "@@@ def f():", " x", "-y", "+z"]
         ("write", {"path": "a.py", "content": "x" * 200_000}, []),
     ],
 )
-def test_a_call_that_changes_a_file_has_a_diff(tool: str, arguments: Any, lines: list[str]) -> None:
+def test_a_call_that_changes_a_file_has_a_diff(tool, arguments, lines):
     assert [line.sign + line.text for line in changes_of(tool, json.dumps(arguments))] == lines
 
 
 @pytest.mark.parametrize(("arguments", "lines"), [(PATCH, PATCHED), (PATCH[:-14], PATCHED), ("***", []), ("", [])])
-def test_a_patch_may_be_recorded_as_it_is(arguments: str, lines: list[str]) -> None:
+def test_a_patch_may_be_recorded_as_it_is(arguments, lines):
     assert [line.sign + line.text for line in changes_of("apply_patch", arguments)] == lines
 
 
@@ -78,11 +71,11 @@ def test_a_patch_may_be_recorded_as_it_is(arguments: str, lines: list[str]) -> N
         ("read", [], ""),
     ],
 )
-def test_the_file_whose_text_a_call_asks_for(tool: str, arguments: Any, path: str) -> None:
+def test_the_file_whose_text_a_call_asks_for(tool, arguments, path):
     assert path_read(tool, json.dumps(arguments)) == path
 
 
-def test_the_file_stands_first_in_the_words_of_a_call() -> None:
+def test_the_file_stands_first_in_the_words_of_a_call():
     text = 'toolCall c1 Edit {"replace_all":false,"file_path":"/home/dev/a.py","old_string":"x"}'
     assert call_words(text, "c1", "/home/dev") == ("Edit", "a.py replace_all: false old_string: x")
     assert call_words(text, "c1", "/home/dev", only_file=True) == ("Edit", "a.py")

@@ -1,7 +1,5 @@
 """The page of a session's diagnosis, and the repaired copy that its form writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +32,7 @@ def sections(browser: Client, address: str) -> str:
     return text_of(response)
 
 
-def test_findings_are_shown_with_line_byte_and_consequences(browser: Client, known_root: Path) -> None:
+def test_findings_are_shown_with_line_byte_and_consequences(browser, known_root):
     shown = sections(browser, placed(known_root, DAMAGED))
     assert "3 findings" in shown
     assert "The session has no header line" in shown
@@ -43,7 +41,7 @@ def test_findings_are_shown_with_line_byte_and_consequences(browser: Client, kno
     assert f"{DAMAGED.index(session_bytes([B]))}" in shown
 
 
-def test_the_difference_is_shown_before_anything_is_written(browser: Client, known_root: Path) -> None:
+def test_the_difference_is_shown_before_anything_is_written(browser, known_root):
     address = placed(known_root, DAMAGED)
     before = snapshot(known_root)
     shown = sections(browser, address)
@@ -55,7 +53,7 @@ def test_the_difference_is_shown_before_anything_is_written(browser: Client, kno
     assert snapshot(known_root) == before
 
 
-def test_the_form_writes_the_copy_and_the_page_links_to_it(browser: Client, known_root: Path) -> None:
+def test_the_form_writes_the_copy_and_the_page_links_to_it(browser, known_root):
     address = placed(known_root, DAMAGED)
     written = browser.post(address)
     assert (written.status_code, written.headers["Location"]) == (303, address)
@@ -68,7 +66,7 @@ def test_the_form_writes_the_copy_and_the_page_links_to_it(browser: Client, know
     assert "Nothing is wrong" in sections(browser, f"{copy.get_absolute_url()}/doctor")
 
 
-def test_nothing_is_overwritten(browser: Client, known_root: Path) -> None:
+def test_nothing_is_overwritten(browser, known_root):
     address = placed(known_root, DAMAGED)
     (known_root / "s.repaired.lost").write_bytes(b"mine")
     before = snapshot(known_root)
@@ -79,7 +77,7 @@ def test_nothing_is_overwritten(browser: Client, known_root: Path) -> None:
     assert snapshot(known_root) == before
 
 
-def test_broken_pairs_are_shown_without_a_repair(browser: Client, known_root: Path) -> None:
+def test_broken_pairs_are_shown_without_a_repair(browser, known_root):
     address = placed(known_root, session_bytes(chain(user("go"), result("x"))))
     shown = sections(browser, address)
     assert "1 finding " in shown
@@ -90,11 +88,11 @@ def test_broken_pairs_are_shown_without_a_repair(browser: Client, known_root: Pa
     assert sorted(snapshot(known_root)) == ["s.jsonl"]
 
 
-def test_a_healthy_session_says_so(browser: Client, known_root: Path) -> None:
+def test_a_healthy_session_says_so(browser, known_root):
     assert "Nothing is wrong with this session" in sections(browser, placed(known_root, session_bytes([HEADER, A])))
 
 
-def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
+def test_a_missing_file_is_explained(browser, known_root):
     address = placed(known_root, DAMAGED)
     (known_root / "s.jsonl").unlink()
     missing = browser.get(address)
@@ -102,20 +100,17 @@ def test_a_missing_file_is_explained(browser: Client, known_root: Path) -> None:
     assert "does not exist" in text_of(missing)
 
 
-def test_only_so_many_rows_are_shown(browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_rows_are_shown(browser, known_root, monkeypatch):
     monkeypatch.setattr(presenter, "FINDINGS_SHOWN", 2)
     monkeypatch.setattr(presenter, "CHANGES_SHOWN", 3)
-    recorded: list[Any] = [
-        HEADER,
-        *[line for n in range(5) for line in (message(f"e{n}", None, user("x")), b"x")],
-    ]
+    recorded: list[Any] = [HEADER, *[line for n in range(5) for line in (message(f"e{n}", None, user("x")), b"x")]]
     shown = browser.get(placed(known_root, session_bytes(recorded)))
     assert len(html.elements(shown, ".findings tbody tr")) == 2
     assert len(html.elements(shown, ".changes tbody tr")) == 3
     assert "and 3 more" in text_of(shown)
 
 
-def test_text_of_a_session_is_escaped(browser: Client, known_root: Path) -> None:
+def test_text_of_a_session_is_escaped(browser, known_root):
     hostile = message("<b>\u202e", "<script>alert(1)</script>", user("x"))
     body = browser.get(placed(known_root, session_bytes([HEADER, A, hostile, b"<i>\x1b"]))).content.decode()
     assert "<script>alert" not in body
@@ -125,7 +120,7 @@ def test_text_of_a_session_is_escaped(browser: Client, known_root: Path) -> None
 
 
 @pytest.mark.parametrize("content", [DAMAGED, session_bytes([HEADER, A])])
-def test_the_page_of_a_session_leads_here(browser: Client, known_root: Path, content: bytes) -> None:
+def test_the_page_of_a_session_leads_here(browser, known_root, content):
     address = placed(known_root, content)
     session = browser.get(address.removesuffix("/doctor"))
     assert html.elements(session, f'a[href="{address}"]')

@@ -1,8 +1,5 @@
 """Promises of the evidence: what a reason says is shown beside what it is about, as the review is now."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,7 +43,7 @@ def read_twice(*, newer: list[str] = NEW, filler: str = "") -> list[dict[str, An
 
 
 @pytest.fixture
-def run(known_root: Path) -> Run:
+def run(known_root):
     return planned(known_root, read_twice(), keep=0.6)
 
 
@@ -72,7 +69,7 @@ def shown(browser: Client, run: Run, entry_id: str, query: str = "") -> Any:
     return page(browser, f"/runs/{run.pk}/evidence?of={entry_id}{query}")
 
 
-def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser: Client, run: Run) -> None:
+def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser, run):
     proposed(run, "e3")
     answer = shown(browser, run, "e3")
     assert texts(answer, "q") == [STILL]
@@ -83,7 +80,7 @@ def test_the_lines_that_do_not_stand_are_beside_those_that_replaced_them(browser
     assert f"{run.session.get_absolute_url()}/entries/e5" in addresses(answer)
 
 
-def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Client, run: Run) -> None:
+def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser, run):
     target = proposed(run, "e3", "older than the read of src/a.py in e5: none of its lines stands later")
     decide(run, Kind.ADD, [Target("e5")], NOW)
     answer = shown(browser, run, "e3")
@@ -94,7 +91,7 @@ def test_a_reason_says_superseded_again_as_soon_as_the_lines_stand(browser: Clie
     assert "15 of 20" in text_of(shown(browser, run, "e3"))
 
 
-def test_every_line_is_shown_on_request(browser: Client, run: Run) -> None:
+def test_every_line_is_shown_on_request(browser, run):
     proposed(run, "e3")
     few, every = shown(browser, run, "e3"), shown(browser, run, "e3", "&all=1")
     assert len(elements(few, ".side-by-side")) >= 1
@@ -102,14 +99,14 @@ def test_every_line_is_shown_on_request(browser: Client, run: Run) -> None:
     assert not [link for link in addresses(every) if "all=1" in link]
 
 
-def test_in_place_only_the_evidence_is_sent(browser: Client, run: Run) -> None:
+def test_in_place_only_the_evidence_is_sent(browser, run):
     proposed(run, "e3")
     answer: Any = browser.get(f"/runs/{run.pk}/evidence?of=e3", headers=HTMX)
     assert texts(answer, ".evidence__found b") == ["Only 15 of 20 lines"]
     assert not elements(answer, "html, h1")
 
 
-def test_a_repeat_is_beside_the_output_that_it_repeats(browser: Client, run: Run) -> None:
+def test_a_repeat_is_beside_the_output_that_it_repeats(browser, run):
     proposed(run, "e7", "a repeat of the output in e9")
     answer = shown(browser, run, "e7")
     assert texts(answer, ".evidence__found b") == ["All 60 lines"]
@@ -118,7 +115,7 @@ def test_a_repeat_is_beside_the_output_that_it_repeats(browser: Client, run: Run
     assert texts(shown(browser, run, "e7"), ".evidence__found b") == ["None of its 60 lines"]
 
 
-def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser: Client, run: Run) -> None:
+def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser, run):
     proposed(run, "e11", "an old output of grep; every name in it occurs elsewhere too")
     answer = shown(browser, run, "e11")
     assert texts(answer, ".names__item.is-lost") == ["only_there_at_all", "part_7"]
@@ -127,26 +124,26 @@ def test_names_are_found_where_they_stay_and_listed_if_they_stay_nowhere(browser
     assert f"{run.session.get_absolute_url()}/entries/e9" in addresses(answer)
 
 
-def test_a_command_has_no_lines_to_compare(browser: Client, run: Run) -> None:
+def test_a_command_has_no_lines_to_compare(browser, run):
     target = proposed(run, "e7", "an old output of bash")
     assert LineChecks(run, reviewed(run)).of(target) is None
     assert "This reason cannot be checked" in text_of(shown(browser, run, "e7"))
 
 
-def test_an_address_that_names_no_proposal_is_not_found(browser: Client, run: Run) -> None:
+def test_an_address_that_names_no_proposal_is_not_found(browser, run):
     proposed(run, "e3", "")
     for of in ("", "e99", "e3:x", "e14"):
         page(browser, f"/runs/{run.pk}/evidence?of={of}", 404)
 
 
-def test_a_session_that_was_rewritten_is_named(browser: Client, run: Run) -> None:
+def test_a_session_that_was_rewritten_is_named(browser, run):
     proposed(run, "e3")
     path = run.session.real_path()
     path.write_bytes(path.read_bytes().replace(b"function_1", b"function_X"))
     assert "Plan again" in text_of(page(browser, f"/runs/{run.pk}/evidence?of=e3", 409))
 
 
-def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) -> None:
+def test_hostile_lines_and_names_are_inert(browser, known_root):
     hostile = "<script>alert(1)</script>\x1b[31m\u202e evil_name"
     run = planned(known_root, read_twice(newer=[*NEW, f"{hostile} other"], filler=hostile))
     proposed(run, "e3", f"superseded by the read of {hostile} in e5")
@@ -156,7 +153,7 @@ def test_hostile_lines_and_names_are_inert(browser: Client, known_root: Path) ->
     assert_inert(shown(browser, run, "e11"))
 
 
-def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client, run: Run) -> None:
+def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser, run):
     checks = LineChecks(run, reviewed(run))
     for item in review_of(run).leads():
         reason = item.origin.reason if item.origin is not None else ""
@@ -169,7 +166,7 @@ def test_the_counts_of_a_page_are_those_of_the_single_proposals(browser: Client,
             assert supersession_in(reason) is None
 
 
-def test_a_reason_without_lines_is_shown_as_it_was_given() -> None:
+def test_a_reason_without_lines_is_shown_as_it_was_given():
     assert checked_reason("superseded by the edit of a in b", None) == "superseded by the edit of a in b"
 
 
@@ -180,7 +177,7 @@ def review(browser: Client, run: Run, at: str) -> Any:
     return page(browser, f"/runs/{run.pk}/review?at={at}")
 
 
-def test_a_row_of_the_review_says_how_many_lines_still_stand(browser: Client, run: Run) -> None:
+def test_a_row_of_the_review_says_how_many_lines_still_stand(browser, run):
     proposed(run, "e3")
     answer = review(browser, run, "e3")
     assert texts(answer, ".proposal__still > span") == ["15 of 20 lines stand"]
@@ -188,7 +185,7 @@ def test_a_row_of_the_review_says_how_many_lines_still_stand(browser: Client, ru
     assert texts(answer, ".proposal__open q") == [f"{STILL}."]
 
 
-def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(browser: Client, run: Run) -> None:
+def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(browser, run):
     proposed(run, "e3")
     link = element(review(browser, run, "e3"), ".proposal__open .evidence a")
     assert link.attributes["hx-get"] == link.attributes["href"] == "evidence?of=e3"
@@ -196,7 +193,7 @@ def test_an_opened_proposal_loads_its_evidence_and_links_to_it_without_script(br
     assert not elements(review(browser, run, "e7"), ".proposal__open .evidence")
 
 
-def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser: Client, run: Run) -> None:
+def test_a_decision_redraws_the_rows_whose_lines_stand_no_longer(browser, run):
     proposed(run, "e3")
     propose(run, "e5", "old", order=1)
     rows = element(review(browser, run, "e3"), 'input[name="rows"]').attributes["value"]

@@ -1,12 +1,9 @@
 """Promises of exports: a branch as it was said, and nothing in the file acts, whatever the session contains."""
 
-from __future__ import annotations
-
 import base64
 import itertools
 import json
 import re
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -35,7 +32,6 @@ from tests.factories import (
 )
 from tests.files import place
 from tests.html import HOSTILE_TEXTS, element, elements, links, text_of
-from tests.installation import Installation
 from tests.sessions import add_session
 
 PNG = base64.b64decode(
@@ -58,7 +54,7 @@ def exported(browser: Client, address: str, form: str, **query: str) -> str:
     return content.decode()
 
 
-def test_markdown_has_every_entry_of_the_branch(browser: Client, idle_root: Path) -> None:
+def test_markdown_has_every_entry_of_the_branch(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     written = exported(browser, address, "markdown").replace('":"', '": "')
     assert "Mend the **parser**, see [the page](https://example.org/)." in written
@@ -82,16 +78,14 @@ COMPACTED = chain(*READ, user("Thanks."), compaction(whole("e3"), block("e2", 1)
     ],
 )
 @pytest.mark.parametrize("form", ["markdown", "html"])
-def test_each_view_is_exported_as_the_page_shows_it(
-    form: str, view: str, there: list[str], gone: list[str], browser: Client, idle_root: Path
-) -> None:
+def test_each_view_is_exported_as_the_page_shows_it(form, view, there, gone, browser, idle_root):
     address = add_session(idle_root, "a.jsonl", COMPACTED)
     written = exported(browser, address, form, view=view).replace("call of <b>", "Call of ")
     assert [words for words in (*there, *gone) if words in written] == there
     assert {"sees": "what the model sees", "all": "full history", "removed": "removed"}[view] in written
 
 
-def test_recorded_lines_of_a_view_are_those_of_its_entries(browser: Client, idle_root: Path) -> None:
+def test_recorded_lines_of_a_view_are_those_of_its_entries(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", COMPACTED)
 
     def ids(view: str) -> list[str]:
@@ -103,7 +97,7 @@ def test_recorded_lines_of_a_view_are_those_of_its_entries(browser: Client, idle
     assert ids("removed") == [HEADER["id"], "e2", "e3"]
 
 
-def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(browser: Client, idle_root: Path) -> None:
+def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", COMPACTED)
     menu = element(browser.get(address, {"view": "removed"}), "#exports")
     offered = [link for _, link in links(menu) if "/export?" in link]
@@ -117,13 +111,13 @@ def test_the_page_offers_each_view_in_each_form_and_says_what_opens_the_lines(br
     assert [words for words, _ in links(menu)] == words
 
 
-def test_what_cannot_be_exported_is_not_found(browser: Client, idle_root: Path) -> None:
+def test_what_cannot_be_exported_is_not_found(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     for query in ("format=markdown&view=other", "format=pdf", "format=html&leaf=nobody"):
         page(browser, f"{address}/export?{query}", 404)
 
 
-def test_a_page_is_whole_and_forbids_itself_everything(browser: Client, idle_root: Path) -> None:
+def test_a_page_is_whole_and_forbids_itself_everything(browser, idle_root):
     image = {"type": "image", "data": base64.b64encode(PNG).decode(), "mimeType": "image/png"}
     talk = [*TALK, {"role": "user", "content": [text("Look:"), image]}]
     written = exported(browser, add_session(idle_root, "a.jsonl", chain(*talk)), "html")
@@ -136,7 +130,7 @@ def test_a_page_is_whole_and_forbids_itself_everything(browser: Client, idle_roo
 
 
 @pytest.mark.parametrize("form", ["markdown", "html"])
-def test_hostile_texts_do_nothing(browser: Client, idle_root: Path, form: str) -> None:
+def test_hostile_texts_do_nothing(browser, idle_root, form):
     hostile = [
         *HOSTILE_TEXTS,
         "![x](https://evil.example/a.png)",
@@ -178,11 +172,11 @@ def test_hostile_texts_do_nothing(browser: Client, idle_root: Path, form: str) -
         ("x" * 60_000, False),
     ],
 )
-def test_markdown_stays_markdown_if_it_does_nothing_and_ends(words: str, harmless: bool) -> None:
+def test_markdown_stays_markdown_if_it_does_nothing_and_ends(words, harmless):
     assert is_harmless(words) is harmless
 
 
-def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser: Client, idle_root: Path) -> None:
+def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser, idle_root):
     lines = session_bytes(FORKED).splitlines(keepends=True)
     lines[3] = lines[3].replace(b'"role": ', b'"role":   ')
     path = idle_root / "a.jsonl"
@@ -197,7 +191,7 @@ def test_recorded_lines_are_those_of_the_branch_byte_for_byte(browser: Client, i
 # ---- the command -----------------------------------------------------------------------------------------
 
 
-def test_the_command_writes_a_new_file(redline: Installation, tmp_path: Path) -> None:
+def test_the_command_writes_a_new_file(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(FORKED))
     output = tmp_path / "out.md"
     done = redline.call("export", path, "--output", output)
@@ -213,7 +207,7 @@ def test_the_command_writes_a_new_file(redline: Installation, tmp_path: Path) ->
     assert lines == [HEADER["id"], "e1", "e2", "e3", "e4"]
 
 
-def test_rows_of_a_database_are_not_what_the_agent_opens(redline: Installation, tmp_path: Path) -> None:
+def test_rows_of_a_database_are_not_what_the_agent_opens(redline, tmp_path):
     home = AgentHome(tmp_path)
     opencode_session(home.opencode, "ses_1", "Mend it.")
     path = home.opencode.database / "ses_1"
@@ -221,7 +215,7 @@ def test_rows_of_a_database_are_not_what_the_agent_opens(redline: Installation, 
     assert "OpenCode does not keep this session as such lines" in done.json["note"]
 
 
-def test_the_command_writes_a_view(redline: Installation, tmp_path: Path) -> None:
+def test_the_command_writes_a_view(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(COMPACTED))
     written = {
         view: redline.call("export", path, "--view", view, "--output", tmp_path / view, "--json").json

@@ -1,14 +1,11 @@
 """A connected pi in a known root, and an agent that asks over the API as its bridge does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -27,7 +24,6 @@ from tests.asking_bridge import AskingBridge
 from tests.budget import FACTOR
 from tests.factories import session_bytes, working_session
 from tests.files import append_as_agent, place
-from tests.installation import Installation
 from tests.runs import finish_run
 
 GIVEN = Confirmations(below_target=True)
@@ -78,7 +74,7 @@ class AskingAgent(AskingBridge):
 
 
 @pytest.fixture
-def pi_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+def pi_root(tmp_path, settings, redline):
     directory = tmp_path / "pi"
     directory.mkdir()
     roots = [RootSetting(path=directory, agent="pi", reader="pi")]
@@ -88,7 +84,7 @@ def pi_root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
 
 
 @pytest.fixture
-def agent(pi_root: Path) -> AskingAgent:
+def agent(pi_root):
     return AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())))
 
 

@@ -1,7 +1,5 @@
 """Each agent gets an approved plan in the way that it honours, and it can be undone like any other."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from tests.browser.agent_sessions import register_as_open
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text
 from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, state_of
 from tests.files import backdate, place
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.opencode_stores import OpenCodeStore, worked_session
 
 
@@ -49,7 +47,7 @@ def undone(path: Path) -> None:
 # ---- pi --------------------------------------------------------------------------------------------------
 
 
-def test_what_pi_applied_is_undone_like_any_other(agent: AskingAgent) -> None:
+def test_what_pi_applied_is_undone_like_any_other(agent):
     before = seen(agent.path)
     handshake = approved(agent.planned())
     agent.applied(handshake)
@@ -63,7 +61,7 @@ def test_what_pi_applied_is_undone_like_any_other(agent: AskingAgent) -> None:
 
 
 @pytest.fixture
-def store(redline: Installation, settings: Any) -> OpenCodeStore:
+def store(redline, settings):
     found = OpenCodeStore(redline.home / ".local" / "share" / "opencode")
     root_of(settings, found.directory, "opencode")
     return found
@@ -86,7 +84,7 @@ def long_session(store: OpenCodeStore) -> Path:
     return path
 
 
-def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeStore) -> None:
+def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store):
     path = long_session(store)
     asking = AskingAgent(path, agent="opencode", honours="parts")
     handshake = approved(asking.planned(leaf=""))
@@ -105,9 +103,7 @@ def test_opencode_gets_the_parts_and_redline_finds_them_deleted(store: OpenCodeS
     assert {part["part"] for part in answer["parts"]} <= {row["id"] for row in back}
 
 
-def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(
-    store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(store, monkeypatch):
     asking = AskingAgent(long_session(store), agent="opencode", honours="parts")
     handshake = approved(asking.planned(leaf=""))
     first, *rest = asking.poll(handshake.pk)["parts"]
@@ -125,7 +121,7 @@ def test_rows_that_change_while_they_are_looked_at_are_looked_at_again(
     assert asking.poll(handshake.pk)["state"] == "applied"
 
 
-def test_parts_that_were_not_deleted_are_no_compaction(store: OpenCodeStore) -> None:
+def test_parts_that_were_not_deleted_are_no_compaction(store):
     path = long_session(store)
     rows = store.run("SELECT * FROM part ORDER BY id")
     asking = AskingAgent(path, agent="opencode", honours="parts")
@@ -139,7 +135,7 @@ def test_parts_that_were_not_deleted_are_no_compaction(store: OpenCodeStore) -> 
 
 
 @pytest.fixture
-def claude(redline: Installation, settings: Any) -> AskingAgent:
+def claude(redline, settings):
     session = ClaudeSession()
     session.user("Look at everything.")
     for step in range(12):
@@ -152,7 +148,7 @@ def claude(redline: Installation, settings: Any) -> AskingAgent:
     return AskingAgent(path, agent="claude-code", honours="nothing")
 
 
-def test_claude_code_is_given_a_fork_at_once(claude: AskingAgent) -> None:
+def test_claude_code_is_given_a_fork_at_once(claude):
     before = claude.path.read_bytes()
     handshake = approved(claude.planned(leaf=""), "fork")
     answer = claude.poll(handshake.pk)
@@ -162,7 +158,7 @@ def test_claude_code_is_given_a_fork_at_once(claude: AskingAgent) -> None:
     assert claude.path.read_bytes() == before
 
 
-def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: AskingAgent) -> None:
+def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude):
     before = claude.path.read_bytes()
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as client:
         register_as_open(claude.path, client.pid)
@@ -178,7 +174,7 @@ def test_a_boundary_waits_until_claude_code_has_closed_the_session(claude: Askin
     assert Compaction.objects.get().writer == "boundary"
 
 
-def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed(claude: AskingAgent) -> None:
+def test_without_a_sign_that_a_session_is_open_nothing_waits_for_it_to_be_closed(claude):
     handshake = claude.planned(leaf="")
     assert refusal(lambda: approved(handshake, "boundary")) == "4 closing_unseen"
     assert claude.poll(handshake.pk)["state"] == "waiting"

@@ -1,12 +1,8 @@
 """Plans that pass without a review touch only what the rule of their root names, whole; the texts decide."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.core.decisions import Kind
@@ -40,7 +36,7 @@ def session() -> bytes:
 
 
 @pytest.fixture
-def agent(pi_root: Path) -> AskingAgent:
+def agent(pi_root):
     return AskingAgent(place(pi_root / "session.jsonl", session()))
 
 
@@ -83,7 +79,7 @@ EMPTY = {"e7": "an output that is empty"}
         ({"repeated": True, "superseded": True, "empty": True}, {**REPEATED, **SUPERSEDED, **EMPTY}),
     ],
 )
-def test_what_a_rule_names_passes(agent: AskingAgent, fields: dict[str, bool], chosen: dict[str, str]) -> None:
+def test_what_a_rule_names_passes(agent, fields, chosen):
     rule(agent, **fields)
     handshake = asked(agent, chosen)
     assert handshake.state == "approved"
@@ -111,20 +107,20 @@ def test_what_a_rule_names_passes(agent: AskingAgent, fields: dict[str, bool], c
         ({"repeated": True, "most_tokens": 0}, REPEATED),
     ],
 )
-def test_anything_else_waits_for_a_human(agent: AskingAgent, fields: dict[str, object], chosen: dict[str, str]) -> None:
+def test_anything_else_waits_for_a_human(agent, fields, chosen):
     before = agent.path.read_bytes()
     rule(agent, **fields)
     assert asked(agent, chosen).state == "waiting"
     assert agent.path.read_bytes() == before
 
 
-def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent: AskingAgent, tmp_path: Path) -> None:
+def test_no_rule_is_the_default_and_a_rule_of_another_root_does_not_count(agent, tmp_path):
     other = index_file(place(tmp_path / "other" / "s.jsonl", session())).root
     PassRule.objects.create(root=other, empty=True, most_tokens=100_000)
     assert asked(agent, EMPTY).state == "waiting"
 
 
-def test_rules_are_chosen_on_the_page(agent: AskingAgent, browser: Client) -> None:
+def test_rules_are_chosen_on_the_page(agent, browser):
     root = index_file(agent.path).root
     page = browser.get("/handshakes/")
     assert "Plans that pass without a review" in page.content.decode()
@@ -194,24 +190,20 @@ def writes(output: str) -> bytes:
         "and with its repeated one",
     ],
 )  # fmt: skip
-def test_what_goes_with_an_output_has_to_stand_too(
-    pi_root: Path, fields: dict[str, object], chosen: dict[str, str], content: bytes
-) -> None:
+def test_what_goes_with_an_output_has_to_stand_too(pi_root, fields, chosen, content):
     agent = AskingAgent(place(pi_root / "session.jsonl", content))
     rule(agent, **fields)
     assert asked(agent, chosen).state == "waiting"
 
 
-def test_a_read_whose_short_lines_stand_too_passes(pi_root: Path) -> None:
+def test_a_read_whose_short_lines_stand_too_passes(pi_root):
     content = steps(read("c1", FIRST_LINE), read("c2", f"{FIRST_LINE}y"))
     agent = AskingAgent(place(pi_root / "session.jsonl", content))
     rule(agent, superseded=True)
     assert asked(agent, READ_AGAIN).state == "approved"
 
 
-def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(agent, monkeypatch):
     judge = automatic_approval.passes
 
     def judged_then_decided(run: Run, rule: PassRule) -> bool:
@@ -225,7 +217,7 @@ def test_a_decision_that_a_human_makes_meanwhile_is_not_approved_by_a_rule(
     assert (handshake.state, handshake.handed) == ("waiting", None)
 
 
-def test_a_plan_that_a_rule_refuses_is_judged_once(agent: AskingAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_a_rule_refuses_is_judged_once(agent, monkeypatch):
     """Reading all texts takes long in a large session, and an agent asks twice a second."""
     judged = []
     judge = automatic_approval.passes
@@ -245,7 +237,7 @@ def test_a_plan_that_a_rule_refuses_is_judged_once(agent: AskingAgent, monkeypat
 
 
 @pytest.mark.parametrize(("fewer", "state"), [(0, "approved"), (1, "waiting")])
-def test_a_rule_lets_as_many_tokens_pass_as_it_says(agent: AskingAgent, fewer: int, state: str) -> None:
+def test_a_rule_lets_as_many_tokens_pass_as_it_says(agent, fewer, state):
     handshake = asked(agent, EMPTY)
     handshake.run.refresh_from_db()
     rule(agent, empty=True, most_tokens=handshake.run.struck - fewer)

@@ -1,17 +1,13 @@
 """A running agent asks, waits, and applies what was approved; nothing else is ever written."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.service import commit_run
@@ -58,7 +54,7 @@ def context_of(agent: AskingAgent) -> list[str]:
 # ---- approved --------------------------------------------------------------------------------------------
 
 
-def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
+def test_the_agent_continues_with_what_was_approved(agent):
     before = agent.path.read_bytes()
     handshake = approved(agent.planned())
     assert agent.path.read_bytes() == before
@@ -80,7 +76,7 @@ def test_the_agent_continues_with_what_was_approved(agent: AskingAgent) -> None:
     assert "automatically" not in entry.writer
 
 
-def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
+def test_a_changed_review_is_what_the_agent_applies(agent):
     handshake = agent.planned()
     review = review_of(handshake.run)
     whole = len(list(review.leads()))
@@ -95,7 +91,7 @@ def test_a_changed_review_is_what_the_agent_applies(agent: AskingAgent) -> None:
     assert first.entry_id in context_of(agent)
 
 
-def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent) -> None:
+def test_an_applied_plan_is_found_although_nobody_reported_it(agent):
     """The agent, or its bridge, was killed after it had applied the plan."""
     handshake = approved(agent.planned())
     agent.apply(agent.poll(handshake.pk))
@@ -104,7 +100,7 @@ def test_an_applied_plan_is_found_although_nobody_reported_it(agent: AskingAgent
     assert Compaction.objects.count() == 1
 
 
-def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent: AskingAgent) -> None:
+def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(agent):
     handshake = approved(agent.planned())
     leaf = agent.apply(agent.poll(handshake.pk))
     agent.go_on(leaf)
@@ -112,7 +108,7 @@ def test_what_the_agent_says_after_it_does_not_hide_that_the_plan_is_applied(age
     assert Compaction.objects.get().entry_id == leaf
 
 
-def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> None:
+def test_a_report_is_not_believed_without_the_session(agent):
     handshake = approved(agent.planned())
     reported = agent.report("applied", handshake.pk)
     assert (reported["state"], reported["do"]) == ("failed", "continue")
@@ -124,7 +120,7 @@ def test_a_report_is_not_believed_without_the_session(agent: AskingAgent) -> Non
     assert handshake.run.committing_since is None
 
 
-def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None:
+def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent):
     handshake = approved(agent.planned())
     answer = agent.poll(handshake.pk)
     agent.apply({"edits": answer["edits"][:-1]})
@@ -137,7 +133,7 @@ def test_a_part_of_a_plan_is_not_taken_for_the_whole(agent: AskingAgent) -> None
     assert not Compaction.objects.exists()
 
 
-def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
+def test_a_silent_agent_gets_no_compaction_recorded(agent):
     handshake = approved(agent.planned())
     agent.poll(handshake.pk)
     for clock in (1_000.0, 1_110.0):
@@ -148,14 +144,14 @@ def test_a_silent_agent_gets_no_compaction_recorded(agent: AskingAgent) -> None:
     assert backups(agent) == []
 
 
-def test_nobody_decides_on_a_plan_that_was_handed_over(agent: AskingAgent) -> None:
+def test_nobody_decides_on_a_plan_that_was_handed_over(agent):
     handshake = approved(agent.planned())
     assert refusal(lambda: approve_proposals(handshake.run)) == "4 being_committed"
     look_after_handshakes(timezone.now())
     assert refusal(lambda: approve(handshake, ReviewedPlan(GIVEN, timezone.now()))) == "4 wrong_state"
 
 
-def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: AskingAgent) -> None:
+def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent):
     before = agent.path.read_bytes()
     handshake = approved(agent.planned(), "fork")
     answer = agent.poll(handshake.pk)
@@ -165,9 +161,7 @@ def test_a_fork_is_made_at_once_and_the_agent_says_how_to_resume_it(agent: Askin
     assert agent.path.read_bytes() == before
 
 
-def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(agent, monkeypatch):
     """The run is written a moment before the handshake is."""
     handshake = agent.planned()
     answers = []
@@ -185,7 +179,7 @@ def test_an_agent_that_asks_while_the_fork_is_made_is_answered_how_to_resume_it(
     assert (handshake.writer, handshake.message) == ("fork", answers[0]["message"])
 
 
-def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root: Path) -> None:
+def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed(pi_root):
     agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")
     before = agent.path.read_bytes()
     with held_open(agent):
@@ -201,7 +195,7 @@ def test_an_agent_that_applies_nothing_has_it_written_once_the_session_is_closed
     assert Compaction.objects.get().run == handshake.run
 
 
-def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: Path, browser: Client) -> None:
+def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser):
     agent = AskingAgent(place(pi_root / "session.jsonl", session_bytes(working_session())), honours="nothing")
     before = agent.path.read_bytes()
     with held_open(agent):
@@ -217,7 +211,7 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root: Path, br
 
 
 @pytest.mark.parametrize("step", ["compact", "continue", "stop"])
-def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Client, step: str) -> None:
+def test_a_declined_agent_does_what_was_chosen(agent, browser, step):
     before = agent.path.read_bytes()
     address = f"/handshakes/{agent.planned().pk}/decline"
     assert browser.post(address, {"step": step}).status_code == 303
@@ -230,7 +224,7 @@ def test_a_declined_agent_does_what_was_chosen(agent: AskingAgent, browser: Clie
 @pytest.mark.parametrize(
     ("reason", "step"), [("manual", "continue"), ("threshold", "compact"), ("overflow", "compact")]
 )
-def test_nobody_waits_longer_than_the_limit(agent: AskingAgent, reason: str, step: str) -> None:
+def test_nobody_waits_longer_than_the_limit(agent, reason, step):
     handshake = agent.planned(reason=reason)
     Handshake.objects.update(ends_at=timezone.now())
     answer = agent.poll(handshake.pk)
@@ -238,7 +232,7 @@ def test_nobody_waits_longer_than_the_limit(agent: AskingAgent, reason: str, ste
     assert refusal(lambda: approved(handshake)) == "4 wrong_state"
 
 
-def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent: AskingAgent) -> None:
+def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent):
     WaitRule.objects.create(agent="pi", reason="overflow", seconds=60, then="stop", planner="prune")
     assert 0 < agent.ask(reason="overflow")["seconds"] <= 60
     handshake = Handshake.objects.get()
@@ -247,28 +241,28 @@ def test_the_limit_and_what_happens_then_are_chosen_by_agent_and_reason(agent: A
     assert agent.ask(reason="manual")["seconds"] > 1_700
 
 
-def test_a_planner_that_is_still_at_work_is_stopped_when_the_time_is_over(agent: AskingAgent) -> None:
+def test_a_planner_that_is_still_at_work_is_stopped_when_the_time_is_over(agent):
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     look_after_handshakes(timezone.now() + timedelta(hours=1))
     assert state_of(handshake) == "expired"
     assert handshake.run.state == RunState.CANCELLED
 
 
-def test_esc_in_the_agent_ends_the_question(agent: AskingAgent) -> None:
+def test_esc_in_the_agent_ends_the_question(agent):
     handshake = agent.planned()
     answer = agent.report("withdrawn", handshake.pk)
     assert (answer["state"], answer["do"]) == ("declined", "continue")
     assert refusal(lambda: approved(handshake)) == "4 wrong_state"
 
 
-def test_a_plan_without_deletions_leaves_the_agent_to_its_own(agent: AskingAgent) -> None:
+def test_a_plan_without_deletions_leaves_the_agent_to_its_own(agent):
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     stop_run(handshake.run)
     answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("failed", "compact")
 
 
-def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root: Path) -> None:
+def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root):
     agent = AskingAgent(place(pi_root / "short.jsonl", session_bytes(working_session(steps=0))))
     handshake = Handshake.objects.get(pk=agent.ask()["id"])
     if handshake.run is not None and handshake.run.is_active:
@@ -281,7 +275,7 @@ def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root: Path
 # ---- what moved on ---------------------------------------------------------------------------------------
 
 
-def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent: AskingAgent) -> None:
+def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent):
     wrong = agent.ask(leaf="nowhere")
     assert (wrong["status"], wrong["error"]["code"]) == (409, "moved_on")
     other = agent.ask(branch={"entries": 3, "sha256": "0" * 64})
@@ -289,15 +283,13 @@ def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent: AskingAgent) 
     assert not Handshake.objects.exists()
 
 
-def test_the_branch_that_the_agent_has_is_accepted(agent: AskingAgent) -> None:
+def test_the_branch_that_the_agent_has_is_accepted(agent):
     loaded = load_session(agent.path)
     branch = branch_of(loaded.tree.branch(loaded.leaf_id)).model_dump()
     assert agent.ask(branch=branch)["state"] == "planning"
 
 
-def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_waits(
-    agent: AskingAgent, browser: Client
-) -> None:
+def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_waits(agent, browser):
     handshake = agent.planned()
     approve_proposals(handshake.run)
     agent.go_on(handshake.leaf_id)
@@ -308,7 +300,7 @@ def test_a_session_that_continued_is_a_conflict_on_the_page_and_the_agent_still_
     assert backups(agent) == []
 
 
-def test_the_agent_says_that_it_moved_on(agent: AskingAgent) -> None:
+def test_the_agent_says_that_it_moved_on(agent):
     handshake = approved(agent.planned())
     answer = agent.report("failed", handshake.pk, message="the session has continued after the question")
     assert "the session has continued" in answer["message"]
@@ -316,7 +308,7 @@ def test_the_agent_says_that_it_moved_on(agent: AskingAgent) -> None:
     assert not Compaction.objects.exists()
 
 
-def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent: AskingAgent) -> None:
+def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent):
     handshake = agent.planned()
     again = plan_again(handshake.run)
     finish_run(again)
@@ -327,7 +319,7 @@ def test_a_plan_that_is_made_again_is_the_one_the_agent_waits_for(agent: AskingA
     assert agent.applied(handshake) == "applied"
 
 
-def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) -> None:
+def test_an_agent_that_asks_again_ends_its_earlier_question(agent):
     first = agent.planned()
     second = agent.ask()
     assert state_of(first) == "declined"
@@ -335,9 +327,7 @@ def test_an_agent_that_asks_again_ends_its_earlier_question(agent: AskingAgent) 
     assert second["do"] == "wait"
 
 
-def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(agent, monkeypatch):
     """The server looks after handshakes each second, also while an agent asks."""
 
     def look_and_start(*given: Any, **named: Any) -> Run:
@@ -348,7 +338,7 @@ def test_a_question_whose_run_is_being_started_is_not_taken_for_lost(
     assert agent.ask()["state"] == "planning"
 
 
-def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
+def test_two_agents_wait_at_once(pi_root, browser):
     one, other = (
         AskingAgent(place(pi_root / f"{name}.jsonl", session_bytes(working_session()))) for name in ("one", "other")
     )
@@ -366,7 +356,7 @@ def test_two_agents_wait_at_once(pi_root: Path, browser: Client) -> None:
 # ---- who asks --------------------------------------------------------------------------------------------
 
 
-def test_an_agent_asks_for_itself_and_sees_its_own_questions_only(agent: AskingAgent) -> None:
+def test_an_agent_asks_for_itself_and_sees_its_own_questions_only(agent):
     answer = agent.ask(agent="claude-code")
     assert (answer["status"], answer["error"]["code"]) == (400, "other_agent")
     handshake = agent.planned()
@@ -376,9 +366,7 @@ def test_an_agent_asks_for_itself_and_sees_its_own_questions_only(agent: AskingA
     assert agent.poll(handshake.pk)["state"] == "waiting"
 
 
-def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_usual(
-    agent: AskingAgent, tmp_path: Path
-) -> None:
+def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_usual(agent, tmp_path):
     path = place(tmp_path / "elsewhere.jsonl", session_bytes(working_session()))
     link = agent.path.with_name("link.jsonl")
     link.symlink_to(path)
@@ -389,13 +377,13 @@ def test_nothing_of_a_session_outside_all_roots_is_read_and_it_is_compacted_as_u
     assert not Session.objects.filter(root__configured=False).exists()
 
 
-def test_a_session_can_be_named_by_its_id(agent: AskingAgent) -> None:
+def test_a_session_can_be_named_by_its_id(agent):
     session = index_file(agent.path)
     assert agent.ask(session=session.header_id)["state"] == "planning"
     assert agent.ask(session="unknown")["error"]["code"] == "unknown_session"
 
 
-def test_a_question_that_is_none_is_refused(agent: AskingAgent) -> None:
+def test_a_question_that_is_none_is_refused(agent):
     wrong: dict[str, list[object]] = {
         "reason": ["whim"],
         "honours": ["everything"],
@@ -414,7 +402,7 @@ def test_a_question_that_is_none_is_refused(agent: AskingAgent) -> None:
         assert agent.send("POST", "/api/handshakes", sent, headers)[0] == 400, number
 
 
-def test_a_test_of_the_connection_asks_nothing(agent: AskingAgent) -> None:
+def test_a_test_of_the_connection_asks_nothing(agent):
     answer = agent.ask(test=True)
     assert (answer["state"], answer["do"]) == ("tested", "continue")
     assert not Handshake.objects.exists()

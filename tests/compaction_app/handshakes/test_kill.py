@@ -1,7 +1,5 @@
 """A kill at any step leaves a state from which both sides go on, and nothing unapproved is written."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +22,7 @@ def waiting(agent: AskingAgent) -> Handshake:
     return handshake
 
 
-def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent: AskingAgent) -> None:
+def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent):
     handshake, content = waiting(agent), agent.path.read_bytes()
     rewind, found = remember(agent), set()
     for step in steps_to_kill():
@@ -47,7 +45,7 @@ def test_an_approval_killed_before_any_step_is_given_or_can_be_given_again(agent
     assert found == {"waiting", "approved"}
 
 
-def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(agent: AskingAgent) -> None:
+def test_a_verification_killed_before_any_step_is_completed_by_the_next_look(agent):
     handshake = waiting(agent)
     approve(handshake, ReviewedPlan(GIVEN, timezone.now()))
     agent.apply(agent.poll(handshake.pk))

@@ -1,9 +1,5 @@
 """The pages about agents that ask: who waits, what became of it, and what is chosen for the next time."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from django.test import Client
 from django.utils import timezone
 
@@ -16,7 +12,7 @@ from tests.html import active_markup, text_of
 HOSTILE = 'Mend <img src=x onerror=alert(1)> \u202e "the" parser.'
 
 
-def test_every_page_names_the_agent_that_waits_and_its_session(agent: AskingAgent, browser: Client) -> None:
+def test_every_page_names_the_agent_that_waits_and_its_session(agent, browser):
     handshake = agent.planned()
     for page in ("/", "/settings", "/runs/", f"/runs/{handshake.run.pk}/review", "/nowhere"):
         answer = browser.get(page)
@@ -26,13 +22,13 @@ def test_every_page_names_the_agent_that_waits_and_its_session(agent: AskingAgen
     assert "pi waits" not in text_of(browser.get("/"))
 
 
-def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent: AskingAgent, browser: Client) -> None:
+def test_the_part_for_open_pages_is_the_same_as_on_new_ones(agent, browser):
     agent.planned()
     part = browser.get("/handshakes/waiting").content.decode().strip()
     assert part in browser.get("/").content.decode()
 
 
-def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root: Path, browser: Client) -> None:
+def test_what_a_session_or_an_agent_says_is_shown_as_text(pi_root, browser):
     recorded = working_session()
     recorded[1]["message"]["content"] = HOSTILE
     asking = AskingAgent(place(pi_root / "session.jsonl", session_bytes(recorded)))
@@ -58,7 +54,7 @@ HEADINGS = {
 }
 
 
-def test_the_page_of_a_question_says_what_became_of_it(agent: AskingAgent, browser: Client) -> None:
+def test_the_page_of_a_question_says_what_became_of_it(agent, browser):
     handshake = agent.planned()
     for state, heading in HEADINGS.items():
         Handshake.objects.update(state=state)
@@ -68,11 +64,11 @@ def test_the_page_of_a_question_says_what_became_of_it(agent: AskingAgent, brows
         assert ("Take the approval back" in page) is (state == "approved"), state
 
 
-def test_an_unknown_question_is_not_found(agent: AskingAgent, browser: Client) -> None:
+def test_an_unknown_question_is_not_found(agent, browser):
     assert browser.get("/handshakes/99").status_code == 404
 
 
-def test_a_page_that_shows_the_state_is_not_drawn_again(agent: AskingAgent, browser: Client) -> None:
+def test_a_page_that_shows_the_state_is_not_drawn_again(agent, browser):
     address = f"/handshakes/{agent.planned().pk}"
     assert browser.get(address, {"shown": "waiting"}).status_code == 204
     Handshake.objects.update(state="declined")
@@ -88,7 +84,7 @@ def fields(browser: Client, **changed: str) -> dict[str, str]:
     return {"waits": "save", **usual, **changed}
 
 
-def test_how_long_an_agent_waits_is_chosen_on_the_page(agent: AskingAgent, browser: Client) -> None:
+def test_how_long_an_agent_waits_is_chosen_on_the_page(agent, browser):
     sent = fields(browser, **{"pi-overflow-minutes": "1", "pi-overflow-then": "stop"})
     assert browser.post("/handshakes/", sent).status_code == 303
     rule = WaitRule.objects.get(agent="pi", reason="overflow")
@@ -98,7 +94,7 @@ def test_how_long_an_agent_waits_is_chosen_on_the_page(agent: AskingAgent, brows
     assert (handshake.ends_at - timezone.now()).total_seconds() <= 60
 
 
-def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent: AskingAgent, browser: Client) -> None:
+def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent, browser):
     for name, wrong in {"minutes": ["0", "61", "x"], "then": ["wait"], "planner": ["nobody/none"]}.items():
         for value in wrong:
             sent = fields(browser, **{f"pi-manual-{name}": value})
@@ -106,14 +102,14 @@ def test_what_cannot_be_chosen_is_refused_and_nothing_is_saved(agent: AskingAgen
     assert not WaitRule.objects.exists()
 
 
-def test_all_errors_are_counted_and_explained(agent: AskingAgent, browser: Client) -> None:
+def test_all_errors_are_counted_and_explained(agent, browser):
     wrong = {"pi-manual-minutes": "0", "pi-overflow-minutes": ""}
     page = text_of(browser.post("/handshakes/", fields(browser, **wrong)))
     assert "Correct the 2 errors below." in page
     assert page.count("From 1 to 60 minutes.") == 2
 
 
-def test_a_rule_that_lets_nothing_pass_is_refused(agent: AskingAgent, browser: Client) -> None:
+def test_a_rule_that_lets_nothing_pass_is_refused(agent, browser):
     forms = browser.get("/handshakes/").context["passes"]
     sent = {form.add_prefix("most_tokens"): "0" for form in forms}
     page = browser.post("/handshakes/", {"passes": "save", **sent, forms[0].add_prefix("empty"): "on"})
@@ -123,5 +119,5 @@ def test_a_rule_that_lets_nothing_pass_is_refused(agent: AskingAgent, browser: C
     assert not PassRule.objects.exists()
 
 
-def test_without_a_connected_agent_there_is_nothing_to_choose(pi_root: Path, browser: Client) -> None:
+def test_without_a_connected_agent_there_is_nothing_to_choose(pi_root, browser):
     assert "No agent is connected." in text_of(browser.get("/handshakes/"))

@@ -1,9 +1,6 @@
 """Two who act at the same time, on the page, in the agent and in the server: a plan is applied once, or not at all."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -11,7 +8,6 @@ from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app.commit.preflight import require_confirmations
@@ -27,14 +23,7 @@ from compaction_app.runs.lease import change_state
 from sessions_app.index.indexer import index_file
 from sessions_app.index.session_locks import lock_session, settle_interrupted
 from sessions_app.sessionlog.targets import Target
-from tests.compaction_app.handshakes.conftest import (
-    GIVEN,
-    AskingAgent,
-    approved,
-    remember,
-    state_of,
-    steps_to_kill,
-)
+from tests.compaction_app.handshakes.conftest import GIVEN, AskingAgent, approved, remember, state_of, steps_to_kill
 from tests.compaction_app.handshakes.test_handshakes import backups, held_open
 from tests.factories import assistant, call, chain, result, session_bytes, user, working_session
 from tests.files import place
@@ -59,9 +48,7 @@ def to_be_written(root: Path) -> tuple[AskingAgent, Handshake]:
 # ---- a question after another one ------------------------------------------------------------------------
 
 
-def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_of_its_own(
-    agent: AskingAgent,
-) -> None:
+def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_of_its_own(agent):
     first = Run.objects.get(handshakes=agent.ask()["id"])
     assert change_state(first.pk, RunState.RUNNING)
     agent.report("withdrawn")
@@ -77,7 +64,7 @@ def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_
     assert agent.poll()["state"] == "waiting"
 
 
-def test_a_question_whose_run_never_starts_ends_with_its_time(agent: AskingAgent) -> None:
+def test_a_question_whose_run_never_starts_ends_with_its_time(agent):
     first = Run.objects.get(handshakes=agent.ask()["id"])
     assert change_state(first.pk, RunState.RUNNING)
     agent.report("withdrawn")
@@ -98,9 +85,7 @@ def test_a_question_whose_run_never_starts_ends_with_its_time(agent: AskingAgent
         lambda one: refusal(lambda: cancel_approved(one, timezone.now())),
     ],
 )
-def test_a_request_that_has_read_the_question_as_open_does_not_end_an_approved_one(
-    agent: AskingAgent, end: Callable[[Handshake], object]
-) -> None:
+def test_a_request_that_has_read_the_question_as_open_does_not_end_an_approved_one(agent, end):
     handshake = agent.planned()
     earlier = read_before(handshake)
     approved(handshake)
@@ -110,7 +95,7 @@ def test_a_request_that_has_read_the_question_as_open_does_not_end_an_approved_o
     assert Compaction.objects.count() == len(backups(agent)) == 1
 
 
-def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent: AskingAgent, browser: Client) -> None:
+def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent, browser):
     """Two tabs, or a second click."""
     handshake = agent.planned()
     approve_proposals(handshake.run)
@@ -128,7 +113,7 @@ def test_a_plan_that_was_handed_over_is_not_written_by_redline_as_well(agent: As
     assert len(backups(agent)) == 1
 
 
-def test_an_agent_that_asks_again_applies_its_earlier_plan_no_more(agent: AskingAgent) -> None:
+def test_an_agent_that_asks_again_applies_its_earlier_plan_no_more(agent):
     first = approved(agent.planned())
     second = agent.planned()
     first.refresh_from_db()
@@ -139,7 +124,7 @@ def test_an_agent_that_asks_again_applies_its_earlier_plan_no_more(agent: Asking
     assert Compaction.objects.count() == len(backups(agent)) == 1
 
 
-def test_an_agent_that_asks_again_has_applied_its_earlier_plan(agent: AskingAgent) -> None:
+def test_an_agent_that_asks_again_has_applied_its_earlier_plan(agent):
     first = approved(agent.planned())
     agent.apply(agent.poll(first.pk))
     agent.ask()
@@ -147,7 +132,7 @@ def test_an_agent_that_asks_again_has_applied_its_earlier_plan(agent: AskingAgen
     assert Compaction.objects.get().run == first.run
 
 
-def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root: Path) -> None:
+def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root):
     """The approved context is then the beginning of the one that there was."""
     messages = [user("Do it.")]
     for number, words in enumerate(("x" * 900, "y" * 9_000)):
@@ -176,7 +161,7 @@ def test_a_plan_that_deletes_the_end_is_not_seen_where_it_is_not_applied(pi_root
     assert not Compaction.objects.exists()
 
 
-def test_a_session_that_vanished_is_not_looked_for_for_ever(agent: AskingAgent) -> None:
+def test_a_session_that_vanished_is_not_looked_for_for_ever(agent):
     handshake = approved(agent.planned())
     agent.path.unlink()
     look_after_handshakes(timezone.now(), 1_000.0)
@@ -187,9 +172,7 @@ def test_a_session_that_vanished_is_not_looked_for_for_ever(agent: AskingAgent) 
     assert Run.objects.get().committing_since is None
 
 
-def test_an_approval_that_takes_until_the_time_is_over_counts(
-    agent: AskingAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_approval_that_takes_until_the_time_is_over_counts(agent, monkeypatch):
     """A large session takes seconds to be copied: the human decided in time."""
     handshake = agent.planned()
     answers = []
@@ -211,7 +194,7 @@ def test_an_approval_that_takes_until_the_time_is_over_counts(
 # ---- a plan that Redline writes --------------------------------------------------------------------------
 
 
-def test_a_write_killed_before_any_step_is_made_once_and_is_said_to_be(pi_root: Path) -> None:
+def test_a_write_killed_before_any_step_is_made_once_and_is_said_to_be(pi_root):
     agent, handshake = to_be_written(pi_root)
     before, rewind = agent.path.read_bytes(), remember(agent)
     for step in steps_to_kill():
@@ -228,9 +211,7 @@ def test_a_write_killed_before_any_step_is_made_once_and_is_said_to_be(pi_root: 
             return
 
 
-def test_an_approval_is_not_taken_back_while_it_is_written(
-    pi_root: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_an_approval_is_not_taken_back_while_it_is_written(pi_root, monkeypatch, settings):
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0.1})
     _, handshake = to_be_written(pi_root)
     refused: list[str] = []
@@ -246,7 +227,7 @@ def test_an_approval_is_not_taken_back_while_it_is_written(
     assert handshake.state == "applied"
 
 
-def test_a_session_that_is_locked_is_written_when_it_is_not(pi_root: Path, settings: Any) -> None:
+def test_a_session_that_is_locked_is_written_when_it_is_not(pi_root, settings):
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0.1})
     agent, handshake = to_be_written(pi_root)
     is_held, is_over = threading.Event(), threading.Event()
@@ -269,7 +250,7 @@ def test_a_session_that_is_locked_is_written_when_it_is_not(pi_root: Path, setti
     assert state_of(handshake) == "applied"
 
 
-def test_a_question_that_waits_is_not_taken_back_but_declined(agent: AskingAgent, browser: Client) -> None:
+def test_a_question_that_waits_is_not_taken_back_but_declined(agent, browser):
     handshake = agent.planned()
     assert browser.post(f"/handshakes/{handshake.pk}/take-back").status_code == 409
     assert agent.poll(handshake.pk)["state"] == "waiting"
@@ -279,7 +260,7 @@ def test_a_question_that_waits_is_not_taken_back_but_declined(agent: AskingAgent
 
 
 @pytest.mark.parametrize(("reason", "step"), [("manual", "continue"), ("threshold", "compact")])
-def test_the_question_of_an_agent_that_was_killed_ends(agent: AskingAgent, reason: str, step: str) -> None:
+def test_the_question_of_an_agent_that_was_killed_ends(agent, reason, step):
     handshake = agent.planned(reason=reason)
     for clock in (1_000.0, 1_100.0):
         look_after_handshakes(timezone.now(), clock)
@@ -290,7 +271,7 @@ def test_the_question_of_an_agent_that_was_killed_ends(agent: AskingAgent, reaso
     assert "does not ask for the answer any more" in ended.message
 
 
-def test_an_agent_that_polls_is_not_gone_nor_one_whose_computer_slept(agent: AskingAgent) -> None:
+def test_an_agent_that_polls_is_not_gone_nor_one_whose_computer_slept(agent):
     handshake = agent.planned()
     for clock in (1_000.0, 1_100.0, 1_200.0):
         look_after_handshakes(timezone.now(), clock)
@@ -301,7 +282,7 @@ def test_an_agent_that_polls_is_not_gone_nor_one_whose_computer_slept(agent: Ask
     assert read_before(handshake).state == "waiting"
 
 
-def test_a_new_start_of_the_server_gives_agents_their_time(agent: AskingAgent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_start_of_the_server_gives_agents_their_time(agent, monkeypatch):
     handshake = agent.planned()
     look_after_handshakes(timezone.now(), 1_000.0)
     monkeypatch.setattr("compaction_app.handshakes.sweep._polls", {})

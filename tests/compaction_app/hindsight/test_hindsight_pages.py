@@ -1,16 +1,12 @@
 """Promises of the pages of hindsight: sums that add up, links to entries, and no session read for the page of all."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -40,7 +36,6 @@ from tests.factories import (
 )
 from tests.files import place
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, links, text_of, texts
-from tests.installation import Installation
 from tests.sessions import add_session
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
@@ -67,7 +62,7 @@ def talk(path: str = "src/cache_store.py", again: bool = True, output: str = FIL
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> Iterator[None]:
+def nothing_kept():
     forget_branches()
     forget_look_backs()
     yield
@@ -75,7 +70,7 @@ def nothing_kept() -> Iterator[None]:
 
 
 @pytest.fixture
-def url(idle_root: Path) -> str:
+def url(idle_root):
     return add(idle_root, "a.jsonl")
 
 
@@ -87,23 +82,21 @@ def later() -> datetime:
     return timezone.now() + LATER
 
 
-def test_the_page_of_a_session_links_what_came_back(browser: Client, url: str) -> None:
+def test_the_page_of_a_session_links_what_came_back(browser, url):
     answer = page(browser, f"{url}/hindsight")
     assert "Fetched again after summary e7" in text_of(answer)
     assert "After a tool had shown them again: 1" in text_of(answer)
-    assert {
-        ("e3", f"{url}/entries/e3"),
-        ("e9", f"{url}/entries/e9"),
-        ("value_007", f"{url}/entries/e9"),
-    } <= set(links(answer))
+    assert {("e3", f"{url}/entries/e3"), ("e9", f"{url}/entries/e9"), ("value_007", f"{url}/entries/e9")} <= set(
+        links(answer)
+    )
 
 
-def test_a_compaction_is_found_by_any_of_its_entries(browser: Client, url: str) -> None:
+def test_a_compaction_is_found_by_any_of_its_entries(browser, url):
     for entry, words in (("e7", "Fetched again after summary e7"), ("nothing", "It is not on this branch")):
         assert words in text_of(page(browser, f"{url}/hindsight", entry=entry))
 
 
-def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) -> None:
+def test_pages_of_a_compaction_load_what_followed_it(browser, url):
     for address in (f"{url}/lost", f"{url}/timeline"):
         (section,) = elements(page(browser, address), "[aria-labelledby=since]")
         asked = str(section.attributes["hx-get"])
@@ -113,20 +106,20 @@ def test_pages_of_a_compaction_load_what_followed_it(browser: Client, url: str) 
         assert not elements(part, "header")
 
 
-def test_a_session_without_compactions_has_a_page(browser: Client, idle_root: Path) -> None:
+def test_a_session_without_compactions_has_a_page(browser, idle_root):
     address = add(idle_root, "a.jsonl", chain(user("Go."), assistant(text("Yes."))))
     shown = text_of(page(browser, f"{address}/hindsight"))
     assert "No request has followed a compaction on this branch." in shown
 
 
-def test_a_session_that_is_gone_is_reported(browser: Client, url: str, idle_root: Path) -> None:
+def test_a_session_that_is_gone_is_reported(browser, url, idle_root):
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(browser.get(f"{url}/hindsight"))
     part = browser.get(f"{url}/hindsight?entry=e7", headers={"HX-Request": "true"})
     assert (part.status_code, "does not exist" in text_of(part)) == (200, True)
 
 
-def test_sums_add_up(browser: Client, idle_root: Path) -> None:
+def test_sums_add_up(browser, idle_root):
     for number in range(3):
         add(idle_root, f"{number}.jsonl", talk(again=number > 0))
     assert update(later()) == 3
@@ -139,7 +132,7 @@ def test_sums_add_up(browser: Client, idle_root: Path) -> None:
     assert len(view.costs) == 2
 
 
-def test_the_page_shows_what_the_session_shows(browser: Client, url: str) -> None:
+def test_the_page_shows_what_the_session_shows(browser, url):
     update(later())
     row = CompactionCost.objects.get()
     overview = browser.get("/lab/hindsight")
@@ -150,21 +143,19 @@ def test_the_page_shows_what_the_session_shows(browser: Client, url: str) -> Non
     assert any(address == f"{url}/hindsight?entry=e7" for _, address in links(overview))
 
 
-def test_an_agent_and_a_month_can_be_chosen(browser: Client, url: str) -> None:
+def test_an_agent_and_a_month_can_be_chosen(browser, url):
     update(later())
     chosen = {("atomic", "2026-02"): 1, ("codex", ""): 0, ("", "2026-03"): 0, ("", "none"): 0}
     assert {one: view_overview(later(), *one).total.compactions for one in chosen} == chosen
     assert "No compaction matches" in text_of(page(browser, "/lab/hindsight?agent=codex"))
 
 
-def test_a_wrong_choice_is_refused(browser: Client, redline: Installation) -> None:
+def test_a_wrong_choice_is_refused(browser, redline):
     for query in ("agent=nobody", "month=soon", "month=0000-99", "month=99999-01"):
         page(browser, f"/lab/hindsight?{query}", 409)
 
 
-def test_nothing_is_read_for_the_page_of_all_sessions(
-    browser: Client, idle_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_for_the_page_of_all_sessions(browser, idle_root, monkeypatch):
     monkeypatch.setattr(presenter, "MOST", 3)
     for number in range(5):
         add(idle_root, f"{number}.jsonl")
@@ -176,12 +167,12 @@ def test_nothing_is_read_for_the_page_of_all_sessions(
     assert len(queries) < 15
 
 
-def test_before_anything_was_looked_at_the_page_says_so(browser: Client, url: str) -> None:
+def test_before_anything_was_looked_at_the_page_says_so(browser, url):
     Session.objects.update(mtime_ns=0)
     assert "1 session not looked at yet" in text_of(browser.get("/lab/hindsight"))
 
 
-def test_a_session_is_looked_at_once_for_each_change(idle_root: Path, url: str) -> None:
+def test_a_session_is_looked_at_once_for_each_change(idle_root, url):
     assert update(later()) == 1
     assert update(later()) == 0
     place(idle_root / "a.jsonl", session_bytes([*talk(), {**talk()[-1], "id": "e11", "parentId": "e10"}]))
@@ -192,14 +183,14 @@ def test_a_session_is_looked_at_once_for_each_change(idle_root: Path, url: str) 
     assert CompactionCost.objects.get().requests == 3
 
 
-def test_figures_of_another_version_are_computed_again(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_figures_of_another_version_are_computed_again(url, monkeypatch):
     update(later())
     monkeypatch.setattr(service, "VERSION", 99)
     assert update(later()) == 1
     assert HindsightCheck.objects.get().version == 99
 
 
-def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root: Path, url: str) -> None:
+def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root, url):
     (idle_root / "a.jsonl").unlink()
     assert update(later()) == 1
     assert "does not exist" in HindsightCheck.objects.get().fault
@@ -207,7 +198,7 @@ def test_a_session_that_cannot_be_read_is_noted_and_not_tried_again(idle_root: P
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_hostile_names_are_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+def test_hostile_names_are_inert(browser, idle_root, hostile):
     recorded = talk(path=f"src/{hostile}.py", output=f"{FILE}\n{hostile}")
     address = add(idle_root, "a.jsonl", [*recorded, {**recorded[-1], "id": hostile, "parentId": "e10"}])
     update(later())
@@ -215,7 +206,7 @@ def test_hostile_names_are_inert(browser: Client, idle_root: Path, hostile: str)
         assert_inert(browser.get(shown))
 
 
-def test_the_command_sums_up_the_index(redline: Installation, idle_root: Path, url: str) -> None:
+def test_the_command_sums_up_the_index(redline, idle_root, url):
     found = redline.call("hindsight", "--json").json
     assert found["total"]["compactions"] == 1
     assert found["total"]["sentAgain"] == CompactionCost.objects.get().sent
@@ -225,7 +216,7 @@ def test_the_command_sums_up_the_index(redline: Installation, idle_root: Path, u
     assert "2026-02" in redline.call("hindsight").out
 
 
-def test_prices_give_money(browser: Client, idle_root: Path, settings: Any) -> None:
+def test_prices_give_money(browser, idle_root, settings):
     recorded = talk()
     recorded[-1]["message"] |= {"provider": "someone", "model": "m-small"}
     address = add(idle_root, "a.jsonl", recorded)
@@ -241,12 +232,12 @@ def test_prices_give_money(browser: Client, idle_root: Path, settings: Any) -> N
     assert "from your configuration" in text_of(browser.get(f"{address}/hindsight"))
 
 
-def test_a_filter_is_checked_before_anything_is_counted(redline: Installation) -> None:
+def test_a_filter_is_checked_before_anything_is_counted(redline):
     with pytest.raises(BadInput):
         view_overview(datetime(2026, 1, 1, tzinfo=UTC), "nobody")
 
 
-def test_a_compaction_of_redlines_is_looked_back_on(browser: Client, redline: Installation, idle_root: Path) -> None:
+def test_a_compaction_of_redlines_is_looked_back_on(browser, redline, idle_root):
     add_session(idle_root, "a.jsonl", working_session())
     path = idle_root / "a.jsonl"
     written = redline.call("compact", path, "--yes", "--planner", "embedded", "--json").json
@@ -306,17 +297,9 @@ def claude_session() -> ClaudeSession:
 
 
 @pytest.mark.parametrize(
-    ("agent", "recorded", "kind"),
-    [("codex", codex_thread, "command"), ("claude-code", claude_session, "file")],
+    ("agent", "recorded", "kind"), [("codex", codex_thread, "command"), ("claude-code", claude_session, "file")]
 )
-def test_sessions_of_other_agents(
-    redline: Installation,
-    tmp_path: Path,
-    settings: Any,
-    agent: str,
-    recorded: Callable[[], Rollout | ClaudeSession],
-    kind: str,
-) -> None:
+def test_sessions_of_other_agents(redline, tmp_path, settings, agent, recorded, kind):
     root = tmp_path / agent
     settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent=agent)])
     path = place(root / f"rollout-2026-01-05T10-00-00-{rollouts.THREAD}.jsonl", recorded().content)
@@ -331,9 +314,7 @@ def test_sessions_of_other_agents(
 
 
 @pytest.mark.parametrize("name", ["\ud800.py", "a\x00b.py", "\u202eyp.a", "a\nb.py", "é" * 500])
-def test_names_that_cannot_be_printed_are_shown(
-    browser: Client, redline: Installation, idle_root: Path, name: str
-) -> None:
+def test_names_that_cannot_be_printed_are_shown(browser, redline, idle_root, name):
     address = add(idle_root, "a.jsonl", talk(path=f"src/{name}"))
     assert browser.get(f"{address}/hindsight").status_code == 200
     found = redline.call("hindsight", idle_root / "a.jsonl", "--reader", "pi", "--entry", "e7")

@@ -1,7 +1,5 @@
 """A session that the lab can measure: its first output names what its last messages need."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from tests.factories import assistant, call, chain, result, text, user

@@ -1,11 +1,7 @@
 """Promises of experiments: every session is tried, what was measured is kept whatever happens, and no session is
 written to."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -25,7 +21,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
 from tests.files import backdate, snapshot
-from tests.lease_clock import Clock
 
 from .lab_sessions import worked_session
 
@@ -34,21 +29,21 @@ TWO = strategies_named(["embedded", "oldest"])
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     path = known_root / "long.jsonl"
     path.write_bytes(session_bytes(worked_session()))
     return index_file(backdate(path))
 
 
 @pytest.fixture
-def short(known_root: Path) -> Session:
+def short(known_root):
     path = known_root / "short.jsonl"
     path.write_bytes(session_bytes(working_session(steps=3)))
     return index_file(backdate(path))
 
 
 @pytest.fixture
-def provider(session: Session) -> Iterator[ScriptedProvider]:
+def provider(session):
     del session
     with ScriptedProvider() as scripted:
         Provider.objects.create(name="scripted", dialect="openai", base_url=scripted.base_url("openai"))
@@ -62,7 +57,7 @@ def measured(experiment: Experiment) -> Experiment:
     return experiment
 
 
-def test_each_session_is_tried_and_none_is_written_to(session: Session, short: Session, known_root: Path) -> None:
+def test_each_session_is_tried_and_none_is_written_to(session, short, known_root):
     before = snapshot(known_root)
     experiment = measured(start_experiment([session, short], TWO, [0.3, 0.5]))
     assert (experiment.state, experiment.failure, experiment.keeps) == (State.DONE, "", [0.5, 0.3])
@@ -77,7 +72,7 @@ def test_each_session_is_tried_and_none_is_written_to(session: Session, short: S
     assert snapshot(known_root) == before
 
 
-def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(session: Session, short: Session) -> None:
+def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(session, short):
     short.real_path().unlink()
     experiment = measured(start_experiment([short, session], TWO, [0.5]))
     gone, long = experiment.measured.order_by("pk")
@@ -86,15 +81,13 @@ def test_a_session_that_cannot_be_read_is_noted_and_the_others_are_measured(sess
     assert long.trials
 
 
-def test_without_a_session_nothing_is_started(session: Session) -> None:
+def test_without_a_session_nothing_is_started(session):
     with pytest.raises(BadInput, match="No session matches"):
         start_experiment([], TWO, [0.5])
     assert not Experiment.objects.exists()
 
 
-def test_a_stopped_experiment_keeps_what_was_measured(
-    session: Session, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stopped_experiment_keeps_what_was_measured(session, known_root, monkeypatch):
     path = known_root / "another.jsonl"
     path.write_bytes(session_bytes(worked_session()))
     experiment = start_experiment([session, index_file(backdate(path))], TWO, [0.5])
@@ -115,7 +108,7 @@ def test_a_stopped_experiment_keeps_what_was_measured(
     assert second.measured_at is None
 
 
-def test_a_queued_experiment_is_stopped_at_once_and_one_that_has_ended_is_not(session: Session) -> None:
+def test_a_queued_experiment_is_stopped_at_once_and_one_that_has_ended_is_not(session):
     experiment = start_experiment([session], TWO, [0.5])
     stop_experiment(experiment)
     measured(experiment)
@@ -124,7 +117,7 @@ def test_a_queued_experiment_is_stopped_at_once_and_one_that_has_ended_is_not(se
         stop_experiment(experiment)
 
 
-def test_an_interrupted_worker_says_so(session: Session) -> None:
+def test_an_interrupted_worker_says_so(session):
     ending = threading.Event()
     ending.set()
     experiment = start_experiment([session], TWO, [0.5])
@@ -134,7 +127,7 @@ def test_an_interrupted_worker_says_so(session: Session) -> None:
     assert (experiment.state, experiment.failure.split(".")[0]) == (State.FAILED, "Its worker was stopped")
 
 
-def test_an_experiment_whose_worker_is_gone_is_given_up(session: Session, clock: Clock) -> None:
+def test_an_experiment_whose_worker_is_gone_is_given_up(session, clock):
     experiment = start_experiment([session], TWO, [0.5])
     assert claim_experiment(experiment.pk, "dead") is not None
     assert claim_experiment(experiment.pk, "other") is None
@@ -148,7 +141,7 @@ def test_an_experiment_whose_worker_is_gone_is_given_up(session: Session, clock:
     assert "Its worker is gone" in experiment.failure
 
 
-def test_an_experiment_without_a_worker_is_ended(session: Session) -> None:
+def test_an_experiment_without_a_worker_is_ended(session):
     experiment = start_experiment([session], TWO, [0.5])
     assert fail_unstarted_experiment(experiment.pk, "exit code 1")
     experiment.refresh_from_db()
@@ -156,7 +149,7 @@ def test_an_experiment_without_a_worker_is_ended(session: Session) -> None:
     assert not fail_unstarted_experiment(experiment.pk, "again")
 
 
-def test_only_what_has_ended_can_be_deleted(session: Session) -> None:
+def test_only_what_has_ended_can_be_deleted(session):
     experiment = start_experiment([session], TWO, [0.5])
     with pytest.raises(Conflict, match="is being measured"):
         delete_experiment(experiment)
@@ -169,7 +162,7 @@ def test_only_what_has_ended_can_be_deleted(session: Session) -> None:
 # ---- a model ----------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_tried_and_what_it_was_sent_is_counted(session: Session, provider: ScriptedProvider) -> None:
+def test_a_model_is_tried_and_what_it_was_sent_is_counted(session, provider):
     model = model_named("scripted/good-plan")
     experiment = measured(start_experiment([session], [STRATEGIES["oldest"]], [0.5], model))
     assert experiment.state == State.DONE, experiment.failure
@@ -181,9 +174,7 @@ def test_a_model_is_tried_and_what_it_was_sent_is_counted(session: Session, prov
     assert experiment.traffic.requests == len(provider.requests)
 
 
-def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(
-    session: Session, provider: ScriptedProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(session, provider, monkeypatch):
     monkeypatch.setattr("compaction_app.providers.client.FIRST_WAIT", 0.01)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     model = model_named("scripted/good-plan")
@@ -194,9 +185,7 @@ def test_a_model_that_is_not_reached_is_noted_and_the_other_plans_are_made(
     assert all("127.0.0.1:9" in one.failure for one in trials if one.strategy == "scripted/good-plan")
 
 
-def test_nothing_is_sent_to_another_address_than_the_confirmed_one(
-    session: Session, provider: ScriptedProvider
-) -> None:
+def test_nothing_is_sent_to_another_address_than_the_confirmed_one(session, provider):
     experiment = start_experiment([session], TWO, [0.5], model_named("scripted/good-plan"))
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     measured(experiment)

@@ -1,9 +1,6 @@
 """Hindsight on branches with known costs: what came back after a compaction, and what did not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,7 +62,7 @@ def returned(found: Hindsight, way: Way) -> list[str]:
     return [one.reference for one in found.returned if one.way is way]
 
 
-def test_a_file_that_is_read_again_is_a_cost() -> None:
+def test_a_file_that_is_read_again_is_a_cost():
     found = look(*READ, GONE, *AGAIN, assistant(text("Now again.")), assistant(text("Done.")))
     (fetched,) = found.fetched
     expected = (*("file", "src/cache_store.py"), *("e7", "e3"))
@@ -76,7 +73,7 @@ def test_a_file_that_is_read_again_is_a_cost() -> None:
     assert found.saved == 3 * found.point.tokens_removed
 
 
-def test_only_the_lines_that_had_gone_count() -> None:
+def test_only_the_lines_that_had_gone_count():
     changed = "\n".join([*LINES[:20], *(line.upper() for line in LINES[20:])])
     found = look(*READ, GONE, CALL, result("c2", changed))
     (fetched,) = found.fetched
@@ -84,24 +81,24 @@ def test_only_the_lines_that_had_gone_count() -> None:
 
 
 @pytest.mark.parametrize("path", ["./src/cache_store.py", "/home/dev/project/src/cache_store.py"])
-def test_a_path_is_the_same_however_it_is_written(path: str) -> None:
+def test_a_path_is_the_same_however_it_is_written(path):
     found = look(*READ, GONE, assistant(call("c2", path=path)), result("c2", FILE))
     assert [one.name for one in found.fetched] == [path]
 
 
-def test_a_file_that_is_read_twice_was_missed_once() -> None:
+def test_a_file_that_is_read_twice_was_missed_once():
     more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
     assert [one.entry_id for one in look(*READ, GONE, *AGAIN, *more).fetched] == ["e7"]
 
 
-def test_what_still_stands_in_the_context_was_not_missed() -> None:
+def test_what_still_stands_in_the_context_was_not_missed():
     kept = (assistant(call("c0", path="src/cache_store.py")), result("c0", FILE))
     found = look(*READ, *kept, GONE, *AGAIN)
     assert not found.fetched
     assert not found.returned
 
 
-def test_a_file_that_was_written_and_went_is_missed_when_it_is_read() -> None:
+def test_a_file_that_was_written_and_went_is_missed_when_it_is_read():
     write = assistant(call("c1", name="write", path="src/cache_store.py", content=FILE))
     written = (write, result("c1", "written", name="write"), assistant(text("Written.")))
     found = look(user("Write it."), *written, GONE, *AGAIN)
@@ -118,13 +115,13 @@ def run_twice(first: str, second: str) -> Hindsight:
 
 
 @pytest.mark.parametrize(("output", "count"), [("12 tests passed", 1), ("13 tests passed", 0)])
-def test_a_command_counts_if_its_output_is_the_same(output: str, count: int) -> None:
+def test_a_command_counts_if_its_output_is_the_same(output, count):
     found = run_twice("12 tests\n passed", output)
     assert [one.name for one in found.fetched] == ["bash make list"] * count
 
 
 @pytest.mark.parametrize(("share", "count"), [(0.95, 1), (0.5, 0)])
-def test_an_output_is_the_same_if_little_of_it_is_new(share: float, count: int) -> None:
+def test_an_output_is_the_same_if_little_of_it_is_new(share, count):
     """Agents print how long a command took."""
     old = round(len(LINES) * share)
     found = run_twice(FILE, "\n".join([*LINES[:old], *(line.upper() for line in LINES[old:])]))
@@ -132,39 +129,39 @@ def test_an_output_is_the_same_if_little_of_it_is_new(share: float, count: int) 
     assert all(one.again < one.tokens for one in found.fetched)
 
 
-def test_a_call_that_failed_brings_nothing_back() -> None:
+def test_a_call_that_failed_brings_nothing_back():
     assert not look(*READ, GONE, CALL, result("c2", FILE, error=True)).fetched
 
 
-def test_a_reference_from_memory() -> None:
+def test_a_reference_from_memory():
     found = look(*READ, GONE, assistant(text("I change value_007, as before.")))
     assert [(one.reference, one.entry_id, one.stood_in) for one in found.returned] == [("value_007", "e6", "e3")]
     assert returned(found, Way.MEMORY) == ["value_007"]
 
 
-def test_a_reference_that_a_tool_had_shown_again() -> None:
+def test_a_reference_that_a_tool_had_shown_again():
     shown = (assistant(call("c2", name="bash", command="cat it")), result("c2", "value_007 = 1", name="bash"))
     found = look(*READ, GONE, *shown, assistant(text("I change value_007.")))
     assert returned(found, Way.FETCHED) == ["value_007"]
     assert found.count(Way.MEMORY) == 0
 
 
-def test_a_reference_that_the_user_had_named_again() -> None:
+def test_a_reference_that_the_user_had_named_again():
     found = look(*READ, GONE, user("And value_007?"), assistant(text("I change value_007.")))
     assert returned(found, Way.SHOWN) == ["value_007"]
 
 
-def test_a_reference_that_stayed_did_not_come_back() -> None:
+def test_a_reference_that_stayed_did_not_come_back():
     kept = assistant(text("value_007 is wrong."))
     assert not look(*READ, kept, GONE, assistant(text("I change value_007."))).returned
 
 
-def test_a_component_of_a_longer_reference_does_not_count_beside_it() -> None:
+def test_a_component_of_a_longer_reference_does_not_count_beside_it():
     found = look(*READ, GONE, assistant(text("src/cache_store.py, that is cache_store")))
     assert returned(found, Way.MEMORY) == ["src/cache_store.py"]
 
 
-def test_names_of_arguments_are_no_references() -> None:
+def test_names_of_arguments_are_no_references():
     found = look(
         user("Go."),
         assistant(call("c1", name="find", output_mode="plain")),
@@ -176,7 +173,7 @@ def test_names_of_arguments_are_no_references() -> None:
     assert not found.returned
 
 
-def test_what_a_summary_mentions_did_not_go() -> None:
+def test_what_a_summary_mentions_did_not_go():
     talk = (*READ, user("Go on."), assistant(text("Yes.")))
     later = assistant(text("I change value_007 and value_008."))
     found = look(*talk, summary_compaction("value_007 was wrong.", "e5"), later, reader="pi")
@@ -184,7 +181,7 @@ def test_what_a_summary_mentions_did_not_go() -> None:
     assert returned(found, Way.MEMORY) == ["value_008"]
 
 
-def test_an_encrypted_summary_cannot_be_judged_but_files_can() -> None:
+def test_an_encrypted_summary_cannot_be_judged_but_files_can():
     talk = (*READ, user("Go on."), assistant(text("Yes.")))
     found = look(*talk, summary_compaction(ENCRYPTED, "e5"), *AGAIN, reader="pi")
     assert found.is_encrypted
@@ -192,7 +189,7 @@ def test_an_encrypted_summary_cannot_be_judged_but_files_can() -> None:
     assert found.files == 1
 
 
-def test_each_compaction_counts_up_to_the_next() -> None:
+def test_each_compaction_counts_up_to_the_next():
     more = (assistant(call("c3", path="src/cache_store.py")), result("c3", FILE))
     second = compaction(*map(whole, ("e2", "e3", "e6", "e7")))
     found = looks(*READ, GONE, *AGAIN, assistant(text("Yes.")), second, *more)
@@ -200,37 +197,36 @@ def test_each_compaction_counts_up_to_the_next() -> None:
     assert [[call.entry_id for call in one.fetched] for one in found] == [["e7"], ["e11"]]
 
 
-def test_edits_are_compactions_too() -> None:
+def test_edits_are_compactions_too():
     found = look(*READ, context_edit("e3", None), assistant(text("value_007")), reader="pi")
     assert returned(found, Way.MEMORY) == ["value_007"]
 
 
-def test_a_compaction_that_nothing_followed_is_left_out() -> None:
+def test_a_compaction_that_nothing_followed_is_left_out():
     assert not looks(*READ, GONE)
     assert not looks(*READ, GONE, user("Go on."))
 
 
-def test_a_failed_request_is_not_counted() -> None:
+def test_a_failed_request_is_not_counted():
     failed = assistant(text("…"), stopReason="error")
     assert look(*READ, GONE, failed, assistant(text("Yes."))).requests == 1
 
 
-def test_what_went_is_rewritten_from_its_place_on() -> None:
+def test_what_went_is_rewritten_from_its_place_on():
     found = look(*READ, GONE, assistant(text("Yes.")))
     assert found.rewritten == len("I have read it.") // 4 + 1
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [{"path": "\x00\x1b[2J"}, {"path": "../" * 900}, {"command": {"a": [[[["x"]]]]}}, {"path": 7}, {}],
+    "arguments", [{"path": "\x00\x1b[2J"}, {"path": "../" * 900}, {"command": {"a": [[[["x"]]]]}}, {"path": 7}, {}]
 )
-def test_hostile_arguments_are_read(arguments: dict[str, Any]) -> None:
+def test_hostile_arguments_are_read(arguments):
     calls = [assistant({**call(name, "read"), "arguments": arguments}) for name in ("c1", "c2")]
     talk = (user("Go."), calls[0], result("c1", FILE), assistant(text("Yes.")))
     assert looks(*talk, GONE, calls[1], result("c2", FILE))
 
 
-def test_real_sessions_add_up(tmp_path: Path) -> None:
+def test_real_sessions_add_up(tmp_path):
     for path in corpus_sessions(tmp_path):
         loaded = load_session(path)
         reading = reading_of(path, loaded.log.entries, loaded.log.state)

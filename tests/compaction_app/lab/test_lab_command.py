@@ -1,37 +1,32 @@
 """`redline lab`: the figures of sessions in a terminal and as JSON, without a database."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.installation import Installation
 
 from .lab_sessions import worked_session
 
 
 @pytest.fixture
-def long(redline: Installation) -> Path:
+def long(redline):
     return place(redline.sessions / "long.jsonl", session_bytes(worked_session()))
 
 
-def test_the_table_has_a_row_for_each_strategy_and_share(redline: Installation, long: Path) -> None:
+def test_the_table_has_a_row_for_each_strategy_and_share(redline, long):
     shown = redline.call("lab", long, "--strategies", "embedded,prune", "--ratios", "0.5,0.3").out
     assert [shown.count(name) for name in ("the least possible", "embedded planner", "prune")] == [2, 2, 1]
     assert "1 session measured, 0 too short." in shown
 
 
-def test_the_document_has_the_trials(redline: Installation, long: Path) -> None:
+def test_the_document_has_the_trials(redline, long):
     found = redline.call("lab", long, "--strategies", "oldest", "--ratios", "0.5", "--json").json
     assert {one["strategy"] for one in found["results"]} == {"bound", "oldest"}
     assert found["sessions"][0]["path"] == str(long)
     assert found["sessions"][0]["trials"]
 
 
-def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline: Installation, long: Path) -> None:
+def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline, long):
     ended = redline.call("lab", long, long.with_name("gone.jsonl"), "--strategies", "oldest")
     assert ended.code == 0
     assert "gone.jsonl" in ended.out
@@ -39,7 +34,7 @@ def test_a_session_that_cannot_be_read_does_not_hide_the_others(redline: Install
     assert redline.call("lab", long.with_name("gone.jsonl")).code != 0
 
 
-def test_the_drawing_is_a_new_file(redline: Installation, long: Path) -> None:
+def test_the_drawing_is_a_new_file(redline, long):
     drawn = redline.home / "losses.svg"
     redline.call("lab", long, "--strategies", "oldest", "--plot", drawn)
     assert "oldest first" in drawn.read_text()
@@ -50,12 +45,12 @@ def test_the_drawing_is_a_new_file(redline: Installation, long: Path) -> None:
     assert "Two shares are needed" in ended.err
 
 
-def test_a_short_session_is_counted(redline: Installation, long: Path) -> None:
+def test_a_short_session_is_counted(redline, long):
     short = place(redline.sessions / "short.jsonl", session_bytes(working_session(steps=3)))
     assert "0 sessions measured, 1 too short." in redline.call("lab", short).out
 
 
-def test_what_cannot_be_measured_is_refused(redline: Installation, long: Path) -> None:
+def test_what_cannot_be_measured_is_refused(redline, long):
     refused = {
         ("--ratios", "half"): "'half' are not shares",
         ("--ratios", "0.5,1.5"): "'0.5,1.5' are not shares",

@@ -1,13 +1,9 @@
 """Promises of the lab's pages: what is measured and sent is shown first, the figures agree, and nothing is executed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.lab.experiments import start_experiment
 from compaction_app.lab.measuring import measure_experiment
@@ -33,12 +29,12 @@ def add(root: Path, name: str, wish: str = "Go on until it is done.") -> Session
 
 
 @pytest.fixture
-def session(idle_root: Path) -> Session:
+def session(idle_root):
     return add(idle_root, "long.jsonl")
 
 
 @pytest.fixture
-def experiment(session: Session) -> Experiment:
+def experiment(session):
     return measured([session])
 
 
@@ -52,7 +48,7 @@ def measured(sessions: list[Session], keys: tuple[str, ...] = KEYS) -> Experimen
 # ---- the form ---------------------------------------------------------------------------------------------
 
 
-def test_the_newest_long_sessions_are_measured_by_default(browser: Client, session: Session, idle_root: Path) -> None:
+def test_the_newest_long_sessions_are_measured_by_default(browser, session, idle_root):
     short = idle_root / "short.jsonl"
     short.write_bytes(session_bytes(working_session(steps=3)))
     index_file(backdate(short))
@@ -68,7 +64,7 @@ def test_the_newest_long_sessions_are_measured_by_default(browser: Client, sessi
     assert [one.session for one in found.measured.all()] == [session]
 
 
-def test_a_session_leads_to_an_experiment_on_it_alone(browser: Client, session: Session, idle_root: Path) -> None:
+def test_a_session_leads_to_an_experiment_on_it_alone(browser, session, idle_root):
     add(idle_root, "other.jsonl")
     shown = page(browser, link(page(browser, session.get_absolute_url()), "Measure…"))
     assert values(shown, "session") == [str(session.pk)]
@@ -76,7 +72,7 @@ def test_a_session_leads_to_an_experiment_on_it_alone(browser: Client, session: 
     assert [one.session for one in MeasuredSession.objects.all()] == [session]
 
 
-def test_the_text_chooses_among_the_sessions(browser: Client, session: Session, idle_root: Path) -> None:
+def test_the_text_chooses_among_the_sessions(browser, session, idle_root):
     add(idle_root, "other.jsonl", "Mend the parser.")
     shown = page(browser, "/lab/new", text="parser", keep="0.5")
     assert "1 session of" in text_of(element(shown, "#chosen"))
@@ -95,9 +91,7 @@ def test_the_text_chooses_among_the_sessions(browser: Client, session: Session, 
         ({"planner": "no/such"}, "no/such"),
     ],
 )
-def test_what_cannot_be_measured_is_refused_with_what_was_typed(
-    browser: Client, session: Session, sent: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_measured_is_refused_with_what_was_typed(browser, session, sent, words):
     filled = {"newest": "20", "text": "", "strategy": ["embedded"], "keep": ["0.5"], "planner": "none"}
     answered = browser.post("/lab/new", {**filled, **sent})
     assert answered.status_code in (409, 422)
@@ -105,7 +99,7 @@ def test_what_cannot_be_measured_is_refused_with_what_was_typed(
     assert not Experiment.objects.exists()
 
 
-def test_a_model_is_asked_only_after_its_address_was_shown(browser: Client, session: Session) -> None:
+def test_a_model_is_asked_only_after_its_address_was_shown(browser, session):
     Provider.objects.create(name="own", dialect="openai", base_url="http://models.example:9/v1")
     PlannerModel.objects.create(provider="own", name="m", window=100_000, output_limit=8_000)
     filled = {"newest": "20", "text": "", "strategy": [], "keep": ["0.5", "0.3"], "planner": "own/m"}
@@ -122,7 +116,7 @@ def test_a_model_is_asked_only_after_its_address_was_shown(browser: Client, sess
 # ---- the figures ------------------------------------------------------------------------------------------
 
 
-def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(browser: Client, experiment: Experiment) -> None:
+def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(browser, experiment):
     shown = page(browser, experiment.get_absolute_url())
     words = text_of(element(shown, ".loss-table"))
     for name in ("The least possible", "Embedded planner", "Oldest first", "OpenCode’s prune"):
@@ -131,9 +125,7 @@ def test_the_page_shows_each_strategy_with_its_losses_and_the_plot(browser: Clie
     assert len(elements(shown, ".loss-plot__line--embedded circle")) == 3
 
 
-def test_lost_references_lead_to_the_entries_that_needed_and_had_them(
-    browser: Client, session: Session, experiment: Experiment
-) -> None:
+def test_lost_references_lead_to_the_entries_that_needed_and_had_them(browser, session, experiment):
     shown = page(browser, experiment.get_absolute_url(), keep="0.5", strategy="oldest")
     rows = elements(element(shown, "section[aria-labelledby=lost-references]"), "tbody tr")
     assert "src/module_00.py" in text_of(rows[0])
@@ -142,9 +134,7 @@ def test_lost_references_lead_to_the_entries_that_needed_and_had_them(
     assert page(browser, str(addresses[0])).status_code == 200
 
 
-def test_the_share_of_the_details_can_be_chosen_and_nonsense_is_ignored(
-    browser: Client, experiment: Experiment
-) -> None:
+def test_the_share_of_the_details_can_be_chosen_and_nonsense_is_ignored(browser, experiment):
     at = experiment.get_absolute_url()
     current = "nav[aria-label='Share that is kept'] a[aria-current]"
     assert text_of(element(page(browser, at, keep="0.3"), current)) == "keep 30%"
@@ -152,9 +142,7 @@ def test_the_share_of_the_details_can_be_chosen_and_nonsense_is_ignored(
     assert text_of(element(shown, current)) == "keep 50%"
 
 
-def test_two_experiments_are_compared_where_both_measured(
-    browser: Client, session: Session, experiment: Experiment, idle_root: Path
-) -> None:
+def test_two_experiments_are_compared_where_both_measured(browser, session, experiment, idle_root):
     second = measured([session, add(idle_root, "more.jsonl")], ("embedded", "oldest"))
     shown = page(browser, second.get_absolute_url(), other=str(experiment.pk))
     found = element(shown, "section[aria-labelledby=changes]")
@@ -164,7 +152,7 @@ def test_two_experiments_are_compared_where_both_measured(
     assert set(changes) == {"+0.0"}
 
 
-def test_the_exports_have_every_trial(browser: Client, experiment: Experiment) -> None:
+def test_the_exports_have_every_trial(browser, experiment):
     trials = MeasuredSession.objects.get().trials
     at = experiment.get_absolute_url()
     table = browser.get(f"{at}.csv")
@@ -175,7 +163,7 @@ def test_the_exports_have_every_trial(browser: Client, experiment: Experiment) -
     assert (document["experiment"], document["state"]) == (experiment.pk, "done")
 
 
-def test_a_queued_experiment_says_so_and_can_be_stopped(browser: Client, session: Session) -> None:
+def test_a_queued_experiment_says_so_and_can_be_stopped(browser, session):
     queued = start_experiment([session], strategies_named(KEYS), [0.5])
     at = queued.get_absolute_url()
     assert "Waiting for a worker" in text_of(page(browser, at))
@@ -190,19 +178,19 @@ def test_a_queued_experiment_says_so_and_can_be_stopped(browser: Client, session
     assert browser.get(at).status_code == 404
 
 
-def test_sessions_outside_the_configured_roots_are_not_shown(browser: Client, experiment: Experiment) -> None:
+def test_sessions_outside_the_configured_roots_are_not_shown(browser, experiment):
     Session.objects.get().root.__class__.objects.update(configured=False)
     assert "Go on until it is done." not in text_of(page(browser, experiment.get_absolute_url()))
 
 
-def test_hostile_texts_are_inert(browser: Client, idle_root: Path) -> None:
+def test_hostile_texts_are_inert(browser, idle_root):
     found = [add(idle_root, f"{number}.jsonl", words) for number, words in enumerate(HOSTILE_TEXTS)]
     assert_inert(page(browser, measured(found, ("oldest",)).get_absolute_url()))
     for session in found:
         assert_inert(page(browser, "/lab/new", session=session.pk))
 
 
-def test_the_list_counts_what_was_measured(browser: Client, session: Session, experiment: Experiment) -> None:
+def test_the_list_counts_what_was_measured(browser, session, experiment):
     start_experiment([session], strategies_named(["oldest"]), [0.5])
     rows = [text_of(one) for one in elements(page(browser, "/lab/"), "tbody tr")]
     assert "0 of 1" in rows[0]

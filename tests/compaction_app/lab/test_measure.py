@@ -1,7 +1,5 @@
 """The replay loss on a branch with known needs, by each measure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +30,7 @@ def branch(**places: Recorded) -> list[Recorded]:
 
 
 @pytest.fixture(params=list(ReplayMeasure))
-def measure(request: pytest.FixtureRequest) -> ReplayMeasure:
+def measure(request):
     return ReplayMeasure(request.param)
 
 
@@ -64,26 +62,26 @@ def says(names: list[str]) -> Recorded:
     return assistant(text(" and ".join(names)))
 
 
-def test_a_deleted_reference_that_is_needed_again_is_lost(measure: ReplayMeasure) -> None:
+def test_a_deleted_reference_that_is_needed_again_is_lost(measure):
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
     assert counts(messages, Target("e4"), measure=measure) == [(0.4, 12, 0)]
     assert counts(messages, measure=measure) == [(0.4, 12, 0)]
 
 
-def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure: ReplayMeasure) -> None:
+def test_a_reference_that_is_also_in_kept_text_is_not_lost(measure):
     messages = branch(e3=says(NAMES), e5=says(NAMES[:7]), e25=says(NAMES))
     (loss,) = losses(messages, Target("e3"), measure=measure)
     assert (loss.needed, len(loss.lost), loss.share) == (12, 5, 5 / 12)
 
 
-def test_a_deleted_block_loses_only_its_own_references(measure: ReplayMeasure) -> None:
+def test_a_deleted_block_loses_only_its_own_references(measure):
     messages = branch(e3=assistant(text(" ".join(NAMES[:4])), text(" ".join(NAMES[4:]))), e25=says(NAMES))
     assert [len(loss.lost) for loss in losses(messages, Target("e3", 0), measure=measure)] == [4]
     assert [len(loss.lost) for loss in losses(messages, Target("e3", 1), measure=measure)] == [8]
 
 
-def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: ReplayMeasure) -> None:
+def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure):
     messages = branch(e3=says(NAMES), e35=says(NAMES))
     assert [(loss.cut, len(loss.lost)) for loss in losses(messages, Target("e3"), measure=measure)] == [
         (0.4, 12),
@@ -113,18 +111,16 @@ def test_each_cut_uses_its_own_prefix_and_forty_later_messages(measure: ReplayMe
         {"e3": says(NAMES[:9]), "e25": says(NAMES[:9])},
     ],
 )
-def test_references_not_needed_from_the_prefix_are_not_counted(
-    places: dict[str, Recorded], measure: ReplayMeasure
-) -> None:
+def test_references_not_needed_from_the_prefix_are_not_counted(places, measure):
     assert losses(branch(**places), Target("e3"), measure=measure) == []
 
 
-def test_a_reference_just_before_the_last_two_messages_is_needed(measure: ReplayMeasure) -> None:
+def test_a_reference_just_before_the_last_two_messages_is_needed(measure):
     messages = branch(e18=says(NAMES), e25=says(NAMES))
     assert counts(messages, Target("e18"), measure=measure) == [(0.4, 12, 12)]
 
 
-def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: ReplayMeasure) -> None:
+def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure):
     calls = [call(name, "read", path=name.replace("module", "other")) for name in NAMES]
     ids_only = branch(e3=says(NAMES), e25=assistant(*calls))
     assert losses(ids_only, Target("e3"), measure=measure) == []
@@ -133,19 +129,19 @@ def test_the_arguments_of_a_call_count_as_written_but_its_id_does_not(measure: R
     assert counts(messages, Target("e3"), measure=measure) == [(0.4, 12, 12)]
 
 
-def test_a_cut_moves_past_tool_results(measure: ReplayMeasure) -> None:
+def test_a_cut_moves_past_tool_results(measure):
     # The cut before e21 moves to e23: e21 and e22 are then the last two messages of the prefix.
     moved = branch(e3=says(NAMES), e21=result("c1", " ".join(NAMES)), e22=result("c1", "plain"), e25=says(NAMES))
     assert losses(moved, Target("e3"), measure=measure) == []
 
 
-def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure: ReplayMeasure) -> None:
+def test_a_branch_that_is_too_short_or_too_small_is_skipped(measure):
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     assert losses(messages[:39], Target("e3"), measure=measure) == []
     assert losses([user("short"), *messages[1:]], Target("e3"), measure=measure) == []
 
 
-def test_a_cut_gives_the_prefix_as_it_was_prepared() -> None:
+def test_a_cut_gives_the_prefix_as_it_was_prepared():
     messages = branch(e3=says(NAMES), e25=says(NAMES))
     cut = cuts_of(messages, preserve_recent=5, compression_ratio=0.3)[0]
     assert [entry.entry_id for entry in cut.prefix.entries] == [f"e{number}" for number in range(1, 21)]
@@ -153,7 +149,7 @@ def test_a_cut_gives_the_prefix_as_it_was_prepared() -> None:
     assert (cut.share, cut.at, cut.next_entry_id) == (0.4, 20, "e21")
 
 
-def test_a_horizon_is_a_number_of_messages() -> None:
+def test_a_horizon_is_a_number_of_messages():
     messages = branch(e3=says(NAMES), e41=says(NAMES))
     messages += [assistant(text("plain words only")) for _ in range(50)]
     assert [horizon for horizon in HORIZONS if losses(messages, horizon=horizon)] == [20, 40, 100]
@@ -162,7 +158,7 @@ def test_a_horizon_is_a_number_of_messages() -> None:
     assert [loss.cut for loss in losses(messages, horizon=40)] == [0.4, 0.6]
 
 
-def test_a_lost_reference_names_its_entries(measure: ReplayMeasure) -> None:
+def test_a_lost_reference_names_its_entries(measure):
     messages = branch(e3=says(NAMES), e5=says(NAMES[:1]), e25=says(NAMES[:6]), e27=says(NAMES))
     (loss,) = losses(messages, Target("e3"), Target("e5"), measure=measure)
     stood = {one.reference: one.stood_in for one in loss.lost}
@@ -178,7 +174,7 @@ def lost_by(messages: list[Recorded], measure: ReplayMeasure, *targets: Target) 
     return counts(messages, *targets, measure=measure)
 
 
-def test_arguments_are_decoded() -> None:
+def test_arguments_are_decoded():
     """A name at the beginning of a line of an argument: as JSON it is `nname_00`."""
     names = [f"name_{number:02}" for number in range(12)]
     messages = branch(e3=says(names), e25=assistant(*(call(f"c{name}", "write", text=f"\n{name}") for name in names)))
@@ -186,7 +182,7 @@ def test_arguments_are_decoded() -> None:
     assert lost_by(messages, ReplayMeasure.SUBSTRINGS, Target("e3")) == []
 
 
-def test_a_part_of_a_component_is_not_the_reference() -> None:
+def test_a_part_of_a_component_is_not_the_reference():
     names = [f"name_{number:02}" for number in range(12)]
     messages = branch(e3=says(names), e5=says([f"{name}_old" for name in names]), e25=says(names))
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 12)]
@@ -195,7 +191,7 @@ def test_a_part_of_a_component_is_not_the_reference() -> None:
     assert lost_by(messages, ReplayMeasure.COMPONENTS, Target("e3")) == [(0.4, 12, 0)]
 
 
-def test_what_was_shown_among_other_components_is_not_needed() -> None:
+def test_what_was_shown_among_other_components_is_not_needed():
     names = [f"name_{number:02}" for number in range(12)]
     shown = user(" ".join(f"src/{name}.py" for name in names))
     messages = branch(e3=says(names), e22=shown, e25=says(names))

@@ -1,7 +1,5 @@
 """Simple orders: what they delete first, and that they stop at the share."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.core.store import DeletionStore
@@ -31,7 +29,7 @@ def transcript() -> Transcript:
         ("largest_results", ["e4", "e5"]),
     ],
 )
-def test_what_goes_first(name: str, first: list[str]) -> None:
+def test_what_goes_first(name, first):
     shares = {"oldest": 0.15, "largest": 0.2, "old_results": 0.15, "largest_results": 0.05}
     targets = ORDERS[name](transcript(), shares[name])
     assert sorted(target.entry_id for target in targets) == sorted(first)
@@ -39,7 +37,7 @@ def test_what_goes_first(name: str, first: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ORDERS)
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.7])
-def test_an_order_reaches_the_share_with_a_plan_that_the_airlock_accepts(name: str, share: float) -> None:
+def test_an_order_reaches_the_share_with_a_plan_that_the_airlock_accepts(name, share):
     whole = work(Session(), 4, 120).prepare()
     targets = ORDERS[name](whole, share)
     store = DeletionStore(whole.with_ratio(1 - share))
@@ -48,7 +46,7 @@ def test_an_order_reaches_the_share_with_a_plan_that_the_airlock_accepts(name: s
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_delete_what_single_requests_would(seed: int) -> None:
+def test_batches_delete_what_single_requests_would(seed):
     whole = work(Session(), seed, 120).prepare().with_ratio(0.5)
     store = DeletionStore(whole)
     for entry in whole.entries:

@@ -1,7 +1,5 @@
 """The figures over many sessions, their exports, and their drawing."""
 
-from __future__ import annotations
-
 import csv
 import io
 import itertools
@@ -10,15 +8,7 @@ import json
 import pytest
 
 from compaction_app.lab.loss_plot import BOTTOM, LABEL_HEIGHT, LEFT, RIGHT, TOP, loss_plot
-from compaction_app.lab.report import (
-    CSV_COLUMNS,
-    LABELS,
-    StrategyResult,
-    TriedSession,
-    as_csv,
-    as_document,
-    results_of,
-)
+from compaction_app.lab.report import CSV_COLUMNS, LABELS, StrategyResult, TriedSession, as_csv, as_document, results_of
 from compaction_app.lab.trials import BOUND, LostReference, Trial
 from sessions_app.model_prices import InputPrices
 
@@ -45,7 +35,7 @@ def result(strategy: str, *sessions: TriedSession) -> StrategyResult:
     return next(one for one in results_of(sessions) if one.strategy == strategy)
 
 
-def test_a_mean_is_over_all_cuts_and_its_interval_over_sessions() -> None:
+def test_a_mean_is_over_all_cuts_and_its_interval_over_sessions():
     one = session(trial("oldest", 1), trial("oldest", 3, place="e20"))
     other = session(trial("oldest", 8))
     found = result("oldest", one, other)
@@ -54,14 +44,14 @@ def test_a_mean_is_over_all_cuts_and_its_interval_over_sessions() -> None:
     assert (found.loss_interval.low, found.loss_interval.high) == (pytest.approx(0.2), pytest.approx(0.8))
 
 
-def test_the_excess_is_over_the_least_at_the_same_cut_and_share() -> None:
+def test_the_excess_is_over_the_least_at_the_same_cut_and_share():
     cuts = session(trial(BOUND, 1), trial("oldest", 4), trial(BOUND, 0, 0.3), trial("oldest", 9, 0.3))
     assert result("oldest", cuts).excess == pytest.approx(0.3)
     assert result(BOUND, cuts).excess is None
     assert result("oldest", session(trial("oldest", 4))).excess is None
 
 
-def test_what_a_plan_saves_and_when_it_has_paid() -> None:
+def test_what_a_plan_saves_and_when_it_has_paid():
     found = result("oldest", session(trial("oldest", 1), prices=PRICES), session(trial("oldest", 1)))
     # 500,000 tokens at $0.30 a million; 400,000 are written again at $3.75 instead of read at $0.30.
     assert found.saved == pytest.approx(0.15)
@@ -71,27 +61,27 @@ def test_what_a_plan_saves_and_when_it_has_paid() -> None:
     assert result("oldest", never).pays_after is None
 
 
-def test_kinds_and_horizons_are_shares() -> None:
+def test_kinds_and_horizons_are_shares():
     found = result("oldest", session(trial("oldest", 1), trial("oldest", 3, place="e20")))
     assert found.kinds == {"output": 0.75, "message": 0.25}
     assert found.by_horizon == {"20": 0.5, "40": pytest.approx(0.2)}
 
 
-def test_a_plan_that_failed_is_counted_and_not_measured() -> None:
+def test_a_plan_that_failed_is_counted_and_not_measured():
     failed = trial("acme/m", 0, failure="The provider refused.", tokens_after=1_000_000)
     found = result("acme/m", session(failed, trial("acme/m", 2, place="e20")))
     assert (found.cuts, found.failures, found.loss) == (1, 1, 0.2)
     assert result("acme/m", session(failed)).loss is None
 
 
-def test_the_results_are_in_the_order_of_the_trials_the_largest_share_first() -> None:
+def test_the_results_are_in_the_order_of_the_trials_the_largest_share_first():
     cuts = session(trial("oldest", 1, 0.3), trial("oldest", 1, 0.7), trial("prune", 1, None))
     expected = [("oldest", 0.7), ("oldest", 0.3), ("prune", None)]
     assert [(one.strategy, one.keep) for one in results_of([cuts])] == expected
     assert results_of([session()]) == []
 
 
-def test_the_table_has_a_line_for_each_trial_and_no_formulas() -> None:
+def test_the_table_has_a_line_for_each_trial_and_no_formulas():
     text = as_csv([session(trial("oldest", 4), name="=HYPERLINK(1)"), session(trial("prune", 0, None))])
     lines = list(csv.DictReader(io.StringIO(text)))
     assert tuple(lines[0]) == CSV_COLUMNS
@@ -100,7 +90,7 @@ def test_the_table_has_a_line_for_each_trial_and_no_formulas() -> None:
     assert lines[1]["keep"] == ""
 
 
-def test_the_document_has_the_results_and_what_was_lost() -> None:
+def test_the_document_has_the_results_and_what_was_lost():
     lost = LostReference("src/a.py", "e30", ("e3", "e5"))
     document = as_document([session(trial("oldest", 1, named=(lost,)))], version="1")
     assert json.loads(json.dumps(document)) == document
@@ -114,7 +104,7 @@ def test_the_document_has_the_results_and_what_was_lost() -> None:
 # ---- the drawing ------------------------------------------------------------------------------------------
 
 
-def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame() -> None:
+def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame():
     cuts = [
         trial(strategy, lost, keep)
         for strategy, all_lost in ((BOUND, (0, 0, 1)), ("embedded", (1, 2, 4)), ("oldest", (2, 5, 9)))
@@ -132,7 +122,7 @@ def test_lines_go_from_the_most_that_is_kept_to_the_least_within_the_frame() -> 
     assert plot.losses[0].percent == 0
 
 
-def test_no_label_covers_another() -> None:
+def test_no_label_covers_another():
     cuts = [trial(f"s{number}", 3, keep) for number in range(7) for keep in (0.7, 0.3)]
     plot = loss_plot(results_of([session(*cuts)]), {})
     assert plot is not None
@@ -140,5 +130,5 @@ def test_no_label_covers_another() -> None:
     assert all(after - before >= LABEL_HEIGHT for before, after in itertools.pairwise(heights))
 
 
-def test_one_share_is_not_drawn() -> None:
+def test_one_share_is_not_drawn():
     assert loss_plot(results_of([session(trial("oldest", 1))]), LABELS) is None

@@ -1,7 +1,5 @@
 """Means, intervals and the comparison with the best order."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
@@ -9,12 +7,12 @@ from compaction_app.lab.samples import excess, interval, mean, ratio_to_best
 SHARES = [[0.1, 0.2], [0.4], [], [0.3, 0.3, 0.3]]
 
 
-def test_the_mean_is_over_all_cuts() -> None:
+def test_the_mean_is_over_all_cuts():
     assert mean(SHARES) == pytest.approx(1.6 / 6)
     assert mean([[], []]) is None
 
 
-def test_the_interval_contains_the_mean_and_is_the_same_each_time() -> None:
+def test_the_interval_contains_the_mean_and_is_the_same_each_time():
     found = interval(SHARES)
     assert found is not None
     assert 0.1 < found.low < 1.6 / 6 < found.high < 0.401
@@ -23,11 +21,11 @@ def test_the_interval_contains_the_mean_and_is_the_same_each_time() -> None:
     assert interval([[]]) is None
 
 
-def test_an_excess_is_taken_cut_by_cut() -> None:
+def test_an_excess_is_taken_cut_by_cut():
     assert excess([[0.3, 0.2], []], [[0.1, 0.2], []]) == [[pytest.approx(0.2), 0.0], []]
 
 
-def test_the_best_order_is_chosen_on_other_sessions_than_it_is_measured_on() -> None:
+def test_the_best_order_is_chosen_on_other_sessions_than_it_is_measured_on():
     planner = [[0.1]] * 8
     steady, lucky = [[0.2]] * 8, [[0.0]] + [[0.6]] * 7
     assert ratio_to_best(planner, {"steady": steady, "lucky": lucky}) == pytest.approx(0.5)

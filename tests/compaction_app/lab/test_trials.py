@@ -1,7 +1,5 @@
 """Trials: what each strategy deletes of a branch with known needs, what that loses, and what a summary still says."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -46,11 +44,11 @@ def branch_of(*messages: dict[str, Any]) -> Branch:
 
 
 @pytest.fixture(scope="module")
-def trials() -> list[Trial]:
+def trials():
     return list(trials_of(branch_of(*worked()), strategies_named(KEYS)))
 
 
-def test_each_strategy_is_tried_at_each_share_and_the_bound_beside_it(trials: list[Trial]) -> None:
+def test_each_strategy_is_tried_at_each_share_and_the_bound_beside_it(trials):
     cuts = {trial.place for trial in trials}
     assert cuts
     assert len(trials) == len(cuts) * (count_trials(strategies_named(KEYS), (0.7, 0.5, 0.3)) - 1)
@@ -58,7 +56,7 @@ def test_each_strategy_is_tried_at_each_share_and_the_bound_beside_it(trials: li
     assert {trial.keep for trial in trials if trial.strategy == "prune"} == {None}
 
 
-def test_what_keeps_the_share_is_measured_and_what_it_costs(trials: list[Trial]) -> None:
+def test_what_keeps_the_share_is_measured_and_what_it_costs(trials):
     for trial in trials:
         assert not trial.failure
         assert 0 < trial.tokens_after <= trial.tokens_before
@@ -71,7 +69,7 @@ def test_what_keeps_the_share_is_measured_and_what_it_costs(trials: list[Trial])
             assert {"20", "40", "100"} >= trial.shares.keys() - {"substrings"}
 
 
-def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(trials: list[Trial]) -> None:
+def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(trials):
     by_strategy = {(one.strategy, one.keep): one for one in trials}
     assert by_strategy["embedded", 0.5].lost == 0
     lost = by_strategy["oldest", 0.5]
@@ -81,17 +79,17 @@ def test_a_strategy_that_deletes_the_first_output_loses_what_only_that_names(tri
     assert by_strategy[BOUND, 0.5].lost == 0
 
 
-def test_it_ends_early_once_it_is_stopped() -> None:
+def test_it_ends_early_once_it_is_stopped():
     looks = iter([False, False, True])
     done = list(trials_of(branch_of(*worked()), strategies_named(KEYS), is_stopped=lambda: next(looks, True)))
     assert len(done) == 2
 
 
-def test_a_short_branch_has_no_trials() -> None:
+def test_a_short_branch_has_no_trials():
     assert not list(trials_of(branch_of(user("go"), assistant(text("done"))), strategies_named(KEYS)))
 
 
-def test_what_is_kept_by_keep_recent_begins_where_a_turn_can() -> None:
+def test_what_is_kept_by_keep_recent_begins_where_a_turn_can():
     outputs = [one for n in range(5) for one in (assistant(call(f"c{n}")), result(f"c{n}", "word " * 400))]
     transcript = transcript_of(user("go"), *outputs, user("end"))
     gone = {target.entry_id for target in keep_recent(transcript, 0.5)}
@@ -101,14 +99,14 @@ def test_what_is_kept_by_keep_recent_begins_where_a_turn_can() -> None:
     assert sum(entry.tokens for entry in kept) <= transcript.tokens * 0.5
 
 
-def test_unknown_strategies_are_refused_by_name() -> None:
+def test_unknown_strategies_are_refused_by_name():
     with pytest.raises(BadInput, match="There is no strategy 'guess'"):
         strategies_named(["embedded", "guess"])
     with pytest.raises(BadInput, match="No strategy is chosen"):
         strategies_named([])
 
 
-def test_deleted_tokens_are_counted_by_kind() -> None:
+def test_deleted_tokens_are_counted_by_kind():
     transcript = transcript_of(
         user("go"), assistant(thinking("hm"), call("c1")), result("c1", "word " * 90), user("end")
     )
@@ -126,18 +124,18 @@ def summarised(summary: str) -> list[Trial]:
     return list(summary_trials(branch_of(*messages, compacted, *later, user("end"))))
 
 
-def test_a_summary_that_names_what_is_needed_later_loses_nothing() -> None:
+def test_a_summary_that_names_what_is_needed_later_loses_nothing():
     (trial,) = summarised(f"It is about {', '.join(NAMES)}.")
     assert (trial.strategy, trial.keep, trial.needed, trial.lost) == ("summary", None, 12, 0)
     assert trial.tokens_after < trial.tokens_before
 
 
-def test_what_a_summary_does_not_say_is_lost_with_its_places() -> None:
+def test_what_a_summary_does_not_say_is_lost_with_its_places():
     (trial,) = summarised(f"It is about {NAMES[0]}, and not about src/module_011.py.")
     assert trial.lost == 11
     assert trial.named[0].stood_in == ("e3",)
     assert NAMES[0] not in {one.reference for one in trial.named}
 
 
-def test_a_session_without_summaries_has_none_to_read() -> None:
+def test_a_session_without_summaries_has_none_to_read():
     assert not list(summary_trials(branch_of(*worked(2))))

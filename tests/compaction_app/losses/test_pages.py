@@ -1,12 +1,9 @@
 """Promises of the page of what a summary lost, and of its report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.display.branches import forget_branches
 from compaction_app.display.lost_subjects import SHOWN
@@ -39,7 +36,7 @@ TOUCHED = ("edit a.py", "edit a.py", "edit b.py", "read b.py", "read c.py", "rea
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
     service.forget_losses()
 
@@ -49,11 +46,11 @@ def add(root: Path, recorded: list[Any], name: str = "a.jsonl") -> str:
 
 
 @pytest.fixture
-def url(idle_root: Path) -> str:
+def url(idle_root):
     return add(idle_root, COMPACTED)
 
 
-def test_the_page_counts_what_is_mentioned(browser: Client, url: str) -> None:
+def test_the_page_counts_what_is_mentioned(browser, url):
     shown = page(browser, f"{url}/lost")
     assert "8 entries became a summary" in text_of(shown)
     summary, plan = elements(shown, ".held")
@@ -62,7 +59,7 @@ def test_the_page_counts_what_is_mentioned(browser: Client, url: str) -> None:
     assert "Now parseLine works." in text_of(shown)
 
 
-def test_what_was_lost_is_linked_to_its_place(browser: Client, url: str) -> None:
+def test_what_was_lost_is_linked_to_its_place(browser, url):
     found = links(page(browser, f"{url}/lost"))
     assert ("readFile 7", f"{url}/entries/e2") in found
     assert ("src/a.py 1", f"{url}/entries/e2") in found
@@ -71,7 +68,7 @@ def test_what_was_lost_is_linked_to_its_place(browser: Client, url: str) -> None
     assert "parseLine 5" not in [words for words, _ in found]
 
 
-def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, url: str) -> None:
+def test_the_summary_stands_beside_the_turns_that_it_replaced(browser, url):
     shown = page(browser, f"{url}/lost?entry=e11")
     (turn,) = elements(shown, ".brief")
     assert "Mend the parser. 8 messages" in text_of(turn)
@@ -79,14 +76,14 @@ def test_the_summary_stands_beside_the_turns_that_it_replaced(browser: Client, u
     assert "Beside the summary stay 2 messages word for word" in text_of(shown)
 
 
-def test_files_are_named_after_what_was_done_to_them(browser: Client, idle_root: Path) -> None:
+def test_files_are_named_after_what_was_done_to_them(browser, idle_root):
     calls = [call(f"c{at}", one.split()[0], path=one.split()[1]) for at, one in enumerate(TOUCHED)]
     talk = chain(user("go"), assistant(*calls), summary_compaction("so far", None))
     shown = page(browser, f"{add(idle_root, talk)}/lost")
     assert texts(shown, ".brief__files") == ["edit a.py ×2, b.py, read b.py, c.py, 1 more"]
 
 
-def test_the_page_says_how_large_the_context_was_and_became(browser: Client, url: str) -> None:
+def test_the_page_says_how_large_the_context_was_and_became(browser, url):
     session = Session.objects.get()
     found = service.loss_at(session)
     assert session.context_size is not None
@@ -96,7 +93,7 @@ def test_the_page_says_how_large_the_context_was_and_became(browser: Client, url
     assert f"{found.before} → {after}" in text_of(page(browser, f"{url}/lost"))
 
 
-def test_a_plan_that_cannot_leave_as_little_says_so(browser: Client, idle_root: Path) -> None:
+def test_a_plan_that_cannot_leave_as_little_says_so(browser, idle_root):
     for name, summary in (("a.jsonl", "so far"), ("b.jsonl", "so far " * 100)):
         url = add(idle_root, chain(*TALK, summary_compaction(summary, "e9")), name)
         shown = text_of(page(browser, f"{url}/lost"))
@@ -104,7 +101,7 @@ def test_a_plan_that_cannot_leave_as_little_says_so(browser: Client, idle_root: 
         assert ("leaves no more than this did" in shown) == (name == "b.jsonl")
 
 
-def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_root: Path) -> None:
+def test_summaries_of_a_branch_are_linked_with_each_other(browser, idle_root):
     again = chain(*[user("x")] * 12, summary_compaction("again", None))[-1:]
     url = add(idle_root, [*COMPACTED, *again])
     newest = page(browser, f"{url}/lost")
@@ -114,7 +111,7 @@ def test_summaries_of_a_branch_are_linked_with_each_other(browser: Client, idle_
     assert "Earlier summary" not in text_of(earlier)
 
 
-def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, url: str) -> None:
+def test_the_conversation_before_it_can_be_forked_or_compacted(browser, url):
     shown = page(browser, f"{url}/lost")
     assert f"{url}/fork" in actions(shown)
     assert link(shown, "Curate it instead…") == f"{url}/compact?leaf=e10"
@@ -124,13 +121,13 @@ def test_the_conversation_before_it_can_be_forked_or_compacted(browser: Client, 
     assert Session.objects.count() == 2
 
 
-def test_the_form_for_the_same_plan_has_its_size(browser: Client, url: str) -> None:
+def test_the_form_for_the_same_plan_has_its_size(browser, url):
     form = page(browser, link(page(browser, f"{url}/lost"), "Make that plan…"))
     assert field(form, "leaf") == "e10"
     assert 0 < float(field(form, "keep")) < 50
 
 
-def test_nothing_is_written(browser: Client, idle_root: Path, url: str) -> None:
+def test_nothing_is_written(browser, idle_root, url):
     before = snapshot(idle_root)
     page(browser, f"{url}/lost")
     page(browser, f"{url}/lost/report")
@@ -138,7 +135,7 @@ def test_nothing_is_written(browser: Client, idle_root: Path, url: str) -> None:
     assert Session.objects.get().runs.count() == 0
 
 
-def test_many_names_are_folded_away(browser: Client, idle_root: Path) -> None:
+def test_many_names_are_folded_away(browser, idle_root):
     names = " ".join(f"nameOf{number}" for number in range(SHOWN + 3))
     talk = chain(*[assistant(text(names))] * 5, user("go"), summary_compaction("so far", "e6"))
     shown = page(browser, f"{add(idle_root, talk)}/lost")
@@ -150,12 +147,12 @@ def test_many_names_are_folded_away(browser: Client, idle_root: Path) -> None:
     ("entry", "status", "words"),
     [("nowhere", 404, ""), ("e2", 409, "Entry e2 is not a summary that replaced something")],
 )
-def test_an_entry_that_is_no_summary_is_refused(browser: Client, url: str, entry: str, status: int, words: str) -> None:
+def test_an_entry_that_is_no_summary_is_refused(browser, url, entry, status, words):
     for part in ("lost", "lost/report"):
         assert words in text_of(page(browser, f"{url}/{part}?entry={entry}", status))
 
 
-def test_a_session_without_summaries_says_so_and_links_to_none(browser: Client, idle_root: Path) -> None:
+def test_a_session_without_summaries_says_so_and_links_to_none(browser, idle_root):
     url = add(idle_root, chain(*TALK))
     refused = text_of(page(browser, f"{url}/lost", 409))
     assert "No summary has replaced anything on this branch" in refused
@@ -164,7 +161,7 @@ def test_a_session_without_summaries_says_so_and_links_to_none(browser: Client, 
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(
         user(f"{hostile} asked"),
         assistant(text(f"{hostile} readFile"), call("c1", hostile, path=f"/p/{hostile}.py")),
@@ -180,26 +177,20 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
 # ---- the report ------------------------------------------------------------------------------------------
 
 
-def test_the_report_needs_nothing_else(browser: Client, url: str) -> None:
+def test_the_report_needs_nothing_else(browser, url):
     answer = page(browser, f"{url}/lost/report?entry=e11")
     assert answer["Content-Disposition"] == 'attachment; filename="a.jsonl-lost.html"'
     (policy,) = elements(answer, "meta[http-equiv]")
     assert policy.attributes["content"] == "default-src 'none'; style-src 'unsafe-inline'"
     assert not elements(answer, "script, link, img, iframe, object, [src], [href], [style], form")
-    for words in (
-        *("8 entries became a summary", "readFile"),
-        "error: readFile is gone",
-        "Now parseLine works.",
-    ):
+    for words in (*("8 entries became a summary", "readFile"), "error: readFile is gone", "Now parseLine works."):
         assert words in text_of(answer)
 
 
 # ---- the cache -------------------------------------------------------------------------------------------
 
 
-def test_what_a_summary_lost_is_worked_out_once(
-    browser: Client, idle_root: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_summary_lost_is_worked_out_once(browser, idle_root, url, monkeypatch):
     worked_out: list[Any] = []
     loss_of = service.loss_of
     monkeypatch.setattr(service, "loss_of", lambda *given: worked_out.append(given) or loss_of(*given))
@@ -215,7 +206,7 @@ def test_what_a_summary_lost_is_worked_out_once(
 # ---- the ways there --------------------------------------------------------------------------------------
 
 
-def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, url: str) -> None:
+def test_the_page_is_linked_from_the_session_and_its_timeline(browser, url):
     address = f"{url}/lost?entry=e11"
     session = links(page(browser, f"{url}?view=all"))
     assert ("What it lost", address) in session
@@ -223,7 +214,7 @@ def test_the_page_is_linked_from_the_session_and_its_timeline(browser: Client, u
     assert ("what it lost", address) in links(page(browser, f"{url}/timeline"))
 
 
-def test_a_summary_that_the_reader_ignores_is_not_linked(browser: Client, idle_root: Path) -> None:
+def test_a_summary_that_the_reader_ignores_is_not_linked(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", COMPACTED, "atomic-0.8")
     assert not [address for _, address in links(page(browser, f"{url}?view=all")) if "/lost" in address]
 
@@ -239,7 +230,7 @@ def root_of(agent: str, directory: Path, settings: Any) -> Path:
     return root
 
 
-def test_the_summary_of_claude_code_is_linked_and_shown(browser: Client, tmp_path: Path, settings: Any) -> None:
+def test_the_summary_of_claude_code_is_linked_and_shown(browser, tmp_path, settings):
     session = ClaudeSession()
     session.user("Mend the parser.")
     session.reply("m1", *(claude_text(f"readFile {number}") for number in range(5)))
@@ -258,7 +249,7 @@ def test_the_summary_of_claude_code_is_linked_and_shown(browser: Client, tmp_pat
     assert texts(shown, ".lost__item") == ["readFile 5"]
 
 
-def test_an_encrypted_summary_says_so(browser: Client, tmp_path: Path, settings: Any) -> None:
+def test_an_encrypted_summary_says_so(browser, tmp_path, settings):
     opaque = {"type": "compaction", "encrypted_content": "readFile"}
     turns = [rollouts.user("Mend it."), *(rollouts.answer(f"readFile {number}") for number in range(5))]
     compacted = rollouts.compacted(rollouts.user("Mend it."), opaque)

@@ -1,7 +1,5 @@
 """Models on the command line follow the rules of the Models page, and a key is never an argument."""
 
-from __future__ import annotations
-
 import io
 import stat
 import subprocess
@@ -12,7 +10,6 @@ import pytest
 
 from compaction_app.models import PlannerModel, Provider
 from compaction_app.planning.api_keys import read_keys
-from devtools.scripted.server import ScriptedProvider
 from tests.installation import Installation, finish
 
 KEY: Final = "sk-0123456789abcdefghijklmn"
@@ -27,7 +24,7 @@ def added(redline: Installation, model: str = "acme/m-1", *more: str) -> Any:
     return ended.json
 
 
-def test_a_model_is_added_with_its_provider_and_listed(redline: Installation) -> None:
+def test_a_model_is_added_with_its_provider_and_listed(redline):
     document = added(redline, "acme/vendor/m-1", "--thinking", "high,low", "--price-in", "3", "--price-out", "15")
     assert document == {
         "model": "acme/vendor/m-1",
@@ -47,7 +44,7 @@ def test_a_model_is_added_with_its_provider_and_listed(redline: Installation) ->
     assert "ready" in shown
 
 
-def test_a_second_model_needs_no_address(redline: Installation) -> None:
+def test_a_second_model_needs_no_address(redline):
     added(redline)
     assert redline.call("models", "add", "acme/m-2", *LIMITS).code == 0
     assert PlannerModel.objects.count() == 2
@@ -72,9 +69,7 @@ REFUSED = [
 ]
 
 
-def test_a_model_that_cannot_be_added_leaves_nothing_behind(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_cannot_be_added_leaves_nothing_behind(redline, monkeypatch):
     monkeypatch.setenv("OWN_KEY", KEY)
     for arguments, code in REFUSED:
         ended = redline.call("models", "add", *arguments, "--json")
@@ -85,9 +80,7 @@ def test_a_model_that_cannot_be_added_leaves_nothing_behind(
     assert read_keys(redline.data) == {}
 
 
-def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(redline, monkeypatch):
     monkeypatch.setenv("OWN_KEY", KEY)
     document = added(redline, "acme/m-1", "--key-variable", "OWN_KEY")
     assert KEY not in str(document)
@@ -99,7 +92,7 @@ def test_a_key_comes_from_a_variable_and_is_kept_for_its_host_only(
     assert f"…{KEY[-4:]}" in redline.call("models", "list").out
 
 
-def test_a_key_comes_from_standard_input(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_comes_from_standard_input(redline, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert redline.call("models", "add", "acme/m-1", *HERE, "--key-stdin", "--json").error == "no_key"
     monkeypatch.setattr(sys, "stdin", io.StringIO(f"{KEY}\nmore\n"))
@@ -107,7 +100,7 @@ def test_a_key_comes_from_standard_input(redline: Installation, monkeypatch: pyt
     assert read_keys(redline.data)["acme"].key == KEY
 
 
-def test_a_process_reads_a_key_from_a_pipe(redline: Installation) -> None:
+def test_a_process_reads_a_key_from_a_pipe(redline):
     arguments = ("models", "add", "acme/m-1", *HERE, "--key-stdin", "--json")
     child = redline.start(*arguments, stdin=subprocess.PIPE)
     child.stdin.write(f"{KEY}\n")
@@ -116,9 +109,7 @@ def test_a_process_reads_a_key_from_a_pipe(redline: Installation) -> None:
 
 
 @pytest.mark.parametrize("name", ["acme", "openai"])
-def test_a_key_for_an_existing_provider_becomes_its_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_key_for_an_existing_provider_becomes_its_key(redline, monkeypatch, name):
     added(redline)
     monkeypatch.setenv("OWN_KEY", KEY)
     ended = redline.call("models", "add", f"{name}/m-2", *LIMITS, "--key-variable", "OWN_KEY", "--json")
@@ -126,7 +117,7 @@ def test_a_key_for_an_existing_provider_becomes_its_key(
     assert read_keys(redline.data)[name].key == KEY
 
 
-def test_a_model_without_a_key_is_added_with_a_hint_about_the_missing_key(redline: Installation) -> None:
+def test_a_model_without_a_key_is_added_with_a_hint_about_the_missing_key(redline):
     ended = redline.call("models", "add", "anthropic/m-1", *LIMITS)
     assert ended.code == 0
     assert "Set ANTHROPIC_API_KEY" in ended.out
@@ -134,9 +125,7 @@ def test_a_model_without_a_key_is_added_with_a_hint_about_the_missing_key(redlin
 
 
 @pytest.mark.parametrize(("script", "code"), [("good-plan", 0), ("refuses", 1)])
-def test_a_model_is_tested_with_one_request(
-    redline: Installation, provider: ScriptedProvider, script: str, code: int
-) -> None:
+def test_a_model_is_tested_with_one_request(redline, provider, script, code):
     url = provider.base_url("openai")
     assert redline.call("models", "add", f"own/{script}", *LIMITS, "--base-url", url).code == 0
     ended = redline.call("models", "test", f"own/{script}", "--json")
@@ -146,7 +135,7 @@ def test_a_model_is_tested_with_one_request(
     assert redline.call("models", "test", f"own/{script}").code == code
 
 
-def test_a_model_is_removed(redline: Installation) -> None:
+def test_a_model_is_removed(redline):
     added(redline)
     ended = redline.call("models", "remove", "acme/m-1", "--json")
     assert (ended.code, ended.json) == (0, {"removed": ["acme/m-1"]})
@@ -154,9 +143,7 @@ def test_a_model_is_removed(redline: Installation) -> None:
     assert Provider.objects.exists()
 
 
-def test_removing_a_provider_removes_its_models_and_key_after_a_confirmation(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removing_a_provider_removes_its_models_and_key_after_a_confirmation(redline, monkeypatch):
     monkeypatch.setenv("OWN_KEY", KEY)
     added(redline, "acme/m-1", "--key-variable", "OWN_KEY")
     refused = redline.call("models", "remove", "acme", "--json")
@@ -169,12 +156,12 @@ def test_removing_a_provider_removes_its_models_and_key_after_a_confirmation(
     assert redline.call("models", "remove", "anthropic", "--yes", "--json").error == "unknown_provider"
 
 
-def test_wrong_arguments_give_one_json_document(redline: Installation) -> None:
+def test_wrong_arguments_give_one_json_document(redline):
     for arguments in ((), ("nonsense",), ("list", "more"), ("add",), ("test",), ("--no",)):
         ended = redline.call("models", *arguments, "--json")
         assert (ended.code, ended.error) == (2, "bad_arguments"), arguments
 
 
-def test_errors_of_an_action_name_its_help(redline: Installation) -> None:
+def test_errors_of_an_action_name_its_help(redline):
     assert "`redline models add --help`" in redline.call("models", "add").err
     assert "`redline models --help`" in redline.call("models").err

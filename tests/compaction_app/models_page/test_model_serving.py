@@ -1,9 +1,6 @@
 """Runs of models with a real server: many in one process, and a stop that closes the connection to the provider."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +14,13 @@ NAMES = ("first", "second", "third")
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider(pace=0.02) as scripted:
         yield scripted
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server, provider: ScriptedProvider) -> Iterator[Server]:
+def server(shared_server, provider):
     models = ("calls-20", "long-thinking")
     with (
         place_in(shared_server, "model-serving") as mine,
@@ -39,7 +36,7 @@ def state(server: Server, run: str) -> dict[str, Any]:
     return found
 
 
-def test_runs_of_models_share_one_process_and_none_loses_an_event(server: Server) -> None:
+def test_runs_of_models_share_one_process_and_none_loses_an_event(server):
     runs = [start_model(server, server.session(title(name)), "serving/calls-20") for name in NAMES]
     for run in runs:
         server.wait_for(lambda run=run: state(server, run)["state"] == "target_met")
@@ -51,7 +48,7 @@ def test_runs_of_models_share_one_process_and_none_loses_an_event(server: Server
     assert query_number(server, processes, run_number(runs[0]), run_number(runs[-1])) == 1
 
 
-def test_a_stop_closes_the_connection_to_the_provider(server: Server, provider: ScriptedProvider) -> None:
+def test_a_stop_closes_the_connection_to_the_provider(server, provider):
     run = start_model(server, server.session(title("first")), "serving/long-thinking")
     server.wait_for(lambda: "What was acted on" in server.text(run))
     known = len(provider.closed)

@@ -1,9 +1,6 @@
 """Promises of the page of models: the configuration and its sources, forms that explain errors, and a test."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,11 @@ from django.test import Client
 from compaction_app.models import Agreement, PlannerModel, Provider
 from compaction_app.models_page.forms import SMALLEST_OUTPUT, SMALLEST_WINDOW
 from compaction_app.planning.api_keys import read_keys
-from compaction_app.planning.model_registry import (
-    COMFORTABLE_WINDOW,
-    endpoint_of,
-    model_named,
-    provider_named,
-)
+from compaction_app.planning.model_registry import COMFORTABLE_WINDOW, endpoint_of, model_named, provider_named
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_roots
 from tests.factories import assistant, chain, session_bytes, text, user
-from tests.fake_provider_echo import EchoProvider, start_echo_provider
+from tests.fake_provider_echo import start_echo_provider
 from tests.html import (
     active_markup,
     addresses,
@@ -37,7 +29,6 @@ from tests.html import (
     text_of,
     texts,
 )
-from tests.installation import Installation
 from tests.paths import PROJECT
 
 KEY = "sk-environment-0123456789abcdefWXYZ"
@@ -51,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("known_root")
 
 
 @pytest.fixture
-def echo() -> Iterator[EchoProvider]:
+def echo():
     with start_echo_provider() as running:
         yield running
 
@@ -78,7 +69,7 @@ def add(browser: Client, **values: str) -> str:
 # ---- what the page shows -----------------------------------------------------------------------------------
 
 
-def test_a_fresh_machine_is_shown_both_ways_to_a_model(browser: Client) -> None:
+def test_a_fresh_machine_is_shown_both_ways_to_a_model(browser):
     words = text_of(page(browser))
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"):
         assert f"set {variable} to use it" in words
@@ -86,16 +77,14 @@ def test_a_fresh_machine_is_shown_both_ways_to_a_model(browser: Client) -> None:
     assert "nothing leaves this machine" in words
 
 
-def test_the_page_is_between_runs_and_settings(browser: Client) -> None:
+def test_the_page_is_between_runs_and_settings(browser):
     nav = element(page(browser), 'nav[aria-label="Main"]')
     places = [address for _, address in links(nav)]
     assert places.index("/runs/") < places.index("/models") < places.index("/settings")
     assert texts(nav, '[aria-current="page"]') == ["Models"]
 
 
-def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_characters(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_characters(browser, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com/anthropic")
     shown = page(browser)
@@ -109,9 +98,7 @@ def test_a_provider_of_the_environment_is_marked_and_shows_the_last_four_charact
     assert not [one for one in variables if "and" in one.split()]
 
 
-def test_faults_of_the_environment_are_shown_with_their_provider(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_of_the_environment_are_shown_with_their_provider(browser, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", "http://gateway.example.com/v1")
     words = text_of(page(browser))
@@ -120,7 +107,7 @@ def test_faults_of_the_environment_are_shown_with_their_provider(
     assert "Let them plan" not in words
 
 
-def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None:
+def test_a_model_is_listed_with_all_that_is_known_of_it(browser):
     add(browser)
     sent(browser, "/models/add", {**MODEL, "base_url": "http://localhost:9/v1"})
     words = text_of(page(browser))
@@ -129,7 +116,7 @@ def test_a_model_is_listed_with_all_that_is_known_of_it(browser: Client) -> None
     assert "at http://localhost:9/v1" in words
 
 
-def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path) -> None:
+def test_hostile_names_do_nothing_on_the_page(browser, known_root):
     evil = '"><script>alert(1)</script>\x1b\u202e'
     (known_root / "a.jsonl").write_bytes(
         session_bytes(chain(user("x"), assistant(text("y"), provider="own", model=evil)))
@@ -144,7 +131,7 @@ def test_hostile_names_do_nothing_on_the_page(browser: Client, known_root: Path)
         assert not set(shown) & set("\x1b\u202e")
 
 
-def test_no_other_site_can_put_a_message_on_the_page(browser: Client) -> None:
+def test_no_other_site_can_put_a_message_on_the_page(browser):
     add(browser)
     signed = browser.cookies["messages"].value
     for forged in (f"{signed}x", "evil", ""):
@@ -157,7 +144,7 @@ def test_no_other_site_can_put_a_message_on_the_page(browser: Client) -> None:
     assert "evil" not in text_of(page(browser, "/models?told=evil&added=evil&dropped=evil"))
 
 
-def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(browser: Client) -> None:
+def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(browser):
     place = add(browser).partition("#")[0]
     cookie = browser.cookies["messages"]
     assert (cookie["httponly"], cookie["samesite"], cookie["domain"]) == (True, "Strict", "")
@@ -168,9 +155,7 @@ def test_a_message_is_shown_once_and_its_cookie_is_for_pages_of_this_host_only(b
     assert "messages" not in answer.cookies
 
 
-def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_with_the_reason(
-    browser: Client,
-) -> None:
+def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_with_the_reason(browser):
     add(browser)
     reason = "A planner needs that much for its"
     for name, typed, words in (
@@ -185,7 +170,7 @@ def test_a_small_window_is_marked_and_one_too_small_for_a_planner_is_refused_wit
     assert text_of(page(browser)).count("small for a planner") == 1
 
 
-def test_readme_says_the_same_numbers(browser: Client) -> None:
+def test_readme_says_the_same_numbers(browser):
     readme = " ".join((PROJECT / "README.md").read_text(encoding="utf-8").split())
     assert f"at least {SMALLEST_WINDOW:,} tokens; {COMFORTABLE_WINDOW:,} or more is better" in readme
     assert f"an output limit of at least {SMALLEST_OUTPUT:,} tokens" in readme
@@ -195,7 +180,7 @@ def test_readme_says_the_same_numbers(browser: Client) -> None:
     assert f"at least {SMALLEST_OUTPUT:,}." in form
 
 
-def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser: Client) -> None:
+def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser):
     add(browser)
     sent(browser, "/models/add", {**MODEL, "price_in": ""})
     narrow = parse(page(browser))
@@ -205,14 +190,14 @@ def test_missing_prices_are_mentioned_once_on_a_narrow_page(browser: Client) -> 
     assert text_of(narrow).count("unknown") == 1
 
 
-def test_a_slash_more_or_less_leads_to_the_page(browser: Client) -> None:
+def test_a_slash_more_or_less_leads_to_the_page(browser):
     for typed, there in (("/models/", "/models"), ("/runs", "/runs/")):
         answer = browser.get(f"{typed}?page=1", follow=True)
         assert answer.status_code == 200
         assert (answer.request["PATH_INFO"], answer.request["QUERY_STRING"]) == (there, "page=1")
 
 
-def test_the_empty_page_links_to_the_models_too(browser: Client) -> None:
+def test_the_empty_page_links_to_the_models_too(browser):
     shown = page(browser, "/models/12345", 404)
     assert "a model or a provider may have been removed" in text_of(shown)
     assert elements(shown, 'a.button[href="/models"]')
@@ -228,9 +213,7 @@ def put_sessions(root: Path, *pairs: tuple[str, str]) -> None:
     index_roots()
 
 
-def test_models_of_sessions_are_suggested_if_their_provider_is_configured(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_of_sessions_are_suggested_if_their_provider_is_configured(browser, known_root, monkeypatch):
     put_sessions(
         known_root,
         ("anthropic", "claude-x"), ("anthropic", "claude-x"), ("openai", "gpt-5"), ("nobody", "m"),
@@ -248,7 +231,7 @@ def test_models_of_sessions_are_suggested_if_their_provider_is_configured(
     assert "claude-x" not in text_of(element(page(browser), 'section[aria-labelledby="suggested"]'))
 
 
-def test_a_window_comes_from_the_agents_own_models(browser: Client, known_root: Path, redline: Installation) -> None:
+def test_a_window_comes_from_the_agents_own_models(browser, known_root, redline):
     models = redline.home / ".pi" / "agent" / "models.json"
     models.parent.mkdir(parents=True)
     models.write_text('{"providers": {"own": {"models": [{"id": "qwen", "contextWindow": 32768}]}}}')
@@ -259,7 +242,7 @@ def test_a_window_comes_from_the_agents_own_models(browser: Client, known_root: 
     assert (field(form, "window"), field(form, "output_limit")) == ("32,768", "8,192")
 
 
-def test_presets_for_local_servers_are_one_click_away(browser: Client) -> None:
+def test_presets_for_local_servers_are_one_click_away(browser):
     presets = [
         page(browser, address)
         for _, address in links(page(browser, "/providers/add"))
@@ -277,9 +260,7 @@ def test_presets_for_local_servers_are_one_click_away(browser: Client) -> None:
 # ---- forms -------------------------------------------------------------------------------------------------
 
 
-def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirmation(
-    browser: Client, redline: Installation
-) -> None:
+def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirmation(browser, redline):
     place, _, anchor = add(browser, key=TYPED).partition("#")
     assert (anchor, "Added: own" in text_of(page(browser, place))) == ("provider-own", True)
     sent(browser, "/models/add", MODEL)
@@ -295,7 +276,7 @@ def test_a_provider_is_added_changed_and_removed_with_its_models_after_a_confirm
     page(browser, "/providers/own", 404)
 
 
-def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser: Client) -> None:
+def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser):
     add(browser)
     sent(browser, "/models/add", MODEL)
     row = PlannerModel.objects.get()
@@ -311,7 +292,7 @@ def test_a_model_is_added_changed_and_removed_after_a_confirmation(browser: Clie
     page(browser, f"/models/{row.pk}/remove", 404)
 
 
-def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser: Client) -> None:
+def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser):
     add(browser)
     wrong = {**MODEL, "window": "many", "price_in": "cheap", "name": "kept <b>", "thinking_style": "adaptive"}
     shown = sent(browser, "/models/add", wrong, 422)
@@ -325,7 +306,7 @@ def test_an_invalid_form_keeps_every_value_and_explains_the_error(browser: Clien
     assert not PlannerModel.objects.exists()
 
 
-def test_a_key_is_never_filled_in_again(browser: Client) -> None:
+def test_a_key_is_never_filled_in_again(browser):
     wrong = {**OWN, "name": "Bad Name", "key": TYPED}
     shown = sent(browser, "/providers/add", wrong, 422)
     assert field(shown, "base_url") == "https://llm.example.com/v1"
@@ -337,7 +318,7 @@ def test_a_key_is_never_filled_in_again(browser: Client) -> None:
     assert "value" not in element(page(browser, "/providers/own"), 'input[type="password"]').attributes
 
 
-def test_an_invalid_key_is_refused_without_quoting_it(browser: Client, redline: Installation) -> None:
+def test_an_invalid_key_is_refused_without_quoting_it(browser, redline):
     for key in ("sk-a\nb", "sk-ä", "sk a"):
         shown = sent(browser, "/providers/add", {**OWN, "key": key}, 422)
         assert "A key consists of ASCII letters" in text_of(shown)
@@ -345,7 +326,7 @@ def test_an_invalid_key_is_refused_without_quoting_it(browser: Client, redline: 
     assert (Provider.objects.exists(), read_keys(redline.data)) == (False, {})
 
 
-def test_changing_the_base_url_warns_that_the_key_is_deleted(browser: Client, redline: Installation) -> None:
+def test_changing_the_base_url_warns_that_the_key_is_deleted(browser, redline):
     add(browser, key=TYPED)
     sent(browser, "/providers/own/agreement", {"origin": "https://llm.example.com"})
     place = sent(browser, "/providers/own", {**OWN, "base_url": "https://evil.example/v1"})
@@ -355,13 +336,13 @@ def test_changing_the_base_url_warns_that_the_key_is_deleted(browser: Client, re
     assert read_keys(redline.data) == {}
 
 
-def test_a_key_can_be_forgotten_alone(browser: Client, redline: Installation) -> None:
+def test_a_key_can_be_forgotten_alone(browser, redline):
     add(browser, key=TYPED)
     sent(browser, "/providers/own", {**OWN, "forget": "1"})
     assert (read_keys(redline.data), Provider.objects.count()) == ({}, 1)
 
 
-def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser: Client, redline: Installation) -> None:
+def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser, redline):
     origin = field(page(browser, "/providers/openai"), "origin")
     assert origin == "https://api.openai.com"
     sent(browser, "/providers/openai", {"key": TYPED, "origin": origin})
@@ -375,7 +356,7 @@ def test_a_key_for_a_provider_of_the_environment_is_entered_on_its_page(browser:
     page(browser, "/providers/openai/remove", 404)
 
 
-def test_an_entered_key_is_used_if_the_variable_is_unusable(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entered_key_is_used_if_the_variable_is_unusable(browser, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-torn in two")
     words = text_of(page(browser))
     assert "Not used. OPENAI_API_KEY cannot be used." in words
@@ -393,7 +374,7 @@ def test_an_entered_key_is_used_if_the_variable_is_unusable(browser: Client, mon
     assert endpoint_of(model_named("openai/qwen3:32b")).key == TYPED
 
 
-def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser, monkeypatch):
     for url in ("no address", "http://gateway.example.com/v1"):
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         shown = page(browser)
@@ -401,16 +382,14 @@ def test_no_key_field_is_shown_if_a_key_could_not_be_sent(browser: Client, monke
         assert "/providers/openai" not in addresses(shown)
 
 
-def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_provider_that_can_be_used_is_chosen_in_the_form(browser, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", "torn in two")
     add(browser)
     for address in ("/models/add", "/models/add?provider=nobody"):
         assert field(page(browser, address), "provider") == "own"
 
 
-def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser: Client, redline: Installation) -> None:
+def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser, redline):
     add(browser)
     (redline.data / "keys.json").write_text("{ torn")
     assert "It is never overwritten" in text_of(page(browser))
@@ -424,7 +403,7 @@ def test_a_damaged_key_file_is_reported_on_the_page_and_not_changed(browser: Cli
 # ---- automatic planning ------------------------------------------------------------------------------------
 
 
-def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser: Client) -> None:
+def test_agreeing_is_for_the_host_that_was_shown_and_can_be_taken_back(browser):
     add(browser)
     words = text_of(page(browser))
     assert "Not allowed: its models plan only when you start a run." in words
@@ -459,14 +438,14 @@ def verdict_of(browser: Client, row: PlannerModel) -> str:
     return text_of(verdict)
 
 
-def test_a_model_that_calls_a_tool_passes_and_its_time_is_shown(browser: Client, echo: EchoProvider) -> None:
+def test_a_model_that_calls_a_tool_passes_and_its_time_is_shown(browser, echo):
     words = verdict_of(browser, put_model(f"{echo.base}/good/v1"))
     assert words.startswith("It can plan.")
     assert re.search(r"called a tool (at once|after \d+\.[1-9] s|after [1-9]\d*\.\d s)\.", words)
     assert len(echo.received) == 1
 
 
-def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser: Client, echo: EchoProvider) -> None:
+def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser, echo):
     row = put_model(f"{echo.base}/good/v1")
     part = browser.post(f"/models/{row.pk}/test", headers={"HX-Request": "true"})
     assert [one.id for one in outermost(part)] == [f"verdict-{row.pk}"]
@@ -478,7 +457,7 @@ def test_htmx_gets_only_the_result_and_other_clients_the_whole_page(browser: Cli
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_faults_of_a_model_are_explained_in_plain_words(browser: Client, dialect: str) -> None:
+def test_faults_of_a_model_are_explained_in_plain_words(browser, dialect):
     expected = {
         "wrong-key": "key",
         "no-such-model": "no-such-model",
@@ -495,7 +474,7 @@ def test_faults_of_a_model_are_explained_in_plain_words(browser: Client, dialect
         assert "It can plan" not in words
 
 
-def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser: Client) -> None:
+def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser):
     with start_echo_provider() as gone:
         base = gone.base
     assert base.removeprefix("http://") in verdict_of(browser, put_model(f"{base}/v1"))
@@ -503,7 +482,7 @@ def test_a_server_that_cannot_be_reached_or_a_missing_key_is_reported(browser: C
     assert "Set OPENAI_API_KEY" in verdict_of(browser, row)
 
 
-def test_a_thinking_model_is_tested_at_its_lowest_level(browser: Client, echo: EchoProvider) -> None:
+def test_a_thinking_model_is_tested_at_its_lowest_level(browser, echo):
     verdict_of(browser, put_model(f"{echo.base}/good/v1", thinking_levels=["high", "low"]))
     assert b'"reasoning_effort":"low"' in echo.bodies[0].replace(b" ", b"")
 
@@ -511,9 +490,7 @@ def test_a_thinking_model_is_tested_at_its_lowest_level(browser: Client, echo: E
 # ---- keys, as the provider's side sees them ----------------------------------------------------------------
 
 
-def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edited(
-    browser: Client, echo: EchoProvider
-) -> None:
+def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edited(browser, echo):
     with start_echo_provider() as evil:
         sent(browser, "/providers/add", {**OWN, "base_url": f"{echo.base}/good/v1", "key": TYPED})
         sent(browser, "/models/add", MODEL)
@@ -528,9 +505,7 @@ def test_a_key_arrives_at_its_address_and_no_longer_after_the_base_url_was_edite
         assert echo.keys() == [f"Bearer {TYPED}"]
 
 
-def test_a_model_elsewhere_does_not_get_its_providers_key(
-    browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_elsewhere_does_not_get_its_providers_key(browser, echo, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     add(browser, key=TYPED)
     for provider in ("openai", "own"):
@@ -543,7 +518,7 @@ def test_a_model_elsewhere_does_not_get_its_providers_key(
 
 
 @pytest.mark.parametrize("dialect", ["anthropic", "openai"])
-def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser: Client, echo: EchoProvider, dialect: str) -> None:
+def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser, echo, dialect):
     with start_echo_provider() as evil:
         echo.aim = f"{evil.base}/good/v1/messages"
         base = f"{echo.base}/redirect"
@@ -556,9 +531,7 @@ def test_no_redirect_takes_a_key_or_a_text_elsewhere(browser: Client, echo: Echo
     assert "called a tool" not in words
 
 
-def test_a_key_of_the_environment_is_sent_to_its_base_url(
-    browser: Client, echo: EchoProvider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_of_the_environment_is_sent_to_its_base_url(browser, echo, monkeypatch):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", f"{echo.base}/401")
     row = PlannerModel.objects.create(provider="anthropic", name="m", window=9_999, output_limit=99)

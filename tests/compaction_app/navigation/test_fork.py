@@ -1,7 +1,5 @@
 """Promises of a fork: every line of the branch, its labels, the same context, and the session as it was."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,7 +51,7 @@ def recorded(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines()
 
 
-def test_a_fork_has_the_recorded_bytes_of_its_branch(redline: Installation) -> None:
+def test_a_fork_has_the_recorded_bytes_of_its_branch(redline):
     talk = [
         *chain(user("a"), assistant(text("b"))),
         # A line that no serializer writes.
@@ -68,12 +66,12 @@ def test_a_fork_has_the_recorded_bytes_of_its_branch(redline: Installation) -> N
     assert AuditEntry.objects.get().new_file == str(new)
 
 
-def test_a_fork_from_what_a_user_says_ends_before_it(redline: Installation) -> None:
+def test_a_fork_from_what_a_user_says_ends_before_it(redline):
     made = put(redline, session_bytes(chain(user("a"), assistant(text("b")), user("c"), assistant(text("d")))), "pi")
     assert recorded(fork(made, "e3"))[1:] == recorded(made.path)[1:3]
 
 
-def test_nothing_is_before_the_first_message(redline: Installation) -> None:
+def test_nothing_is_before_the_first_message(redline):
     made = put(redline, session_bytes(chain(user("a"), assistant(text("b")))), "pi")
     with pytest.raises(RedlineError) as caught:
         fork(made, "e1")
@@ -89,9 +87,7 @@ def test_nothing_is_before_the_first_message(redline: Installation) -> None:
         ("atomic-0.8", compaction(whole("e2"))),
     ],
 )
-def test_what_a_compaction_removed_is_still_in_the_fork(
-    redline: Installation, reader: str, change: dict[str, object]
-) -> None:
+def test_what_a_compaction_removed_is_still_in_the_fork(redline, reader, change):
     said = (user("a"), assistant(text("b")), user("c"), change, assistant(text("d")))
     made = put(redline, session_bytes(chain(*said)), reader)
     new = fork(made, "e5")
@@ -101,20 +97,10 @@ def test_what_a_compaction_removed_is_still_in_the_fork(
     assert len(made.context(new, "e3")) == 3
 
 
-def test_labels_are_appended_again_and_what_followed_one_follows_the_entry_before(
-    redline: Installation,
-) -> None:
+def test_labels_are_appended_again_and_what_followed_one_follows_the_entry_before(redline):
     mark = {"type": "label", "targetId": "e2", "label": "here"}
     other = {"type": "label", "targetId": "e7", "label": "elsewhere"}
-    said = (
-        user("a"),
-        assistant(text("b")),
-        mark,
-        summary_compaction("so far", "e3"),
-        user("c"),
-        other,
-        user("d"),
-    )
+    said = (user("a"), assistant(text("b")), mark, summary_compaction("so far", "e3"), user("c"), other, user("d"))
     made = put(redline, session_bytes(chain(*said)), "pi")
     new = load_session(fork(made, "e5", is_leaf=True))
     assert [entry.id for entry in new.tree.entries[:-1]] == ["e1", "e2", "e4", "e5"]
@@ -125,9 +111,7 @@ def test_labels_are_appended_again_and_what_followed_one_follows_the_entry_befor
 
 
 @pytest.mark.parametrize("reader", ["pi", "pi-0.86", "atomic-0.8", "atomic-0.9"])
-def test_forks_of_real_sessions_have_the_context_and_the_lines(
-    redline: Installation, tmp_path: Path, reader: str
-) -> None:
+def test_forks_of_real_sessions_have_the_context_and_the_lines(redline, tmp_path, reader):
     tried = 0
     for path in sessions_to_try(tmp_path):
         loaded = load_session(path)

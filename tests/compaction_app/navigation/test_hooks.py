@@ -1,7 +1,5 @@
 """Promises of hooks before and after a move: they see it, can prevent it, and a failing one does."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -9,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.hooks import Adjust, Cancel, HookSignal, load_hooks, session_before_tree, session_tree
 from compaction_app.models import AuditEntry, Backup
@@ -24,7 +21,7 @@ from tests.compaction_app.navigation.test_moves import forked_talk
 from tests.factories import session_bytes
 from tests.files import place
 from tests.html import elements, text_of
-from tests.installation import Installation, refusal
+from tests.installation import refusal
 from tests.sessions import add_session
 
 CONFIRMED = AppendConfirmations(live=True)
@@ -34,7 +31,7 @@ Connect = Callable[[HookSignal, Callable[..., object]], None]
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     found = place(redline.home / ".pi" / "agent" / "sessions" / "s.jsonl", session_bytes(forked_talk()))
     index_file(found)
     return found
@@ -55,7 +52,7 @@ def refused(path: Path) -> tuple[str, str]:
     return caught.value.code, caught.value.message
 
 
-def test_hooks_see_a_move_before_and_after_it(path: Path, connect: Connect) -> None:
+def test_hooks_see_a_move_before_and_after_it(path, connect):
     seen: list[dict[str, Any]] = []
     before = path.read_bytes()
 
@@ -76,14 +73,14 @@ def test_hooks_see_a_move_before_and_after_it(path: Path, connect: Connect) -> N
     assert second["backup"].read_bytes() == before
 
 
-def test_a_hook_cancels_a_move(path: Path, connect: Connect) -> None:
+def test_a_hook_cancels_a_move(path, connect):
     connect(session_before_tree, lambda **_: Cancel("it is finished"))
     code, words = refused(path)
     assert code == "cancelled_by_hook"
     assert words.endswith("it is finished. Nothing was moved.")
 
 
-def test_the_page_of_a_move_says_who_cancelled_it(browser: Client, idle_root: Path, connect: Connect) -> None:
+def test_the_page_of_a_move_says_who_cancelled_it(browser, idle_root, connect):
     address = f"{add_session(idle_root, 'a.jsonl', forked_talk())}/tree/move"
     Session.objects.update(reader="pi")
     before = (idle_root / "a.jsonl").read_bytes()
@@ -95,7 +92,7 @@ def test_the_page_of_a_move_says_who_cancelled_it(browser: Client, idle_root: Pa
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_failing_hook_prevents_a_move(path: Path, connect: Connect) -> None:
+def test_a_failing_hook_prevents_a_move(path, connect):
     def failing(**sent: Any) -> None:
         raise KeyError("text of the session")
 
@@ -105,7 +102,7 @@ def test_a_failing_hook_prevents_a_move(path: Path, connect: Connect) -> None:
     assert "Nothing was moved" in words
 
 
-def test_a_hook_that_could_not_be_loaded_prevents_a_move(path: Path) -> None:
+def test_a_hook_that_could_not_be_loaded_prevents_a_move(path):
     load_hooks(["hooks_that_nobody_wrote"])
     try:
         assert refused(path)[0] == "hook_not_loaded"
@@ -113,7 +110,7 @@ def test_a_hook_that_could_not_be_loaded_prevents_a_move(path: Path) -> None:
         load_hooks([])
 
 
-def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path: Path, connect: Connect) -> None:
+def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path, connect):
     seen: list[object] = []
     connect(session_before_tree, lambda **sent: seen.append(sent))
     path.touch()
@@ -122,7 +119,7 @@ def test_a_hook_is_not_asked_about_a_move_that_cannot_be_made(path: Path, connec
     assert (caught.value.code, seen) == ("session_live", [])
 
 
-def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path: Path, connect: Connect) -> None:
+def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path, connect):
     def meanwhile(**sent: Any) -> None:
         line = json.dumps({"type": "custom", "id": "new", "parentId": "e6", "customType": "x"})
         place(path, path.read_bytes() + line.encode() + b"\n")
@@ -132,7 +129,7 @@ def test_a_session_that_changes_while_a_hook_is_asked_is_not_moved(path: Path, c
     assert json.loads(path.read_bytes().splitlines()[-1])["id"] == "new"
 
 
-def test_a_label_is_no_move(path: Path, connect: Connect) -> None:
+def test_a_label_is_no_move(path, connect):
     seen: list[object] = []
     for signal in (session_before_tree, session_tree):
         connect(signal, lambda **sent: seen.append(sent))
@@ -140,7 +137,7 @@ def test_a_label_is_no_move(path: Path, connect: Connect) -> None:
     assert seen == []
 
 
-def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path: Path, connect: Connect) -> None:
+def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label=" the other\nway "))
     move(path)
     moved, label = map(json.loads, path.read_bytes().splitlines()[-2:])
@@ -151,7 +148,7 @@ def test_a_hook_labels_the_entry_to_which_the_agent_is_moved(path: Path, connect
     assert moved["parentId"] == "e4"
 
 
-def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path: Path, connect: Connect) -> None:
+def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="tried"))
     task = branch_task(path, "e4")
     done = append_entries(path, task.change("It failed."), CONFIRMED, datetime.now(UTC))
@@ -160,6 +157,6 @@ def test_a_hook_labels_the_summary_of_the_branch_that_is_left(path: Path, connec
     assert (label["targetId"], label["parentId"]) == (summary["id"], summary["id"])
 
 
-def test_a_label_that_cannot_be_written_prevents_the_move(path: Path, connect: Connect) -> None:
+def test_a_label_that_cannot_be_written_prevents_the_move(path, connect):
     connect(session_before_tree, lambda **_: Adjust(label="x" * 300))
     assert refused(path)[0] == "bad_label"

@@ -1,8 +1,6 @@
 """A move, a label, a fork and both kinds of summary, killed before each of its parts: the next start completes it, or
 nothing of it is left."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -97,6 +95,6 @@ class Kills:
 
 
 @pytest.mark.parametrize("step", STEPS)
-def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(redline: Installation, step: str) -> None:
+def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(redline, step):
     kills = Kills(redline, step)
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=step in FIRST)

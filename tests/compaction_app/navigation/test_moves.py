@@ -1,7 +1,5 @@
 """Promises of labels and moves: one line, the context that was shown, a backup, an entry of the audit log, and back."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -11,12 +9,7 @@ from typing import Any
 import pytest
 
 from compaction_app.models import AuditEntry, Backup
-from compaction_app.navigation.entry_append import (
-    AppendConfirmations,
-    AppendedEntries,
-    append_entries,
-    plan_append,
-)
+from compaction_app.navigation.entry_append import AppendConfirmations, AppendedEntries, append_entries, plan_append
 from compaction_app.navigation.entry_change import EntryChange, MakeChange
 from compaction_app.navigation.moves import destination_of, move_to, set_label
 from sessions_app.agents.pi.lines import new_line
@@ -29,7 +22,6 @@ from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.compaction_app.undo.scenes import Scene, codex_scene, scene
 from tests.factories import assistant, chain, message, session_bytes, text, user
 from tests.files import backdate, place
-from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import work
 
 CONFIRMED = AppendConfirmations(live=True)
@@ -52,7 +44,7 @@ def forked_talk() -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def talk(redline: Installation) -> Scene:
+def talk(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     return Scene(place(path, session_bytes(forked_talk())), "pi", "fork")
 
@@ -78,7 +70,7 @@ def refusal(path: Path, make: MakeChange, confirmations: AppendConfirmations = C
 # ---- moves -------------------------------------------------------------------------------------------------------
 
 
-def test_a_move_appends_one_line_whose_parent_is_the_entry(talk: Scene) -> None:
+def test_a_move_appends_one_line_whose_parent_is_the_entry(talk):
     before = talk.path.read_bytes()
     appended = append(talk.path, move_to("e4"))
     assert talk.path.read_bytes() == before + appended.lines[0] + b"\n"
@@ -97,9 +89,7 @@ def test_a_move_appends_one_line_whose_parent_is_the_entry(talk: Scene) -> None:
         ("e1", False, None, []),
     ],
 )
-def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(
-    talk: Scene, entry_id: str, is_leaf: bool, parent: str | None, roles: list[str]
-) -> None:
+def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(talk, entry_id, is_leaf, parent, roles):
     tree = load_session(talk.path).tree
     assert destination_of(tree, entry_id, is_leaf=is_leaf).is_before is (parent != entry_id)
     append(talk.path, move_to(entry_id, is_leaf=is_leaf))
@@ -107,7 +97,7 @@ def test_a_move_to_what_a_user_says_goes_before_it_unless_it_is_to_be_the_end(
     assert [one["role"] for one in talk.context()] == roles
 
 
-def test_a_move_is_taken_back_by_a_move(talk: Scene) -> None:
+def test_a_move_is_taken_back_by_a_move(talk):
     before = talk.context()
     append(talk.path, move_to("e4"))
     append(talk.path, move_to("e6"))
@@ -115,7 +105,7 @@ def test_a_move_is_taken_back_by_a_move(talk: Scene) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_session_of_each_reader_is_moved(redline: Installation, reader: str) -> None:
+def test_a_session_of_each_reader_is_moved(redline, reader):
     worked = scene(redline, reader, "fork")
     index_file(worked.path)
     Session.objects.update(reader=reader)
@@ -127,12 +117,12 @@ def test_a_session_of_each_reader_is_moved(redline: Installation, reader: str) -
         assert worked.context() == worked.context(leaf_id=leaf)
 
 
-def test_a_move_to_where_the_agent_is_changes_nothing(talk: Scene) -> None:
+def test_a_move_to_where_the_agent_is_changes_nothing(talk):
     assert refusal(talk.path, move_to("e6")).code == "already_there"
     assert refusal(talk.path, move_to("nowhere")).code == "unknown_entry"
 
 
-def test_an_agent_without_a_form_says_why_not(redline: Installation) -> None:
+def test_an_agent_without_a_form_says_why_not(redline):
     thread = codex_scene(redline, work(), "fork")
     entry_id = load_session(thread.path).tree.entries[3].id
     moved, labelled = refusal(thread.path, move_to(entry_id)), refusal(thread.path, set_label(entry_id, "x"))
@@ -143,7 +133,7 @@ def test_an_agent_without_a_form_says_why_not(redline: Installation) -> None:
 # ---- labels ------------------------------------------------------------------------------------------------------
 
 
-def test_a_label_is_set_changed_and_removed_by_one_line_each(talk: Scene) -> None:
+def test_a_label_is_set_changed_and_removed_by_one_line_each(talk):
     before, context = talk.path.read_bytes(), talk.context()
     named = []
     for words in ("a good place", "  another\tname ", ""):
@@ -168,24 +158,19 @@ def test_a_label_is_set_changed_and_removed_by_one_line_each(talk: Scene) -> Non
         ("e3", " ", "same_label"),
     ],
 )
-def test_a_label_that_cannot_be_is_refused(talk: Scene, entry_id: str, words: str, code: str) -> None:
+def test_a_label_that_cannot_be_is_refused(talk, entry_id, words, code):
     assert refusal(talk.path, set_label(entry_id, words)).code == code
 
 
 # ---- what every append promises ----------------------------------------------------------------------------------
 
 
-def test_an_append_is_backed_up_recorded_and_certified(talk: Scene) -> None:
+def test_an_append_is_backed_up_recorded_and_certified(talk):
     before = talk.path.read_bytes()
     moved, labelled = append(talk.path, move_to("e4")), append(talk.path, set_label("e4", "here"))
     assert moved.backup.read_bytes() == before
     first, second = AuditEntry.objects.order_by("number")
-    assert (first.action, first.writer, second.action, second.writer) == (
-        "move",
-        "to e4",
-        "label",
-        "“here” on e4",
-    )
+    assert (first.action, first.writer, second.action, second.writer) == ("move", "to e4", "label", "“here” on e4")
     assert (first.bytes_before, first.backup) == (len(before), str(moved.backup))
     assert second.sha256_after == hashlib.sha256(talk.path.read_bytes()).hexdigest()
     assert first.certificate is not None
@@ -194,7 +179,7 @@ def test_an_append_is_backed_up_recorded_and_certified(talk: Scene) -> None:
     assert labelled.backup.exists()
 
 
-def test_a_session_in_use_needs_a_confirmation(talk: Scene) -> None:
+def test_a_session_in_use_needs_a_confirmation(talk):
     talk.path.touch()
     failure = refusal(talk.path, move_to("e4"), AppendConfirmations())
     assert isinstance(failure, ConfirmationNeeded)
@@ -202,14 +187,14 @@ def test_a_session_in_use_needs_a_confirmation(talk: Scene) -> None:
     assert list(plan_append(talk.path, move_to("e4"), datetime.now(UTC)).needs) == ["live"]
 
 
-def test_after_a_torn_line_an_append_needs_a_confirmation(talk: Scene) -> None:
+def test_after_a_torn_line_an_append_needs_a_confirmation(talk):
     talk.append(b'{"type":"mess')
     assert refusal(talk.path, move_to("e4")).code == "torn_last_line"
     append(talk.path, move_to("e4"), AppendConfirmations(after_torn_line=True))
     assert talk.context() == talk.context(leaf_id="e4")
 
 
-def test_what_was_shown_for_another_state_is_not_confirmed(talk: Scene) -> None:
+def test_what_was_shown_for_another_state_is_not_confirmed(talk):
     shown = plan_append(talk.path, move_to("e4"), datetime.now(UTC)).digest()
     talk.continue_with("On.")
     before = talk.path.read_bytes()
@@ -239,11 +224,11 @@ def silent_message(present: LoadedSession, reading: Reading) -> EntryChange:
 
 
 @pytest.mark.parametrize("make", [wrong_move, silent_message])
-def test_lines_that_do_not_give_the_announced_context_are_not_written(talk: Scene, make: MakeChange) -> None:
+def test_lines_that_do_not_give_the_announced_context_are_not_written(talk, make):
     assert refusal(talk.path, make).code == "not_proven"
 
 
-def test_announced_messages_follow_the_context(talk: Scene) -> None:
+def test_announced_messages_follow_the_context(talk):
     def make(present: LoadedSession, reading: Reading) -> EntryChange:
         def lines(facts: Any) -> tuple[bytes, ...]:
             summary = {"fromId": "e6", "summary": "Tried another way."}

@@ -1,8 +1,5 @@
 """Forks before what a user says, by the writers of agents that have no copy of a branch."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -57,7 +54,7 @@ def context(path: Path, leaf_id: str = "") -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("make", [codex_thread, opencode_session, claude_session])
-def test_a_fork_ends_before_what_a_user_says(redline: Installation, make: Callable[[Installation], Path]) -> None:
+def test_a_fork_ends_before_what_a_user_says(redline, make):
     path = make(redline)
     index_file(path)
     tree = load_session(path).tree

@@ -1,7 +1,5 @@
 """Promises of the pages of a move, a label and a fork: what they would do is said first, and nothing of it can act."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ from .test_moves import forked_talk
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
 
 
 @pytest.fixture
-def tree(idle_root: Path) -> str:
+def tree(idle_root):
     """The address of the tree of `forked_talk`, read as pi reads it."""
     url = add_session(idle_root, "a.jsonl", forked_talk())
     Session.objects.update(reader="pi")
@@ -50,7 +48,7 @@ def lines(root: Path) -> list[Any]:
     return [json.loads(line) for line in (root / "a.jsonl").read_bytes().splitlines()]
 
 
-def test_the_tree_leads_to_each_step(browser: Client, tree: str) -> None:
+def test_the_tree_leads_to_each_step(browser, tree):
     shown = dict(links(page(browser, tree, at="e3")))
     assert shown["Move here…"] == f"{tree}/move?entry=e3"
     assert shown["Fork from here…"] == f"{tree}/fork?entry=e3"
@@ -59,7 +57,7 @@ def test_the_tree_leads_to_each_step(browser: Client, tree: str) -> None:
     assert "gives you its text to send again" in text_of(page(browser, tree, at="e3"))
 
 
-def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser: Client, tree: str, idle_root: Path) -> None:
+def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser, tree, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     words = text_of(page(browser, f"{tree}/move", entry="e4"))
     assert "Continue from here?" in words
@@ -70,7 +68,7 @@ def test_a_move_says_what_it_does_and_how_it_is_taken_back(browser: Client, tree
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_move_to_what_a_user_says_offers_it_again(browser: Client, tree: str, idle_root: Path) -> None:
+def test_a_move_to_what_a_user_says_offers_it_again(browser, tree, idle_root):
     assert "you get its text" in text_of(page(browser, f"{tree}/move", entry="e3"))
     moved = send(browser, f"{tree}/move", entry="e3")
     assert "Moved: the next prompt takes the place of that message." in text_of(moved)
@@ -82,7 +80,7 @@ def test_a_move_to_what_a_user_says_offers_it_again(browser: Client, tree: str, 
     assert branch_state(Session.objects.get()).branch[-2].id == "e6"
 
 
-def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser: Client, idle_root: Path) -> None:
+def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", forked_talk()[:-1])
     Session.objects.update(reader="pi")
     moved = send(browser, f"{url}/tree/move", entry="e4")
@@ -91,7 +89,7 @@ def test_a_move_from_an_unanswered_message_is_taken_back_to_it(browser: Client, 
     assert lines(idle_root)[-1]["parentId"] == "e5"
 
 
-def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser: Client, tree: str, idle_root: Path) -> None:
+def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser, tree, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     answered = browser.post(f"{tree}/move", {"entry": "e4", "plan": "another"})
     assert answered.status_code == 409
@@ -100,9 +98,7 @@ def test_a_move_that_was_confirmed_for_another_state_is_not_made(browser: Client
 
 
 @pytest.mark.parametrize(("step", "more"), [("move", {}), ("label", {"label": "here"})])
-def test_a_live_session_needs_a_confirmation(
-    browser: Client, tree: str, settings: Any, step: str, more: dict[str, str]
-) -> None:
+def test_a_live_session_needs_a_confirmation(browser, tree, settings, step, more):
     settings.REDLINE = settings.REDLINE.model_copy(update={"live_minutes": 5})
     refused = send(browser, f"{tree}/{step}", entry="e4", **more)
     assert refused.status_code == 422
@@ -111,7 +107,7 @@ def test_a_live_session_needs_a_confirmation(
     assert done.redirect_chain
 
 
-def test_a_label_is_set_changed_and_removed(browser: Client, tree: str) -> None:
+def test_a_label_is_set_changed_and_removed(browser, tree):
     said = []
     for more in ({"label": "the better way"}, {"label": "best"}, {"label": "best", "remove": "label"}):
         done = send(browser, f"{tree}/label", entry="e5", **more)
@@ -122,14 +118,14 @@ def test_a_label_is_set_changed_and_removed(browser: Client, tree: str) -> None:
     assert said == ["Labelled “the better way”.", "Labelled “best”.", "The label was removed."]
 
 
-def test_a_label_is_found_in_the_tree(browser: Client, tree: str) -> None:
+def test_a_label_is_found_in_the_tree(browser, tree):
     send(browser, f"{tree}/label", entry="e3", label="the better way")
     found = page(browser, tree, q="better")
     assert "1 row with “better”" in text_of(found)
     assert f"{tree}?at=e3" in [address for _, address in links(found)]
 
 
-def test_the_labels_of_all_branches_lead_to_their_entries(browser: Client, tree: str) -> None:
+def test_the_labels_of_all_branches_lead_to_their_entries(browser, tree):
     for entry_id, words in (("e6", "the other way"), ("e2", "the start")):
         send(browser, f"{tree}/label", entry=entry_id, label=words)
     shown = page(browser, tree)
@@ -141,7 +137,7 @@ def test_the_labels_of_all_branches_lead_to_their_entries(browser: Client, tree:
     assert "the start" not in dict(links(page(browser, tree)))
 
 
-def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser: Client, tree: str) -> None:
+def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser, tree):
     session = tree.removesuffix("/tree")
     tools = element(page(browser, session), "#entry-tools")
     leads = {text_of(one): one.attributes["data-from"] for one in elements(tools, "a[data-from]")}
@@ -152,14 +148,14 @@ def test_each_entry_of_a_session_offers_the_steps_that_its_agent_has(browser: Cl
     }
 
 
-def test_the_same_label_and_a_bad_one_are_refused(browser: Client, tree: str) -> None:
+def test_the_same_label_and_a_bad_one_are_refused(browser, tree):
     assert "has no label already" in text_of(send(browser, f"{tree}/label", entry="e3", label=""))
     long = send(browser, f"{tree}/label", entry="e3", label="x" * 201)
     assert long.status_code == 422
     assert "at most 200 characters" in text_of(long)
 
 
-def test_a_fork_ends_before_what_a_user_says(browser: Client, tree: str, idle_root: Path) -> None:
+def test_a_fork_ends_before_what_a_user_says(browser, tree, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     words = text_of(page(browser, f"{tree}/fork", entry="e3"))
     assert "has the 2 entries of the branch before this message, byte for byte" in words
@@ -173,28 +169,26 @@ def test_a_fork_ends_before_what_a_user_says(browser: Client, tree: str, idle_ro
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_fork_after_an_entry_is_shown_at_once(browser: Client, tree: str) -> None:
+def test_a_fork_after_an_entry_is_shown_at_once(browser, tree):
     made = send(browser, f"{tree}/fork", entry="e4")
     fork = Session.objects.exclude(relative_path="a.jsonl").get()
     assert made.redirect_chain[-1][0] == fork.get_absolute_url()
 
 
 @pytest.mark.parametrize("step", ["move", "label", "fork"])
-def test_an_entry_that_does_not_exist_is_not_found(browser: Client, tree: str, step: str) -> None:
+def test_an_entry_that_does_not_exist_is_not_found(browser, tree, step):
     page(browser, f"{tree}/{step}", 404, entry="gone")
     assert browser.post(f"{tree}/{step}", {"entry": "gone", "label": "x"}).status_code == 404
     page(browser, tree, 404, again="gone")
 
 
-def test_nothing_can_be_forked_before_the_first_message(browser: Client, tree: str) -> None:
+def test_nothing_can_be_forked_before_the_first_message(browser, tree):
     words = text_of(page(browser, f"{tree}/fork", 409, entry="e1"))
     assert "No fork can be made here" in words
     assert "Nothing comes before e1" in words
 
 
-def test_an_agent_without_a_form_says_so_on_its_tree(
-    browser: Client, redline: Any, tmp_path: Path, settings: Any
-) -> None:
+def test_an_agent_without_a_form_says_so_on_its_tree(browser, redline, tmp_path, settings):
     directory = tmp_path / "codex"
     Rollout(meta(), prompt("Mend it."), answer("Done.")).save(directory)
     use_root(settings, directory, "codex")
@@ -207,7 +201,7 @@ def test_an_agent_without_a_form_says_so_on_its_tree(
     assert "Fork from here…" in words
 
 
-def test_nothing_that_a_session_says_can_act(browser: Client, idle_root: Path) -> None:
+def test_nothing_that_a_session_says_can_act(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain(*map(user, HOSTILE_TEXTS), user("x")))
     Session.objects.update(reader="pi")
     for number in range(2, len(HOSTILE_TEXTS) + 1):

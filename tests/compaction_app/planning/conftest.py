@@ -1,16 +1,12 @@
 """Hooks that a test connects are disconnected after it."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
-
 import pytest
 
 from compaction_app.hooks import SIGNALS, load_hooks
 
 
 @pytest.fixture
-def restored_receivers() -> Iterator[None]:
+def restored_receivers():
     usual = [(signal, list(signal.receivers)) for signal in SIGNALS]
     yield
     for signal, receivers in usual:

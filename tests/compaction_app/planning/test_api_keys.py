@@ -1,7 +1,5 @@
 """The key file is private, complete or absent, bound to origins, and never quoted."""
 
-from __future__ import annotations
-
 import json
 import logging
 import multiprocessing
@@ -27,20 +25,20 @@ def mode(path: Path) -> int:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path):
     return tmp_path / "keys.json"
 
 
 # ---- the file ----------------------------------------------------------------------------------------------
 
 
-def test_without_a_file_there_are_no_keys_and_no_file_is_created(tmp_path: Path, file: Path) -> None:
+def test_without_a_file_there_are_no_keys_and_no_file_is_created(tmp_path, file):
     assert read_keys(tmp_path) == {}
     assert drop_key(tmp_path, "own") is False
     assert not file.exists()
 
 
-def test_a_key_is_kept_with_its_origin_until_it_is_dropped(tmp_path: Path) -> None:
+def test_a_key_is_kept_with_its_origin_until_it_is_dropped(tmp_path):
     keep_key(tmp_path, "own", KEPT)
     keep_key(tmp_path, "other", KeptKey("http://localhost:4000", "x"))
     assert read_keys(tmp_path)["own"] == KEPT
@@ -49,7 +47,7 @@ def test_a_key_is_kept_with_its_origin_until_it_is_dropped(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
-def test_the_file_is_private_whatever_the_umask(tmp_path: Path, file: Path, mask: int) -> None:
+def test_the_file_is_private_whatever_the_umask(tmp_path, file, mask):
     usual = os.umask(mask)
     try:
         keep_key(tmp_path, "own", KEPT)
@@ -59,7 +57,7 @@ def test_the_file_is_private_whatever_the_umask(tmp_path: Path, file: Path, mask
 
 
 @pytest.mark.parametrize("found", [0o644, 0o666, 0o640, 0o400])
-def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path: Path, file: Path, found: int) -> None:
+def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path, file, found):
     keep_key(tmp_path, "own", KEPT)
     file.chmod(found)
     assert read_keys(tmp_path)["own"] == KEPT
@@ -69,7 +67,7 @@ def test_a_file_readable_by_others_is_made_private_when_first_read(tmp_path: Pat
     assert mode(file) == 0o600
 
 
-def test_a_change_never_writes_into_the_existing_file(tmp_path: Path, file: Path) -> None:
+def test_a_change_never_writes_into_the_existing_file(tmp_path, file):
     """A process that opened the file while it was readable sees no later key."""
     file.write_text("{}")
     file.chmod(0o644)
@@ -79,9 +77,7 @@ def test_a_change_never_writes_into_the_existing_file(tmp_path: Path, file: Path
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["keys.json"]
 
 
-def test_a_failed_change_leaves_the_keys_unchanged_and_no_draft(
-    tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_change_leaves_the_keys_unchanged_and_no_draft(tmp_path, file, monkeypatch):
     keep_key(tmp_path, "own", KEPT)
     before = file.read_bytes()
 
@@ -102,7 +98,7 @@ def _keep_many(directory: Path, writer: int, count: int) -> None:
         keep_key(directory, f"p{writer}-{number}", KeptKey("https://x.example", f"{KEY}{writer}{number}"))
 
 
-def test_two_concurrent_writers_lose_no_key(tmp_path: Path) -> None:
+def test_two_concurrent_writers_lose_no_key(tmp_path):
     context = multiprocessing.get_context("fork")
     writers = [context.Process(target=_keep_many, args=(tmp_path, writer, 15)) for writer in range(2)]
     for writer in writers:
@@ -115,7 +111,7 @@ def test_two_concurrent_writers_lose_no_key(tmp_path: Path) -> None:
     assert set(read_keys(tmp_path)) == {f"p{writer}-{number}" for writer in range(2) for number in range(15)}
 
 
-def test_a_file_of_another_user_is_permission_denied(tmp_path: Path) -> None:
+def test_a_file_of_another_user_is_permission_denied(tmp_path):
     base = tmp_path / "data"
     base.mkdir()
     for above in (*tmp_path.parents, tmp_path, base):
@@ -138,9 +134,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("content", DAMAGED)
-def test_a_damaged_file_is_an_error_and_never_overwritten(
-    tmp_path: Path, file: Path, content: bytes, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_damaged_file_is_an_error_and_never_overwritten(tmp_path, file, content, caplog):
     file.write_bytes(content)
     keep = partial(keep_key, tmp_path, "new", KEPT)
     for act in (partial(read_keys, tmp_path), keep, partial(drop_key, tmp_path, "own")):
@@ -156,7 +150,7 @@ def test_a_damaged_file_is_an_error_and_never_overwritten(
     assert KEY not in caplog.text
 
 
-def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path, file: Path) -> None:
+def test_a_directory_in_place_of_the_file_is_refused(tmp_path, file):
     file.mkdir()
     with pytest.raises(RedlineError) as failure:
         keep_key(tmp_path, "own", KEPT)
@@ -167,7 +161,7 @@ def test_a_directory_in_place_of_the_file_is_refused(tmp_path: Path, file: Path)
 # ---- keys --------------------------------------------------------------------------------------------------
 
 
-def test_a_key_unfit_for_a_header_is_refused_without_being_quoted() -> None:
+def test_a_key_unfit_for_a_header_is_refused_without_being_quoted():
     within = "\nx-evil: two|\r\ntwo| |\x00|\x7f|\x1b[31m|\u202e|–|\u00a0two".split("|")
     for given in (*(f"sk-one{part}one" for part in within), "sk-öne", "\ud83d", "x" * 8_193):
         with pytest.raises(BadInput) as refused:
@@ -176,20 +170,19 @@ def test_a_key_unfit_for_a_header_is_refused_without_being_quoted() -> None:
         assert "one" not in refused.value.message.replace("This one", "").replace("this one", "")
 
 
-def test_blanks_around_a_key_are_not_part_of_it() -> None:
+def test_blanks_around_a_key_are_not_part_of_it():
     assert checked_key(f"  {KEY}\r\n") == KEY
     assert checked_key(" \n") == ""
 
 
 @pytest.mark.parametrize(
-    ("key", "hint"),
-    [(KEY, "…WXYZ"), ("", ""), ("abcd", "…"), ("secret-pass", "…"), ("x" * 12 + "last", "…last")],
+    ("key", "hint"), [(KEY, "…WXYZ"), ("", ""), ("abcd", "…"), ("secret-pass", "…"), ("x" * 12 + "last", "…last")]
 )
-def test_a_hint_shows_the_last_four_characters_and_nothing_of_a_short_key(key: str, hint: str) -> None:
+def test_a_hint_shows_the_last_four_characters_and_nothing_of_a_short_key(key, hint):
     assert hint_of(key) == hint
 
 
-def test_no_repr_contains_a_key(tmp_path: Path) -> None:
+def test_no_repr_contains_a_key(tmp_path):
     keep_key(tmp_path, "own", KEPT)
     assert KEY not in repr(read_keys(tmp_path))
     assert KEY not in f"{KEPT} {KEPT!r}"

@@ -1,9 +1,6 @@
 """Promises of hooks' answers: objects in agents' own shape mean the same as our classes; nothing else is guessed."""
 
-from __future__ import annotations
-
 import ast
-from typing import Any
 
 import pytest
 
@@ -37,7 +34,7 @@ TEXT = "It is mended."
         (Pin([Target("e3")]), (Pin([Target("e3")]), )),
     ],
 )  # fmt: skip
-def test_an_object_means_the_same_as_a_class(found: object, answers: tuple[object, ...]) -> None:
+def test_an_object_means_the_same_as_a_class(found, answers):
     assert answers_in(found) == answers
 
 
@@ -53,7 +50,7 @@ def test_an_object_means_the_same_as_a_class(found: object, answers: tuple[objec
         {"customInstructions": ["a"]}, {3: True},
     ],
 )  # fmt: skip
-def test_anything_else_is_an_error(found: object) -> None:
+def test_anything_else_is_an_error(found):
     with pytest.raises((TypeError, ValueError)):
         answers_in(found)
 
@@ -71,12 +68,12 @@ def test_anything_else_is_an_error(found: object) -> None:
         (Adjust, {"why": None}),
     ],
 )
-def test_an_invalid_answer_is_refused_when_it_is_created(make: Any, values: dict[str, object]) -> None:
+def test_an_invalid_answer_is_refused_when_it_is_created(make, values):
     with pytest.raises((TypeError, ValueError)):
         make(**values)
 
 
-def test_the_objects_of_the_document_mean_what_it_says() -> None:
+def test_the_objects_of_the_document_mean_what_it_says():
     found = table_of("Objects")
     assert len(found) == 6
     for shown, same in found.items():
@@ -85,9 +82,6 @@ def test_the_objects_of_the_document_mean_what_it_says() -> None:
         assert answers_in(named) == (() if expected is None else (expected,))
 
 
-def test_the_document_names_every_answer() -> None:
-    for name in (
-        "Adjust(focus, label, why)",
-        "SupplySummary(text, why, first_kept_id, read_files, modified_files)",
-    ):
+def test_the_document_names_every_answer():
+    for name in ("Adjust(focus, label, why)", "SupplySummary(text, why, first_kept_id, read_files, modified_files)"):
         assert f"`{name}`" in DOCUMENT

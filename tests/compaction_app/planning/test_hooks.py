@@ -1,16 +1,13 @@
 """Hooks run before a plan and after a commit, are never skipped, and cannot get around the airlock."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
 from compaction_app import hooks
@@ -44,12 +41,11 @@ from compaction_app.runs.reviews import decide, review_of, undo
 from compaction_app.runs.worker import work
 from redline.configuration import FILE_NAME, load, sources
 from sessions_app.index.indexer import index_file
-from sessions_app.models import Session
 from sessions_app.web.server_log import kept_log
 from tests.factories import assistant, call, chain, result, session_bytes, user, whole, working_session
 from tests.files import place
 from tests.html import active_markup, elements, text_of, texts
-from tests.installation import Installation, override_configuration, refusal
+from tests.installation import override_configuration, refusal
 from tests.paths import PROJECT
 from tests.plans import approved_plan
 from tests.runs import approve_proposals, finish_run, plan_session
@@ -104,17 +100,17 @@ def disconnect_all() -> None:
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     return place(redline.sessions / "s.jsonl", session_bytes(working_session()))
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def own(tmp_path, monkeypatch):
     """A directory with modules of the user, which are forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path / "own"))
     monkeypatch.delitem(sys.modules, EXAMPLE, raising=False)
@@ -141,7 +137,7 @@ def deleted(ended: Any) -> set[str]:
 # ---- the example, as a user switches it on ---------------------------------------------------------------
 
 
-def test_the_example_keeps_labelled_entries_through_run_review_and_commit(browser: Client, session: Session) -> None:
+def test_the_example_keeps_labelled_entries_through_run_review_and_commit(browser, session):
     victim = plan_session(session).proposals.order_by("order")[0].entry_id
     path = place(session.real_path(), session_bytes(labelled(label(victim))))
     connect_example()
@@ -160,7 +156,7 @@ def test_the_example_keeps_labelled_entries_through_run_review_and_commit(browse
     assert victim not in gone
 
 
-def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(redline: Installation) -> None:
+def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(redline):
     path = place(redline.sessions / "s.jsonl", session_bytes(labelled(label("e3"), label("e5"))))
     arguments = ("compact", path, "--ratio", "0.05")
     without = redline.call(*arguments, "--dry-run", "--json")
@@ -191,14 +187,14 @@ def test_the_example_is_enabled_in_the_file_and_applies_to_the_command_line(redl
         ([label("e3", 7), {"type": "label"}, label([1], "x")], False),
     ],
 )
-def test_the_latest_label_counts(redline: Installation, labels: list[dict[str, Any]], stays: bool) -> None:
+def test_the_latest_label_counts(redline, labels, stays):
     connect_example()
     path = place(redline.sessions / "s.jsonl", session_bytes(labelled(*labels)))
     ended = redline.call("compact", path, "--ratio", "0.05", "--dry-run", "--json")
     assert ("e3" not in deleted(ended)) is stays, ended
 
 
-def test_a_label_set_on_another_branch_counts(redline: Installation) -> None:
+def test_a_label_set_on_another_branch_counts(redline):
     connect_example()
     elsewhere = labelled(label("e3"))
     back = {**elsewhere[-2], "id": "back", "parentId": elsewhere[-2]["id"]}
@@ -217,7 +213,7 @@ def table_of(heading: str) -> dict[str, str]:
     return {name.strip("`"): meaning for name, meaning in rows[2:]}
 
 
-def test_the_document_lists_the_arguments(session: Session) -> None:
+def test_the_document_lists_the_arguments(session):
     assert table_of("Arguments of `session_before_compact`") == dict(BEFORE)
     assert table_of("Arguments of `session_compact`") == dict(AFTER)
     assert table_of("Arguments of `session_before_tree`") == dict(BEFORE_TREE)
@@ -227,21 +223,17 @@ def test_the_document_lists_the_arguments(session: Session) -> None:
     session_compact.connect(lambda **sent: seen.append(set(sent)), weak=False)
     run = plan_session(session)
     assert seen == [{"signal", "sender", *BEFORE}]
-    commit(
-        approved_plan(Path(session.root.path) / session.relative_path),
-        Confirmations(live=True),
-        timezone.now(),
-    )
+    commit(approved_plan(Path(session.root.path) / session.relative_path), Confirmations(live=True), timezone.now())
     assert seen[-1] == {"signal", "sender", *AFTER}
     assert run.state == RunState.TARGET_MET
 
 
-def test_the_document_names_every_answer_and_check() -> None:
+def test_the_document_names_every_answer_and_check():
     for name in [*hooks.__all__, "redline.E002", "redline.W005", EXAMPLE]:
         assert name in DOCUMENT, name
 
 
-def test_the_documented_module_does_what_the_document_says(redline: Installation, own: Path) -> None:
+def test_the_documented_module_does_what_the_document_says(redline, own):
     module = re.search(r'```python\n("""my_hooks.py""".*?)```', DOCUMENT, re.DOTALL)
     place(own / "my_hooks.py", module[1].encode())
     load_hooks(["my_hooks"])
@@ -281,9 +273,7 @@ def test_the_documented_module_does_what_the_document_says(redline: Installation
     ("value", "names"),
     [("a.b", "a.b"), (" a.b , c ", "a.b c"), ('["a.b", "c"]', "a.b c"), ("", ""), (",", ""), ("[]", "")],
 )
-def test_the_variable_accepts_names_or_json(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, names: str
-) -> None:
+def test_the_variable_accepts_names_or_json(tmp_path, monkeypatch, value, names):
     monkeypatch.setenv("REDLINE_HOOKS", value)
     (tmp_path / FILE_NAME).write_text('hooks = ["other"]\n')
     found, faults = load(tmp_path)
@@ -292,7 +282,7 @@ def test_the_variable_accepts_names_or_json(
 
 
 @pytest.mark.parametrize("value", ['["a', "[1]", '[["a"]]'])
-def test_an_invalid_variable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_an_invalid_variable_is_reported(tmp_path, monkeypatch, value):
     monkeypatch.setenv("REDLINE_HOOKS", value)
     found, faults = load(tmp_path)
     assert found.hooks == []
@@ -300,7 +290,7 @@ def test_an_invalid_variable_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
     assert faults[0].startswith("hooks")
 
 
-def test_a_module_that_cannot_be_imported_stops_every_command(path: Path, redline: Installation, own: Path) -> None:
+def test_a_module_that_cannot_be_imported_stops_every_command(path, redline, own):
     before, broken = path.read_bytes(), own / "broken.py"
     place(broken, b"import os\n\nraise KeyError('no such thing')\n")
     for name, message in [
@@ -317,7 +307,7 @@ def test_a_module_that_cannot_be_imported_stops_every_command(path: Path, redlin
     assert path.read_bytes() == before
 
 
-def test_a_module_that_connects_nothing_is_a_warning(redline: Installation, own: Path) -> None:
+def test_a_module_that_connects_nothing_is_a_warning(redline, own):
     place(own / "idle.py", b"import compaction_app.hooks\n")
     place(own / "busy.py", b"import compaction_app.examples.pin_labelled\n")
     load_hooks(["idle", "busy", EXAMPLE])
@@ -327,14 +317,14 @@ def test_a_module_that_connects_nothing_is_a_warning(redline: Installation, own:
     assert "The hook idle connects no receiver." in ended.err
 
 
-def test_an_async_function_cannot_be_a_hook() -> None:
+def test_an_async_function_cannot_be_a_hook():
     async def later(**sent: Any) -> None: ...
 
     with pytest.raises(TypeError, match="later is async"):
         HookSignal().connect(later)
 
 
-def test_a_module_that_exits_is_reported_and_ends_nothing(session: Session, own: Path) -> None:
+def test_a_module_that_exits_is_reported_and_ends_nothing(session, own):
     place(own / "leaves_at_once.py", b"import sys\n\nsys.exit(3)\n")
     load_hooks(["leaves_at_once"])
     [found] = check_hooks(None)
@@ -344,14 +334,14 @@ def test_a_module_that_exits_is_reported_and_ends_nothing(session: Session, own:
     assert (run.state, "leaves_at_once" in run.failure) == (RunState.FAILED, True)
 
 
-def test_a_hook_that_exits_fails_only_its_run(session: Session) -> None:
+def test_a_hook_that_exits_fails_only_its_run(session):
     connect(lambda **_: sys.exit(3))
     run = plan_session(session)
     assert run.state == RunState.FAILED
     assert "failed (SystemExit). Nothing was planned" in run.failure
 
 
-def test_a_plan_is_refused_if_a_hook_could_not_be_loaded(session: Session) -> None:
+def test_a_plan_is_refused_if_a_hook_could_not_be_loaded(session):
     load_hooks([NOT_THERE])
     assert [found.id for found in check_hooks(None)] == ["redline.E002"]
     assert check_hooks_connect(None) == []
@@ -361,7 +351,7 @@ def test_a_plan_is_refused_if_a_hook_could_not_be_loaded(session: Session) -> No
     assert not run.proposals.exists()
 
 
-def test_the_settings_page_shows_the_hooks_in_force(browser: Client, known_root: Path) -> None:
+def test_the_settings_page_shows_the_hooks_in_force(browser, known_root):
     with override_configuration(hooks=["my_hooks"]):
         page = browser.get("/settings")
     (setting,) = [row for row in elements(page, "tbody tr") if text_of(row).startswith("hooks ")]
@@ -371,7 +361,7 @@ def test_the_settings_page_shows_the_hooks_in_force(browser: Client, known_root:
 # ---- asking ----------------------------------------------------------------------------------------------
 
 
-def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
+def test_pins_add_up_and_the_first_plan_wins(session):
     order: list[str] = []
 
     def hook(name: str, answer: object) -> None:
@@ -389,7 +379,7 @@ def test_pins_add_up_and_the_first_plan_wins(session: Session) -> None:
     assert set(review_of(run).pins) == {Target("e3"), Target("e5")}
 
 
-def test_hooks_receive_what_will_be_planned(session: Session) -> None:
+def test_hooks_receive_what_will_be_planned(session):
     seen: dict[str, Any] = {}
     connect(lambda **sent: seen.update(sent))
     run = plan_session(session)
@@ -406,7 +396,7 @@ def test_hooks_receive_what_will_be_planned(session: Session) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"), [(Cancel("not on a\nFriday"), ": not on a Friday."), ({"cancel": True}, ".")]
 )
-def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session, answer: object, why: str) -> None:
+def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session, answer, why):
     connect_answer(answer)
     run = plan_session(session)
     assert run.state == RunState.FAILED
@@ -415,9 +405,7 @@ def test_a_cancelled_run_fails_with_the_reason_of_the_hook(session: Session, ans
     assert not run.proposals.exists()
 
 
-def test_a_hook_that_fails_is_named_and_nothing_is_planned(
-    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_that_fails_is_named_and_nothing_is_planned(session, tmp_path, monkeypatch):
     later: list[object] = []
 
     def protector(**sent: Any) -> None:
@@ -450,7 +438,7 @@ def test_a_hook_that_fails_is_named_and_nothing_is_planned(
         ({"compaction": {"summary": "Mended."}}, "It may return None, Pin, Supply or Cancel."),
     ],
 )
-def test_an_unknown_answer_fails_the_run(session: Session, answer: object, words: str) -> None:
+def test_an_unknown_answer_fails_the_run(session, answer, words):
     connect_answer(answer)
     run = plan_session(session)
     assert run.state == RunState.FAILED
@@ -466,12 +454,12 @@ def test_an_unknown_answer_fails_the_run(session: Session, answer: object, words
         lambda: Cancel(None),
     ],
 )  # fmt: skip
-def test_an_invalid_answer_is_refused_when_it_is_created(make: Callable[[], object]) -> None:
+def test_an_invalid_answer_is_refused_when_it_is_created(make):
     with pytest.raises((TypeError, ValueError)):
         make()
 
 
-def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installation, path: Path) -> None:
+def test_a_failing_hook_fails_the_command_with_an_explanation(redline, path):
 
     def protector(**sent: Any) -> None:
         raise ValueError
@@ -494,7 +482,7 @@ def test_a_failing_hook_fails_the_command_with_an_explanation(redline: Installat
     ],
     ids=["a class", "an object as of an agent's extension"],
 )
-def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session, answer: object, why: str) -> None:
+def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session, answer, why):
     connect_answer(answer)
     run = plan_session(session)
     rows = {row.entry_id: row for row in run.proposals.all()}
@@ -507,7 +495,7 @@ def test_a_supplied_plan_is_proposed_in_the_name_of_its_hook(session: Session, a
     assert run.events.order_by("seq").last().kind == "ended"
 
 
-def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session) -> None:
+def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session):
     connect_answer(Supply([whole("e3"), whole("e1")]))
     run = plan_session(session)
     assert run.state == RunState.FAILED
@@ -516,7 +504,7 @@ def test_a_supplied_plan_that_the_airlock_refuses_fails_the_run(session: Session
     assert not run.proposals.exists()
 
 
-def test_a_supplied_plan_is_bound_by_the_pins_of_other_hooks(session: Session) -> None:
+def test_a_supplied_plan_is_bound_by_the_pins_of_other_hooks(session):
     connect_answer(Pin([Target("e2")]))
     connect_answer(Supply([whole("e3")]))
     run = plan_session(session)
@@ -524,7 +512,7 @@ def test_a_supplied_plan_is_bound_by_the_pins_of_other_hooks(session: Session) -
     assert not run.proposals.exists()
 
 
-def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
+def test_a_supplied_plan_survives_being_carried_over(session):
     connect_answer(Supply([whole("e3")], "read twice"))
     run = plan_session(session)
     decide(run, Kind.APPROVE, [Target("e3")], timezone.now())
@@ -537,7 +525,7 @@ def test_a_supplied_plan_survives_being_carried_over(session: Session) -> None:
 
 
 @pytest.fixture
-def pinning(session: Session) -> Run:
+def pinning(session):
     """A run with e3 pinned by a hook, which would be deleted otherwise."""
     assert "e3" in proposed(plan_session(session))
     connect_answer(Pin([Target("e3")], "dear to me"))
@@ -546,7 +534,7 @@ def pinning(session: Session) -> Run:
     return run
 
 
-def test_pair_repair_leaves_what_a_hook_pinned(pinning: Run) -> None:
+def test_pair_repair_leaves_what_a_hook_pinned(pinning):
     assert proposed(pinning).isdisjoint({"e2", "e3"})
     review = review_of(pinning)
     assert review.items[Target("e3")].standing is ReviewStatus.REJECTED
@@ -568,16 +556,14 @@ def test_pair_repair_leaves_what_a_hook_pinned(pinning: Run) -> None:
         ([], None, ()),
     ],
 )
-def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(
-    session: Session, targets: list[Target], message: str | None, pins: tuple[Target, ...]
-) -> None:
+def test_targets_that_stay_anyway_or_do_not_exist_are_counted_and_not_pinned(session, targets, message, pins):
     connect_answer(Pin(targets))
     run = plan_session(session)
     assert hook_messages(run) == ([message] if message else [])
     assert review_of(run).pins == pins
 
 
-def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
+def test_undo_does_not_reach_the_pins_of_hooks(pinning):
     assert undo(pinning, timezone.now()) is None
     first = next(iter(review_of(pinning).leads())).target
     decide(pinning, Kind.APPROVE, [first], timezone.now())
@@ -587,7 +573,7 @@ def test_undo_does_not_reach_the_pins_of_hooks(pinning: Run) -> None:
     assert review_of(pinning).pins == (Target("e3"),)
 
 
-def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) -> None:
+def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser, pinning):
     shown = browser.get(f"/runs/{pinning.pk}/review?at=e3")
     assert texts(shown, ".proposal__state").count("pinned by a hook") == 1
     assert "dear to me" in text_of(shown)
@@ -601,7 +587,7 @@ def test_a_reviewer_can_reopen_a_pin_of_a_hook(browser: Client, pinning: Run) ->
     assert review_of(pinning).pins == (Target("e3"),)
 
 
-def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning: Run) -> None:
+def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning):
     decide(pinning, Kind.REOPEN, [Target("e3")], timezone.now())
     later = finish_run(plan_again(pinning))
     assert "e3" in proposed(later)
@@ -611,7 +597,7 @@ def test_a_reopened_pin_stays_reopened_when_the_session_is_planned_again(pinning
     assert review_of(last).pins == ()
 
 
-def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning: Run) -> None:
+def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning):
     decide(pinning, Kind.REJECT, [Target("e9")], timezone.now())
     later = finish_run(plan_again(pinning))
     assert set(review_of(later).pins) == {Target("e3"), Target("e9")}
@@ -622,9 +608,7 @@ def test_planning_again_calls_the_hooks_again_and_duplicates_nothing(pinning: Ru
     assert not last.decisions.filter(seq=PINNED_SEQ).exists()
 
 
-def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(
-    session: Session, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(session, monkeypatch):
     connect_answer(Pin([Target("e3"), Target("e5")], "dear to me"))
     run = plan_session(session)
     decide(run, Kind.REOPEN, [Target("e5")], timezone.now())
@@ -638,7 +622,7 @@ def test_a_resumed_run_calls_the_hooks_again_and_duplicates_nothing(
     assert "e3" not in proposed(run)
 
 
-def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
+def test_an_interrupted_run_is_resumed_with_its_pins(session):
     def killed(**sent: Any) -> None:
         raise Terminated
 
@@ -658,9 +642,7 @@ def test_an_interrupted_run_is_resumed_with_its_pins(session: Session) -> None:
 # ---- after the write ------------------------------------------------------------------------------------
 
 
-def test_every_receiver_is_called_after_the_write_even_if_others_fail(
-    redline: Installation, path: Path, tmp_path: Path
-) -> None:
+def test_every_receiver_is_called_after_the_write_even_if_others_fail(redline, path, tmp_path):
     received: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
@@ -690,7 +672,7 @@ def test_every_receiver_is_called_after_the_write_even_if_others_fail(
     assert "text of the session" not in log.read_text()
 
 
-def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation, path: Path) -> None:
+def test_receivers_learn_that_a_hook_supplied_the_plan(redline, path):
     received: list[bool] = []
     session_compact.connect(lambda **sent: received.append(sent["from_hook"]), weak=False)
     connect_answer(Supply([whole("e3")], "read twice"))
@@ -701,7 +683,7 @@ def test_receivers_learn_that_a_hook_supplied_the_plan(redline: Installation, pa
     assert origin["tool"] == "hook"
 
 
-def test_a_receiver_learns_the_new_session_of_a_fork(redline: Installation, path: Path) -> None:
+def test_a_receiver_learns_the_new_session_of_a_fork(redline, path):
     received: list[dict[str, Any]] = []
     session_compact.connect(lambda **sent: received.append(sent), weak=False)
     ended = redline.call("compact", path, "--yes", "--json", "--writer", "fork")
@@ -710,7 +692,7 @@ def test_a_receiver_learns_the_new_session_of_a_fork(redline: Installation, path
     assert (sent["entries"], str(sent["created"])) == ([], ended.json["created"])
 
 
-def test_no_receiver_is_called_if_nothing_was_written(redline: Installation, path: Path) -> None:
+def test_no_receiver_is_called_if_nothing_was_written(redline, path):
     received: list[object] = []
     session_compact.connect(lambda **sent: received.append(sent), weak=False)
     assert redline.call("compact", path, "--dry-run").code == 0
@@ -719,7 +701,7 @@ def test_no_receiver_is_called_if_nothing_was_written(redline: Installation, pat
     assert received == []
 
 
-def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session: Session) -> None:
+def test_the_reason_of_a_hook_is_escaped_on_every_page(browser, session):
     connect_answer(Pin([Target("e3")], "<script>alert(1)</script>\u202e\x1b[2J"))
     run = plan_session(session)
     for address in (f"/runs/{run.pk}", f"/runs/{run.pk}/review?at=e3"):
@@ -729,7 +711,7 @@ def test_the_reason_of_a_hook_is_escaped_on_every_page(browser: Client, session:
         assert not set(page.content.decode()) & set("\x1b\u202e")
 
 
-def test_a_pin_of_one_block_leaves_the_others_free(session: Session) -> None:
+def test_a_pin_of_one_block_leaves_the_others_free(session):
     """The text of e2 stays; its call may go with the result e3."""
     connect_answer(Pin([Target("e2", 0)]))
     run = plan_session(session)
@@ -740,7 +722,7 @@ def test_a_pin_of_one_block_leaves_the_others_free(session: Session) -> None:
 # ---- answers in the shape of agents' extensions, and a stop ----------------------------------------------
 
 
-def test_a_hook_can_look_at_whether_its_run_was_stopped(session: Session) -> None:
+def test_a_hook_can_look_at_whether_its_run_was_stopped(session):
     seen: list[bool] = []
 
     def patient(*, stop: Callable[[], bool], **sent: Any) -> None:

@@ -1,7 +1,5 @@
 """Promises of prices: the user's word comes first, and no price is ever invented."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +21,7 @@ LOCAL = "http://127.0.0.1:1/v1"
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     """A session whose replies are charged: the last one with a price of 0, another one from the cache."""
     free = dict.fromkeys(("input", "cacheRead", "cacheWrite"), 0)
     replies = [
@@ -55,17 +53,17 @@ def enter(provider: str, price: float | None) -> None:
     )
 
 
-def test_without_a_source_no_price_is_known(known_root: Path) -> None:
+def test_without_a_source_no_price_is_known(known_root):
     said = chain(user("Go."), reply(10, {}), user("On."))
     assert known(index_file(place(known_root / "work.jsonl", session_bytes(said)))) is None
 
 
-def test_a_session_that_cannot_be_read_gives_no_price(session: Session) -> None:
+def test_a_session_that_cannot_be_read_gives_no_price(session):
     session.path.unlink()
     assert known(session) is None
 
 
-def test_each_source_gives_way_to_the_one_before_it(session: Session) -> None:
+def test_each_source_gives_way_to_the_one_before_it(session):
     models = {"providers": {"p": {"models": [{"id": "m", "cost": {"input": 1}}]}}}
     assert known(session) == RECORDED
     path = Path.home() / ".pi" / "agent" / "models.json"
@@ -78,7 +76,7 @@ def test_each_source_gives_way_to_the_one_before_it(session: Session) -> None:
     assert known(session, configured) == KnownPrices(InputPrices(3, None, 4), "your configuration")
 
 
-def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session: Session) -> None:
+def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session):
     enter("other", 5)
     assert known(session) == KnownPrices(InputPrices(5, 5), "the Models page")
     enter("third", 6)
@@ -87,6 +85,6 @@ def test_the_models_page_gives_the_price_of_the_sessions_own_provider(session: S
     assert known(session) == KnownPrices(InputPrices(2, 2), "the Models page")
 
 
-def test_a_model_without_a_price_gives_none(session: Session) -> None:
+def test_a_model_without_a_price_gives_none(session):
     enter("own", None)
     assert known(session) == RECORDED

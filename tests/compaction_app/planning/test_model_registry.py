@@ -3,10 +3,7 @@
 The attacks come first. Each says what was done, and what the provider's side then sees of the key: nothing.
 """
 
-from __future__ import annotations
-
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -40,7 +37,6 @@ from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, RedlineError
 from sessions_app.web.forms import FormInvalid
 from tests.factories import assistant, chain, session_bytes, text, user
-from tests.installation import Installation
 
 KEY = "sk-environment-0123456789abcdefWXYZ"
 TYPED = "sk-entered-by-hand-0123456789abZYXW"
@@ -52,7 +48,7 @@ OWN = {
 
 
 @pytest.fixture
-def added(redline: Installation) -> Iterator[Provider]:
+def added(redline):
     """A provider that was added with a key, and a model of it."""
     row = add("own", "https://llm.example.com/v1", TYPED)
     put("own", "m")
@@ -60,7 +56,7 @@ def added(redline: Installation) -> Iterator[Provider]:
 
 
 @pytest.fixture
-def openai_key(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def openai_key(redline, monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
@@ -96,9 +92,7 @@ def key_sent(planner: str) -> str:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_an_environment_key_is_sent_to_its_providers_own_host(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_an_environment_key_is_sent_to_its_providers_own_host(redline, monkeypatch, name):
     monkeypatch.setenv(f"{name.upper()}_API_KEY", f"{KEY}\n")
     put(name, "m")
     endpoint = endpoint_of(model_named(f"{name}/m"))
@@ -106,9 +100,7 @@ def test_an_environment_key_is_sent_to_its_providers_own_host(
     assert KEY not in repr(endpoint)
 
 
-def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers_own_host(
-    openai_key: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers_own_host(openai_key, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example.com/openai/v1/")
     put("openai", "there")
     put("openai", "back", base_url=OWN["openai"])
@@ -117,7 +109,7 @@ def test_with_a_base_url_variable_the_key_is_sent_there_and_not_to_the_providers
     assert key_sent("openai/back") == "no_key"
 
 
-def test_only_a_model_at_the_providers_own_host_gets_the_environment_key(openai_key: None) -> None:
+def test_only_a_model_at_the_providers_own_host_gets_the_environment_key(openai_key):
     evil = ("https://evil.example", "https://api.openai.com.evil.example", "https://evil-api.openai.com")
     for number, base in enumerate(
         (*evil, "https://api.openai.com:8443", "http://api.openai.com", "https://api.openai.co")
@@ -132,9 +124,7 @@ def test_only_a_model_at_the_providers_own_host_gets_the_environment_key(openai_
 
 
 @pytest.mark.parametrize("plain", ["http://gateway.example.com/v1", "http://10.0.0.7/v1", "http://0.0.0.0/v1"])
-def test_no_key_is_sent_over_plain_http_to_another_machine(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, plain: str
-) -> None:
+def test_no_key_is_sent_over_plain_http_to_another_machine(redline, monkeypatch, plain):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setenv("OPENAI_BASE_URL", plain)
     put("openai", "m")
@@ -150,17 +140,16 @@ def test_no_key_is_sent_over_plain_http_to_another_machine(
     assert key_sent("own/m") == ""
 
 
-def test_a_key_is_sent_over_plain_http_to_this_machine(redline: Installation) -> None:
+def test_a_key_is_sent_over_plain_http_to_this_machine(redline):
     add("own", "http://127.0.0.1:4000/v1", TYPED)
     put("own", "m")
     assert key_sent("own/m") == TYPED
 
 
 @pytest.mark.parametrize(
-    "elsewhere",
-    ["https://evil.example/v1", "https://llm.example.com/other/v1", "https://llm.example.com:444/v1"],
+    "elsewhere", ["https://evil.example/v1", "https://llm.example.com/other/v1", "https://llm.example.com:444/v1"]
 )
-def test_changing_the_base_url_drops_the_key_for_good(redline: Installation, added: Provider, elsewhere: str) -> None:
+def test_changing_the_base_url_drops_the_key_for_good(redline, added, elsewhere):
     assert key_sent("own/m") == TYPED
     done = change("own", elsewhere)
     assert done.key_dropped
@@ -170,32 +159,30 @@ def test_changing_the_base_url_drops_the_key_for_good(redline: Installation, add
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_base_url_changed_in_the_database_gets_no_key(added: Provider) -> None:
+def test_a_base_url_changed_in_the_database_gets_no_key(added):
     Provider.objects.update(base_url="https://evil.example/v1")
     assert key_sent("own/m") == ""
     assert provider_named("own").key_hint == ""
 
 
-def test_the_key_stays_if_only_the_spelling_of_the_base_url_changes(added: Provider) -> None:
+def test_the_key_stays_if_only_the_spelling_of_the_base_url_changes(added):
     done = change("own", " https://LLM.example.com:443/v1/ ")
     assert not done.key_dropped
     assert key_sent("own/m") == TYPED
 
 
-def test_a_key_entered_with_a_new_base_url_belongs_to_it(redline: Installation, added: Provider) -> None:
+def test_a_key_entered_with_a_new_base_url_belongs_to_it(redline, added):
     change("own", "https://new.example.com/v1", KEY)
     assert key_sent("own/m") == KEY
     assert TYPED not in (redline.data / "keys.json").read_text()
 
 
-def test_a_model_at_another_host_does_not_get_the_entered_key(added: Provider) -> None:
+def test_a_model_at_another_host_does_not_get_the_entered_key(added):
     put("own", "elsewhere", base_url="https://evil.example/v1")
     assert key_sent("own/elsewhere") == ""
 
 
-def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(
-    redline: Installation, added: Provider
-) -> None:
+def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(redline, added):
     remove_provider("own")
     assert TYPED not in (redline.data / "keys.json").read_text()
     keep_key(redline.data, "own", KeptKey("https://llm.example.com", TYPED))
@@ -205,15 +192,13 @@ def test_removing_a_provider_removes_its_key_and_a_namesake_inherits_none(
     assert not PlannerModel.objects.filter(name="m").exists()
 
 
-def test_adding_an_existing_provider_leaves_its_key_alone(added: Provider) -> None:
+def test_adding_an_existing_provider_leaves_its_key_alone(added):
     with pytest.raises(BadInput):
         add("own", "https://evil.example/v1", KEY)
     assert key_sent("own/m") == TYPED
 
 
-def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variable(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variable(redline, monkeypatch):
     put("openai", "m")
     assert key_sent("openai/m") == "no_key"
     enter_key("openai", TYPED, "https://api.openai.com")
@@ -226,9 +211,7 @@ def test_an_entered_key_for_an_environment_provider_is_overridden_by_the_variabl
     assert forget_key("openai")
 
 
-def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(redline, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "https://evil.example/v1")
     for shown in ("https://api.openai.com", ""):
         with pytest.raises(RedlineError) as refused:
@@ -237,7 +220,7 @@ def test_a_key_is_kept_only_for_the_origin_its_user_was_shown(
     assert read_keys(redline.data) == {}
 
 
-def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(openai_key: None) -> None:
+def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(openai_key):
     for name in (*OWN, "embedded", "add", "OpenAI", "open/ai", "", "-", "x" * 41, "a b", "ö"):
         with pytest.raises(BadInput):
             add(name, "https://evil.example/v1")
@@ -248,9 +231,7 @@ def test_an_added_provider_cannot_take_the_name_of_an_environment_provider(opena
     assert key_sent("openai/m") != KEY or model_named("openai/m").base_url == OWN["openai"]
 
 
-def test_an_invalid_key_variable_is_reported_and_not_sent(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_key_variable_is_reported_and_not_sent(redline, monkeypatch):
     put("openai", "m")
     for value in ("sk-one\r\nx-evil: two", "sk-öne", "sk one", "sk-\u202eone"):
         monkeypatch.setenv("OPENAI_API_KEY", value)
@@ -259,9 +240,7 @@ def test_an_invalid_key_variable_is_reported_and_not_sent(
         assert value not in provider_named("openai").fault
 
 
-def test_an_invalid_base_url_variable_is_reported_without_being_quoted(
-    openai_key: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_base_url_variable_is_reported_without_being_quoted(openai_key, monkeypatch):
     put("openai", "m")
     spoiled = ("https://user:hunter2@api.openai.com/v1", "https://api.openai.com@evil.example/v1?x")
     for url in (*spoiled, "ftp://api.openai.com", "api.openai.com/v1", "https://", "https://x/\nv1"):
@@ -273,7 +252,7 @@ def test_an_invalid_base_url_variable_is_reported_without_being_quoted(
         assert "hunter2" not in found.fault
 
 
-def test_a_damaged_key_file_stops_only_providers_that_may_need_it(openai_key: None, redline: Installation) -> None:
+def test_a_damaged_key_file_stops_only_providers_that_may_need_it(openai_key, redline):
     add("own", "https://llm.example.com/v1")
     put("own", "m")
     put("openai", "m")
@@ -287,7 +266,7 @@ def test_a_damaged_key_file_stops_only_providers_that_may_need_it(openai_key: No
 # ---- where providers come from -----------------------------------------------------------------------------
 
 
-def test_the_environment_offers_three_providers_and_reports_missing_keys(redline: Installation) -> None:
+def test_the_environment_offers_three_providers_and_reports_missing_keys(redline):
     found = providers()
     assert [(one.name, one.unset, one.key_variable) for one in found] == [
         (name, True, f"{name.upper()}_API_KEY") for name in OWN
@@ -295,9 +274,7 @@ def test_the_environment_offers_three_providers_and_reports_missing_keys(redline
     assert [one.base_url for one in found] == list(OWN.values())
 
 
-def test_a_provider_shows_its_origin_and_four_characters_of_its_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
-) -> None:
+def test_a_provider_shows_its_origin_and_four_characters_of_its_key(redline, monkeypatch, added):
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://gateway.example.com")
     anthropic, own = provider_named("anthropic"), provider_named("own")
@@ -308,18 +285,14 @@ def test_a_provider_shows_its_origin_and_four_characters_of_its_key(
     assert TYPED not in repr(models())
 
 
-def test_a_local_server_from_the_environment_needs_no_key(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_local_server_from_the_environment_needs_no_key(redline, monkeypatch):
     monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:8080/v1")
     put("openai", "m")
     assert not provider_named("openai").unset
     assert key_sent("openai/m") == ""
 
 
-def test_an_agreement_covers_one_host_and_ends_with_it(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
-) -> None:
+def test_an_agreement_covers_one_host_and_ends_with_it(redline, monkeypatch, added):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     put("own", "elsewhere", base_url="https://evil.example/v1")
     put("openai", "m")
@@ -339,7 +312,7 @@ def test_an_agreement_covers_one_host_and_ends_with_it(
 # ---- models ------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline: Installation, added: Provider) -> None:
+def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline, added):
     put("openai", "gpt-5")
     put("openrouter", "openai/gpt-5")
     put("openrouter", "m")
@@ -355,7 +328,7 @@ def test_a_model_is_found_by_its_full_name_or_an_unambiguous_short_one(redline: 
     assert "embedded, prune, openai/gpt-5, openrouter/m, openrouter/openai/gpt-5, own/m" in refused.value.message
 
 
-def test_levels_are_ordered_and_prices_unchanged(redline: Installation) -> None:
+def test_levels_are_ordered_and_prices_unchanged(redline):
     put("openai", "m", thinking_levels=["high", "low", "nonsense"], price_in=1.25)
     model = model_named("openai/m")
     assert model.thinking_levels == ("low", "high")
@@ -368,9 +341,7 @@ def model_of(**values: str) -> str | None:
     return None if found is None else found.planner
 
 
-def test_a_sessions_own_model_is_found_if_it_is_usable(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch, added: Provider
-) -> None:
+def test_a_sessions_own_model_is_found_if_it_is_usable(redline, monkeypatch, added):
     put("anthropic", "claude")
     assert model_of(provider="anthropic", model="claude") is None
     monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
@@ -386,17 +357,10 @@ def test_a_sessions_own_model_is_found_if_it_is_usable(
 # ---- what a form refuses -----------------------------------------------------------------------------------
 
 LIMITS = {"window": "200,000", "output_limit": "8 000"}
-GOOD = {
-    "provider": "own",
-    "name": "new",
-    **LIMITS,
-    "thinking_style": "budget",
-    "price_in": "$3",
-    "price_out": "0.25",
-}
+GOOD = {"provider": "own", "name": "new", **LIMITS, "thinking_style": "budget", "price_in": "$3", "price_out": "0.25"}
 
 
-def test_the_form_becomes_a_model(added: Provider) -> None:
+def test_the_form_becomes_a_model(added):
     row = save_model(PlannerModelForm(GOOD))
     row.refresh_from_db()
     assert (row.window, row.output_limit, row.price_in, row.price_out) == (200_000, 8_000, 3, 0.25)
@@ -412,7 +376,7 @@ INVALID = [
 ]  # fmt: skip
 
 
-def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added: Provider) -> None:
+def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added):
     before = list(PlannerModel.objects.values())
     for (field, typed), row in itertools.product(INVALID, (None, PlannerModel.objects.get())):
         form = PlannerModelForm({**GOOD, field: typed}, instance=row)
@@ -423,7 +387,7 @@ def test_invalid_values_are_reported_at_their_fields_and_change_nothing(added: P
     assert list(PlannerModel.objects.values()) == before
 
 
-def test_a_model_cannot_be_added_twice(added: Provider) -> None:
+def test_a_model_cannot_be_added_twice(added):
     row = save_model(PlannerModelForm(GOOD))
     with pytest.raises(BadInput, match="already"):
         save_model(PlannerModelForm(GOOD))
@@ -431,7 +395,7 @@ def test_a_model_cannot_be_added_twice(added: Provider) -> None:
         save_model(PlannerModelForm({**GOOD, "name": "m"}, instance=row))
 
 
-def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key: None) -> None:
+def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_key):
     values = {**GOOD, "provider": "openai"}
     with pytest.raises(BadInput, match="is sent nowhere else"):
         save_model(PlannerModelForm({**values, "base_url": "https://evil.example/v1"}))
@@ -450,13 +414,11 @@ def test_the_form_refuses_a_base_url_that_the_environment_key_is_not_for(openai_
         ("off", LEVELS, ""), ("", LEVELS, ""), ("ultra", LEVELS, ""), ("high", (), ""),
     ],
 )  # fmt: skip
-def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowest(
-    level: str, taken: tuple[str, ...], asked: str
-) -> None:
+def test_a_thinking_level_is_used_if_supported_else_the_next_lower_else_the_lowest(level, taken, asked):
     assert level_taken(level, taken) == asked
 
 
-def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(known_root: Any, redline: Installation) -> None:
+def test_the_thinking_level_is_that_of_the_branch_not_of_the_file(known_root, redline):
     recorded = chain(
         user("one"),
         {"type": "thinking_level_change", "thinkingLevel": "high"},

@@ -1,7 +1,5 @@
 """How long Redline waits for a provider, as configured."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.planning.model_request import patience_for
@@ -13,7 +11,7 @@ ADDRESSES = ("https://api.example.com/v1", "http://localhost:11434/v1")
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_a_whole_answer_may_take_as_long_as_is_configured(address: str) -> None:
+def test_a_whole_answer_may_take_as_long_as_is_configured(address):
     endpoint = Endpoint("acme", "openai", address)
     assert patience_for(endpoint).whole == Patience().whole == 30 * 60
     with override_configuration(answer_minutes=0.5):
@@ -21,6 +19,6 @@ def test_a_whole_answer_may_take_as_long_as_is_configured(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", ADDRESSES)
-def test_a_silence_ends_an_answer_before_its_deadline_does(address: str) -> None:
+def test_a_silence_ends_an_answer_before_its_deadline_does(address):
     patience = patience_for(Endpoint("acme", "openai", address))
     assert patience.between < patience.first_byte < patience.whole

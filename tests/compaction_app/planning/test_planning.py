@@ -1,9 +1,5 @@
 """What a plan reports before it is approved."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from compaction_app.planning.effective_parameters import effective_parameters, own_parameters
@@ -11,7 +7,7 @@ from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.errors import BadInput
 
 
-def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) -> None:
+def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path):
     (tmp_path / "p" / ".atomic").mkdir(parents=True)
     (tmp_path / "p" / ".atomic" / "settings.json").write_text('{"compaction": {"compression_ratio": 0.3}}')
     (tmp_path / ".atomic" / "agent").mkdir(parents=True)
@@ -28,8 +24,6 @@ def test_a_runs_own_parameter_wins_and_each_value_has_its_source(tmp_path: Any) 
 @pytest.mark.parametrize(
     ("ratio", "recent"), [(0.0, None), (1.0, None), (-1.0, None), (float("nan"), None), (None, -1)]
 )
-def test_a_parameter_out_of_range_is_bad_input_and_not_replaced_by_a_default(
-    ratio: float | None, recent: int | None
-) -> None:
+def test_a_parameter_out_of_range_is_bad_input_and_not_replaced_by_a_default(ratio, recent):
     with pytest.raises(BadInput):
         own_parameters(ratio, recent, None)

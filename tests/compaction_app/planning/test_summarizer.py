@@ -1,8 +1,6 @@
 """Summaries by models: the scripts of both dialects over a real socket, what is sent, and how a request ends."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +17,6 @@ from compaction_app.providers.client import Patience
 from compaction_app.providers.errors import Overflow, ProviderError
 from devtools.scripted.scripts import SCRIPTS
 from devtools.scripted.server import ScriptedProvider
-from tests.installation import Installation
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS
 
@@ -47,9 +44,7 @@ class Listener:
 
 
 @pytest.fixture(params=["anthropic", "openai"])
-def provider(
-    redline: Installation, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[ScriptedProvider]:
+def provider(redline, request, monkeypatch):
     monkeypatch.setattr(model_request, "patience_for", lambda _: PATIENT)
     with ScriptedProvider() as scripted:
         add_scripted(scripted, *SCRIPTS, dialect=request.param, output_limit=8_192)
@@ -60,7 +55,7 @@ Write = Callable[..., WrittenSummary]
 
 
 @pytest.fixture
-def write(provider: ScriptedProvider) -> Write:
+def write(provider):
     def written(script: str, *parts: SummaryPart, listener: Listener | None = None) -> WrittenSummary:
         model = model_named(f"scripted/{script}")
         usage = UsageTotals(model.host)
@@ -69,7 +64,7 @@ def write(provider: ScriptedProvider) -> Write:
     return written
 
 
-def test_a_summary_is_one_request_whose_text_is_returned(write: Write) -> None:
+def test_a_summary_is_one_request_whose_text_is_returned(write):
     listener = Listener()
     summary = write("good-plan", listener=listener)
     assert summary.texts[SummaryKind.HISTORY].startswith("## Goal\n")
@@ -79,7 +74,7 @@ def test_a_summary_is_one_request_whose_text_is_returned(write: Write) -> None:
     assert set(write("good-plan", TURN).texts) == {SummaryKind.TURN}, "a turn without a history"
 
 
-def test_a_divided_turn_is_two_requests(write: Write) -> None:
+def test_a_divided_turn_is_two_requests(write):
     listener = Listener()
     summary = write("good-plan", HISTORY, TURN, listener=listener)
     assert listener.kinds.count(EventKind.ASKED) == 2
@@ -87,26 +82,26 @@ def test_a_divided_turn_is_two_requests(write: Write) -> None:
     assert "## Original Request" in summary.texts[SummaryKind.TURN]
 
 
-def test_a_request_is_repeated_if_that_may_help(write: Write) -> None:
+def test_a_request_is_repeated_if_that_may_help(write):
     for script in ("overloaded-twice", "rate-limited", "cut-before", "error-inside-once"):
         listener = Listener()
         assert write(script, listener=listener).texts, script
         assert EventKind.RETRIED in listener.kinds, script
 
 
-def test_a_summary_does_not_depend_on_how_it_is_transmitted(write: Write) -> None:
+def test_a_summary_does_not_depend_on_how_it_is_transmitted(write):
     usual = write("good-plan").texts
     ways = ("pings", "no-usage", "no-done", "not-streamed", "thinking-plain", "whole-calls")
     assert [way for way in ways if write(way).texts != usual] == []
 
 
-def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write: Write) -> None:
+def test_an_answer_that_the_limit_cut_off_is_kept_and_says_so(write):
     summary = write("cut-by-limit")
     assert summary.texts == {SummaryKind.HISTORY: "I delete all of"}
     assert summary.is_cut
 
 
-def test_every_script_ends_with_a_summary_or_a_reason(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_script_ends_with_a_summary_or_a_reason(write, monkeypatch):
     impatient = replace(PATIENT, first_byte=1, between=1)
     monkeypatch.setattr(model_request, "patience_for", lambda _: impatient)
 
@@ -119,7 +114,7 @@ def test_every_script_ends_with_a_summary_or_a_reason(write: Write, monkeypatch:
     assert [script for script in sorted(SCRIPTS.keys() - {LASTING}) if not ending(script)] == []
 
 
-def test_what_is_too_long_for_the_window_is_not_sent(write: Write) -> None:
+def test_what_is_too_long_for_the_window_is_not_sent(write):
     listener = Listener()
     long = HISTORY._replace(conversation="word " * 100_000)
     with pytest.raises(Overflow, match="window"):
@@ -127,17 +122,17 @@ def test_what_is_too_long_for_the_window_is_not_sent(write: Write) -> None:
     assert not listener.kinds
 
 
-def test_a_provider_that_finds_it_too_long_says_so(write: Write) -> None:
+def test_a_provider_that_finds_it_too_long_says_so(write):
     with pytest.raises(Overflow):
         write("overflow")
 
 
-def test_a_refusal_is_no_summary(write: Write) -> None:
+def test_a_refusal_is_no_summary(write):
     with pytest.raises(ProviderError, match="no summary") as refused:
         write("refuses")
     assert refused.value.code == "no_summary"
 
 
-def test_a_request_can_be_stopped(write: Write) -> None:
+def test_a_request_can_be_stopped(write):
     with pytest.raises(Stopped):
         write(LASTING, listener=Listener(stops_after=2))

@@ -3,17 +3,13 @@
 The services that move and summarise call these functions; here they are called as those do, on a file that was read.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compaction_app.core.summary_ranges import branch_left, compaction_range
-from compaction_app.core.transcript import Transcript
 from compaction_app.hooks import (
     AFTER,
     AFTER_TREE,
@@ -49,7 +45,6 @@ from compaction_app.planning.tree_hooks import (
 from sessions_app.agents.agent_settings import CompactionBudget
 from sessions_app.agents.summary_format import FileLists
 from sessions_app.index.indexer import index_file
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.factories import message, prepare, session_bytes, user, whole, working_session
@@ -60,14 +55,14 @@ pytestmark = pytest.mark.usefixtures("restored_receivers")
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     """A worked session with a second branch from e5."""
     recorded = [*working_session(), message("other", "e5", user("Try it differently."))]
     return index_file(place(known_root / "s.jsonl", session_bytes(recorded)))
 
 
 @pytest.fixture
-def loaded(session: Session) -> LoadedSession:
+def loaded(session):
     return load_session(session.real_path())
 
 
@@ -99,11 +94,11 @@ def asked(loaded: LoadedSession, **values: Any) -> TreeAnswers:
     return ask_tree_hooks(loaded, move(loaded, **values))
 
 
-def test_without_hooks_a_move_is_as_the_user_wants_it(loaded: LoadedSession) -> None:
+def test_without_hooks_a_move_is_as_the_user_wants_it(loaded):
     assert asked(loaded, focus="tests", label="x") == TreeAnswers("tests", "x")
 
 
-def test_a_hook_receives_what_is_left_behind(loaded: LoadedSession, session: Session) -> None:
+def test_a_hook_receives_what_is_left_behind(loaded, session):
     seen: list[dict[str, Any]] = []
     connect(session_before_tree, lambda **sent: seen.append(sent))
     ask_tree_hooks(loaded, move(loaded, wants_summary=True, focus="tests"), session, lambda: True)
@@ -115,7 +110,7 @@ def test_a_hook_receives_what_is_left_behind(loaded: LoadedSession, session: Ses
     assert (sent["session"], sent["path"], sent["stop"]()) == (session, loaded.path, True)
 
 
-def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded: LoadedSession) -> None:
+def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded):
     seen: list[tuple[str, str]] = []
     answer(session_before_tree, Adjust(focus="a", label="one"))
     connect(session_before_tree, lambda focus, label, **_: seen.append((focus, label)))
@@ -126,7 +121,7 @@ def test_later_hooks_see_what_earlier_ones_changed_and_the_last_wins(loaded: Loa
     assert len(answers.messages) == 4
 
 
-def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded: LoadedSession) -> None:
+def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded):
     later: list[object] = []
     supplied = SupplySummary(WORDS, "I was there", read_files=["b", "a", "c"], modified_files=["c"])
     answer(session_before_tree, {"label": "x"}, supplied)
@@ -141,7 +136,7 @@ def test_a_supplied_summary_is_used_only_if_one_is_wanted(loaded: LoadedSession)
 
 
 @pytest.mark.parametrize("found", [Cancel("not today"), {"cancel": True}])
-def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded: LoadedSession, found: object) -> None:
+def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded, found):
     later: list[object] = []
     answer(session_before_tree, found)
     connect(session_before_tree, lambda **sent: later.append(sent))
@@ -153,7 +148,7 @@ def test_a_cancelled_move_is_refused_with_the_name_of_the_hook(loaded: LoadedSes
     require_move_not_cancelled(TreeAnswers("", ""))
 
 
-def test_a_hook_of_moves_that_fails_is_not_skipped(loaded: LoadedSession) -> None:
+def test_a_hook_of_moves_that_fails_is_not_skipped(loaded):
     later: list[object] = []
 
     def protector(**sent: Any) -> None:
@@ -168,7 +163,7 @@ def test_a_hook_of_moves_that_fails_is_not_skipped(loaded: LoadedSession) -> Non
 
 
 @pytest.mark.parametrize("found", [Pin([Target("e3")]), Supply([whole("e3")]), True, {"canceled": True}])
-def test_an_answer_that_a_move_cannot_have_stops_it(loaded: LoadedSession, found: object) -> None:
+def test_an_answer_that_a_move_cannot_have_stops_it(loaded, found):
     answer(session_before_tree, found)
     code, words = code_of(lambda: asked(loaded))
     assert code == "bad_answer"
@@ -176,20 +171,13 @@ def test_an_answer_that_a_move_cannot_have_stops_it(loaded: LoadedSession, found
 
 
 @pytest.mark.parametrize("asks", ["move", "summary"])
-def test_nothing_is_done_if_a_hook_could_not_be_loaded(
-    loaded: LoadedSession, preparation: SummaryPreparation, transcript: Transcript, asks: str
-) -> None:
+def test_nothing_is_done_if_a_hook_could_not_be_loaded(loaded, preparation, transcript, asks):
     load_hooks(["hooks_that_nobody_wrote"])
-    acts = {
-        "move": lambda: asked(loaded),
-        "summary": lambda: ask_summary_hooks(loaded, "e27", transcript, preparation),
-    }
+    acts = {"move": lambda: asked(loaded), "summary": lambda: ask_summary_hooks(loaded, "e27", transcript, preparation)}
     assert code_of(acts[asks])[0] == "hook_not_loaded"
 
 
-def test_every_receiver_learns_of_a_move_even_if_others_fail(
-    loaded: LoadedSession, session: Session, tmp_path: Path
-) -> None:
+def test_every_receiver_learns_of_a_move_even_if_others_fail(loaded, session, tmp_path):
     received: list[dict[str, Any]] = []
 
     def failing(**sent: Any) -> None:
@@ -210,7 +198,7 @@ def test_every_receiver_learns_of_a_move_even_if_others_fail(
 
 
 @pytest.fixture
-def transcript(loaded: LoadedSession) -> Transcript:
+def transcript(loaded):
     branch = loaded.tree.branch("e27")
     found = prepare(branch, loaded.texts(branch), {})
     assert found is not None
@@ -218,7 +206,7 @@ def transcript(loaded: LoadedSession) -> Transcript:
 
 
 @pytest.fixture
-def preparation(loaded: LoadedSession) -> SummaryPreparation:
+def preparation(loaded):
     found = compaction_range(loaded.tree.branch("e27"), 3_000)
     assert found.summarised
     return SummaryPreparation(
@@ -234,13 +222,11 @@ def preparation(loaded: LoadedSession) -> SummaryPreparation:
 
 
 @pytest.fixture
-def ask(loaded: LoadedSession, transcript: Transcript, preparation: SummaryPreparation) -> Callable[[], SummaryAnswers]:
+def ask(loaded, transcript, preparation):
     return lambda: ask_summary_hooks(loaded, "e27", transcript, preparation)
 
 
-def test_a_hook_receives_what_a_summary_would_replace(
-    ask: Callable[[], SummaryAnswers], transcript: Transcript, preparation: SummaryPreparation
-) -> None:
+def test_a_hook_receives_what_a_summary_would_replace(ask, transcript, preparation):
     seen: list[dict[str, Any]] = []
     connect(session_before_compact, lambda **sent: seen.append(sent))
     assert ask() == SummaryAnswers()
@@ -252,9 +238,7 @@ def test_a_hook_receives_what_a_summary_would_replace(
 
 
 @pytest.mark.parametrize("kind", ["class", "object"])
-def test_a_supplied_summary_is_the_draft(
-    ask: Callable[[], SummaryAnswers], preparation: SummaryPreparation, kind: str
-) -> None:
+def test_a_supplied_summary_is_the_draft(ask, preparation, kind):
     found = SupplySummary(WORDS, read_files=["a"])
     shape = {"compaction": {"summary": WORDS, "details": {"readFiles": ["a"]}}}
     answer(session_before_compact, found if kind == "class" else shape)
@@ -264,7 +248,7 @@ def test_a_supplied_summary_is_the_draft(
 
 
 @pytest.mark.parametrize(("first", "why"), [("nowhere", "not in the range"), ("e5", "needs its call")])
-def test_a_first_entry_that_cannot_be_kept_is_refused(ask: Callable[[], SummaryAnswers], first: str, why: str) -> None:
+def test_a_first_entry_that_cannot_be_kept_is_refused(ask, first, why):
     answer(session_before_compact, SupplySummary(WORDS, first_kept_id=first))
     code, words = code_of(ask)
     assert code == "hook_refused"
@@ -272,14 +256,14 @@ def test_a_first_entry_that_cannot_be_kept_is_refused(ask: Callable[[], SummaryA
     assert words.endswith("Nothing was summarised.")
 
 
-def test_a_hook_may_keep_more(ask: Callable[[], SummaryAnswers]) -> None:
+def test_a_hook_may_keep_more(ask):
     answer(session_before_compact, Pin([Target("e6")]), SupplySummary(WORDS, first_kept_id="e4"))
     supplied = ask().supplied
     assert supplied.first_kept_id == "e4"
 
 
 @pytest.mark.parametrize("index", [None, 0])
-def test_a_summary_does_not_replace_what_a_hook_pins(ask: Callable[[], SummaryAnswers], index: int | None) -> None:
+def test_a_summary_does_not_replace_what_a_hook_pins(ask, index):
     answer(session_before_compact, Pin([Target("e2", index)], "it has a label"))
     code, words = code_of(ask)
     assert code == "pinned_by_hook"
@@ -287,14 +271,12 @@ def test_a_summary_does_not_replace_what_a_hook_pins(ask: Callable[[], SummaryAn
     assert "it has a label" in words
 
 
-def test_a_pin_of_what_stays_does_not_matter(
-    ask: Callable[[], SummaryAnswers], preparation: SummaryPreparation
-) -> None:
+def test_a_pin_of_what_stays_does_not_matter(ask, preparation):
     answer(session_before_compact, Pin([Target(preparation.first_kept_id), Target("nowhere")]))
     assert ask() == SummaryAnswers()
 
 
-def test_a_cancelled_summary_is_refused_with_the_reason(ask: Callable[[], SummaryAnswers]) -> None:
+def test_a_cancelled_summary_is_refused_with_the_reason(ask):
     answer(session_before_compact, Pin([Target("e2")]), Cancel("not today"))
     answers = ask()
     code, words = code_of(lambda: require_summary_not_cancelled(answers))
@@ -303,16 +285,14 @@ def test_a_cancelled_summary_is_refused_with_the_reason(ask: Callable[[], Summar
 
 
 @pytest.mark.parametrize("found", [Supply([whole("e3")]), {"deletionRequest": {"deletions": [whole("e3")]}}, Adjust()])
-def test_an_answer_that_a_summary_cannot_have_stops_it(ask: Callable[[], SummaryAnswers], found: object) -> None:
+def test_an_answer_that_a_summary_cannot_have_stops_it(ask, found):
     answer(session_before_compact, found)
     code, words = code_of(ask)
     assert code == "bad_answer"
     assert words.endswith("Nothing was summarised. It may return None, Pin, SupplySummary or Cancel.")
 
 
-def test_receivers_learn_that_a_compaction_is_a_summary(
-    loaded: LoadedSession, session: Session, tmp_path: Path
-) -> None:
+def test_receivers_learn_that_a_compaction_is_a_summary(loaded, session, tmp_path):
     received: list[dict[str, Any]] = []
     connect(session_compact, lambda **sent: received.append(sent))
     after_summary(loaded.path, session, [b'{"id":"n"}'], WORDS, "manual", tmp_path, from_hook=False)

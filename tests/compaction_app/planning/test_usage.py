@@ -1,7 +1,5 @@
 """Sums of what a run sent, received and cost: the provider's figures if it has some, else marked estimates."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.planning.usage import Prices, UsageTotals
@@ -10,7 +8,7 @@ from compaction_app.providers.types import ReportedUsage
 PRICES = Prices(input=3.0, output=15.0, cache_read=0.3, cache_write=3.75)
 
 
-def test_tokens_and_cost_add_up_over_requests() -> None:
+def test_tokens_and_cost_add_up_over_requests():
     usage = UsageTotals("api.example.com")
     usage.add_request(4_000)
     usage.add_received(380)
@@ -34,7 +32,7 @@ def test_tokens_and_cost_add_up_over_requests() -> None:
     }
 
 
-def test_a_provider_that_reports_nothing_is_estimated_and_marked() -> None:
+def test_a_provider_that_reports_nothing_is_estimated_and_marked():
     usage = UsageTotals("localhost:8080")
     added = usage.add_answer(None, 4_001, 10, PRICES)
     assert (added["input"], added["output"], added["estimated"]) == (1_001, 3, True)
@@ -42,16 +40,16 @@ def test_a_provider_that_reports_nothing_is_estimated_and_marked() -> None:
     assert usage.estimated is True
 
 
-def test_the_providers_own_price_wins() -> None:
+def test_the_providers_own_price_wins():
     assert PRICES.cost(ReportedUsage(input=1_000_000, cost=0.5)) == 0.5
 
 
-def test_without_a_price_for_cached_input_it_counts_as_input() -> None:
+def test_without_a_price_for_cached_input_it_counts_as_input():
     assert Prices(input=2.0, output=0.0).cost(ReportedUsage(cache_read=500_000, cache_write=500_000)) == 2.0
 
 
 @pytest.mark.parametrize("prices", [Prices(), Prices(input=1.0), Prices(output=1.0)])
-def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> None:
+def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices):
     usage = UsageTotals("h")
     usage.add_answer(ReportedUsage(input=1), 4, 4, PRICES)
     assert usage.cost is not None
@@ -60,7 +58,7 @@ def test_one_request_of_unknown_cost_makes_the_sum_unknown(prices: Prices) -> No
     assert usage.cost is None
 
 
-def test_a_resumed_run_adds_to_its_totals() -> None:
+def test_a_resumed_run_adds_to_its_totals():
     usage = UsageTotals("h")
     usage.add_request(100)
     usage.add_answer(ReportedUsage(input=5, output=7), 100, 20, PRICES)
@@ -70,7 +68,7 @@ def test_a_resumed_run_adds_to_its_totals() -> None:
     assert UsageTotals.of(None, "other").to_json()["requests"] == 0
 
 
-def test_before_the_first_response_the_cost_is_unknown() -> None:
+def test_before_the_first_response_the_cost_is_unknown():
     usage = UsageTotals("h")
     usage.add_request(100)
     assert usage.cost is None

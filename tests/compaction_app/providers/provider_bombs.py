@@ -1,7 +1,5 @@
 """Answers of a few kilobytes that become gigabytes when they are decompressed."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from typing import Final

@@ -1,7 +1,5 @@
 """A server of raw bytes on a loopback socket: it can misbehave in any way, and records what is sent to it."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools

@@ -1,7 +1,5 @@
 """Bytes as providers send them, in both dialects, and what reads them."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

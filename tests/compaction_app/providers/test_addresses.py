@@ -1,7 +1,5 @@
 """Addresses: a key is checked against the host that is connected to."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.providers.addresses import OWN, checked_base_url, is_loopback, origin_of
@@ -21,7 +19,7 @@ from sessions_app.sessionlog.errors import BadInput
         ("https://api.openai.com./v1", "https://api.openai.com./v1", "https://api.openai.com."),
     ],
 )
-def test_an_address_is_kept_in_one_form(typed: str, kept: str, origin: str) -> None:
+def test_an_address_is_kept_in_one_form(typed, kept, origin):
     assert checked_base_url(typed) == kept
     assert checked_base_url(kept) == kept
     assert origin_of(typed) == origin_of(kept) == origin
@@ -36,7 +34,7 @@ INVALID = [
 ]  # fmt: skip
 
 
-def test_an_invalid_address_is_refused_and_not_quoted() -> None:
+def test_an_invalid_address_is_refused_and_not_quoted():
     for typed in INVALID:
         with pytest.raises(BadInput) as caught:
             checked_base_url(typed)
@@ -45,18 +43,15 @@ def test_an_invalid_address_is_refused_and_not_quoted() -> None:
         assert "evil" not in str(caught.value)
 
 
-def test_this_machine_is_known_and_what_only_looks_local_is_not() -> None:
+def test_this_machine_is_known_and_what_only_looks_local_is_not():
     """The latter may resolve to this machine, but a key is not sent there over plain http."""
     local = "localhost LOCALHOST:1/v1 127.0.0.1 127.9.9.9:1 [::1]:1"
     assert [one for one in local.split() if not is_loopback(f"http://{one}")] == []
-    names, numbers = (
-        "localhost. localhost.example.com 127.0.0.1.example.com",
-        "0.0.0.0 127.1 2130706433 10.0.0.1",
-    )
+    names, numbers = ("localhost. localhost.example.com 127.0.0.1.example.com", "0.0.0.0 127.1 2130706433 10.0.0.1")
     other = f"{names} {numbers} [::ffff:127.0.0.1]"
     assert [one for one in other.split() if is_loopback(f"http://{one}")] == []
 
 
-def test_own_addresses_are_in_the_form_they_are_kept_in() -> None:
+def test_own_addresses_are_in_the_form_they_are_kept_in():
     assert [checked_base_url(url) for _, url in OWN.values()] == [url for _, url in OWN.values()]
     assert not any(is_loopback(url) or url.startswith("http:") for _, url in OWN.values())

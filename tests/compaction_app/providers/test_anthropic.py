@@ -1,7 +1,5 @@
 """The Anthropic dialect: what is sent, to the letter, and what is read, by its bytes."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -53,7 +51,7 @@ def sent(*messages: Message) -> list[dict[str, Any]]:
 # ---- what is sent ---------------------------------------------------------------------------------------
 
 
-def test_a_request_follows_the_dialect() -> None:
+def test_a_request_follows_the_dialect():
     schema = {"type": "object", "properties": {}, "additionalProperties": False}
     said = {"type": "text", "text": "Look.", "cache_control": CACHED}
     assert body_of(small_request(UserMessage("Look."))) == {
@@ -66,13 +64,13 @@ def test_a_request_follows_the_dialect() -> None:
     }
 
 
-def test_the_key_is_only_in_its_header() -> None:
+def test_the_key_is_only_in_its_header():
     with_key = Endpoint("p", "anthropic", "https://h", "sk-1")
     assert headers_for(with_key) == {"anthropic-version": "2023-06-01", "x-api-key": "sk-1"}
     assert headers_for(Endpoint("p", "anthropic", "https://h")) == {"anthropic-version": "2023-06-01"}
 
 
-def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
+def test_all_results_of_a_turn_and_a_nudge_are_one_user_message():
     asked = [CallPart("t1", "look", '{"at": 1}'), CallPart("t2", "look", "")]
     turns = sent(
         UserMessage("Plan."),
@@ -93,7 +91,7 @@ def test_all_results_of_a_turn_and_a_nudge_are_one_user_message() -> None:
     ]
 
 
-def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
+def test_the_ends_of_the_last_two_user_messages_are_cached():
     """The end of the last request is found again in the cache after any number of blocks; four marks are allowed."""
     again = [AssistantMessage([CallPart(f"t{n}", "look", "{}")]) for n in range(3)]
     results = [ToolResults([CallResult(f"t{n}", "look", "x")]) for n in range(3)]
@@ -102,13 +100,13 @@ def test_the_ends_of_the_last_two_user_messages_are_cached() -> None:
     assert marked == [turns[4]["content"][-1], turns[6]["content"][-1]]
 
 
-def test_reasoning_goes_back_unchanged_in_its_place() -> None:
+def test_reasoning_goes_back_unchanged_in_its_place():
     thoughts = [ThinkingPart("Hm.", SIGNED), ThinkingPart("", REDACTED)]
     answer = AssistantMessage([*thoughts, TextPart("Now."), CallPart("t1", "look", "{}")])
     assert sent(UserMessage("a"), answer)[1]["content"][:2] == [SIGNED, REDACTED]
 
 
-def test_an_empty_response_is_left_out() -> None:
+def test_an_empty_response_is_left_out():
     blank, thought = TextPart(" \n"), ThinkingPart("Hm.", SIGNED)
     for parts in ([], [TextPart("")], [blank], [thought], [thought, blank]):
         turns = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
@@ -116,20 +114,18 @@ def test_an_empty_response_is_left_out() -> None:
         assert len(turns) == 1
 
 
-def test_empty_text_is_never_sent() -> None:
+def test_empty_text_is_never_sent():
     body = body_of(small_request(UserMessage(" "), UserMessage("a"), system=" ", tools=[]))
     assert "system" not in body
     assert "tools" not in body
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": "a", "cache_control": CACHED}]}]
     results = sent(
-        UserMessage("a"),
-        AssistantMessage([CallPart("t", "look", "")]),
-        ToolResults([CallResult("t", "look", "")]),
+        UserMessage("a"), AssistantMessage([CallPart("t", "look", "")]), ToolResults([CallResult("t", "look", "")])
     )[2]["content"]
     assert "content" not in results[0]
 
 
-def test_arguments_that_are_not_an_object_are_returned_as_text() -> None:
+def test_arguments_that_are_not_an_object_are_returned_as_text():
     values = ("[1]", "3", '"x"', "null", '{"a": NaN}', '{"a": 1e999}')
     for arguments in (*values, '{"a": [1, ', "[" * 100_000, "{}{}", "\ud800"):
         turn = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[1]
@@ -137,7 +133,7 @@ def test_arguments_that_are_not_an_object_are_returned_as_text() -> None:
         json.dumps(turn, allow_nan=False)
 
 
-def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
+def test_an_invented_tool_is_sent_back_under_a_valid_name():
     parts = [CallPart("t", name, "{}") for name in ("a.b c", "", "ü" * 100, "look")]
     names = [part["name"] for part in sent(UserMessage("a"), AssistantMessage(parts))[1]["content"]]
     assert names == ["a_b_c", "unnamed", "_" * 64, "look"]
@@ -151,7 +147,7 @@ def test_an_invented_tool_is_sent_back_under_a_valid_name() -> None:
         ("high", 4_096, 3_072), ("high", 2_048, 1_024), ("high", 2_047, None), ("minimal", 1_024, None),
     ],
 )  # fmt: skip
-def test_a_budget_for_thinking_leaves_room_for_an_answer(level: str, limit: int, thinking: int | None) -> None:
+def test_a_budget_for_thinking_leaves_room_for_an_answer(level, limit, thinking):
     body = body_of(small_request(thinking=level, output_limit=limit))
     expected = None if thinking is None else {"type": "enabled", "budget_tokens": thinking}
     assert body.get("thinking") == expected
@@ -168,7 +164,7 @@ def test_a_budget_for_thinking_leaves_room_for_an_answer(level: str, limit: int,
         ("xhigh", "anthropic/claude-sonnet-4.6", "max"),
     ],
 )
-def test_adaptive_thinking_is_requested_by_effort_and_streamed(level: str, model: str, effort: str) -> None:
+def test_adaptive_thinking_is_requested_by_effort_and_streamed(level, model, effort):
     body = body_of(small_request(model=model, thinking=level, thinking_style="adaptive"))
     assert body["thinking"] == {"type": "adaptive", "display": "summarized"}
     assert body["output_config"] == {"effort": effort}
@@ -178,7 +174,7 @@ def test_adaptive_thinking_is_requested_by_effort_and_streamed(level: str, model
 # ---- what is read ---------------------------------------------------------------------------------------
 
 
-def test_parallel_calls_may_be_interleaved_and_keep_their_order() -> None:
+def test_parallel_calls_may_be_interleaved_and_keep_their_order():
     one, two = call_block(1, "t1", "look", '{"a"', ": 1}"), call_block(2, "t2", "seek", '{"b": ', "2}")
     mixed = [one[0], two[0], two[1], one[1], {"type": "ping"}, one[2], two[2], two[3], one[3]]
     pieces = read("anthropic", message(text_block(0, "Both."), mixed))
@@ -189,13 +185,13 @@ def test_parallel_calls_may_be_interleaved_and_keep_their_order() -> None:
     assert answered(pieces).characters == len("Both.") + 4 + 8 + 4 + 8
 
 
-def test_a_call_is_reported_as_soon_as_its_name_is_known() -> None:
+def test_a_call_is_reported_as_soon_as_its_name_is_known():
     reader = reader_of("anthropic")
     start = call_block(0, "t1", "look")[0]
     assert reader.feed("content_block_start", json.dumps(start)) == [CallBegun(0, "look")]
 
 
-def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole() -> None:
+def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole():
     deltas = [*(thinking_delta(one) for one in ("H", "m.")), SIGNATURE]
     thinking = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
     pieces = read("anthropic", message(thinking, block(1, REDACTED), call_block(2, "t1", "look", "{}")))
@@ -204,7 +200,7 @@ def test_thinking_is_kept_with_its_signature_and_redacted_thinking_whole() -> No
     assert shown(pieces)["thought"] == "Hm."
 
 
-def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
+def test_thinking_that_is_not_shown_goes_back_by_its_signature():
     hidden = ThinkingPart("", {"type": "thinking", "thinking": "", "signature": "sig=="})
     for deltas, parts in (([SIGNATURE], [hidden, TextPart("a")]), ([], [TextPart("a")])):
         omitted = block(0, {**EMPTY_THOUGHT, "signature": ""}, *deltas)
@@ -212,7 +208,7 @@ def test_thinking_that_is_not_shown_goes_back_by_its_signature() -> None:
 
 
 @pytest.mark.parametrize(("stop", "kept"), [("max_tokens", ["Hm."]), ("end_turn", ["Hm.", "cut o"])])
-def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(stop: str, kept: list[str]) -> None:
+def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(stop, kept):
     signed = block(0, EMPTY_THOUGHT, thinking_delta("Hm."), SIGNATURE)
     cut = block(2, EMPTY_THOUGHT, thinking_delta("cut o"))
     pieces = read("anthropic", message(signed, call_block(1, "t1", "look", "{}"), cut, stop=stop))
@@ -221,20 +217,20 @@ def test_a_thought_that_the_output_limit_cut_does_not_go_back_among_signed_ones(
 
 
 @pytest.mark.parametrize("given", [{"at": [1, "ü"]}, '{"at": [1, "ü"]}'])
-def test_complete_input_is_reported_once(given: object) -> None:
+def test_complete_input_is_reported_once(given):
     whole = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": given})
     pieces = read("anthropic", message(whole))
     assert json.loads(calls(pieces)[0].arguments) == {"at": [1, "ü"]}
     assert shown(pieces)["calls"] == {0: ["look", calls(pieces)[0].arguments]}
 
 
-def test_fragments_win_over_an_input_that_was_given_at_the_start() -> None:
+def test_fragments_win_over_an_input_that_was_given_at_the_start():
     delta = {"type": "input_json_delta", "partial_json": '{"at": 2}'}
     both = block(0, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": 2}}, delta)
     assert calls(read("anthropic", message(both))) == [CallPart("t1", "look", '{"at": 2}')]
 
 
-def test_empty_input_is_empty() -> None:
+def test_empty_input_is_empty():
     pieces = read("anthropic", message(call_block(0, "t1", "look", "")))
     assert calls(pieces) == [CallPart("t1", "look", "")]
 
@@ -247,12 +243,12 @@ def test_empty_input_is_empty() -> None:
         ("pause_turn", False, "pause_turn"), ("x" * 1_000, False, "x" * 50),
     ],
 )  # fmt: skip
-def test_why_it_stopped(reason: str, has_calls: bool, stop: str) -> None:
+def test_why_it_stopped(reason, has_calls, stop):
     blocks = [text_block(0, "a"), *([call_block(1, "t", "look", "{}")] if has_calls else [])]
     assert answered(read("anthropic", message(*blocks, stop=reason))).stop == stop
 
 
-def test_tokens_are_cumulative_and_known_at_either_end() -> None:
+def test_tokens_are_cumulative_and_known_at_either_end():
     first = {"input_tokens": 7, "cache_read_input_tokens": 90, "output_tokens": 1}
     last = {"input_tokens": 0, "output_tokens": 12, "cache_creation_input_tokens": 30}
     start = {"type": "message_start", "message": {"usage": first}}
@@ -261,13 +257,13 @@ def test_tokens_are_cumulative_and_known_at_either_end() -> None:
     assert answer.usage == ReportedUsage(input=7, output=12, cache_read=90, cache_write=30)
 
 
-def test_without_believable_counts_there_is_no_usage() -> None:
+def test_without_believable_counts_there_is_no_usage():
     counts = [{"input_tokens": count} for count in (0, "9", True, 2**70)]
     for usage in ({}, {"output_tokens": -1}, *counts):
         assert answered(read("anthropic", message(text_block(0, "a"), usage=usage))).usage is None, usage
 
 
-def test_unknown_events_are_ignored() -> None:
+def test_unknown_events_are_ignored():
     fragment, told = {"type": "input_json_delta", "partial_json": "{}"}, {"type": "text_delta", "text": "a"}
     new = block(0, {"type": "server_tool_use", "id": "s", "input": {}}, fragment)
     odd = block(1, {"type": "text", "text": ""}, {"type": "citations_delta", "citation": {}}, told)
@@ -275,7 +271,7 @@ def test_unknown_events_are_ignored() -> None:
     assert answered(read("anthropic", message(events))).answer == AssistantMessage([TextPart("a")])
 
 
-def test_a_response_with_a_stop_reason_is_complete_without_its_last_event() -> None:
+def test_a_response_with_a_stop_reason_is_complete_without_its_last_event():
     events = [*text_block(0, "a"), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}]
     assert answered(read("anthropic", sse(*events))).stop == "end"
     with pytest.raises(Unreadable, match="ended too early"):
@@ -284,7 +280,7 @@ def test_a_response_with_a_stop_reason_is_complete_without_its_last_event() -> N
         read("anthropic", b"")
 
 
-def test_an_error_inside_a_200_is_reported() -> None:
+def test_an_error_inside_a_200_is_reported():
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     with pytest.raises(Reported) as caught:
         read("anthropic", sse(*text_block(0, "a"), error, named=True))
@@ -304,12 +300,12 @@ def test_an_error_inside_a_200_is_reported() -> None:
             60 + b"1" + b"}" * 60 + b"}}\n\n", "nested"),
     ],
 )  # fmt: skip
-def test_a_stream_of_another_dialect_is_reported(events: bytes, why: str) -> None:
+def test_a_stream_of_another_dialect_is_reported(events, why):
     with pytest.raises(Unreadable, match=why):
         read("anthropic", events)
 
 
-def test_no_form_of_a_value_crashes_the_reader() -> None:
+def test_no_form_of_a_value_crashes_the_reader():
     """Any other value in place of an object is ignored, or reported as unreadable."""
     for junk in (None, 3, "x", [], {}, {"type": 3}, [{"type": "text"}], True):
         starts = [
@@ -335,7 +331,7 @@ def test_no_form_of_a_value_crashes_the_reader() -> None:
         body_of(small_request(UserMessage("a"), answered(pieces).answer))
 
 
-def test_ids_that_are_missing_or_used_before_are_made_unique() -> None:
+def test_ids_that_are_missing_or_used_before_are_made_unique():
     before = AssistantMessage([CallPart("t1", "look", "{}"), CallPart("call_3", "look", "{}")])
     blocks = [call_block(place, one, "look", "{}") for place, one in enumerate(["t1", "", "t2", "t2"])]
     pieces = read("anthropic", message(*blocks), conversation=[UserMessage("a"), before])

@@ -1,7 +1,5 @@
 """Requests over a real socket, to servers that break off, stop sending, refuse, and answer in unusual ways."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any
@@ -41,7 +39,7 @@ LOOKED = AssistantMessage([TextPart("Let me look."), CallPart("t1", "look", '{"a
 
 @both
 @on_a_loop
-async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
+async def test_an_answer_arrives_piece_by_piece(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
     assert isinstance(pieces[0], Sent)
@@ -54,7 +52,7 @@ async def test_an_answer_arrives_piece_by_piece(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_the_reported_size_is_the_size_sent(dialect: Dialect) -> None:
+async def test_the_reported_size_is_the_size_sent(dialect):
     request = small_request(UserMessage("größer als 大きさ 🔎 \ud83d lone"))
     async with RawServer(answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect), request)
@@ -64,7 +62,7 @@ async def test_the_reported_size_is_the_size_sent(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_a_connection_is_used_again_after_a_whole_answer(dialect: Dialect) -> None:
+async def test_a_connection_is_used_again_after_a_whole_answer(dialect):
     async with RawServer(STREAM + chunked(LOOKING[dialect]) + END) as server:
         for _ in range(3):
             await collect(server.endpoint(dialect))
@@ -73,7 +71,7 @@ async def test_a_connection_is_used_again_after_a_whole_answer(dialect: Dialect)
 
 @both
 @on_a_loop
-async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect: Dialect) -> None:
+async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect):
     async with RawServer(falling_silent(STREAM + chunked(LOOKING[dialect]))) as server:
         # A wait for the end of the stream would last longer than a test may.
         pieces = await collect(server.endpoint(dialect), patience=replace(QUICK, between=10 * WAIT_SECONDS))
@@ -82,7 +80,7 @@ async def test_a_server_that_does_not_end_its_stream_costs_no_time(dialect: Dial
 
 @both
 @on_a_loop
-async def test_a_stream_is_read_under_any_content_type(dialect: Dialect) -> None:
+async def test_a_stream_is_read_under_any_content_type(dialect):
     for kind in ("text/event-stream; charset=latin-1", "TEXT/EVENT-STREAM", "text/plain", ""):
         async with RawServer(answer(LOOKING[dialect], kind=kind)) as server:
             assert (await collect(server.endpoint(dialect)))[-1].answer == LOOKED, kind
@@ -90,12 +88,9 @@ async def test_a_stream_is_read_under_any_content_type(dialect: Dialect) -> None
 
 @both
 @on_a_loop
-async def test_an_answer_that_comes_whole_is_read(dialect: Dialect) -> None:
+async def test_an_answer_that_comes_whole_is_read(dialect):
     text = "Let me look."
-    parts = [
-        {"type": "text", "text": text},
-        {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}},
-    ]
+    parts = [{"type": "text", "text": text}, {"type": "tool_use", "id": "t1", "name": "look", "input": {"at": "ü"}}]
     function = {"name": "look", "arguments": '{"at": "ü"}'}
     calls = [{"id": "t1", "type": "function", "function": function}]
     said = {"role": "assistant", "content": text, "tool_calls": calls}
@@ -121,7 +116,7 @@ async def test_an_answer_that_comes_whole_is_read(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_json_or_a_stream_that_is_not_a_response_is_broken(dialect: Dialect) -> None:
+async def test_json_or_a_stream_that_is_not_a_response_is_broken(dialect):
     bodies = {
         "application/json": [b"{}", b"[]", b"", b"{", b"3", b"[" * 100_000, b"\xff", b'{"done": true}\n{"done": true}'],
         "text/event-stream": [b"", b"\n\n", b": hello\n\n", b"welcome", b"data: {}\n\n", b"id: 1\n\n"],
@@ -138,7 +133,7 @@ async def test_json_or_a_stream_that_is_not_a_response_is_broken(dialect: Dialec
 @both
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", STREAM], ids=["nothing", "half a head", "a head"])
 @on_a_loop
-async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dialect: Dialect, said: bytes) -> None:
+async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dialect, said):
     async with RawServer(cutting(said), answer(LOOKING[dialect])) as server:
         pieces = await collect(server.endpoint(dialect))
     assert [type(piece) for piece in pieces[:3]] == [Sent, Retrying, Sent]
@@ -151,9 +146,7 @@ async def test_a_connection_that_breaks_before_the_first_byte_is_tried_again(dia
 
 @both
 @on_a_loop
-async def test_after_repeated_broken_responses_the_client_gives_up_with_the_number_of_attempts(
-    dialect: Dialect,
-) -> None:
+async def test_after_repeated_broken_responses_the_client_gives_up_with_the_number_of_attempts(dialect):
     async with RawServer(cutting()) as server:
         error = await failure(server, dialect)
         assert len(server.requests) == QUICK.attempts
@@ -164,7 +157,7 @@ async def test_after_repeated_broken_responses_the_client_gives_up_with_the_numb
 @both
 @pytest.mark.parametrize("head", [STREAM, UNTIL_CLOSED], ids=["chunks", "until closed"])
 @on_a_loop
-async def test_a_response_that_breaks_off_is_not_requested_again(dialect: Dialect, head: bytes) -> None:
+async def test_a_response_that_breaks_off_is_not_requested_again(dialect, head):
     async def play(received: ReceivedRequest) -> None:
         await received.say(head + (chunked(begun(dialect)) if head is STREAM else begun(dialect)))
         received.writer.close()
@@ -179,7 +172,7 @@ async def test_a_response_that_breaks_off_is_not_requested_again(dialect: Dialec
 
 @both
 @on_a_loop
-async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect: Dialect) -> None:
+async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect):
     """The missing rest is only the number of tokens."""
     rest = {"anthropic": b"event: message_stop", "openai": b'data: {"id": "chatcmpl-1", "choices": []'}
     sent = LOOKING[dialect].partition(rest[dialect])[0]
@@ -189,7 +182,7 @@ async def test_a_response_is_complete_once_it_has_a_stop_reason(dialect: Dialect
 
 @both
 @on_a_loop
-async def test_an_unreachable_address_is_reported(dialect: Dialect) -> None:
+async def test_an_unreachable_address_is_reported(dialect):
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
     with pytest.raises(Unreachable) as caught:
@@ -200,7 +193,7 @@ async def test_an_unreachable_address_is_reported(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_a_server_that_does_not_speak_http_is_reported(dialect: Dialect) -> None:
+async def test_a_server_that_does_not_speak_http_is_reported(dialect):
     async with RawServer(cutting(b"SSH-2.0-OpenSSH_9.2\r\n\r\n")) as server:
         assert isinstance(await failure(server, dialect), Unreachable)
 
@@ -211,7 +204,7 @@ async def test_a_server_that_does_not_speak_http_is_reported(dialect: Dialect) -
 @both
 @pytest.mark.parametrize("said", [b"", STREAM], ids=["nothing", "a head"])
 @on_a_loop
-async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(dialect: Dialect, said: bytes) -> None:
+async def test_silence_before_the_first_byte_times_out_and_closes_the_connection(dialect, said):
     async with RawServer(falling_silent(said)) as server:
         error = await failure(server, dialect, SLOW)
         await server.requests[0].closed.wait()
@@ -222,7 +215,7 @@ async def test_silence_before_the_first_byte_times_out_and_closes_the_connection
 
 @both
 @on_a_loop
-async def test_silence_within_a_response_times_out_and_closes_the_connection(dialect: Dialect) -> None:
+async def test_silence_within_a_response_times_out_and_closes_the_connection(dialect):
     async with RawServer(falling_silent(STREAM + chunked(begun(dialect)))) as server:
         error = await failure(server, dialect, replace(SLOW, first_byte=5))
         await server.requests[0].closed.wait()
@@ -235,7 +228,7 @@ async def test_silence_within_a_response_times_out_and_closes_the_connection(dia
 
 @both
 @on_a_loop
-async def test_a_web_page_is_not_a_response(dialect: Dialect) -> None:
+async def test_a_web_page_is_not_a_response(dialect):
     async with RawServer(answer(b"<!doctype html><title>Welcome</title>", kind="text/html; charset=utf-8")) as server:
         error = await failure(server, dialect)
     assert isinstance(error, Rejected)
@@ -245,7 +238,7 @@ async def test_a_web_page_is_not_a_response(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
+async def test_an_event_without_an_end_is_cut_off(dialect):
     async def play(received: ReceivedRequest) -> None:
         await received.say(UNTIL_CLOSED + b"data: ")
         while not received.writer.is_closing():
@@ -258,7 +251,7 @@ async def test_an_event_without_an_end_is_cut_off(dialect: Dialect) -> None:
 
 
 @on_a_loop
-async def test_an_invalid_address_is_bad_input() -> None:
+async def test_an_invalid_address_is_bad_input():
     for address in ("", "h", "ftp://h", "https://user:pw@h", "https://h?x"):
         with pytest.raises(BadInput) as caught:
             await collect(Endpoint("p", "openai", address))

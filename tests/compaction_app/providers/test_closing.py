@@ -1,7 +1,5 @@
 """A caller that stops closes the connection immediately, at any point of the answer."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 
@@ -39,7 +37,7 @@ async def read_all(pieces: AsyncIterator[Piece]) -> None:
 
 @both
 @on_a_loop
-async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
+async def test_closing_in_the_middle_of_a_call(dialect):
     async with stalling_in_a_call(dialect) as server:
         pieces = ask(server.endpoint(dialect), small_request())
         async for piece in pieces:
@@ -51,7 +49,7 @@ async def test_closing_in_the_middle_of_a_call(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -> None:
+async def test_cancelling_while_the_next_piece_is_waited_for(dialect):
     async with stalling_in_a_call(dialect) as server:
         task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
         received = await request_to(server)
@@ -64,7 +62,7 @@ async def test_cancelling_while_the_next_piece_is_waited_for(dialect: Dialect) -
 
 @both
 @on_a_loop
-async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
+async def test_cancelling_before_the_first_byte(dialect):
     async with RawServer(falling_silent()) as server:
         task = asyncio.create_task(read_all(ask(server.endpoint(dialect), small_request())))
         received = await request_to(server)
@@ -77,7 +75,7 @@ async def test_cancelling_before_the_first_byte(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_closing_before_anything_was_sent(dialect: Dialect) -> None:
+async def test_closing_before_anything_was_sent(dialect):
     async with RawServer(falling_silent()) as server:
         pieces = ask(server.endpoint(dialect), small_request())
         assert isinstance(await anext(pieces), Sent)
@@ -87,7 +85,7 @@ async def test_closing_before_anything_was_sent(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_cancelling_a_wait_before_asking_again(dialect: Dialect) -> None:
+async def test_cancelling_a_wait_before_asking_again(dialect):
     busy = answer(b"{}", "429 No", "application/json", "retry-after: 30")
     async with RawServer(busy) as server:
         waiting = asyncio.Event()
@@ -109,7 +107,7 @@ async def test_cancelling_a_wait_before_asking_again(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
+async def test_closing_at_a_wait_before_asking_again(dialect):
     async with RawServer(answer(b"{}", "503 No", "application/json")) as server:
         pieces = ask(server.endpoint(dialect), small_request(), Patience(longest_wait=30))
         async for piece in pieces:
@@ -120,7 +118,7 @@ async def test_closing_at_a_wait_before_asking_again(dialect: Dialect) -> None:
 
 
 @on_a_loop
-async def test_a_timeout_is_reported_and_closes_the_connection() -> None:
+async def test_a_timeout_is_reported_and_closes_the_connection():
     limit = asyncio.timeout(None)
 
     async def play(received: ReceivedRequest) -> None:
@@ -135,7 +133,7 @@ async def test_a_timeout_is_reported_and_closes_the_connection() -> None:
 
 
 @on_a_loop
-async def test_twenty_concurrent_requests_each_get_their_response() -> None:
+async def test_twenty_concurrent_requests_each_get_their_response():
     models = [f"m-{number}" for number in range(20)]
     async with RawServer(answer(LOOKING["openai"])) as server:
         endpoint = server.endpoint("openai")

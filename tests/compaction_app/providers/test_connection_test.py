@@ -1,7 +1,5 @@
 """“Test”: one tiny tool call, and faults explained in plain words."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -17,25 +15,13 @@ from compaction_app.providers.connection_test import LONGEST, TOOL, Verdict, try
 from compaction_app.providers.types import Dialect, Endpoint, Piece, Retrying, Sent
 from devtools.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.raw_server import QUICK, Play, RawServer, answer, on_a_loop
-from tests.compaction_app.providers.streams import (
-    USED,
-    both,
-    call_block,
-    chunk,
-    fragment,
-    message,
-    sse,
-    text_block,
-)
+from tests.compaction_app.providers.streams import USED, both, call_block, chunk, fragment, message, sse, text_block
 
 
 def calling(dialect: Dialect, name: str, *, counted: bool = True) -> bytes:
     if dialect == "anthropic":
         return answer(message(call_block(0, "t", name, '{"ready": true}'), usage=None if counted else {}))
-    chunks: list[Any] = [
-        chunk(fragment(0, '{"ready": true}', call_id="t", name=name)),
-        chunk(finish="tool_calls"),
-    ]
+    chunks: list[Any] = [chunk(fragment(0, '{"ready": true}', call_id="t", name=name)), chunk(finish="tool_calls")]
     return answer(sse(*chunks, *([USED] if counted else []), "[DONE]"))
 
 
@@ -67,7 +53,7 @@ async def tried(dialect: Dialect, play: Play | bytes, key: str = "", thinking: s
 
 @both
 @on_a_loop
-async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
+async def test_a_model_that_calls_the_tool_is_ready(dialect):
     verdict, server = await tried(dialect, calling(dialect, TOOL.name))
     assert verdict.ok
     assert verdict.message.startswith(f"It can plan. m-1 at 127.0.0.1:{server.port} called a tool ")
@@ -78,7 +64,7 @@ async def test_a_model_that_calls_the_tool_is_ready(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect: Dialect) -> None:
+async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(dialect):
     verdict, _ = await tried(dialect, calling(dialect, TOOL.name, counted=False))
     assert verdict.ok
     assert "It reports no tokens, so they will be estimated." in verdict.message
@@ -86,7 +72,7 @@ async def test_a_provider_that_counts_no_tokens_is_ready_and_reported_as_such(di
 
 @both
 @on_a_loop
-async def test_the_request_is_one_tiny_tool_call(dialect: Dialect) -> None:
+async def test_the_request_is_one_tiny_tool_call(dialect):
     _, server = await tried(dialect, calling(dialect, TOOL.name), thinking="low")
     assert len(server.requests) == 1
     body = server.requests[0].json
@@ -116,7 +102,7 @@ CASES = [
 @both
 @pytest.mark.parametrize(("play", "words"), CASES)
 @on_a_loop
-async def test_faults_are_explained_in_plain_words(dialect: Dialect, play: Any, words: str) -> None:
+async def test_faults_are_explained_in_plain_words(dialect, play, words):
     verdict, _ = await tried(dialect, play(dialect), key="sk-0123456789abcdef")
     assert not verdict.ok
     assert words in verdict.message
@@ -126,7 +112,7 @@ async def test_faults_are_explained_in_plain_words(dialect: Dialect, play: Any, 
 
 @both
 @on_a_loop
-async def test_an_unreachable_provider_is_reported_with_its_address(dialect: Dialect) -> None:
+async def test_an_unreachable_provider_is_reported_with_its_address(dialect):
     async with RawServer(b"") as server:
         endpoint = server.endpoint(dialect)
     verdict = await try_model(endpoint, "m-1", 4_000, "", "budget", QUICK)
@@ -136,13 +122,10 @@ async def test_an_unreachable_provider_is_reported_with_its_address(dialect: Dia
 
 @both
 @pytest.mark.parametrize(
-    ("script", "words"),
-    [("long-thinking", "thought for longer than a minute without"), ("stalls", "a minute")],
+    ("script", "words"), [("long-thinking", "thought for longer than a minute without"), ("stalls", "a minute")]
 )
 @on_a_loop
-async def test_one_that_never_comes_to_an_end_is_not_waited_for(
-    dialect: Dialect, script: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_never_comes_to_an_end_is_not_waited_for(dialect, script, words, monkeypatch):
     end_after_first_piece(monkeypatch)
     with ScriptedProvider() as provider:
         endpoint = Endpoint("own", dialect, provider.base_url(dialect))
@@ -154,5 +137,5 @@ async def test_one_that_never_comes_to_an_end_is_not_waited_for(
     assert verdict.message.startswith(f"{script} at {endpoint.host} ")
 
 
-def test_a_test_is_waited_for_a_minute_in_all() -> None:
+def test_a_test_is_waited_for_a_minute_in_all():
     assert LONGEST == 60

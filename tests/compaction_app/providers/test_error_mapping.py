@@ -1,7 +1,5 @@
 """Errors of providers in their own words, and the messages that a user sees."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -124,17 +122,17 @@ REJECTIONS = [
 
 
 @pytest.mark.parametrize(("status", "body"), OVERFLOWS)
-def test_an_overflow_is_recognized_for_every_provider(status: int, body: dict[str, Any] | str) -> None:
+def test_an_overflow_is_recognized_for_every_provider(status, body):
     assert isinstance(error_for(status, body), Overflow)
 
 
 @pytest.mark.parametrize(("status", "body"), QUOTAS)
-def test_an_exhausted_quota_is_not_a_rate_limit(status: int, body: dict[str, Any]) -> None:
+def test_an_exhausted_quota_is_not_a_rate_limit(status, body):
     assert isinstance(error_for(status, body), QuotaUsed)
 
 
 @pytest.mark.parametrize(("status", "body", "code"), UNAVAILABLES)
-def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | str, code: str) -> None:
+def test_temporary_faults_are_unavailable(status, body, code):
     error = error_for(status, body)
     assert isinstance(error, Unavailable)
     assert error.code == code
@@ -142,7 +140,7 @@ def test_temporary_faults_are_unavailable(status: int, body: dict[str, Any] | st
 
 
 @pytest.mark.parametrize(("status", "body", "code"), REJECTIONS)
-def test_permanent_faults_are_rejected_with_advice(status: int, body: dict[str, Any] | str, code: str) -> None:
+def test_permanent_faults_are_rejected_with_advice(status, body, code):
     error = error_for(status, body)
     assert isinstance(error, Rejected)
     assert error.code == code
@@ -150,22 +148,22 @@ def test_permanent_faults_are_rejected_with_advice(status: int, body: dict[str, 
     assert error.message == f"{error.what} {error.advice}"
 
 
-def test_without_a_key_a_401_reports_that_one_is_required() -> None:
+def test_without_a_key_a_401_reports_that_one_is_required():
     error = error_for(401, "", key="")
     assert error.code == "no_key"
     assert error.message.startswith("api.example.com wants a key (401).")
 
 
-def test_a_web_page_is_not_quoted() -> None:
+def test_a_web_page_is_not_quoted():
     assert "Bad Gateway" not in error_for(502, "<html><title>502 Bad Gateway</title></html>").message
 
 
-def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one() -> None:
+def test_an_address_of_the_other_dialect_gets_advice_about_the_right_one():
     assert "An Anthropic base URL ends before /v1" in error_for(404, "", "anthropic").message
     assert "mostly ends with /v1" in error_for(404, "", "openai").message
 
 
-def test_an_unknown_error_inside_a_stream_is_broken() -> None:
+def test_an_unknown_error_inside_a_stream_is_broken():
     fault = fault_in({"error": {"message": "something odd"}})
     assert fault == ProviderFault(0, "", "something odd")
     assert isinstance(error_of(fault, ENDPOINT, "m-1"), Broken)
@@ -174,15 +172,14 @@ def test_an_unknown_error_inside_a_stream_is_broken() -> None:
 @pytest.mark.parametrize(
     "body_said", [None, [], "x", 3, {}, {"error": None}, {"error": ""}, {"error": {}}, {"type": "message"}]
 )
-def test_a_response_without_an_error_is_not_an_error(body_said: object) -> None:
+def test_a_response_without_an_error_is_not_an_error(body_said):
     assert fault_in(body_said) is None
 
 
 @pytest.mark.parametrize(
-    "junk",
-    [3, True, [], ["x"], {"a": 1}, "x" * 100_000, "[" * 100_000, {"message": {"a": [1]}}, {"code": {}}],
+    "junk", [3, True, [], ["x"], {"a": 1}, "x" * 100_000, "[" * 100_000, {"message": {"a": [1]}}, {"code": {}}]
 )
-def test_no_form_of_an_error_crashes(junk: object) -> None:
+def test_no_form_of_an_error_crashes(junk):
     raw = json.dumps({"error": junk, "message": junk}).encode()
     for status in (0, 400, 404, 429, 500):
         fault = fault_of(status, False, raw)
@@ -207,14 +204,14 @@ def shows_key(text: str) -> bool:
         KEY[:6] + "\0\n"[:1] + KEY[6:],
     ],
 )  # fmt: skip
-def test_no_words_of_a_provider_show_the_key(words: str) -> None:
+def test_no_words_of_a_provider_show_the_key(words):
     for status in (0, 400, 401, 402, 403, 404, 413, 429, 500, 529):
         for body_said in (openai(words), {"detail": words}, {"error": words}, words):
             assert not shows_key(error_for(status, body_said).message)
     assert not shows_key(quoted(words, KEY))
 
 
-def test_the_last_four_characters_stay_as_a_hint() -> None:
+def test_the_last_four_characters_stay_as_a_hint():
     assert without_key(f"key {KEY}!", KEY) == "key …wxyz!"
     assert without_key("nothing of it", KEY) == "nothing of it"
 
@@ -222,12 +219,12 @@ def test_the_last_four_characters_stay_as_a_hint() -> None:
 @pytest.mark.parametrize(
     ("key", "shown"), [("", "a none b"), ("none", "a none b"), ("a non", "…e b"), ("n", "a none b")]
 )
-def test_short_keys_for_local_servers_do_not_eat_the_words(key: str, shown: str) -> None:
+def test_short_keys_for_local_servers_do_not_eat_the_words(key, shown):
     assert without_key("a none b", key) == shown
 
 
 @given(st.text(st.characters(), max_size=400), st.integers(0, 400))
-def test_quoted_text_is_one_short_printable_line(words: str, place: int) -> None:
+def test_quoted_text_is_one_short_printable_line(words, place):
     line = shortened(words[:place] + KEY + words[place:], KEY)
     assert len(line) <= QUOTED_CHARACTERS
     assert line == " ".join(line.split())
@@ -235,6 +232,6 @@ def test_quoted_text_is_one_short_printable_line(words: str, place: int) -> None
     assert not shows_key(line)
 
 
-def test_an_endpoint_never_prints_its_key() -> None:
+def test_an_endpoint_never_prints_its_key():
     assert KEY not in repr(ENDPOINT)
     assert KEY not in str(ENDPOINT)

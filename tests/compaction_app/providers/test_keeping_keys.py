@@ -1,7 +1,5 @@
 """A key goes to its own origin in one header, and into nothing else: no error, log, trace, redirect or cookie."""
 
-from __future__ import annotations
-
 import json
 import logging
 import traceback
@@ -33,16 +31,13 @@ def shows_key(text: str) -> bool:
 
 
 def echo(dialect: Dialect, status: str, kind: str = "application/json") -> bytes:
-    said = {
-        "type": "error",
-        "error": {"type": "odd", "message": f"You sent {KEY}, {KEY[:20]} and {KEY[12:]}"},
-    }
+    said = {"type": "error", "error": {"type": "odd", "message": f"You sent {KEY}, {KEY[:20]} and {KEY[12:]}"}}
     return answer(json.dumps(said).encode(), f"{status} {KEY}", kind, f"x-key: {KEY}")
 
 
 @both
 @on_a_loop
-async def test_the_key_goes_into_its_header(dialect: Dialect) -> None:
+async def test_the_key_goes_into_its_header(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         await collect(server.endpoint(dialect, KEY))
         await collect(server.endpoint(dialect))
@@ -57,7 +52,7 @@ async def test_the_key_goes_into_its_header(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_no_error_shows_it_however_it_is_echoed(dialect: Dialect, caplog: pytest.LogCaptureFixture) -> None:
+async def test_no_error_shows_it_however_it_is_echoed(dialect, caplog):
     caplog.set_level(logging.DEBUG)
     start = sse(*text_block(0, "a")) if dialect == "anthropic" else sse(chunk({"content": "a"}))
     said = {"type": "error", "error": {"message": f"no {KEY}"}}
@@ -95,7 +90,7 @@ def _said_once(said: bytes) -> Play:
 
 @both
 @on_a_loop
-async def test_no_redirect_takes_it_along(dialect: Dialect) -> None:
+async def test_no_redirect_takes_it_along(dialect):
     async with RawServer(answer(LOOKING[dialect])) as other:
         for status in (301, 302, 303, 307, 308):
             location = f"location: http://127.0.0.1:{other.port}/v1/messages"
@@ -110,7 +105,7 @@ async def test_no_redirect_takes_it_along(dialect: Dialect) -> None:
 
 @both
 @on_a_loop
-async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect: Dialect) -> None:
+async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         for key in (f"{KEY}\n", f"{KEY}\r\nx-more: 1", f"ü{KEY}", f"{KEY} {KEY}", f"{KEY}\0", f"{KEY}\u2028"):
             with pytest.raises(Rejected) as caught:
@@ -122,7 +117,7 @@ async def test_a_key_unfit_for_a_header_is_refused_and_not_quoted(dialect: Diale
 
 @both
 @on_a_loop
-async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect: Dialect) -> None:
+async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect):
     for host in ("192.0.2.1", "localhost.example.com", "127.1", "0.0.0.0:9"):
         with pytest.raises(Rejected) as caught:
             await collect(Endpoint("p", dialect, f"http://{host}", KEY))
@@ -132,7 +127,7 @@ async def test_no_key_is_sent_over_plain_http_to_another_machine(dialect: Dialec
 
 @both
 @on_a_loop
-async def test_local_requests_bypass_the_proxy(dialect: Dialect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_local_requests_bypass_the_proxy(dialect, monkeypatch):
     async with RawServer(answer(LOOKING[dialect])) as proxy, RawServer(answer(LOOKING[dialect])) as server:
         for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
             monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -148,7 +143,7 @@ async def test_local_requests_bypass_the_proxy(dialect: Dialect, monkeypatch: py
 
 @pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "nonsense://x"])
 @on_a_loop
-async def test_an_unusable_proxy_is_reported(proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unusable_proxy_is_reported(proxy, monkeypatch):
     monkeypatch.setenv("ALL_PROXY", proxy)
     with pytest.raises(Rejected) as caught:
         await collect(Endpoint("p", "openai", "http://elsewhere.invalid"))
@@ -157,7 +152,7 @@ async def test_an_unusable_proxy_is_reported(proxy: str, monkeypatch: pytest.Mon
 
 @both
 @on_a_loop
-async def test_no_cookie_is_kept(dialect: Dialect) -> None:
+async def test_no_cookie_is_kept(dialect):
     async with RawServer(
         answer(LOOKING[dialect], "200 OK", "text/event-stream", "set-cookie: who=you; path=/")
     ) as server:

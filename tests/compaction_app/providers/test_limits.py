@@ -1,7 +1,5 @@
 """What a provider sends is bounded: compressed data is refused, an answer has a deadline, and a wait has a limit."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip
@@ -15,7 +13,7 @@ from compaction_app.providers import sse
 from compaction_app.providers.client import Patience, ask
 from compaction_app.providers.connection_test import try_model
 from compaction_app.providers.errors import Broken, TimedOut
-from compaction_app.providers.types import AnswerEnd, ArgumentsPiece, Dialect
+from compaction_app.providers.types import AnswerEnd, ArgumentsPiece
 from tests.compaction_app.providers.provider_bombs import bomb
 from tests.compaction_app.providers.raw_server import (
     QUICK,
@@ -42,7 +40,7 @@ KEY = "sk-0123456789abcdefghij"
 
 @both
 @on_a_loop
-async def test_only_uncompressed_responses_are_requested(dialect: Dialect) -> None:
+async def test_only_uncompressed_responses_are_requested(dialect):
     async with RawServer(answer(LOOKING[dialect])) as server:
         await collect(server.endpoint(dialect))
         (request,) = server.requests
@@ -53,7 +51,7 @@ async def test_only_uncompressed_responses_are_requested(dialect: Dialect) -> No
 @both
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json", "text/plain"])
 @on_a_loop
-async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, kind: str) -> None:
+async def test_a_compressed_answer_is_refused_unread(dialect, kind):
     for encoding in ("gzip", "gzip, gzip", "br", "deflate", "zstd", "x-own"):
         compressed = answer(bomb(megabytes=1), "200 OK", kind, f"content-encoding: {encoding}")
         async with RawServer(compressed) as server:
@@ -67,7 +65,7 @@ async def test_a_compressed_answer_is_refused_unread(dialect: Dialect, kind: str
 
 @both
 @on_a_loop
-async def test_an_answer_declared_uncompressed_is_read(dialect: Dialect) -> None:
+async def test_an_answer_declared_uncompressed_is_read(dialect):
     for encoding in ("identity", "IDENTITY", ""):
         plain = answer(LOOKING[dialect], "200 OK", "text/event-stream", f"content-encoding: {encoding}")
         async with RawServer(plain) as server:
@@ -76,7 +74,7 @@ async def test_an_answer_declared_uncompressed_is_read(dialect: Dialect) -> None
 
 @both
 @on_a_loop
-async def test_a_compressed_error_is_recognized_by_its_status(dialect: Dialect) -> None:
+async def test_a_compressed_error_is_recognized_by_its_status(dialect):
     body = gzip.compress(json.dumps({"error": {"message": "You exceeded your current quota"}}).encode())
     refused = answer(body, "401 No", "application/json", "content-encoding: gzip")
     async with RawServer(refused) as server:
@@ -87,7 +85,7 @@ async def test_a_compressed_error_is_recognized_by_its_status(dialect: Dialect) 
 
 @both
 @on_a_loop
-async def test_the_connection_test_reports_a_compressed_response(dialect: Dialect) -> None:
+async def test_the_connection_test_reports_a_compressed_response(dialect):
     async with RawServer(
         answer(bomb(megabytes=1), "200 OK", "text/event-stream", "content-encoding: gzip, gzip")
     ) as server:
@@ -97,7 +95,7 @@ async def test_the_connection_test_reports_a_compressed_response(dialect: Dialec
 
 
 @on_a_loop
-async def test_an_encoding_that_quotes_the_key_does_not_show_it() -> None:
+async def test_an_encoding_that_quotes_the_key_does_not_show_it():
     async with RawServer(answer(b"", "200 OK", "text/event-stream", f"content-encoding: {KEY}")) as server:
         error = await failure(server, "openai", key=KEY)
     assert KEY not in error.message
@@ -132,7 +130,7 @@ ENDLESS = {
 
 @pytest.mark.parametrize("play", ENDLESS.values(), ids=ENDLESS)
 @on_a_loop
-async def test_an_answer_without_an_end_has_a_deadline(play: Play) -> None:
+async def test_an_answer_without_an_end_has_a_deadline(play):
     async with RawServer(play) as server:
         error = await failure(server, "openai", DEADLINE)
         assert len(server.requests) == 1
@@ -144,7 +142,7 @@ async def test_an_answer_without_an_end_has_a_deadline(play: Play) -> None:
 
 @both
 @on_a_loop
-async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect: Dialect) -> None:
+async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadline(dialect):
     """The deadline ends the connection; the answer is whole and is used."""
     end = LOOKING[dialect].rindex(b"event: message_stop" if dialect == "anthropic" else b"data: [DONE]")
     play = repeating(STREAM + chunked(LOOKING[dialect][:end]), chunked(b": more\n\n"), 0.02)
@@ -167,7 +165,7 @@ async def test_what_comes_after_a_whole_answer_does_not_count_against_its_deadli
 
 @both
 @on_a_loop
-async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect: Dialect) -> None:
+async def test_the_bytes_of_an_answer_are_counted_with_any_content(dialect):
     play = repeating(STREAM, chunked(b"event: ping\ndata: {}\n\n" * 1_000), 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(sse, "STREAM_BYTES", 200_000)
@@ -185,7 +183,7 @@ TOO_LONG = ["retry-after: 1e300", f"retry-after: {'9' * 300}", f"retry-after: {F
 
 @pytest.mark.parametrize("header", TOO_LONG, ids=["1e300", "300 digits", "the year 9999", "86401"])
 @on_a_loop
-async def test_an_excessive_wait_is_not_started_and_reported_briefly(header: str) -> None:
+async def test_an_excessive_wait_is_not_started_and_reported_briefly(header):
     async with RawServer(as_json({}, "429 No", header)) as server:
         error = await failure(server, "openai", Patience())
         assert len(server.requests) == 1
@@ -207,7 +205,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("header", MALFORMED.values(), ids=MALFORMED)
 @on_a_loop
-async def test_a_malformed_wait_is_ignored(header: str) -> None:
+async def test_a_malformed_wait_is_ignored(header):
     patience = Patience(attempts=2, longest_wait=0.05)
     async with RawServer(as_json({}, "429 No", header), answer(LOOKING["openai"])) as server:
         pieces: list[Any] = await collect(server.endpoint("openai"), patience=patience)

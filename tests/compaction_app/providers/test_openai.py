@@ -1,7 +1,5 @@
 """The OpenAI dialect: what is sent, to the letter, and what is read, by its bytes, as its many servers send it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +49,7 @@ def read_chunks(*deltas: dict[str, Any], finish: str = "stop", conversation: Seq
 # ---- what is sent ---------------------------------------------------------------------------------------
 
 
-def test_a_request_follows_the_dialect() -> None:
+def test_a_request_follows_the_dialect():
     parameters = {"type": "object", "properties": {}, "additionalProperties": False}
     look = {"name": "look", "description": "Look at something.", "parameters": parameters}
     assert body_of(small_request(UserMessage("Look."))) == {
@@ -64,24 +62,24 @@ def test_a_request_follows_the_dialect() -> None:
     }
 
 
-def test_openai_gets_the_limit_under_its_own_name() -> None:
+def test_openai_gets_the_limit_under_its_own_name():
     body = body_of(small_request(), "api.openai.com")
     assert body["max_completion_tokens"] == 4_000
     assert "max_tokens" not in body
     assert "max_completion_tokens" not in body_of(small_request(), "api.openai.com.evil.example")
 
 
-def test_a_level_is_an_effort_and_none_is_left_out() -> None:
+def test_a_level_is_an_effort_and_none_is_left_out():
     assert body_of(small_request(thinking="xhigh"))["reasoning_effort"] == "xhigh"
     assert "reasoning_effort" not in body_of(small_request())
 
 
-def test_the_key_is_only_in_its_header() -> None:
+def test_the_key_is_only_in_its_header():
     assert headers_for(Endpoint("p", "openai", "https://h/v1", "sk-1")) == {"authorization": "Bearer sk-1"}
     assert headers_for(Endpoint("p", "openai", "https://h/v1")) == {}
 
 
-def test_each_result_answers_its_call_and_a_nudge_follows() -> None:
+def test_each_result_answers_its_call_and_a_nudge_follows():
     asked = [CallPart("t1", "look", '{"at":  1}'), CallPart("t2", "look", "")]
     said = sent(
         UserMessage("Plan."),
@@ -102,7 +100,7 @@ def test_each_result_answers_its_call_and_a_nudge_follows() -> None:
     ]
 
 
-def test_reasoning_goes_back_under_the_names_it_came_by() -> None:
+def test_reasoning_goes_back_under_the_names_it_came_by():
     details = [{"type": "reasoning.encrypted", "data": "x", "index": 0}]
     answer = AssistantMessage(
         [ThinkingPart("Hm.", {"reasoning": "Hm.", "reasoning_details": details}), CallPart("t", "look", "{}")]
@@ -112,13 +110,13 @@ def test_reasoning_goes_back_under_the_names_it_came_by() -> None:
 
 
 @pytest.mark.parametrize("parts", [[], [TextPart(" ")], [ThinkingPart("Hm.", {"reasoning": "Hm."})]])
-def test_an_empty_response_is_left_out(parts: list[TextPart | ThinkingPart]) -> None:
+def test_an_empty_response_is_left_out(parts):
     said = sent(UserMessage("a"), AssistantMessage(parts), UserMessage("b"))
     assert [one["role"] for one in said] == ["system", "user"]
 
 
 @pytest.mark.parametrize("arguments", ['{"a": [1, ', "[1]", "3", '{"a": NaN}', "[" * 100_000, "{}{}"])
-def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -> None:
+def test_arguments_that_are_not_an_object_are_returned_as_text(arguments):
     """Servers parse the arguments of earlier calls, and fail on what is not JSON."""
     call = sent(UserMessage("a"), AssistantMessage([CallPart("t", "look", arguments)]))[2]["tool_calls"][0]
     assert json.loads(call["function"]["arguments"]) == {"unparsed": arguments}
@@ -127,7 +125,7 @@ def test_arguments_that_are_not_an_object_are_returned_as_text(arguments: str) -
 # ---- what is read ---------------------------------------------------------------------------------------
 
 
-def test_fragments_are_put_together_by_index() -> None:
+def test_fragments_are_put_together_by_index():
     deltas = [
         {"role": "assistant", "content": None}, {"content": "Both."},
         fragment(0, "", call_id="t1", name="look"), fragment(0, '{"a"'),
@@ -151,15 +149,9 @@ ONE, TWO = '{"a": 1}', '{"b": 2}'
 WHOLE = {
     "no index, no id": [several(fragment(None, ONE, name="look"), fragment(None, TWO, name="look"))],
     "in two chunks": [fragment(None, ONE, name="look"), fragment(None, TWO, name="look")],
-    "always the first index": [
-        fragment(0, ONE, call_id="x", name="look"),
-        fragment(0, TWO, call_id="y", name="look"),
-    ],
+    "always the first index": [fragment(0, ONE, call_id="x", name="look"), fragment(0, TWO, call_id="y", name="look")],
     "first index, no id": [fragment(0, ONE, name="look"), fragment(0, TWO, name="look")],
-    "one id for all": [
-        fragment(0, ONE, call_id="x", name="look"),
-        fragment(1, TWO, call_id="x", name="look"),
-    ],
+    "one id for all": [fragment(0, ONE, call_id="x", name="look"), fragment(1, TWO, call_id="x", name="look")],
     "no index, by id": [
         fragment(None, None, call_id="x", name="look"),
         fragment(None, '{"a": ', call_id="x"),
@@ -182,60 +174,57 @@ WHOLE = {
 
 @pytest.mark.parametrize("finish", ["tool_calls", "stop"])
 @pytest.mark.parametrize("deltas", WHOLE.values(), ids=WHOLE)
-def test_calls_are_distinguished_however_a_server_numbers_them(deltas: list[dict[str, Any]], finish: str) -> None:
+def test_calls_are_distinguished_however_a_server_numbers_them(deltas, finish):
     pieces = read_chunks(*deltas, finish=finish)
     found = calls(pieces)
-    assert [(call.name, json.loads(call.arguments)) for call in found] == [
-        ("look", {"a": 1}),
-        ("look", {"b": 2}),
-    ]
+    assert [(call.name, json.loads(call.arguments)) for call in found] == [("look", {"a": 1}), ("look", {"b": 2})]
     assert len({call.call_id for call in found}) == 2
     assert all(call.call_id for call in found)
     assert [seen[1] for seen in shown(pieces)["calls"].values()] == [call.arguments for call in found]
     assert answered(pieces).stop == "calls"
 
 
-def test_calls_without_arguments_at_one_index_are_distinguished_by_their_ids() -> None:
+def test_calls_without_arguments_at_one_index_are_distinguished_by_their_ids():
     assert len(calls(read_chunks(*(fragment(0, "", call_id=one, name="look") for one in ("x", "y"))))) == 2
 
 
-def test_made_up_ids_are_new_in_the_conversation() -> None:
+def test_made_up_ids_are_new_in_the_conversation():
     before = AssistantMessage([CallPart("call_1", "look", "{}"), CallPart("call_2", "look", "{}")])
     pieces = read_chunks(fragment(None, "{}", name="look"), conversation=[UserMessage("a"), before])
     assert calls(pieces)[0].call_id == "call_3"
 
 
-def test_arguments_may_come_as_an_object() -> None:
+def test_arguments_may_come_as_an_object():
     delta = {"tool_calls": [{"index": 0, "id": "t", "function": {"name": "look", "arguments": {"at": "ü"}}}]}
     assert calls(read_chunks(delta))[0].arguments == '{"at": "ü"}'
 
 
-def test_half_a_character_before_the_name_is_joined_with_its_other_half_after_it() -> None:
+def test_half_a_character_before_the_name_is_joined_with_its_other_half_after_it():
     deltas = [fragment(0, '{"a\ud83d', call_id="t"), fragment(0, name="look"), fragment(0, '\ude00": 1}')]
     pieces = read_chunks(*deltas)
     assert calls(pieces) == [CallPart("t", "look", '{"a\U0001f600": 1}')]
     assert shown(pieces)["calls"] == {0: ["look", '{"a\U0001f600": 1}']}
 
 
-def test_a_call_that_never_got_a_name_is_still_a_call() -> None:
+def test_a_call_that_never_got_a_name_is_still_a_call():
     pieces = read_chunks(fragment(0, "{}", call_id="t"))
     assert calls(pieces) == [CallPart("t", "", "{}")]
     assert shown(pieces)["calls"] == {0: ["", "{}"]}
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "reasoning_text"])
-def test_reasoning_is_shown_and_kept_under_its_name(name: str) -> None:
+def test_reasoning_is_shown_and_kept_under_its_name(name):
     pieces = read_chunks({name: "H"}, {name: "m."}, {"content": "a"})
     assert answered(pieces).answer.parts == [ThinkingPart("Hm.", {name: "Hm."}), TextPart("a")]
     assert shown(pieces)["thought"] == "Hm."
 
 
-def test_reasoning_under_two_names_is_shown_once_and_goes_back_under_both() -> None:
+def test_reasoning_under_two_names_is_shown_once_and_goes_back_under_both():
     both = {"reasoning_content": "Hm.", "reasoning": "Hm."}
     assert answered(read_chunks(both, {"content": "a"})).answer.parts[0] == ThinkingPart("Hm.", both)
 
 
-def test_reasoning_details_are_put_together_in_their_order() -> None:
+def test_reasoning_details_are_put_together_in_their_order():
     def detail(kind: str, **values: Any) -> dict[str, Any]:
         return {"format": "f", "type": f"reasoning.{kind}", **values}
 
@@ -259,7 +248,7 @@ def test_reasoning_details_are_put_together_in_their_order() -> None:
     }
 
 
-def test_thinking_blocks_are_put_together_and_kept_with_their_signature() -> None:
+def test_thinking_blocks_are_put_together_and_kept_with_their_signature():
     came = [
         {"type": "thinking", "thinking": "H", "signature": None},
         {"type": "thinking", "thinking": "m.", "signature": ""},
@@ -277,12 +266,9 @@ def test_thinking_blocks_are_put_together_and_kept_with_their_signature() -> Non
     }
 
 
-def test_encrypted_reasoning_alone_is_kept_for_the_way_back() -> None:
+def test_encrypted_reasoning_alone_is_kept_for_the_way_back():
     details = {"reasoning_details": [{"type": "reasoning.encrypted", "data": "e"}]}
-    assert answered(read_chunks(details, {"content": "a"})).answer.parts == [
-        ThinkingPart("", details),
-        TextPart("a"),
-    ]
+    assert answered(read_chunks(details, {"content": "a"})).answer.parts == [ThinkingPart("", details), TextPart("a")]
 
 
 COUNTED = {"prompt_tokens": 10, "completion_tokens": 5}
@@ -303,14 +289,12 @@ COUNTED = {"prompt_tokens": 10, "completion_tokens": 5}
         ({"prompt_tokens": "10"}, None),
     ],
 )  # fmt: skip
-def test_tokens_are_counted_without_what_was_cached(
-    usage: dict[str, Any] | None, read_as: ReportedUsage | None
-) -> None:
+def test_tokens_are_counted_without_what_was_cached(usage, read_as):
     events = sse(chunk({"content": "a"}), chunk(finish="stop"), {"choices": [], "usage": usage}, DONE)
     assert answered(read("openai", events)).usage == read_as
 
 
-def test_usage_may_be_in_any_chunk() -> None:
+def test_usage_may_be_in_any_chunk():
     in_last = sse(chunk({"content": "a"}), chunk(finish="stop", usage=COUNTED))
     choice = chunk(finish="stop")
     choice["choices"][0]["usage"] = COUNTED
@@ -322,16 +306,16 @@ def test_usage_may_be_in_any_chunk() -> None:
     ("reason", "stop"),
     [("stop", "end"), ("eos", "end"), ("length", "length"), ("content_filter", "refusal"), ("odd", "odd")],
 )
-def test_why_it_stopped(reason: str, stop: str) -> None:
+def test_why_it_stopped(reason, stop):
     assert answered(read_chunks({"content": "a"}, finish=reason)).stop == stop
 
 
-def test_a_refusal_is_text_marked_as_such() -> None:
+def test_a_refusal_is_text_marked_as_such():
     answer = answered(read_chunks({"refusal": "I will not."}))
     assert (answer.answer.parts, answer.stop) == ([TextPart("I will not.")], "refusal")
 
 
-def test_the_end_may_come_without_a_word() -> None:
+def test_the_end_may_come_without_a_word():
     assert answered(read_chunks({"content": "a"})).answer == AssistantMessage([TextPart("a")])
     for events in (sse(chunk({"content": "a"})), sse(chunk({"content": "a"}), DONE)):
         with pytest.raises(Unreadable, match="ended too early"):
@@ -352,25 +336,25 @@ def test_the_end_may_come_without_a_word() -> None:
         ({"error": "just words"}, 0, "just words"),
     ],
 )
-def test_an_error_in_a_chunk_is_reported(error: dict[str, Any], status: int, words: str) -> None:
+def test_an_error_in_a_chunk_is_reported(error, status, words):
     with pytest.raises(Reported) as caught:
         read("openai", sse(chunk({"content": "a"}), error, DONE))
     assert (caught.value.fault.status, caught.value.fault.words) == (status, words)
 
 
-def test_an_event_named_error_is_an_error() -> None:
+def test_an_event_named_error_is_an_error():
     for data in ('{"error": {"message": "n_ctx"}}', '{"message": "n_ctx"}', "n_ctx"):
         with pytest.raises(Reported) as caught:
             read("openai", f"event: error\ndata: {data}\n\n".encode())
         assert "n_ctx" in caught.value.fault.words
 
 
-def test_a_chunk_whose_error_is_null_is_not_an_error() -> None:
+def test_a_chunk_whose_error_is_null_is_not_an_error():
     events = sse(chunk({"content": "a"}, error=None), chunk(finish="stop"))
     assert answered(read("openai", events)).answer.parts == [TextPart("a")]
 
 
-def test_a_whole_answer_is_read_as_well() -> None:
+def test_a_whole_answer_is_read_as_well():
     reader = reader_of("openai")
     said = {"role": "assistant", "content": "a", "reasoning_content": "Hm."}
     tools = [{"id": "t", "type": "function", "function": {"name": "look", "arguments": "{}"}}] * 2
@@ -387,7 +371,7 @@ def test_a_whole_answer_is_read_as_well() -> None:
     assert answer.usage == ReportedUsage(10, 5)
 
 
-def test_no_form_of_a_value_crashes_the_reader() -> None:
+def test_no_form_of_a_value_crashes_the_reader():
     for junk in (None, 3, "x", [], {}, [3], {"type": 3}, True, [{"index": {}, "function": 3}]):
         counted = {"prompt_tokens": junk, "completion_tokens": 1, "prompt_tokens_details": junk, "cost": junk}
         call = {"index": junk, "id": junk, "function": {"name": junk, "arguments": junk}}
@@ -404,7 +388,7 @@ def test_no_form_of_a_value_crashes_the_reader() -> None:
         body_of(small_request(UserMessage("a"), answered(pieces).answer))
 
 
-def test_a_stream_of_another_dialect_is_reported() -> None:
+def test_a_stream_of_another_dialect_is_reported():
     deep = b'{"a":' * 60 + b"1" + b"}" * 60
     nested = b'data: {"choices":[{"index":0,"delta":{"reasoning_details":[' + deep + b"]}}]}\n\n"
     for events, why in (

@@ -1,7 +1,5 @@
 """A provider cannot fill the memory of the server: measured on a real one."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections.abc import Iterator
@@ -12,7 +10,6 @@ from typing import ClassVar, Final
 
 from tests.compaction_app.providers.provider_bombs import bomb
 from tests.scripted_models import added_provider
-from tests.server import Server
 
 BAR_MEGABYTES: Final = 20
 
@@ -54,7 +51,7 @@ def peak_megabytes(process: int) -> float:
     return int(found[1]) / 1_000
 
 
-def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_server: Server) -> None:
+def test_a_doubly_gzipped_answer_does_not_fill_the_memory_of_the_server(shared_server):
     assert len(Provider.body) < 10_000
     process = shared_server.child.pid
     with hostile() as address, ExitStack() as added:

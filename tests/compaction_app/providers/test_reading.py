@@ -1,7 +1,5 @@
 """Bytes as they come: cut anywhere, with any content, and of any length."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json
@@ -52,10 +50,7 @@ def answers(draw: st.DrawFn, dialect: Dialect) -> bytes:
     if dialect == "anthropic":
         thinking = {"type": "thinking", "thinking": "", "signature": ""}
         deltas = [{"type": "thinking_delta", "thinking": one} for one in thought]
-        blocks = [
-            block(0, thinking, *deltas, {"type": "signature_delta", "signature": "s"}),
-            text_block(1, *text),
-        ]
+        blocks = [block(0, thinking, *deltas, {"type": "signature_delta", "signature": "s"}), text_block(1, *text)]
         blocks += [call_block(place + 2, f"t{place}", "look", *one) for place, one in enumerate(asked)]
         return message(*blocks)
     chunks = [chunk({"reasoning": one}) for one in thought] + [chunk({"content": one}) for one in text]
@@ -73,7 +68,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @examples(100)
-def test_any_cut_of_the_bytes_gives_the_same_answer(dialect: Dialect, data: st.DataObject) -> None:
+def test_any_cut_of_the_bytes_gives_the_same_answer(dialect, data):
     whole = data.draw(answers(dialect))
     at_once = read(dialect, whole)
     in_parts = read(dialect, *cut(whole, data.draw(CUTS)))
@@ -83,9 +78,7 @@ def test_any_cut_of_the_bytes_gives_the_same_answer(dialect: Dialect, data: st.D
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @examples(100)
-def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(
-    dialect: Dialect, data: st.DataObject
-) -> None:
+def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(dialect, data):
     pieces = read(dialect, data.draw(answers(dialect)))
     seen, answer = shown(pieces), answered(pieces).answer
     assert seen["text"] == "".join(part.text for part in answer.parts if isinstance(part, TextPart))
@@ -97,7 +90,7 @@ def test_what_was_watched_is_what_was_answered_and_every_database_takes_it(
 
 
 @both
-def test_every_single_byte_may_come_alone(dialect: Dialect) -> None:
+def test_every_single_byte_may_come_alone(dialect):
     data = LOOKING[dialect]
     pieces = read(dialect, *(data[place : place + 1] for place in range(len(data))))
     assert answered(pieces).answer == AssistantMessage(
@@ -107,7 +100,7 @@ def test_every_single_byte_may_come_alone(dialect: Dialect) -> None:
 
 @both
 @pytest.mark.parametrize("end", [b"\r\n", b"\r", b"\n"])
-def test_all_ends_of_lines_are_ends_of_lines(dialect: Dialect, end: bytes) -> None:
+def test_all_ends_of_lines_are_ends_of_lines(dialect, end):
     usual = read(dialect, LOOKING[dialect])
     data = LOOKING[dialect].replace(b"\n", end)
     assert read(dialect, data) == usual
@@ -115,13 +108,13 @@ def test_all_ends_of_lines_are_ends_of_lines(dialect: Dialect, end: bytes) -> No
 
 
 @both
-def test_lines_that_are_not_events_are_ignored(dialect: Dialect) -> None:
+def test_lines_that_are_not_events_are_ignored(dialect):
     around = b"\xef\xbb\xbf: OPENROUTER PROCESSING\n\nretry: 5\nid: 1\n\n: \n" + LOOKING[dialect]
     assert read(dialect, around) == read(dialect, LOOKING[dialect])
 
 
 @both
-def test_separators_inside_a_text_are_text(dialect: Dialect) -> None:
+def test_separators_inside_a_text_are_text(dialect):
     odd = "a\u2028b\u2029c\x85d\x0be"
     raw = json.dumps(odd, ensure_ascii=False).replace("\\u000b", "\\u000b").encode()
     data = {
@@ -132,7 +125,7 @@ def test_separators_inside_a_text_are_text(dialect: Dialect) -> None:
 
 
 @both
-def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect: Dialect) -> None:
+def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect):
     fragments = ["a\ud83d", "\ude00b", "\ud83d", "c\ude00", "\0d\ud83d"]
     data = {
         "anthropic": message(text_block(0, *fragments)),
@@ -146,7 +139,7 @@ def test_halves_of_characters_meet_and_lone_ones_are_replaced(dialect: Dialect) 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @given(data=st.data())
 @examples(100)
-def test_any_bytes_are_a_response_or_a_reported_fault(dialect: Dialect, data: st.DataObject) -> None:
+def test_any_bytes_are_a_response_or_a_reported_fault(dialect, data):
     """Garbage in front of, inside of and instead of a stream: never another error than `Unreadable` or `Reported`."""
     whole = LOOKING[dialect]
     place = data.draw(st.integers(0, len(whole)))
@@ -158,7 +151,7 @@ def test_any_bytes_are_a_response_or_a_reported_fault(dialect: Dialect, data: st
     json.dumps(shown(pieces), ensure_ascii=False).encode()
 
 
-def test_invalid_utf8_becomes_replacement_characters() -> None:
+def test_invalid_utf8_becomes_replacement_characters():
     data = sse(chunk({"content": "HERE"}), chunk(finish="stop")).replace(b"HERE", b"a\xff\xed\xa0\x80b")
     assert answered(read("openai", data)).answer.parts == [TextPart("a\ufffd\ufffd\ufffd\ufffdb")]
 
@@ -174,13 +167,13 @@ def endless(dialect: Dialect, text: str, times: int) -> bytes:
 
 
 @both
-def test_an_answer_that_never_ends_is_cut_off(dialect: Dialect) -> None:
+def test_an_answer_that_never_ends_is_cut_off(dialect):
     text = "x" * 1_000_000
     with pytest.raises(Unreadable, match="8,000,000 characters"):
         read(dialect, endless(dialect, text, 9))
 
 
-def test_what_is_kept_and_never_shown_counts_as_well() -> None:
+def test_what_is_kept_and_never_shown_counts_as_well():
     large = "x" * 3_000_000
     hidden = [block(place, {"type": "redacted_thinking", "data": large}) for place in range(3)]
     with pytest.raises(Unreadable, match="8,000,000 characters"):
@@ -191,7 +184,7 @@ def test_what_is_kept_and_never_shown_counts_as_well() -> None:
 
 
 @both
-def test_an_event_that_never_ends_is_cut_off(dialect: Dialect) -> None:
+def test_an_event_that_never_ends_is_cut_off(dialect):
     with pytest.raises(Unreadable, match="one of its events"):
         read(dialect, *([b"data: "] + [b"x" * (1 << 20)] * 5))
     with pytest.raises(Unreadable, match="one of its events"):
@@ -199,7 +192,7 @@ def test_an_event_that_never_ends_is_cut_off(dialect: Dialect) -> None:
 
 
 @both
-def test_calls_without_an_end_are_cut_off(dialect: Dialect) -> None:
+def test_calls_without_an_end_are_cut_off(dialect):
     many = range(accumulator.CALLS + 1)
     data = {
         "anthropic": lambda: message(*(call_block(place, f"t{place}", "look") for place in many)),
@@ -209,12 +202,12 @@ def test_calls_without_an_end_are_cut_off(dialect: Dialect) -> None:
         read(dialect, data)
 
 
-def test_empty_blocks_without_an_end_are_cut_off() -> None:
+def test_empty_blocks_without_an_end_are_cut_off():
     with pytest.raises(Unreadable, match="10,000 parts"):
         read("anthropic", message(*(text_block(place) for place in range(accumulator.PARTS + 1))))
 
 
-def test_a_body_without_an_end_is_read_up_to_its_limit() -> None:
+def test_a_body_without_an_end_is_read_up_to_its_limit():
     async def sent() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 10_000
@@ -248,7 +241,7 @@ class InNoTime(asyncio.SelectorEventLoop):
     [([2, *[1] * 20], True), ([4], False), ([2, 2], False)],
     ids=["keep-alive comments", "silence at first", "silence later"],
 )
-def test_every_byte_extends_the_wait(pauses: list[float], is_read: bool) -> None:
+def test_every_byte_extends_the_wait(pauses, is_read):
     async def sent() -> AsyncIterator[bytes]:
         for pause in pauses:
             await asyncio.sleep(pause)
@@ -267,7 +260,7 @@ def test_every_byte_extends_the_wait(pauses: list[float], is_read: bool) -> None
 
 
 @both
-def test_the_time_a_call_takes_grows_with_its_length_and_no_faster(dialect: Dialect) -> None:
+def test_the_time_a_call_takes_grows_with_its_length_and_no_faster(dialect):
     def seconds(fragments: int) -> float:
         reader = reader_of(dialect)
         if dialect == "anthropic":

@@ -1,7 +1,5 @@
 """A key that a provider echoes is hidden in the forms that are cheap to find, even across pieces of a stream."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Callable
@@ -72,7 +70,7 @@ def leaks(shown: str, written: str) -> bool:
 
 
 @by_form
-def test_each_form_is_hidden_in_a_text_and_in_what_an_error_quotes(form: Callable[[str], str]) -> None:
+def test_each_form_is_hidden_in_a_text_and_in_what_an_error_quotes(form):
     written = form(KEY)
     whole = f"It was {written} all the time."
     quoted, shown = without_key(whole, KEY), SecretRedactor(KEY).text(whole)
@@ -86,7 +84,7 @@ def test_each_form_is_hidden_in_a_text_and_in_what_an_error_quotes(form: Callabl
 @by_form
 @examples(10)
 @given(data=st.data())
-def test_each_form_is_hidden_however_it_is_cut_into_pieces(form: Callable[[str], str], data: st.DataObject) -> None:
+def test_each_form_is_hidden_however_it_is_cut_into_pieces(form, data):
     whole = f"It was {form(KEY)} all the time."
     cuts = sorted(data.draw(st.sets(st.integers(0, len(whole)), max_size=12)) | {0, len(whole)})
     pieces, rows = StreamBuffer(SecretRedactor(KEY)), []
@@ -98,7 +96,7 @@ def test_each_form_is_hidden_however_it_is_cut_into_pieces(form: Callable[[str],
 
 
 @given(st.text(alphabet="skantpi03Vq7 -_./+=%\\nux0&#;:,", max_size=80), st.integers(1, 9))
-def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text: str, length: int) -> None:
+def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text, length):
     pieces = StreamBuffer(SecretRedactor(KEY))
     rows = []
     for start in range(0, len(text), length):
@@ -108,7 +106,7 @@ def test_text_that_is_not_a_form_of_the_key_is_shown_unchanged(text: str, length
     assert "".join(str(row[-1]) for row in rows) == text
 
 
-def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
+def test_a_piece_is_held_only_as_long_as_it_could_become_the_key():
     pieces = StreamBuffer(SecretRedactor(KEY))
     pieces.add(TextPiece("He asks"))
     assert pieces.take() == [["text", "He ask"]]
@@ -116,31 +114,26 @@ def test_a_piece_is_held_only_as_long_as_it_could_become_the_key() -> None:
     assert pieces.take() == [["text", "s" + " " * (2 * GAP + 1)]]
 
 
-def test_held_back_text_stays_before_what_follows_it() -> None:
+def test_held_back_text_stays_before_what_follows_it():
     pieces = StreamBuffer(SecretRedactor(KEY))
     for piece in (ThoughtPiece("Yes"), TextPiece("It is"), CallBegun(0, "look"), ThoughtPiece("s")):
         pieces.add(piece)
-    assert pieces.take(last=True) == [
-        ["thought", "Yes"],
-        ["text", "It is"],
-        ["call", 0, "look"],
-        ["thought", "s"],
-    ]
+    assert pieces.take(last=True) == [["thought", "Yes"], ["text", "It is"], ["call", 0, "look"], ["thought", "s"]]
 
 
-def test_the_name_of_a_call_is_shown_at_once_and_whole() -> None:
+def test_the_name_of_a_call_is_shown_at_once_and_whole():
     pieces = StreamBuffer(SecretRedactor("t" + KEY))
     pieces.add(CallBegun(0, "context_search_transcript"))
     assert pieces.take() == [["call", 0, "context_search_transcript"]]
 
 
 @pytest.mark.parametrize("key", ["ollama", "EMPTY", "----------------------", "!" * 40])
-def test_a_key_of_few_letters_hides_no_text_that_is_like_it(key: str) -> None:
+def test_a_key_of_few_letters_hides_no_text_that_is_like_it(key):
     text = f"{key} o l l a m a 6f6c6c616d61 b2xsYW1h ... --- !!!"
     assert KeyForms(key).hide(text, "…") == text
 
 
-def test_the_longest_key_is_hidden_in_a_long_text() -> None:
+def test_the_longest_key_is_hidden_in_a_long_text():
     key = "".join(base64.b64encode(bytes([number % 251, number % 241])).decode() for number in range(2_048))
     text = " x" * 50_000 + each("{:02x}")(key) + "y " * 50_000
     hiding = SecretRedactor(key)

@@ -1,11 +1,8 @@
 """The scripted provider, turn after turn in both dialects: it checks the requests, and refuses faulty ones."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -13,16 +10,7 @@ import pytest
 from compaction_app.core.messages import AssistantMessage, CallResult, Message, ToolResults, UserMessage
 from compaction_app.core.schemas import TOOL_SCHEMAS
 from compaction_app.providers.client import Patience, ask, close
-from compaction_app.providers.errors import (
-    Broken,
-    Overflow,
-    ProviderError,
-    QuotaUsed,
-    Rejected,
-    TimedOut,
-    Unavailable,
-    Unreachable,
-)
+from compaction_app.providers.errors import Broken, Overflow, QuotaUsed, Rejected, TimedOut, Unavailable, Unreachable
 from compaction_app.providers.types import AnswerEnd, CallBegun, Dialect, Endpoint, Piece, Request, Retrying
 from devtools.scripted.server import ScriptedProvider
 from tests.compaction_app.providers.streams import both, shown
@@ -35,17 +23,13 @@ KEY = "sk-test-0123456789abcdef"
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider(key=KEY) as running:
         yield running
 
 
 def exchange(
-    provider: ScriptedProvider,
-    dialect: Dialect,
-    script: str,
-    *messages: Message,
-    patience: Patience = PATIENCE,
+    provider: ScriptedProvider, dialect: Dialect, script: str, *messages: Message, patience: Patience = PATIENCE
 ) -> list[Piece]:
     """All pieces of a script's answer to one request."""
     request = Request(script, "Act.", TOOL_SCHEMAS, messages or (UserMessage(PROMPT),), 4_000, "low")
@@ -71,9 +55,7 @@ def results_of(answer: AssistantMessage) -> ToolResults:
 @pytest.mark.parametrize(
     "script", ["parallel-calls", "no-usage", "thinking-signed", "nonsense-arguments", "stops-early"]
 )
-def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
-    provider: ScriptedProvider, dialect: Dialect, script: str
-) -> None:
+def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(provider, dialect, script):
     messages: list[Message] = [UserMessage(PROMPT)]
     ids: list[str] = []
     for _ in range(3):
@@ -90,9 +72,7 @@ def test_three_turns_of_a_script_are_sent_in_the_providers_dialect(
 
 @both
 @pytest.mark.parametrize("script", ["overloaded-twice", "rate-limited", "cut-before"])
-def test_temporary_faults_are_retried_until_a_response_comes(
-    provider: ScriptedProvider, dialect: Dialect, script: str
-) -> None:
+def test_temporary_faults_are_retried_until_a_response_comes(provider, dialect, script):
     pieces = exchange(
         provider, dialect, script, patience=replace(PATIENCE, longest_wait=1 if "rate" in script else 0.05)
     )
@@ -110,9 +90,7 @@ def test_temporary_faults_are_retried_until_a_response_comes(
         ("rate-limited-long", Unavailable), ("cut-always", Unreachable), ("too-large", Overflow),
     ],
 )  # fmt: skip
-def test_permanent_faults_are_reported_by_kind(
-    provider: ScriptedProvider, dialect: Dialect, script: str, kind: type[ProviderError]
-) -> None:
+def test_permanent_faults_are_reported_by_kind(provider, dialect, script, kind):
     with pytest.raises(kind) as caught:
         exchange(provider, dialect, script, patience=STALLED if "stalls" in script else PATIENCE)
     assert KEY not in caught.value.message
@@ -121,7 +99,7 @@ def test_permanent_faults_are_reported_by_kind(
 
 @both
 @pytest.mark.parametrize("script", ["cut-inside", "cut-after", "error-midway", "stalls"])
-def test_what_breaks_in_a_later_turn_ends_it(provider: ScriptedProvider, dialect: Dialect, script: str) -> None:
+def test_what_breaks_in_a_later_turn_ends_it(provider, dialect, script):
     def take_turns() -> None:
         messages: list[Message] = [UserMessage(PROMPT)]
         for _ in range(6):
@@ -133,7 +111,7 @@ def test_what_breaks_in_a_later_turn_ends_it(provider: ScriptedProvider, dialect
 
 
 @both
-def test_a_call_is_reported_while_its_arguments_still_arrive(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_call_is_reported_while_its_arguments_still_arrive(provider, dialect):
     pieces = exchange(provider, dialect, "split-bytes")
     begun = [place for place, piece in enumerate(pieces) if isinstance(piece, CallBegun)]
     assert begun[0] < len(pieces) - 10

@@ -1,7 +1,5 @@
 """Programs, terminal output, diffs, and what keeps rendered texts in memory."""
 
-from __future__ import annotations
-
 import pytest
 
 from compaction_app.rendering.ansi import coloured, without_styles
@@ -33,20 +31,20 @@ from tests.html import active_markup, elements, texts
 # ---- programs ----------------------------------------------------------------------------------------------
 
 
-def test_the_name_of_a_file_tells_its_language() -> None:
+def test_the_name_of_a_file_tells_its_language():
     languages = {"src/parse.py": "python", "C:\\src\\App.TSX": "typescript", "Makefile": "make"}
     languages |= {"a/Dockerfile": "docker"} | dict.fromkeys((".gitignore", "README", "notes.unknown", ""), "")
     assert {path: language_of(path) for path in languages} == languages
 
 
 @pytest.mark.parametrize("language", sorted(set(LANGUAGES.values())))
-def test_each_language_is_drawn_without_a_change_of_its_text(language: str) -> None:
+def test_each_language_is_drawn_without_a_change_of_its_text(language):
     code = '\n\ndef f(a, b):  # <b> & \'c\'\n\treturn "x" + `y`; /* z */\n<p class="q">1.5</p> $v = @w\n\n'
     drawn = sanitized(highlighted(code, language) or "")
     assert "".join(one.text() for one in elements(f"<pre><i></i>{drawn}</pre>", "pre")) == code
 
 
-def test_words_texts_names_and_notes_have_a_class() -> None:
+def test_words_texts_names_and_notes_have_a_class():
     drawn = sanitized(highlighted('class A:\n    def f(self):  # go\n        return "x"', "py") or "")
     assert texts(drawn, ".code__word") == ["class", "def", "return"]
     assert texts(drawn, ".code__name") == ["A", "f"]
@@ -59,17 +57,17 @@ def test_words_texts_names_and_notes_have_a_class() -> None:
     [("x" * 99 + "\n") * (LIMIT // 100 + 1), "x" * (LINE_LIMIT + 1), "\n" * LINES],
     ids=["long", "long line", "lines"],
 )
-def test_a_long_text_is_not_highlighted(text: str) -> None:
+def test_a_long_text_is_not_highlighted(text):
     assert highlighted(text, "python") is None
     assert highlighted_file(text, "python") is None
 
 
-def test_an_unknown_language_is_not_highlighted() -> None:
+def test_an_unknown_language_is_not_highlighted():
     assert (highlighted("x", "brainfuck"), highlighted("x", "")) == (None, None)
 
 
 @pytest.mark.parametrize("language", ["java", "csharp"])
-def test_a_rule_that_repeats_words_reads_only_what_is_near(language: str) -> None:
+def test_a_rule_that_repeats_words_reads_only_what_is_near(language):
     near, far = ("public int count(", f"{'a ' * REACH}count(")
     rules = [rule for rules in lexer_of(language)._tokens.values() for rule in rules]
     found = [(match, match(near, 0)) for match, *_ in rules]
@@ -80,7 +78,7 @@ def test_a_rule_that_repeats_words_reads_only_what_is_near(language: str) -> Non
     assert "count" in texts(drawn, ".code__name")
 
 
-def test_no_rule_of_any_language_that_repeats_words_reads_to_the_end() -> None:
+def test_no_rule_of_any_language_that_repeats_words_reads_to_the_end():
     unbounded = [
         (language, match.__self__.pattern)
         for language in sorted(set(LANGUAGES.values()))
@@ -94,7 +92,7 @@ def test_no_rule_of_any_language_that_repeats_words_reads_to_the_end() -> None:
 @pytest.mark.parametrize(
     "numbers", [("     1→", "     2→"), ("1\t", "2\t"), ("00001| ", "00002| "), ("1: ", "2: ")], ids=repr
 )
-def test_the_numbers_of_lines_are_not_part_of_the_program(numbers: tuple[str, str]) -> None:
+def test_the_numbers_of_lines_are_not_part_of_the_program(numbers):
     text = f'<file>\n{numbers[0]}"""A text\n{numbers[1]}of two lines."""\n</file>'
     drawn = sanitized(highlighted_file(text, "python") or "")
     assert texts(drawn, ".code__string") == ['"""A text', 'of two lines."""']
@@ -102,7 +100,7 @@ def test_the_numbers_of_lines_are_not_part_of_the_program(numbers: tuple[str, st
     assert "".join(one.text() for one in elements(f"<pre><i></i>{drawn}</pre>", "pre")) == text
 
 
-def test_a_program_with_few_lines_that_begin_with_numbers_is_one_program() -> None:
+def test_a_program_with_few_lines_that_begin_with_numbers_is_one_program():
     drawn = sanitized(highlighted_file('"""\n1: a\n"""\n\n', "python") or "")
     assert texts(drawn, ".code__string") == ['""" 1: a """']
 
@@ -114,7 +112,7 @@ PRETTY: dict[str, str | None] = {
 }
 
 
-def test_json_is_shown_with_one_value_on_each_line() -> None:
+def test_json_is_shown_with_one_value_on_each_line():
     for written, pretty in PRETTY.items():
         assert pretty_json(written) == pretty, written[:30]
 
@@ -142,16 +140,16 @@ def spans_of(text: str) -> list[tuple[str, str]]:
         ("\x1b[38mx\x1b[38;5my\x1b[38;2;1mz", []),
     ],
 )
-def test_colours_and_styles_are_classes(text: str, spans: list[tuple[str, str]]) -> None:
+def test_colours_and_styles_are_classes(text, spans):
     assert spans_of(text) == spans
 
 
-def test_what_could_hide_or_move_text_is_shown() -> None:
+def test_what_could_hide_or_move_text_is_shown():
     drawn = sanitized(coloured("\x1b[32mok\x1b[0m\x1b[8mx \x1b]0;t\x07 \x1b[2J\rover\x1b[1A") or "")
     assert drawn == '<span class="ansi__green">ok</span>x \\x1b]0;t\\x07 \\x1b[2J\\x0dover\\x1b[1A'
 
 
-def test_an_output_without_colours_has_none_and_its_words_are_those_without_them() -> None:
+def test_an_output_without_colours_has_none_and_its_words_are_those_without_them():
     assert coloured("ok [32m") is None
     assert coloured("\x1b]0;t\x07") is None
     assert without_styles("a \x1b[1;32mok\x1b[0m\x1b[K \x1b[2J") == "a ok \x1b[2J"
@@ -175,23 +173,23 @@ def diff(old: str, new: str) -> str:
         ("a", "a", ""),
     ],
 )
-def test_a_change_is_shown_with_the_lines_around_it(old: str, new: str, lines: str) -> None:
+def test_a_change_is_shown_with_the_lines_around_it(old, new, lines):
     assert diff(old, new) == lines
 
 
-def test_long_texts_are_compared_at_their_ends() -> None:
+def test_long_texts_are_compared_at_their_ends():
     start, end = "s\n" * COMPARED_LINES, "e\n" * COMPARED_LINES
     assert diff(f"{start}a\nb\n{end}", f"{start}a2\nb2\nc2\n{end}") == (" s| s| s|-a|-b|+a2|+b2|+c2| e| e| e")
     assert diff(f"{start}{start}", start) == f" s| s| s{'|-s' * COMPARED_LINES}"
 
 
-def test_places_are_apart() -> None:
+def test_places_are_apart():
     lines = list(diff_of([TextChange("a", "b"), TextChange("c", "d")]))
     assert lines == [("-", "a"), ("+", "b"), ("@", "⋯"), ("-", "c"), ("+", "d")]
     assert counts(lines) == (2, 2)
 
 
-def test_a_patch_has_its_signs_already() -> None:
+def test_a_patch_has_its_signs_already():
     patch = ["*** Update File: a.py", "@@ def f():", " x", "-y", "+z", ""]
     assert list(diff_of_patch(patch)) == [
         *(("@", "*** Update File: a.py"), ("@", "@@ def f():")),
@@ -199,7 +197,7 @@ def test_a_patch_has_its_signs_already() -> None:
     ]
 
 
-def test_a_diff_is_text_with_signs() -> None:
+def test_a_diff_is_text_with_signs():
     lines = [DiffLine("+", "<script>alert(1)</script>\x1b[2J"), DiffLine("-", ""), DiffLine("@", "⋯")]
     drawn = sanitized(diff_markup(lines))
     assert not active_markup(drawn)
@@ -214,7 +212,7 @@ def test_a_diff_is_text_with_signs() -> None:
 # ---- memory ------------------------------------------------------------------------------------------------
 
 
-def test_a_text_is_rendered_once_for_each_style() -> None:
+def test_a_text_is_rendered_once_for_each_style():
     kept = RenderedTexts()
     made = []
 
@@ -227,7 +225,7 @@ def test_a_text_is_rendered_once_for_each_style() -> None:
     assert kept.get("a", "other", lambda: None) is None
 
 
-def test_the_texts_used_last_are_kept() -> None:
+def test_the_texts_used_last_are_kept():
     kept = RenderedTexts(limit=3 * (ENTRY_CHARACTERS + 1))
     made: list[str] = []
 

@@ -1,7 +1,5 @@
 """Markdown: what is drawn, and that nothing in it acts, loads or hides where it leads."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import pytest
@@ -46,7 +44,7 @@ def markup_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("text", EVIL, ids=[f"evil{number}" for number in range(len(EVIL))])
-def test_nothing_in_a_hostile_text_acts_or_is_loaded(text: str) -> None:
+def test_nothing_in_a_hostile_text_acts_or_is_loaded(text):
     markup = markup_of(text)
     assert not active_markup(markup)
     for one in elements(markup, "*"):
@@ -57,12 +55,12 @@ def test_nothing_in_a_hostile_text_acts_or_is_loaded(text: str) -> None:
     assert not set(markup) & set("\x00\x07\x1b\u202e\ud800")
 
 
-def test_tags_are_words() -> None:
+def test_tags_are_words():
     shown = text_of(markup_of("<system-reminder>Be *brief*.</system-reminder>"))
     assert shown == "<system-reminder>Be brief .</system-reminder>"
 
 
-def test_a_link_says_where_it_leads_and_tells_nothing() -> None:
+def test_a_link_says_where_it_leads_and_tells_nothing():
     said = "See [the docs](https://docs.example/a), <https://docs.example/b> and <me@docs.example>."
     markup = markup_of(said)
     shown = "See the docs (https://docs.example/a) , https://docs.example/b and me@docs.example ."
@@ -71,26 +69,26 @@ def test_a_link_says_where_it_leads_and_tells_nothing() -> None:
     assert {one.attributes["rel"] for one in elements(markup, "a")} == {"noopener noreferrer nofollow"}
 
 
-def test_no_words_hide_where_a_link_leads_and_a_long_target_is_cut() -> None:
+def test_no_words_hide_where_a_link_leads_and_a_long_target_is_cut():
     assert "(https://evil.example)" in text_of(markup_of("[https://good.example](https://evil.example)"))
     shown = texts(markup_of(f"[a](https://docs.example/{'x' * 500})"), ".rich__target")
     assert shown == [f"(https://docs.example/{'x' * 59}…)"]
 
 
 @pytest.mark.parametrize("target", ["src/parse.py", "/etc/passwd", "ftp://host/x", "#here"])
-def test_a_target_outside_the_web_is_words(target: str) -> None:
+def test_a_target_outside_the_web_is_words(target):
     markup = markup_of(f"In [parse.py]({target}).")
     assert text_of(markup) == f"In parse.py ({target}) ."
     assert not links(markup)
 
 
-def test_an_image_is_a_link_or_words() -> None:
+def test_an_image_is_a_link_or_words():
     image = markup_of("![The plan](https://docs.example/a.png)")
     assert links(image) == [("The plan", "https://docs.example/a.png")]
     assert text_of(markup_of("![](plan.png)")) == "image (plan.png)"
 
 
-def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_last() -> None:
+def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_last():
     def headings(said: str) -> str:
         return " ".join(f"{one.tag}:{one.text()}" for one in elements(markup_of(said), "h3,h4,h5,h6"))
 
@@ -99,12 +97,12 @@ def test_headings_begin_below_those_of_the_page_skip_no_level_and_end_at_the_las
     assert headings(steps) == "h3:x h4:x h5:x h6:x h6:x h6:x"
 
 
-def test_a_line_break_stays_and_what_stands_between_two_tildes_is_not_struck() -> None:
+def test_a_line_break_stays_and_what_stands_between_two_tildes_is_not_struck():
     assert "one<br>" in markup_of("one\ntwo")
     assert text_of(markup_of("~~kept~~")) == "~~kept~~"
 
 
-def test_code_scrolls_by_keyboard_names_its_language_and_begins_and_ends_where_it_does() -> None:
+def test_code_scrolls_by_keyboard_names_its_language_and_begins_and_ends_where_it_does():
     (code,) = elements(markup_of("```python\ndef f(): # x\n```"), "pre")
     assert (code.attributes["tabindex"], code.attributes["aria-label"]) == ("0", "Code, python")
     assert texts(code, ".code__word, .code__name, .code__note") == ["def", "f", "# x"]
@@ -112,13 +110,13 @@ def test_code_scrolls_by_keyboard_names_its_language_and_begins_and_ends_where_i
     assert code.text() == "\n  a\n\tb"
 
 
-def test_a_table_scrolls_by_keyboard() -> None:
+def test_a_table_scrolls_by_keyboard():
     (table,) = elements(markup_of("| a | b |\n|---|--:|\n| 1 | 2 |"), "div")
     assert (table.attributes["tabindex"], texts(table, "th, td")) == ("0", ["a", "b", "1", "2"])
 
 
 @pytest.mark.parametrize("columns", [3, 1_000])
-def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns: int) -> None:
+def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns):
     head = f"|{'a|' * columns}\n|{'-|' * columns}\n"
     rows = CELLS // (columns + 1) - 3
     drawn = rendered_markdown(head + "b\n" * rows)
@@ -127,6 +125,6 @@ def test_a_table_that_is_filled_up_to_very_many_cells_stays_plain(columns: int) 
     assert rendered_markdown(head + "b\n" * (rows + 4)) is None
 
 
-def test_a_long_text_stays_plain() -> None:
+def test_a_long_text_stays_plain():
     assert rendered_markdown("x" * LIMIT) is not None
     assert rendered_markdown("x" * (LIMIT + 1)) is None

@@ -1,7 +1,5 @@
 """Pictures are what their bytes are, with a size that can be shown."""
 
-from __future__ import annotations
-
 import struct
 import zlib
 from base64 import b64encode
@@ -64,7 +62,7 @@ EXTENDED = webp(b"VP8X", b"\0\0\0\0" + (29).to_bytes(3, "little") + (19).to_byte
     ],
     ids=["png", "jpeg", "gif", "lossless", "lossy", "extended"],
 )
-def test_the_bytes_tell_the_type_and_the_size(data: bytes, media_type: str) -> None:
+def test_the_bytes_tell_the_type_and_the_size(data, media_type):
     assert picture_of(data) == (media_type, 30, 20, data)
     for end in range(24):
         assert picture_of(data[:end]) is None or end >= 10
@@ -84,11 +82,11 @@ NO_PICTURES = {
 
 
 @pytest.mark.parametrize("name", NO_PICTURES)
-def test_anything_else_is_no_picture(name: str) -> None:
+def test_anything_else_is_no_picture(name):
     assert picture_of(NO_PICTURES[name]) is None
 
 
-def test_a_size_that_no_browser_should_unfold_is_not_shown() -> None:
+def test_a_size_that_no_browser_should_unfold_is_not_shown():
     high = PIXELS // 5_000
     shown = {(0, 10): False, (10, 0): False, (SIDE, 1): True, (SIDE + 1, 1): False, (1, SIDE + 1): False}
     shown |= {(high, 5_000): True, (high, 5_001): False}
@@ -99,7 +97,7 @@ def base64_of(data: bytes) -> str:
     return b64encode(data).decode()
 
 
-def test_a_picture_is_recorded_as_base64_alone_or_as_a_url_of_any_type() -> None:
+def test_a_picture_is_recorded_as_base64_alone_or_as_a_url_of_any_type():
     recorded = base64_of(png(3, 2))
     for before in ("", "data:image/png;base64,", "data:image/webp;base64,"):
         found = picture_of_text(before + recorded)
@@ -120,11 +118,11 @@ NO_TEXTS = {
 
 
 @pytest.mark.parametrize("name", NO_TEXTS)
-def test_other_texts_are_no_pictures(name: str) -> None:
+def test_other_texts_are_no_pictures(name):
     assert picture_of_text(NO_TEXTS[name]) is None
 
 
-def test_pictures_are_found_in_their_order_up_to_a_depth_and_a_number() -> None:
+def test_pictures_are_found_in_their_order_up_to_a_depth_and_a_number():
     texts = [base64_of(png(width, 1)) for width in (1, 2, 3)]
     message = {"content": [{"a": texts[0]}, "words", [{"source": {"data": texts[1]}}]], "b": texts[2]}
     assert [picture.width for picture in pictures_in(message)] == [1, 2, 3]

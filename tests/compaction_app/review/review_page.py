@@ -1,7 +1,5 @@
 """The review page of a run, as a browser without script or with htmx uses it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote

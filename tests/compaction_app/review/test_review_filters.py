@@ -1,10 +1,7 @@
 """Promises of the filters of a review: they combine, each can be taken away, and the numbers stay those of the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
@@ -45,7 +42,7 @@ COMBINED = (
 
 
 @pytest.fixture
-def run(known_root: Path) -> Run:
+def run(known_root):
     """A run with proposals of five tools, of several sizes, one approved and one rejected."""
     steps: list[Any] = []
     for step in range(20):
@@ -95,9 +92,7 @@ def chip_links(source: Source) -> Sequence[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize("fields", COMBINED, ids="-".join)
-def test_filters_combine_and_their_sums_are_those_of_their_rows(
-    browser: Client, run: Run, fields: dict[str, str]
-) -> None:
+def test_filters_combine_and_their_sums_are_those_of_their_rows(browser, run, fields):
     shown = all_open(browser, run, fields)
     entries = set(shown_entries(shown))
     assert entries
@@ -117,9 +112,7 @@ def test_filters_combine_and_their_sums_are_those_of_their_rows(
 
 
 @pytest.mark.parametrize("fields", [{}, *COMBINED], ids=lambda fields: "-".join(fields) or "none")
-def test_each_chip_says_how_many_proposals_it_leaves_and_one_that_is_on_can_be_taken_away(
-    browser: Client, run: Run, fields: dict[str, str]
-) -> None:
+def test_each_chip_says_how_many_proposals_it_leaves_and_one_that_is_on_can_be_taken_away(browser, run, fields):
     chips = chip_links(page(browser, run, f"?{urlencode(fields)}"))
     assert sum(on for _, _, on in chips) == len(fields.keys() - {"by"})
     for count, query, on in chips:
@@ -131,7 +124,7 @@ def test_each_chip_says_how_many_proposals_it_leaves_and_one_that_is_on_can_be_t
             assert ReviewDesk(run, wanted).found_sum().count == int(count), query
 
 
-def test_the_fields_of_the_filter_work_without_script(browser: Client, run: Run) -> None:
+def test_the_fields_of_the_filter_work_without_script(browser, run):
     shown = page(browser, run, "?by=turn&tool=bash&kind=output&reason=&over=200&undecided=1&q=")
     for name, value in (("tool", "bash"), ("kind", "output"), ("reason", "")):
         chosen = elements(shown, f"#filter-menu select[name={name}] option[selected]")
@@ -143,7 +136,7 @@ def test_the_fields_of_the_filter_work_without_script(browser: Client, run: Run)
     assert element(shown, "#filter input[name=by]").attributes["value"] == "turn"
 
 
-def test_a_filter_that_leaves_nothing_says_so_and_leads_back(browser: Client, run: Run) -> None:
+def test_a_filter_that_leaves_nothing_says_so_and_leads_back(browser, run):
     shown = page(browser, run, "?by=tool&tool=bash&over=999999")
     assert "No proposal matches" in text_of(shown)
     assert "?by=tool" in addresses(shown)
@@ -151,7 +144,7 @@ def test_a_filter_that_leaves_nothing_says_so_and_leads_back(browser: Client, ru
     assert "No proposal matches" in text_of(page(browser, run, "?reason=gone"))
 
 
-def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(browser: Client, run: Run) -> None:
+def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(browser, run):
     key = group_keys(page(browser, run, "?by=tool&tool=bash&undecided=1"))[0]
     post(browser, run, by="tool", tool="bash", undecided="1", approve_group=key)
     shown = page(browser, run, "?by=tool&tool=bash&undecided=1")
@@ -163,9 +156,7 @@ def test_when_all_that_a_filter_leaves_is_decided_the_page_says_what_is_left(bro
     assert "undecided," not in text_of(element(page(browser, run, "?undecided=1"), ".empty"))
 
 
-def test_decisions_move_nothing_out_of_the_part_that_is_loaded_next(
-    browser: Client, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decisions_move_nothing_out_of_the_part_that_is_loaded_next(browser, run, monkeypatch):
     monkeypatch.setattr(review_pages, "ROWS", 3)
     desk = ReviewDesk(run, filter_of({"by": "reason", "undecided": "1"}))
     group = max(desk.groups, key=lambda one: len(desk.listed(one.leads)))

@@ -1,10 +1,7 @@
 """Promises of the review page: each decision works without script, is kept, and can be undone."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -56,19 +53,7 @@ from tests.factories import (
     user,
     working_session,
 )
-from tests.html import (
-    actions,
-    addresses,
-    assert_inert,
-    element,
-    elements,
-    field,
-    ids,
-    links,
-    text_of,
-    texts,
-    values,
-)
+from tests.html import actions, addresses, assert_inert, element, elements, field, ids, links, text_of, texts, values
 from tests.installation import refusal
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -101,14 +86,12 @@ def page_words(browser: Client, run: Run) -> str:
         ("", ""),
     ],
 )
-def test_a_reason_ends_in_one_stop(browser: Client, run: Run, reason: str, said: str) -> None:
+def test_a_reason_ends_in_one_stop(browser, run, reason, said):
     Proposal.objects.filter(run=run).update(reason=reason)
     assert set(texts(opened(browser, run, leads(run)[0]), "q")) == ({said} if said else set())
 
 
-def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
-    browser: Client, run: Run, known_root: Path
-) -> None:
+def test_planning_again_with_a_model_says_to_which_host_it_sends_again(browser, run, known_root):
     post(browser, run, approve=ref_of(leads(run)[0]))
     lines = (known_root / "work.jsonl").read_bytes()
     (known_root / "work.jsonl").write_bytes(lines.replace(b"parser", b"lexer!"))
@@ -123,7 +106,7 @@ def test_planning_again_with_a_model_says_to_which_host_it_sends_again(
 # ---- without script --------------------------------------------------------------------------------------
 
 
-def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser: Client, run: Run) -> None:
+def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser, run):
     first = leads(run)[0]
     answer = post(browser, run, approve=ref_of(first))
     assert answer.status_code == 303
@@ -134,7 +117,7 @@ def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser: Client,
 
 
 @pytest.mark.parametrize("kind", ["approve", "reject"])
-def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, run: Run, kind: str) -> None:
+def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser, run, kind):
     before = review_of(run)
     post(browser, run, **everything(run, kind))
     assert Decision.objects.count() == 1
@@ -145,7 +128,7 @@ def test_a_bulk_decision_is_one_step_that_one_undo_takes_back(browser: Client, r
     assert [row.kind for row in run.decisions.order_by("seq")] == [kind, Decision.UNDO]
 
 
-def test_a_group_is_reopened_and_approved_without_what_was_rejected_in_it(browser: Client, run: Run) -> None:
+def test_a_group_is_reopened_and_approved_without_what_was_rejected_in_it(browser, run):
     shown = page(browser, run, "?by=turn")
     (group,) = group_keys(shown)
     before, kept = review_of(run), leads(run)[1]
@@ -161,7 +144,7 @@ def test_a_group_is_reopened_and_approved_without_what_was_rejected_in_it(browse
     assert kept not in review.goes
 
 
-def test_a_filter_limits_what_a_group_decision_is_about(browser: Client, run: Run) -> None:
+def test_a_filter_limits_what_a_group_decision_is_about(browser, run):
     last = leads(run)[-1]
     words = ReviewDesk(run).line(review_of(run).items[last]).words
     shown = page(browser, run, f"?{urlencode({'by': 'turn', 'q': words})}")
@@ -170,7 +153,7 @@ def test_a_filter_limits_what_a_group_decision_is_about(browser: Client, run: Ru
     assert [row.targets for row in run.decisions.all()] == [[last.to_json()]]
 
 
-def test_an_entry_is_narrowed_by_its_checkboxes(browser: Client, known_root: Path) -> None:
+def test_an_entry_is_narrowed_by_its_checkboxes(browser, known_root):
     run = planned(known_root, working_session())
     decide(run, Kind.ADD, [Target("e2")], NOW)
     assert "e2:0" in values(opened(browser, run, Target("e2")), "block")
@@ -181,7 +164,7 @@ def test_an_entry_is_narrowed_by_its_checkboxes(browser: Client, known_root: Pat
     assert Target("e4", 0) not in review.goes
 
 
-def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_root: Path) -> None:
+def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser, known_root):
     run = planned(known_root, working_session())
     folds = [
         fold.attributes["hx-get"]
@@ -209,7 +192,7 @@ def test_what_stays_is_shown_and_can_be_deleted_by_hand(browser: Client, known_r
 
 
 @pytest.mark.parametrize("side", ["call", "result"])
-def test_what_goes_with_an_addition_is_not_listed_as_staying(browser: Client, known_root: Path, side: str) -> None:
+def test_what_goes_with_an_addition_is_not_listed_as_staying(browser, known_root, side):
     run = planned(known_root, working_session(), compression_ratio=0.9)
     proposed = {target.entry_id for target in review_of(run).items}
     step = next(n for n in range(2, 24, 2) if proposed.isdisjoint({f"e{n}", f"e{n + 1}"}))
@@ -227,7 +210,7 @@ def test_what_goes_with_an_addition_is_not_listed_as_staying(browser: Client, kn
     assert ("goes with its pair" in text_of(rows)) is (side == "result")
 
 
-def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client, run: Run) -> None:
+def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser, run):
     first = leads(run)[0]
     post(browser, run, reject=ref_of(first))
     call_of = review_of(run).followers[first][0]
@@ -240,7 +223,7 @@ def test_a_refusal_is_shown_with_its_rule_and_what_is_in_the_way(browser: Client
     assert "it contains what the user said" in text_of(refused)
 
 
-def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser: Client, known_root: Path) -> None:
+def test_a_proposal_that_leaves_a_call_without_its_answer_says_so(browser, known_root):
     twice = assistant(text("I look"), call("c1", path="a"), call("c1", path="b"))
     made = planned(
         known_root,
@@ -262,14 +245,14 @@ NOTHING = (
 )
 
 
-def test_a_form_that_names_nothing_decides_nothing(browser: Client, run: Run) -> None:
+def test_a_form_that_names_nothing_decides_nothing(browser, run):
     for sent in NOTHING:
         assert post(browser, run, **sent).status_code == 422, sent
         assert "Nothing was decided" in text_of(post(browser, run, in_place=True, **sent)), sent
     assert not Decision.objects.exists()
 
 
-def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: Run) -> None:
+def test_an_object_that_is_not_there_is_refused_and_shown(browser, run):
     for number in range(2):
         assert post(browser, run, add=f"no<b>where:{number}").status_code == 303
     shown = opened(browser, run, Target("no<b>where", 0))
@@ -281,7 +264,7 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser: Client, run: 
 # ---- in place --------------------------------------------------------------------------------------------
 
 
-def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> None:
+def test_in_place_only_what_changed_is_answered(browser, run):
     first = leads(run)[0]
     shown = page(browser, run, "?by=turn")
     (group,) = group_keys(shown)
@@ -293,7 +276,7 @@ def test_in_place_only_what_changed_is_answered(browser: Client, run: Run) -> No
     assert json.loads(answer["HX-Trigger-After-Settle"]) == {"decided": {}}
 
 
-def test_in_place_a_proposal_that_is_open_stays_open(browser: Client, run: Run) -> None:
+def test_in_place_a_proposal_that_is_open_stays_open(browser, run):
     first = leads(run)[0]
     shown = opened(browser, run, first)
     answer = post(browser, run, in_place=True, approve=ref_of(first), **extent(shown))
@@ -301,7 +284,7 @@ def test_in_place_a_proposal_that_is_open_stays_open(browser: Client, run: Run) 
     assert "reopen" in {str(button.attributes["name"]) for button in elements(answer, "li button")}
 
 
-def test_in_place_an_addition_brings_all_groups(browser: Client, run: Run) -> None:
+def test_in_place_an_addition_brings_all_groups(browser, run):
     shown = extent(page(browser, run))
     free = next(
         entry_id
@@ -313,14 +296,14 @@ def test_in_place_an_addition_brings_all_groups(browser: Client, run: Run) -> No
     assert free in shown_entries(response)
 
 
-def test_in_place_nothing_is_answered_of_what_is_not_shown(browser: Client, run: Run) -> None:
+def test_in_place_nothing_is_answered_of_what_is_not_shown(browser, run):
     response = post(browser, run, in_place=True, approve=ref_of(leads(run)[0]), rows="p-999")
     assert shown_entries(response) == []
     assert not elements(response, ".group__row")
     assert "bar" in ids(response)
 
 
-def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser: Client, known_root: Path) -> None:
+def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser, known_root):
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     shown = page(browser, run, "?by=turn")
     response = post(browser, run, in_place=True, by="turn", **everything(run), **extent(shown))
@@ -331,9 +314,7 @@ def test_in_place_every_part_of_an_answer_has_its_place_on_the_page(browser: Cli
 
 
 @pytest.mark.parametrize("by", [Grouping.REASON, Grouping.TURN])
-def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(
-    browser: Client, known_root: Path, by: Grouping
-) -> None:
+def test_in_place_a_page_becomes_what_it_would_be_if_it_was_loaded_again(browser, known_root, by):
     run = planned(known_root, many_turns(), compression_ratio=0.1)
     estimate = run.context_size.estimate
     run.context = msgspec.to_builtins(ContextSize(round(1.37 * estimate), Basis.ABOUT, 1.37, estimate))
@@ -369,7 +350,7 @@ def drawn(source: Any) -> dict[str, tuple[str, list[str]]]:
     }
 
 
-def test_an_undo_says_where_what_it_undid_is(browser: Client, run: Run) -> None:
+def test_an_undo_says_where_what_it_undid_is(browser, run):
     shown = page(browser, run, "?by=turn")
     first = leads(run)[0]
     post(browser, run, approve=ref_of(first))
@@ -382,7 +363,7 @@ def test_an_undo_says_where_what_it_undid_is(browser: Client, run: Run) -> None:
 # ---- the page --------------------------------------------------------------------------------------------
 
 
-def test_an_open_proposal_shows_source_reason_and_pair(browser: Client, run: Run) -> None:
+def test_an_open_proposal_shows_source_reason_and_pair(browser, run):
     lead = next(iter(review_of(run).leads()))
     shown = opened(browser, run, lead.target)
     assert lead.origin is not None
@@ -393,7 +374,7 @@ def test_an_open_proposal_shows_source_reason_and_pair(browser: Client, run: Run
     assert text_of(part) == text_of(element(shown, ".proposal__open"))
 
 
-def test_only_what_was_opened_is_remembered_as_opened(browser: Client, run: Run) -> None:
+def test_only_what_was_opened_is_remembered_as_opened(browser, run):
     first = leads(run)[0]
     page(browser, run)
     assert opened_targets(run) == frozenset()
@@ -401,7 +382,7 @@ def test_only_what_was_opened_is_remembered_as_opened(browser: Client, run: Run)
     assert opened_targets(run) == {first}
 
 
-def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser: Client, run: Run) -> None:
+def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser, run):
     assert "Nothing is approved yet" in page_words(browser, run)
     post(browser, run, approve=ref_of(leads(run)[0]))
     shown = page(browser, run)
@@ -417,7 +398,7 @@ def test_the_bar_says_what_is_approved_and_how_far_that_goes(browser: Client, ru
 
 
 @pytest.mark.parametrize("by", list(Grouping))
-def test_rows_groups_and_headline_add_up(known_root: Path, by: Grouping) -> None:
+def test_rows_groups_and_headline_add_up(known_root, by):
     run = planned(known_root, many_turns(), compression_ratio=0.3)
     first, second, third = leads(run)[:3]
     decide(run, Kind.APPROVE, [first, second], NOW)
@@ -434,7 +415,7 @@ def test_rows_groups_and_headline_add_up(known_root: Path, by: Grouping) -> None
     assert planned_tokens == desk.context.tokens - after.tokens
 
 
-def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_was(run: Run) -> None:
+def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_was(run):
     before = ReviewDesk(run).page().groups
     decide(run, Kind.REJECT, [leads(run)[0]], NOW)
     after = ReviewDesk(run).page().groups
@@ -443,7 +424,7 @@ def test_a_rejected_proposal_counts_nothing_in_its_group_which_stays_where_it_wa
     assert sum(group.rejected for group in after) == 1
 
 
-def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(browser: Client, run: Run) -> None:
+def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_look(browser, run):
     shown = page(browser, run)
     assert texts(shown, "h1") == [f"Review of run {run.pk}"]
     assert not {"approve_all", "reject_all"} & {
@@ -452,9 +433,7 @@ def test_the_page_has_one_title_no_button_for_everything_and_a_way_to_the_last_l
     assert ("Approve everything undecided…", f"/runs/{run.pk}/commit?undecided=1") in links(shown)
 
 
-def test_the_rest_of_a_group_is_loaded_in_parts(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rest_of_a_group_is_loaded_in_parts(browser, known_root, monkeypatch):
     monkeypatch.setattr(review_pages, "ROWS", 4)
     run = planned(known_root, many_turns(), compression_ratio=0.05)
     expected = {target.entry_id for target in leads(run)}
@@ -476,7 +455,7 @@ def test_the_rest_of_a_group_is_loaded_in_parts(
     assert last.entry_id in shown_entries(opened(browser, run, last))
 
 
-def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
+def test_a_page_takes_a_handful_of_queries(browser, run):
     post(browser, run, approve=ref_of(leads(run)[0]))
     page(browser, run)
     with CaptureQueriesContext(connection) as queries:
@@ -484,7 +463,7 @@ def test_a_page_takes_a_handful_of_queries(browser: Client, run: Run) -> None:
     assert len(queries) <= 10
 
 
-def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> None:
+def test_nothing_in_a_transcript_can_act(browser, known_root):
     evil = "<script>alert(1)</script>\"'{{ 7|add:7 }}\u202e\x1b[31m"
     worked = [
         one
@@ -513,9 +492,7 @@ def test_nothing_in_a_transcript_can_act(browser: Client, known_root: Path) -> N
         (RunState.SUPERSEDED, "A later run continues this one"),
     ],
 )
-def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
-    browser: Client, run: Run, state: RunState, words: str
-) -> None:
+def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(browser, run, state, words):
     first = ref_of(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=state)
     shown = page(browser, run)
@@ -526,7 +503,7 @@ def test_a_run_that_cannot_be_reviewed_says_why_and_decides_nothing(
     assert not Decision.objects.exists()
 
 
-def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Client, run: Run) -> None:
+def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser, run):
     first = ref_of(leads(run)[0])
     Run.objects.filter(pk=run.pk).update(state=RunState.FAILED, failure="The model was overloaded.")
     assert post(browser, run, approve=first).status_code == 303
@@ -541,9 +518,7 @@ def test_what_a_failed_run_had_validated_is_reviewed_like_any_plan(browser: Clie
         (RunState.INTERRUPTED, "This run was interrupted"),
     ],
 )
-def test_a_run_that_ended_without_a_proposal_offers_no_review(
-    browser: Client, run: Run, state: RunState, words: str
-) -> None:
+def test_a_run_that_ended_without_a_proposal_offers_no_review(browser, run, state, words):
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(state=state, stats=None, failure="The model was overloaded.")
     shown = page(browser, run)
@@ -561,9 +536,7 @@ def test_a_run_that_ended_without_a_proposal_offers_no_review(
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_session_that_is_another_one_now_keeps_the_decisions(
-    browser: Client, run: Run, known_root: Path, gone: bool
-) -> None:
+def test_a_session_that_is_another_one_now_keeps_the_decisions(browser, run, known_root, gone):
     post(browser, run, approve=ref_of(leads(run)[0]))
     path = known_root / "work.jsonl"
     if gone:
@@ -578,7 +551,7 @@ def test_a_session_that_is_another_one_now_keeps_the_decisions(
     assert Decision.objects.count() == 1
 
 
-def test_without_proposals_deletions_can_be_added_by_hand(browser: Client, run: Run) -> None:
+def test_without_proposals_deletions_can_be_added_by_hand(browser, run):
     run.proposals.all().delete()
     Run.objects.filter(pk=run.pk).update(last_seq=run.last_seq + 1, state=RunState.BELOW_TARGET)
     shown = page(browser, run)
@@ -586,7 +559,7 @@ def test_without_proposals_deletions_can_be_added_by_hand(browser: Client, run: 
     assert [address for address in addresses(shown) if address.startswith("stays?from=0")]
 
 
-def test_a_run_of_another_root_is_not_found(browser: Client, run: Run) -> None:
+def test_a_run_of_another_root_is_not_found(browser, run):
     run.session.root.configured = False
     run.session.root.save()
     for address in ("review", "stays?from=0&to=2"):
@@ -597,7 +570,7 @@ def test_a_run_of_another_root_is_not_found(browser: Client, run: Run) -> None:
 # ---- what others build on --------------------------------------------------------------------------------
 
 
-def test_what_is_approved_is_what_a_commit_gets(run: Run) -> None:
+def test_what_is_approved_is_what_a_commit_gets(run):
     assert approved_of(run) == (None, (), {})
     first, second, third = leads(run)[:3]
     decide(run, Kind.APPROVE, [first, second], NOW)
@@ -616,7 +589,7 @@ def test_what_is_approved_is_what_a_commit_gets(run: Run) -> None:
     assert (origins[added].tool, origins[added].call, origins[added].reason) == ("human", 0, "added by hand")
 
 
-def test_a_run_that_continues_another_keeps_its_decisions(run: Run) -> None:
+def test_a_run_that_continues_another_keeps_its_decisions(run):
     first, second = leads(run)[:2]
     decide(run, Kind.APPROVE, [first], NOW)
     decide(run, Kind.REJECT, [second], NOW)
@@ -631,13 +604,13 @@ def test_a_run_that_continues_another_keeps_its_decisions(run: Run) -> None:
     assert review.items[second].standing is ReviewStatus.REJECTED
 
 
-def test_a_decision_after_the_run_is_over_is_a_conflict(run: Run) -> None:
+def test_a_decision_after_the_run_is_over_is_a_conflict(run):
     Run.objects.filter(pk=run.pk).update(state=RunState.COMMITTED)
     assert refusal(lambda: decide(run, Kind.APPROVE, [Target("e2")], NOW)) == "4 wrong_state"
     assert refusal(lambda: undo(run, NOW)) == "4 wrong_state"
 
 
-def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
+def test_the_review_in_memory_follows_the_rows(run):
     first, second = leads(run)[:2]
     states = []
     for step in (first, second):
@@ -653,12 +626,12 @@ def test_the_review_in_memory_follows_the_rows(run: Run) -> None:
 # ---- words -----------------------------------------------------------------------------------------------
 
 
-def test_a_key_names_one_target() -> None:
+def test_a_key_names_one_target():
     for target in (Target("1a2b3c4d"), Target("1a2b3c4d", 2), Target("a:b/ü%", 0), Target("a b?#&")):
         assert target_of(ref_of(target)) == target
 
 
-def test_what_stays_is_counted_in_words() -> None:
+def test_what_stays_is_counted_in_words():
     transcript = transcript_of(
         user("x"),
         assistant(call("c1", "write"), call("c2", "write"), call("c3", "bash"), call("c4", "my_tool")),
@@ -680,11 +653,11 @@ CALLS = [
 ]
 
 
-def test_a_call_is_shown_as_one_writes_it() -> None:
+def test_a_call_is_shown_as_one_writes_it():
     assert [call_words(recorded, "c1") for recorded, _ in CALLS] == [words for _, words in CALLS]
 
 
-def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, run: Run) -> None:
+def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser, run):
     mark = field(page(browser, run), "mark")
     Snapshot.objects.filter(run=run).update(mark="another")
     answer = post(browser, run, **everything(run), mark=mark)
@@ -694,7 +667,7 @@ def test_a_decision_from_a_page_on_another_plan_is_a_conflict(browser: Client, r
     assert post(browser, run, **everything(run), mark="another").status_code == 303
 
 
-def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser: Client, known_root: Path) -> None:
+def test_an_entry_of_thousands_of_blocks_is_not_drawn_whole(browser, known_root):
     blocks = [text(f"part {number} of a long answer that nobody needs any more") for number in range(1_500)]
     run = planned(known_root, chain(user("Begin."), assistant(*blocks), user("Go on."), user("And on.")))
     for shown in (page(browser, run), opened(browser, run, leads(run)[0])):

@@ -1,7 +1,5 @@
 """Promises of the map of a review as a way through it: each entry is named, with what was decided, and leads there."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -25,7 +23,7 @@ def place(browser: Client, run: Run, query: str) -> Any:
     return answer.json()
 
 
-def test_each_entry_is_named_with_its_turn_its_tokens_and_what_was_decided(browser: Client, run: Run) -> None:
+def test_each_entry_is_named_with_its_turn_its_tokens_and_what_was_decided(browser, run):
     first, second = leads(run)[:2]
     decide(run, Kind.REJECT, [second], NOW)
     desk = ReviewDesk(run)
@@ -40,7 +38,7 @@ def test_each_entry_is_named_with_its_turn_its_tokens_and_what_was_decided(brows
     assert place(browser, run, "number=1")["address"].endswith(f"/entries/{entries[0].entry_id}")
 
 
-def test_a_call_leads_to_the_proposal_that_it_is_decided_with(browser: Client, run: Run) -> None:
+def test_a_call_leads_to_the_proposal_that_it_is_decided_with(browser, run):
     desk = ReviewDesk(run)
     leader = leads(run)[0]
     follower = desk.review.followers[leader][0]
@@ -48,7 +46,7 @@ def test_a_call_leads_to_the_proposal_that_it_is_decided_with(browser: Client, r
     assert f"at={leader.entry_id}#" in found["address"]
 
 
-def test_a_point_is_the_entry_that_is_drawn_there_and_a_frame_stands_around_it(run: Run) -> None:
+def test_a_point_is_the_entry_that_is_drawn_there_and_a_frame_stands_around_it(run):
     desk = ReviewDesk(run)
     for number in range(1, len(desk.transcript) + 1):
         found = place_of(desk, number)
@@ -65,7 +63,7 @@ def test_a_point_is_the_entry_that_is_drawn_there_and_a_frame_stands_around_it(r
     assert place_of(desk, 999_999).number == len(desk.transcript)
 
 
-def test_page_keys_go_by_turns(run: Run) -> None:
+def test_page_keys_go_by_turns(run):
     desk = ReviewDesk(run)
     starts = [start + 1 for start in desk.outline.turn_starts]
     assert len(starts) == 2
@@ -76,7 +74,7 @@ def test_page_keys_go_by_turns(run: Run) -> None:
     assert place_of(desk, second).next_turn == last
 
 
-def test_without_script_the_slider_goes_to_the_proposal(browser: Client, run: Run) -> None:
+def test_without_script_the_slider_goes_to_the_proposal(browser, run):
     slider = element(page(browser, run, "?by=tool"), ".place__range")
     number = int(str(slider.attributes["value"]))
     first = next(item for item in ReviewDesk(run).leads if item.position == number - 1)
@@ -85,6 +83,6 @@ def test_without_script_the_slider_goes_to_the_proposal(browser: Client, run: Ru
     assert answer["Location"].startswith(f"/runs/{run.pk}/review?by=tool&at={first.target.entry_id}#p-")
 
 
-def test_the_edge_of_the_map_and_numbers_that_are_none_name_the_nearest_entry(browser: Client, run: Run) -> None:
+def test_the_edge_of_the_map_and_numbers_that_are_none_name_the_nearest_entry(browser, run):
     for query in ("x=-3&y=-3", "number=0", "number=x", "x=1", ""):
         assert place(browser, run, query)["number"] == 1

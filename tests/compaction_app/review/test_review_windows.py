@@ -1,7 +1,5 @@
 """Promises of a review that is open in two windows: no decision overrides a different one made meanwhile."""
 
-from __future__ import annotations
-
 import urllib.error
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -15,18 +13,9 @@ from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.sessionlog.targets import Target
 from tests.browser.scenarios import decide, finished_run, place_titled, title, undecided_keys
-from tests.compaction_app.review.review_page import (
-    HTMX,
-    extent,
-    group_keys,
-    leads,
-    page,
-    post,
-    shown_entries,
-    version,
-)
+from tests.compaction_app.review.review_page import HTMX, extent, group_keys, leads, page, post, shown_entries, version
 from tests.html import addresses, element, elements, field, text_of, values
-from tests.server import Server, place_in
+from tests.server import place_in
 
 
 class Window:
@@ -54,7 +43,7 @@ class Window:
 
 
 @pytest.fixture
-def window(browser: Client, run: Run) -> Window:
+def window(browser, run):
     return Window(browser, run)
 
 
@@ -63,7 +52,7 @@ in_both = pytest.mark.parametrize("in_place", [True, False])
 
 @in_both
 @pytest.mark.parametrize("button", ["approve", "add"])
-def test_what_another_window_pinned_is_not_approved(window: Window, button: str, in_place: bool) -> None:
+def test_what_another_window_pinned_is_not_approved(window, button, in_place):
     window.elsewhere(reject=ref_of(window.first))
     answer = window.press(in_place, **{button: ref_of(window.first)})
     assert answer.status_code == 409
@@ -72,7 +61,7 @@ def test_what_another_window_pinned_is_not_approved(window: Window, button: str,
     assert Decision.objects.count() == 1
 
 
-def test_a_refused_decision_shows_the_current_state_and_can_then_be_made(window: Window) -> None:
+def test_a_refused_decision_shows_the_current_state_and_can_then_be_made(window):
     window.elsewhere(reject=ref_of(window.first))
     response = window.press(True, approve=ref_of(window.first))
     assert shown_entries(response) == [window.first.entry_id]
@@ -82,20 +71,20 @@ def test_a_refused_decision_shows_the_current_state_and_can_then_be_made(window:
     assert window.standing() is ReviewStatus.APPROVED
 
 
-def test_a_pin_on_the_other_side_of_a_pair_is_noticed(window: Window) -> None:
+def test_a_pin_on_the_other_side_of_a_pair_is_noticed(window):
     window.elsewhere(reject=ref_of(review_of(window.run).followers[window.first][0]))
     answer = window.press(approve=ref_of(window.first))
     assert answer.status_code == 409
     assert f"{window.first} stays with its pair, which was pinned" in text_of(answer)
 
 
-def test_what_was_decided_alike_is_not_decided_twice(window: Window) -> None:
+def test_what_was_decided_alike_is_not_decided_twice(window):
     window.elsewhere(approve=ref_of(window.first))
     assert window.press(approve=ref_of(window.first)).status_code == 303
     assert Decision.objects.count() == 1
 
 
-def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_did(window: Window) -> None:
+def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_did(window):
     other = window.targets[1]
     window.elsewhere(reject=ref_of(other))
     response = window.press(True, approve=ref_of(window.first))
@@ -105,9 +94,7 @@ def test_a_decision_on_something_else_is_kept_and_brings_what_the_other_window_d
 
 @pytest.mark.parametrize("button", ["approve_picked", "reject_picked", "approve_group", "reject_group"])
 @pytest.mark.parametrize("meanwhile", ["approve", "reject"])
-def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
-    window: Window, meanwhile: str, button: str
-) -> None:
+def test_a_bulk_decision_is_refused_if_another_window_decided_differently(window, meanwhile, button):
     window.elsewhere(**{meanwhile: ref_of(window.first)})
     sent = {"pick": window.picked, "by": "turn", button: window.group}
     is_alike = button.startswith(meanwhile)
@@ -119,14 +106,9 @@ def test_a_bulk_decision_is_refused_if_another_window_decided_differently(
 @in_both
 @pytest.mark.parametrize(
     ("button", "words", "standing"),
-    [
-        ("approve", "Approve anyway", ReviewStatus.APPROVED),
-        ("reopen", "Reopen anyway", ReviewStatus.UNDECIDED),
-    ],
+    [("approve", "Approve anyway", ReviewStatus.APPROVED), ("reopen", "Reopen anyway", ReviewStatus.UNDECIDED)],
 )
-def test_a_refused_decision_can_be_made_anyway(
-    window: Window, button: str, words: str, standing: ReviewStatus, in_place: bool
-) -> None:
+def test_a_refused_decision_can_be_made_anyway(window, button, words, standing, in_place):
     window.elsewhere(reject=ref_of(window.first))
     refused = window.press(in_place, by="tool", **{button: ref_of(window.first)})
     assert refused.status_code == 409
@@ -141,7 +123,7 @@ def test_a_refused_decision_can_be_made_anyway(
 
 @in_both
 @pytest.mark.parametrize("button", ["approve_picked", "approve_group"])
-def test_the_rest_of_a_refused_bulk_decision_can_be_decided(window: Window, button: str, in_place: bool) -> None:
+def test_the_rest_of_a_refused_bulk_decision_can_be_decided(window, button, in_place):
     sent = {"pick": window.picked, "by": "turn", button: window.group}
     window.elsewhere(reject=ref_of(window.first))
     refused = window.press(in_place, **sent)
@@ -154,14 +136,14 @@ def test_the_rest_of_a_refused_bulk_decision_can_be_decided(window: Window, butt
     assert review_of(window.run).undecided == 0
 
 
-def test_a_refused_bulk_decision_offers_nothing_if_nothing_is_left(window: Window) -> None:
+def test_a_refused_bulk_decision_offers_nothing_if_nothing_is_left(window):
     window.elsewhere(reject_picked="1", pick=window.picked)
     refused = window.press(True, approve_picked="1", pick=window.picked)
     assert refused.status_code == 409
     assert not elements(refused, "button[name=approve_picked]")
 
 
-def test_narrowing_that_was_refused_is_offered_with_its_blocks(browser: Client, run: Run) -> None:
+def test_narrowing_that_was_refused_is_offered_with_its_blocks(browser, run):
     post(browser, run, add="e2")
     seen = version(run)
     post(browser, run, reject="e2")
@@ -174,7 +156,7 @@ def test_narrowing_that_was_refused_is_offered_with_its_blocks(browser: Client, 
 
 
 @pytest.mark.parametrize("meanwhile", ["approve", "undo"])
-def test_undo_is_refused_if_the_last_step_has_changed(window: Window, meanwhile: str) -> None:
+def test_undo_is_refused_if_the_last_step_has_changed(window, meanwhile):
     window.elsewhere(reject=ref_of(window.targets[1]))
     seen = version(window.run)
     window.elsewhere(**{meanwhile: ref_of(window.first)})
@@ -186,7 +168,7 @@ def test_undo_is_refused_if_the_last_step_has_changed(window: Window, meanwhile:
     assert window.elsewhere(undo="1").status_code == 303
 
 
-def test_an_undo_in_another_window_is_reported(window: Window) -> None:
+def test_an_undo_in_another_window_is_reported(window):
     window.elsewhere(approve=ref_of(window.first))
     seen = version(window.run)
     window.elsewhere(undo="1")
@@ -195,14 +177,14 @@ def test_an_undo_in_another_window_is_reported(window: Window) -> None:
     assert f"{window.first} is undecided again" in text_of(answer)
 
 
-def test_a_decision_without_the_version_it_was_made_on_is_refused(window: Window) -> None:
+def test_a_decision_without_the_version_it_was_made_on_is_refused(window):
     for seen in ("", "x", "-1", "1.5", "99999999999"):
         answer = window.press(seen=seen, approve=ref_of(window.first))
         assert (answer.status_code, "Nothing was decided" in text_of(answer)) == (422, True), seen
     assert not Decision.objects.exists()
 
 
-def test_every_form_of_the_review_names_its_version(browser: Client, window: Window) -> None:
+def test_every_form_of_the_review_names_its_version(browser, window):
     window.elsewhere(approve=ref_of(window.first))
     run, stays = window.run, f"/runs/{window.run.pk}/stays?from=0&to=99"
     for address in (f"/runs/{run.pk}/review", stays):
@@ -210,7 +192,7 @@ def test_every_form_of_the_review_names_its_version(browser: Client, window: Win
     assert not values(browser.get(stays, headers=HTMX), "seen")
 
 
-def test_of_two_windows_that_decide_at_once_one_is_refused(shared_server: Server) -> None:
+def test_of_two_windows_that_decide_at_once_one_is_refused(shared_server):
     with place_in(shared_server, "windows") as server, ThreadPoolExecutor(2) as pool:
         place_titled(server.root, "raced")
         address = finished_run(server, server.session(title("raced")))

@@ -1,19 +1,14 @@
 """Promises of the run that `redline compact` makes: its own process works on it, and a browser can review it."""
 
-from __future__ import annotations
-
 import json
 import signal
-import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from django.test import Client
 from django.utils import timezone
 
-from compaction_app.commit.preflight import Approved, Confirmations
+from compaction_app.commit.preflight import Confirmations
 from compaction_app.commit.service import approval, commit
 from compaction_app.core.decisions import Kind
 from compaction_app.core.states import RunState
@@ -23,7 +18,6 @@ from compaction_app.runs.commands import begin_run, new_run, resume_run, start_r
 from compaction_app.runs.lease import LEASE_SECONDS, RUNS, LeaseWatch, claim
 from compaction_app.runs.reviews import approve_proposals, decide, review_of, undo
 from compaction_app.runs.worker import STOPPED
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import RedlineError
@@ -31,15 +25,13 @@ from sessions_app.sessionlog.targets import Target
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import fields, text_of
-from tests.installation import Installation
-from tests.lease_clock import Clock
 from tests.runs import finish_run
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     return place(known_root / "work.jsonl", session_bytes(working_session()))
 
 
@@ -50,9 +42,7 @@ def the_run() -> Run:
 # What is left of it ---------------------------------------------------------------------------------------
 
 
-def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(
-    redline: Installation, browser: Client, path: Path
-) -> None:
+def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(redline, browser, path):
     shown = redline.call("compact", path, "--ratio", "0.4", "--json")
     assert shown.code == 5
     run = the_run()
@@ -75,7 +65,7 @@ def test_a_plan_that_was_not_confirmed_waits_as_a_run_in_the_browser(
     assert written["deletedTargets"] == shown.json["deletedTargets"]
 
 
-def test_what_it_commits_is_the_compaction_of_its_run(redline: Installation, browser: Client, path: Path) -> None:
+def test_what_it_commits_is_the_compaction_of_its_run(redline, browser, path):
     written = redline.call("compact", path, "--yes", "--json")
     assert written.code == 0, written
     run = the_run()
@@ -90,14 +80,14 @@ def test_what_it_commits_is_the_compaction_of_its_run(redline: Installation, bro
     assert run.state == RunState.RESTORED
 
 
-def test_a_dry_run_leaves_no_run(redline: Installation, path: Path) -> None:
+def test_a_dry_run_leaves_no_run(redline, path):
     shown = redline.call("compact", path, "--dry-run", "--json")
     assert (shown.code, shown.json["run"]) == (0, None)
     assert not Run.objects.exists()
     assert not Session.objects.exists()
 
 
-def test_a_plan_that_could_never_be_written_leaves_no_run(redline: Installation, known_root: Path) -> None:
+def test_a_plan_that_could_never_be_written_leaves_no_run(redline, known_root):
     path = place(known_root / "work.jsonl", session_bytes(working_session()[1:]))
     assert redline.call("compact", path, "--yes", "--json").error == "no_header"
     assert not Run.objects.exists()
@@ -106,23 +96,19 @@ def test_a_plan_that_could_never_be_written_leaves_no_run(redline: Installation,
 @pytest.mark.parametrize(
     ("arguments", "code"), [(["--leaf", "nowhere"], "unknown_entry"), (["--planner", "x"], "unknown_planner")]
 )
-def test_a_mistake_in_the_arguments_leaves_no_run(
-    redline: Installation, path: Path, arguments: list[str], code: str
-) -> None:
+def test_a_mistake_in_the_arguments_leaves_no_run(redline, path, arguments, code):
     assert redline.call("compact", path, "--json", *arguments).error == code
     assert not Run.objects.exists()
 
 
-def test_a_run_that_fails_says_so_in_the_browser_too(redline: Installation, known_root: Path) -> None:
+def test_a_run_that_fails_says_so_in_the_browser_too(redline, known_root):
     path = place(known_root / "short.jsonl", session_bytes(working_session(steps=0)[:2]))
     refused = redline.call("compact", path, "--json")
     assert (refused.code, refused.error) == (2, "nothing_to_compact")
     assert (the_run().state, the_run().failure) == (RunState.FAILED, refused.json["error"]["message"])
 
 
-def test_a_session_outside_of_all_roots_is_compacted_as_ever(
-    redline: Installation, browser: Client, tmp_path: Path
-) -> None:
+def test_a_session_outside_of_all_roots_is_compacted_as_ever(redline, browser, tmp_path):
     path = place(tmp_path / "elsewhere" / "work.jsonl", session_bytes(working_session()))
     written = redline.call("compact", path, "--yes", "--not-honoured", "--json")
     assert written.code == 0, written
@@ -132,7 +118,7 @@ def test_a_session_outside_of_all_roots_is_compacted_as_ever(
     assert f"/runs/{the_run().pk}" not in browser.get("/runs/").content.decode()
 
 
-def test_it_plans_during_another_run_of_the_session(redline: Installation, path: Path) -> None:
+def test_it_plans_during_another_run_of_the_session(redline, path):
     other = start_run(index_file(path), planner="embedded", requested_parameters={})
     assert redline.call("compact", path, "--yes").code == 0
     other.refresh_from_db()
@@ -143,7 +129,7 @@ def test_it_plans_during_another_run_of_the_session(redline: Installation, path:
 
 
 @pytest.fixture
-def approved(redline: Installation, path: Path) -> Approved:
+def approved(redline, path):
     """A run that the command planned, and what it showed before its prompt."""
     redline.call("compact", path)
     approve_proposals(the_run(), timezone.now())
@@ -152,7 +138,7 @@ def approved(redline: Installation, path: Path) -> Approved:
     return shown
 
 
-def test_a_proposal_that_was_rejected_meanwhile_is_not_written(approved: Approved, path: Path) -> None:
+def test_a_proposal_that_was_rejected_meanwhile_is_not_written(approved, path):
     before, run = path.read_bytes(), the_run()
     decide(run, Kind.REJECT, [approved.targets[0]], timezone.now())
     with pytest.raises(RedlineError) as refused:
@@ -161,7 +147,7 @@ def test_a_proposal_that_was_rejected_meanwhile_is_not_written(approved: Approve
     assert path.read_bytes() == before
 
 
-def test_nothing_more_is_written_than_was_shown(approved: Approved, path: Path) -> None:
+def test_nothing_more_is_written_than_was_shown(approved, path):
     before, run = path.read_bytes(), the_run()
     kept = next(entry_id for entry_id in ("e5", "e7", "e25") if Target(entry_id) not in approved.targets)
     decide(run, Kind.ADD, [Target(kept)], timezone.now())
@@ -175,7 +161,7 @@ def test_nothing_more_is_written_than_was_shown(approved: Approved, path: Path) 
 # Who works on it ------------------------------------------------------------------------------------------
 
 
-def test_no_other_worker_can_claim_its_run(redline: Installation, path: Path) -> None:
+def test_no_other_worker_can_claim_its_run(redline, path):
     run = new_run(index_file(path), "embedded", {})
     begin_run(run, "mine")
     assert not Run.objects.queued().exists()
@@ -184,7 +170,7 @@ def test_no_other_worker_can_claim_its_run(redline: Installation, path: Path) ->
 
 
 @pytest.fixture
-def acting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def acting(monkeypatch):
     """Have the embedded planner act before each of its turns."""
 
     def put(act: Callable[[], object]) -> None:
@@ -210,9 +196,7 @@ def acting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], 
     ],
     ids=["stopped in the browser", "given up"],
 )
-def test_a_run_that_another_process_ended_is_not_committed(
-    redline: Installation, path: Path, acting: Any, act: Callable[[], object], code: str, state: RunState
-) -> None:
+def test_a_run_that_another_process_ended_is_not_committed(redline, path, acting, act, code, state):
     before = path.read_bytes()
     acting(act)
     ended = redline.call("compact", path, "--yes", "--json")
@@ -225,7 +209,7 @@ def test_a_run_that_another_process_ended_is_not_committed(
 
 
 @pytest.fixture
-def compact_with(redline: Installation, path: Path, provider: ScriptedProvider) -> Callable[..., Any]:
+def compact_with(redline, path, provider):
     """`redline compact` with a script as the planner."""
 
     def compact(script: str) -> Any:
@@ -235,7 +219,7 @@ def compact_with(redline: Installation, path: Path, provider: ScriptedProvider) 
     return compact
 
 
-def test_the_usage_of_a_model_is_kept_with_the_run(compact_with: Callable[..., Any]) -> None:
+def test_the_usage_of_a_model_is_kept_with_the_run(compact_with):
     ended = compact_with("good-plan")
     assert ended.code == 0, ended
     run = the_run()
@@ -244,7 +228,7 @@ def test_the_usage_of_a_model_is_kept_with_the_run(compact_with: Callable[..., A
     assert Compaction.objects.get().planner == "scripted/good-plan"
 
 
-def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with: Callable[..., Any]) -> None:
+def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with):
     ended = compact_with("wrong-key")
     assert ended.code != 0
     assert the_run().state == RunState.FAILED
@@ -256,7 +240,7 @@ def test_a_provider_that_fails_ends_the_command_and_its_run(compact_with: Callab
 
 
 @pytest.fixture
-def stalled(redline: Installation, path: Path, provider: ScriptedProvider) -> Iterator[subprocess.Popen[str]]:
+def stalled(redline, path, provider):
     """A command in the middle of its run: its model has deleted something, and sends nothing more."""
     add_scripted(provider, "stalls")
     child = redline.start("compact", path, "--yes", "--planner", "scripted/stalls")
@@ -266,7 +250,7 @@ def stalled(redline: Installation, path: Path, provider: ScriptedProvider) -> It
     child.communicate()
 
 
-def test_it_is_watched_and_stopped_in_the_browser(browser: Client, path: Path, stalled: subprocess.Popen[str]) -> None:
+def test_it_is_watched_and_stopped_in_the_browser(browser, path, stalled):
     before = path.read_bytes()
     page = f"/runs/{the_run().pk}"
     assert the_run().worker.split(":")[1] == str(stalled.pid)
@@ -279,9 +263,7 @@ def test_it_is_watched_and_stopped_in_the_browser(browser: Client, path: Path, s
     assert path.read_bytes() == before
 
 
-def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(
-    path: Path, stalled: subprocess.Popen[str], clock: Clock
-) -> None:
+def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(path, stalled, clock):
     before = path.read_bytes()
     watch = LeaseWatch(RUNS)
     assert watch.give_up_dead() == []
@@ -296,7 +278,7 @@ def test_the_run_of_a_killed_command_is_interrupted_and_can_be_resumed(
     assert path.read_bytes() == before
 
 
-def test_an_interrupt_from_the_terminal_ends_it_and_its_run(stalled: subprocess.Popen[str]) -> None:
+def test_an_interrupt_from_the_terminal_ends_it_and_its_run(stalled):
     stalled.send_signal(signal.SIGINT)
     _, err = stalled.communicate(timeout=WAIT_SECONDS)
     assert (stalled.returncode, err) == (130, "redline: interrupted\n")

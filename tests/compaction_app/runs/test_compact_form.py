@@ -1,10 +1,7 @@
 """The form that starts a run: the planner it selects, and what it shows before anything is sent."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,13 +13,11 @@ from compaction_app.models import PlannerModel, Provider, Run
 from compaction_app.planning.egress_preview import measure_first_request
 from compaction_app.planning.model_registry import model_named
 from devtools.bench.sessions import generate
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import element, elements, field, fields, text_of
-from tests.installation import Installation
 from tests.runs import finish_run
 
 HOST = "gateway.example:8443"
@@ -43,7 +38,7 @@ SIZE = re.compile(r"[\d,]+ characters, about [\d,]+ tokens")
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     forget_branches()
     return index_file(place(known_root / "work.jsonl", session_bytes(recorded())))
 
@@ -51,8 +46,7 @@ def session(known_root: Path) -> Session:
 def configured(name: str = "claude-x", provider: str = "acme", **more: Any) -> PlannerModel:
     """A usable model that needs no key."""
     Provider.objects.get_or_create(
-        name=provider,
-        defaults={"dialect": "anthropic", "base_url": more.pop("base_url", f"https://{HOST}/api")},
+        name=provider, defaults={"dialect": "anthropic", "base_url": more.pop("base_url", f"https://{HOST}/api")}
     )
     limits = {"window": 200_000, "output_limit": 8_000, "thinking_levels": ["low", "medium"]}
     return PlannerModel.objects.create(provider=provider, name=name, **{**limits, **more})
@@ -67,7 +61,7 @@ Look = Callable[..., HttpResponse]
 
 
 @pytest.fixture
-def look(browser: Client, session: Session) -> Look:
+def look(browser, session):
     def page(**query: str) -> HttpResponse:
         answer = browser.get(address(session), query, headers=HTMX if "part" in query else {})
         assert answer.status_code == 200
@@ -85,14 +79,14 @@ def text_of_size(page: HttpResponse) -> str:
     return text_of(element(page, "#size"))
 
 
-def test_without_a_model_the_embedded_planner_is_selected_and_nothing_is_sent(look: Look) -> None:
+def test_without_a_model_the_embedded_planner_is_selected_and_nothing_is_sent(look):
     page = look()
     assert field(page, "planner") == "embedded"
     assert "Nothing. The embedded planner works offline." in text_of(page)
     assert "disclosed" not in fields(page)
 
 
-def test_the_sessions_own_model_and_thinking_level_are_selected(look: Look) -> None:
+def test_the_sessions_own_model_and_thinking_level_are_selected(look):
     configured()
     configured("other")
     page = look()
@@ -108,14 +102,14 @@ def test_the_sessions_own_model_and_thinking_level_are_selected(look: Look) -> N
     assert "nearest" not in text_of(page)
 
 
-def test_an_unusable_model_is_listed_but_cannot_be_selected(look: Look) -> None:
+def test_an_unusable_model_is_listed_but_cannot_be_selected(look):
     PlannerModel.objects.create(provider="anthropic", name="claude-x", window=200_000, output_limit=8_000)
     page = look()
     assert field(page, "planner") == "embedded"
     assert [one.attributes["value"] for one in elements(page, "option[disabled]")] == ["anthropic/claude-x"]
 
 
-def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) -> None:
+def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look):
     configured(price_in=3.0, price_out=15.0)
     page = look()
     assert f"To {HOST} https://{HOST}/api" in text_of(page)
@@ -125,7 +119,7 @@ def test_the_form_shows_what_will_be_sent_to_whom_and_at_what_price(look: Look) 
     assert SIZE.match(text_of_size(page))
 
 
-def test_a_planner_whose_size_was_not_shown_cannot_be_started(browser: Client, session: Session, look: Look) -> None:
+def test_a_planner_whose_size_was_not_shown_cannot_be_started(browser, session, look):
     configured()
     without = look(part="planning", planner="acme/claude-x")
     assert "Not measured yet" in text_of(without)
@@ -135,9 +129,7 @@ def test_a_planner_whose_size_was_not_shown_cannot_be_started(browser: Client, s
     assert posted(browser, session, planner="acme/claude-x", disclosed=mark).status_code == 303
 
 
-def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(
-    look: Look, session: Session, known_root: Path
-) -> None:
+def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(look, session, known_root):
     configured()
     (known_root / session.relative_path).unlink()
     shown = text_of_size(look())
@@ -145,7 +137,7 @@ def test_for_a_missing_session_file_the_form_says_why_nothing_would_be_sent(
     assert str(known_root / session.relative_path) in shown
 
 
-def test_only_the_sessions_own_model_is_marked_as_such(look: Look) -> None:
+def test_only_the_sessions_own_model_is_marked_as_such(look):
     configured()
     configured("other")
     own = "This is the session’s own model."
@@ -156,7 +148,7 @@ def test_only_the_sessions_own_model_is_marked_as_such(look: Look) -> None:
         assert text_of(part).count(own) == is_own
 
 
-def test_selecting_another_planner_shows_its_host_and_thinking_levels(look: Look) -> None:
+def test_selecting_another_planner_shows_its_host_and_thinking_levels(look):
     configured()
     configured("local", "llama", base_url="http://127.0.0.1:8080/v1", thinking_levels=[])
     part = look(part="planning", planner="llama/local")
@@ -169,16 +161,11 @@ def posted(browser: Client, session: Session, **values: str) -> Any:
     return browser.post(address(session), {"keep": "50", **values})
 
 
-def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, session: Session) -> None:
+def test_a_form_that_has_not_shown_the_host_starts_no_model(browser, session):
     configured()
     configured("elsewhere", "beta", base_url="https://beta.example")
     mark = disclosed(browser.get(address(session)))
-    for planner, given in (
-        ("acme/claude-x", ""),
-        ("claude-x", ""),
-        ("beta/elsewhere", mark),
-        ("elsewhere", mark),
-    ):
+    for planner, given in (("acme/claude-x", ""), ("claude-x", ""), ("beta/elsewhere", mark), ("elsewhere", mark)):
         refused = posted(browser, session, planner=planner, disclosed=given)
         assert refused.status_code == 409
         assert "the form had not shown that yet. Nothing was sent and nothing planned." in text_of(refused)
@@ -189,7 +176,7 @@ def test_a_form_that_has_not_shown_the_host_starts_no_model(browser: Client, ses
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("beta/elsewhere", "low")
 
 
-def test_a_host_changed_meanwhile_is_shown_again(browser: Client, session: Session) -> None:
+def test_a_host_changed_meanwhile_is_shown_again(browser, session):
     configured()
     mark = disclosed(browser.get(address(session)))
     Provider.objects.update(base_url="https://elsewhere.example")
@@ -199,13 +186,13 @@ def test_a_host_changed_meanwhile_is_shown_again(browser: Client, session: Sessi
     assert not Run.objects.exists()
 
 
-def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(browser: Client, session: Session) -> None:
+def test_the_embedded_planner_needs_no_disclosure_and_no_thinking_level(browser, session):
     configured()
     assert posted(browser, session, planner="embedded", thinking="low").status_code == 303
     assert (Run.objects.get().planner, Run.objects.get().thinking) == ("embedded", "")
 
 
-def test_without_javascript_a_button_shows_what_another_planner_would_send(browser: Client, session: Session) -> None:
+def test_without_javascript_a_button_shows_what_another_planner_would_send(browser, session):
     configured()
     answer = posted(browser, session, planner="acme/claude-x", show="1", query="the parser")
     assert answer.status_code == 200
@@ -215,7 +202,7 @@ def test_without_javascript_a_button_shows_what_another_planner_would_send(brows
     assert not Run.objects.exists()
 
 
-def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_sent(look: Look) -> None:
+def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_sent(look):
     configured()
     part = text_of(look(part="size", leaf="nowhere"))
     assert part.startswith("none: ")
@@ -226,9 +213,7 @@ def test_for_a_branch_that_cannot_be_planned_the_form_says_why_nothing_would_be_
 
 
 @pytest.mark.parametrize("window", [200_000, 12_000], ids=["a large window", "a small one"])
-def test_the_size_shown_is_the_size_sent(
-    look: Look, session: Session, browser: Client, provider: ScriptedProvider, window: int
-) -> None:
+def test_the_size_shown_is_the_size_sent(look, session, browser, provider, window):
     base_url = provider.base_url("anthropic")
     configured("good-plan", base_url=base_url, thinking_levels=["low", "high"], window=window)
     typed = {"keep": "40", "preserve_recent": "4", "query": "the parser", "planner": "acme/good-plan"}
@@ -240,7 +225,7 @@ def test_the_size_shown_is_the_size_sent(
     assert asked.data["characters"] == int(shown.replace(",", ""))
 
 
-def test_the_first_request_contains_eighty_of_many_entries(known_root: Path, redline: Installation) -> None:
+def test_the_first_request_contains_eighty_of_many_entries(known_root, redline):
     lines = session_bytes(list(generate(entries=2_000, entry_bytes=300, seed=1)))
     session = index_file(place(known_root / "large.jsonl", lines))
     configured()
@@ -249,7 +234,7 @@ def test_the_first_request_contains_eighty_of_many_entries(known_root: Path, red
     assert 10_000 < found.characters < 100_000
 
 
-def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(browser: Client, session: Session) -> None:
+def test_a_run_is_planned_for_the_chosen_writer_if_the_agent_honours_it(browser, session):
     Session.objects.filter(pk=session.pk).update(reader="pi", read_as="pi")
     answer = posted(browser, session, planner="embedded", writer="context-compaction")
     assert answer.status_code == 422

@@ -1,11 +1,8 @@
 """Runs of models: the same scripts through both dialects, over a real socket, and what is kept of each."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +18,6 @@ from compaction_app.runs.lease import worker_name
 from compaction_app.runs.worker import work
 from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
-from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import session_bytes, working_session
 from tests.files import place
@@ -33,7 +29,7 @@ DIALECTS = ("anthropic", "openai")
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     return index_file(place(known_root / "work.jsonl", session_bytes(working_session(steps=20))))
 
 
@@ -45,7 +41,7 @@ STALL_SECONDS = 8
 
 
 @pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Patience]], None]:
+def patience(monkeypatch):
     """Sets what is waited for with each request: by default, a slow machine is no fault of a provider."""
 
     def wait(of_request: Callable[[], Patience]) -> None:
@@ -59,7 +55,7 @@ both = pytest.mark.parametrize("dialect", DIALECTS, indirect=True)
 
 
 @pytest.fixture
-def dialect(request: pytest.FixtureRequest) -> str:
+def dialect(request):
     """One dialect, unless a test asks for `both`."""
     return str(getattr(request, "param", "anthropic"))
 
@@ -68,7 +64,7 @@ Start = Callable[..., Run]
 
 
 @pytest.fixture
-def start(session: Session, provider: ScriptedProvider, dialect: str) -> Start:
+def start(session, provider, dialect):
     """Starts a run whose planner is a script."""
 
     def started(script: str, window: int = 100_000, **more: Any) -> Run:
@@ -80,7 +76,7 @@ def start(session: Session, provider: ScriptedProvider, dialect: str) -> Start:
 
 
 @pytest.fixture
-def plan(start: Start) -> Start:
+def plan(start):
     """Plans with a script to the end."""
     return lambda script, **more: finish_run(start(script, **more))
 
@@ -113,9 +109,7 @@ WHOLE = (
 
 @both
 @pytest.mark.parametrize("script", WHOLE)
-def test_a_script_that_plans_reaches_the_target(
-    plan: Start, provider: ScriptedProvider, dialect: str, script: str
-) -> None:
+def test_a_script_that_plans_reaches_the_target(plan, provider, dialect, script):
     run = plan(script, thinking="high" if script.startswith("thinking") else "")
     assert run.state == RunState.TARGET_MET, run.failure
     assert run.stats["percentReduction"] >= 50
@@ -129,7 +123,7 @@ def test_a_script_that_plans_reaches_the_target(
     assert run.usage["cost"] > 0
 
 
-def test_what_streams_is_kept_word_for_word(plan: Start) -> None:
+def test_what_streams_is_kept_word_for_word(plan):
     run = plan("split-bytes")
     pieces = [piece for one in data_of(run, "streamed") if one["turn"] == 1 for piece in one["pieces"]]
     assert "".join(text for kind, *_, text in pieces if kind == "text") == "Größe, 大きさ, 🔎."
@@ -139,7 +133,7 @@ def test_what_streams_is_kept_word_for_word(plan: Start) -> None:
     assert names == [(0, "context_search_transcript"), (1, "context_compaction_budget")]
 
 
-def test_each_call_is_kept_with_the_turn_and_place_it_was_made_in(plan: Start) -> None:
+def test_each_call_is_kept_with_the_turn_and_place_it_was_made_in(plan):
     run = plan("fifty-searches")
     called = [(one["turn"], one["index"]) for one in data_of(run, "called")]
     assert called[:50] == [(1, index) for index in range(50)]
@@ -148,7 +142,7 @@ def test_each_call_is_kept_with_the_turn_and_place_it_was_made_in(plan: Start) -
     assert kinds.index("answered") < kinds.index("called")
 
 
-def test_every_wrong_call_gets_a_correction_and_none_ends_the_run(plan: Start) -> None:
+def test_every_wrong_call_gets_a_correction_and_none_ends_the_run(plan):
     run = plan("nonsense-arguments")
     assert [one.get("code") for one in data_of(run, "called")][:5] == [
         "invalid_arguments", "invalid_arguments", "request_shape", "invalid_arguments", "invalid_arguments",
@@ -157,9 +151,7 @@ def test_every_wrong_call_gets_a_correction_and_none_ends_the_run(plan: Start) -
 
 
 @both
-def test_an_unknown_tool_is_refused_with_the_names_of_the_known_ones(
-    plan: Start, provider: ScriptedProvider, dialect: str
-) -> None:
+def test_an_unknown_tool_is_refused_with_the_names_of_the_known_ones(plan, provider, dialect):
     first = data_of(plan("unknown-tool"), "called")[0]
     assert (first["tool"], first["code"]) == ("context_summarize", "unknown_tool")
     assert b"context_grep_delete" in provider.requests[1].raw.split(b"There is no tool")[1]
@@ -168,19 +160,19 @@ def test_an_unknown_tool_is_refused_with_the_names_of_the_known_ones(
         assert [one.get("is_error", False) for one in content] == [True, False]
 
 
-def test_a_model_is_notified_that_the_output_limit_cut_its_answer(plan: Start, provider: ScriptedProvider) -> None:
+def test_a_model_is_notified_that_the_output_limit_cut_its_answer(plan, provider):
     plan("cut-by-limit")
     assert b"reached the output limit" in provider.requests[1].raw
 
 
-def test_a_failed_run_is_not_retried_during_another_run(plan: Start, session: Session) -> None:
+def test_a_failed_run_is_not_retried_during_another_run(plan, session):
     run = plan("cut-inside")
     start_run(session, planner="embedded", requested_parameters={})
     with pytest.raises(Conflict, match="already planning"):
         resume_run(run)
 
 
-def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan: Start) -> None:
+def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan):
     run = plan("good-plan")
     streamed = [one["pieces"] for one in data_of(run, "streamed")]
     said = {"".join(text for kind, *_, text in pieces if kind == "text") for pieces in streamed}
@@ -189,20 +181,20 @@ def test_the_text_of_the_model_is_the_reason_of_its_deletions(plan: Start) -> No
 
 
 @both
-def test_the_thinking_level_is_sent(plan: Start, provider: ScriptedProvider, dialect: str) -> None:
+def test_the_thinking_level_is_sent(plan, provider, dialect):
     plan("thinking-signed", thinking="high")
     body = provider.requests[0].body
     assert body.get("thinking" if dialect == "anthropic" else "reasoning_effort")
     assert "high" in str(body.get("reasoning_effort", "high"))
 
 
-def test_a_level_that_the_model_does_not_take_is_refused(start: Start) -> None:
+def test_a_level_that_the_model_does_not_take_is_refused(start):
     with pytest.raises(BadInput, match="takes low, high"):
         start("good-plan", thinking="xhigh")
 
 
 @both
-def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan: Start, provider: ScriptedProvider) -> None:
+def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan, provider):
     plan("good-plan")
     first = provider.requests[0].body
     assert len(first["messages"]) == (1 if "system" in first else 2)
@@ -213,9 +205,7 @@ def test_nothing_but_the_manifest_is_sent_before_a_tool_call(plan: Start, provid
 
 
 @pytest.mark.parametrize("script", ["error-midway", "cut-inside", "cut-after", "stalls"])
-def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(
-    plan: Start, provider: ScriptedProvider, patience: Any, script: str
-) -> None:
+def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(plan, provider, patience, script):
     if script == "stalls":
         patience(lambda: replace(PATIENT, between=STALL_SECONDS))
     run = plan(script)
@@ -240,9 +230,7 @@ def test_a_fault_in_the_middle_fails_the_run_and_keeps_what_was_validated(
         ("rate-limited-long", "", 1),
     ],
 )  # fmt: skip
-def test_a_provider_that_does_not_answer_fails_the_run_in_words(
-    plan: Start, provider: ScriptedProvider, patience: Any, script: str, words: str, requests: int
-) -> None:
+def test_a_provider_that_does_not_answer_fails_the_run_in_words(plan, provider, patience, script, words, requests):
     """What is permanent is not asked again."""
     patience(lambda: replace(PATIENT, attempts=2))
     run = plan(script)
@@ -255,7 +243,7 @@ def test_a_provider_that_does_not_answer_fails_the_run_in_words(
 
 
 @pytest.mark.parametrize(("script", "times"), [("overloaded-twice", 2), ("rate-limited", 1), ("cut-before", 1)])
-def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: str, times: int) -> None:
+def test_every_retry_is_a_row(plan, provider, script, times):
     run = plan(script)
     retried = data_of(run, "retried")
     assert [one["attempt"] for one in retried] == list(range(1, times + 1))
@@ -265,7 +253,7 @@ def test_every_retry_is_a_row(plan: Start, provider: ScriptedProvider, script: s
         assert provider.requests[1].at - provider.requests[0].at >= 1
 
 
-def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan: Start) -> None:
+def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan):
     run = plan("overflow-later")
     assert run.state == RunState.BELOW_TARGET
     assert run.proposals.exists()
@@ -273,20 +261,20 @@ def test_an_overflow_of_the_provider_ends_a_run_with_what_was_validated(plan: St
 
 
 @pytest.mark.parametrize("script", ["overflow", "too-large"])
-def test_an_overflow_before_anything_was_validated_fails_the_run(plan: Start, script: str) -> None:
+def test_an_overflow_before_anything_was_validated_fails_the_run(plan, script):
     run = plan(script)
     assert run.state == RunState.FAILED
     assert "too long for" in run.failure
     assert run.failure.endswith("Nothing was planned.")
 
 
-def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(plan: Start) -> None:
+def test_a_model_that_never_reaches_the_target_is_nudged_once_and_ends_below_it(plan):
     run = plan("never-reaches")
     assert run.state == RunState.BELOW_TARGET
     assert kinds_of(run).count("nudged") == 1
 
 
-def test_a_model_that_never_finishes_is_stopped(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_never_finishes_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "TURNS", 7)
     run = plan("calls-50")
     assert run.state == RunState.FAILED
@@ -294,7 +282,7 @@ def test_a_model_that_never_finishes_is_stopped(plan: Start, monkeypatch: pytest
     assert "has not finished after 7 requests" in run.failure
 
 
-def test_a_model_whose_calls_are_all_refused_is_stopped(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_whose_calls_are_all_refused_is_stopped(plan, monkeypatch):
     monkeypatch.setattr(llm_planner, "FRUITLESS_TURNS", 2)
     run = plan("nonsense-arguments")
     assert run.state == RunState.FAILED
@@ -302,7 +290,7 @@ def test_a_model_whose_calls_are_all_refused_is_stopped(plan: Start, monkeypatch
     assert len(data_of(run, "asked")) == 2
 
 
-def test_one_call_that_is_taken_ends_the_count_of_refused_answers(plan: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_that_is_taken_ends_the_count_of_refused_answers(plan, monkeypatch):
     call = Workbench.call
 
     def refuse_every_other(bench: Workbench, tool_call: ToolCall) -> ToolResult:
@@ -319,7 +307,7 @@ def test_one_call_that_is_taken_ends_the_count_of_refused_answers(plan: Start, m
 # ---- its own window ----------------------------------------------------------------------------------------
 
 
-def test_old_results_are_dropped_before_the_window_is_full(plan: Start, provider: ScriptedProvider) -> None:
+def test_old_results_are_dropped_before_the_window_is_full(plan, provider):
     run = plan("fifty-searches", window=12_000)
     assert run.state == RunState.TARGET_MET, run.failure
     trimmed = data_of(run, "trimmed")
@@ -329,7 +317,7 @@ def test_old_results_are_dropped_before_the_window_is_full(plan: Start, provider
     assert max(sizes) / 3 < 12_000
 
 
-def test_a_small_window_gets_a_shorter_manifest(plan: Start, provider: ScriptedProvider) -> None:
+def test_a_small_window_gets_a_shorter_manifest(plan, provider):
     plan("good-plan")
     whole = len(provider.requests[0].raw)
     PlannerModel.objects.all().delete()
@@ -340,7 +328,7 @@ def test_a_small_window_gets_a_shorter_manifest(plan: Start, provider: ScriptedP
 # ---- what is sent, and where --------------------------------------------------------------------------------
 
 
-def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan: Start) -> None:
+def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan):
     run = plan("cut-inside")
     whole = data_of(run, "answered")
     assert run.usage["estimated"] is True
@@ -351,7 +339,7 @@ def test_an_answer_that_broke_off_is_in_the_sums_as_an_estimate(plan: Start) -> 
     assert ["text", "I go on."] in pieces
 
 
-def test_a_request_that_was_refused_counts_no_tokens(plan: Start) -> None:
+def test_a_request_that_was_refused_counts_no_tokens(plan):
     run = plan("quota-used")
     assert (run.usage["requests"], run.usage["input"], run.usage["cost"]) == (1, 0, None)
     assert run.usage["sent"] > 0
@@ -359,9 +347,7 @@ def test_a_request_that_was_refused_counts_no_tokens(plan: Start) -> None:
 
 
 @pytest.mark.parametrize("act", [resume_run, plan_again])
-def test_a_run_continues_only_at_the_confirmed_address(
-    plan: Start, provider: ScriptedProvider, act: Callable[[Run], object]
-) -> None:
+def test_a_run_continues_only_at_the_confirmed_address(plan, provider, act):
     run = plan("cut-inside")
     count = len(provider.requests)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
@@ -372,7 +358,7 @@ def test_a_run_continues_only_at_the_confirmed_address(
     assert len(provider.requests) == count
 
 
-def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: ScriptedProvider) -> None:
+def test_a_waiting_run_is_not_sent_to_another_address(start, provider):
     run = start("good-plan")
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     assert finish_run(run).state == RunState.FAILED
@@ -380,14 +366,14 @@ def test_a_waiting_run_is_not_sent_to_another_address(start: Start, provider: Sc
     assert provider.requests == []
 
 
-def test_an_automatic_run_ends_if_the_permission_was_withdrawn(start: Start, provider: ScriptedProvider) -> None:
+def test_an_automatic_run_ends_if_the_permission_was_withdrawn(start, provider):
     run = start("good-plan", automatic=True)
     assert finish_run(run).state == RunState.FAILED
     assert "no longer allowed" in run.failure
     assert provider.requests == []
 
 
-def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan: Start, provider: ScriptedProvider) -> None:
+def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan, provider):
     run = plan("cut-inside")
     last = run.calls
     again = resumed(run, provider)
@@ -400,7 +386,7 @@ def test_the_first_call_after_a_resume_has_no_gain_and_the_next_number(plan: Sta
 # ---- stopping ----------------------------------------------------------------------------------------------
 
 
-def test_a_stop_closes_the_connection_and_keeps_what_was_validated(start: Start, provider: ScriptedProvider) -> None:
+def test_a_stop_closes_the_connection_and_keeps_what_was_validated(start, provider):
     run = start("stalls")
 
     def body() -> None:
@@ -418,9 +404,7 @@ def test_a_stop_closes_the_connection_and_keeps_what_was_validated(start: Start,
     assert run.proposals.exists()
 
 
-def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(start, monkeypatch):
     run, call = start("fifty-searches"), Workbench.call
 
     def stop_at_the_third(bench: Workbench, tool_call: ToolCall) -> ToolResult:
@@ -434,7 +418,7 @@ def test_a_stop_between_two_calls_of_an_answer_leaves_the_others_out(
     assert (stopped.state, stopped.calls) == (RunState.CANCELLED, 3)
 
 
-def test_a_run_is_planned_again_with_its_model_and_level(plan: Start) -> None:
+def test_a_run_is_planned_again_with_its_model_and_level(plan):
     run = plan("good-plan", thinking="low")
     again = plan_again(run)
     assert (again.planner, again.thinking) == (run.planner, "low")

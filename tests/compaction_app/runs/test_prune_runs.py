@@ -1,11 +1,8 @@
 """Promises of runs of the prune planner: wherever a planner is named, it can be chosen, and its plan is reviewed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
-from django.test import Client
 
 from compaction_app.core.states import RunState
 from compaction_app.models import Compaction, Run
@@ -15,7 +12,7 @@ from sessions_app.models import Session
 from tests.factories import assistant, call, chain, result, session_bytes, text, user
 from tests.files import backdate, place
 from tests.html import field, text_of
-from tests.installation import Installation, override_configuration
+from tests.installation import override_configuration
 from tests.runs import finish_run
 
 SIZES = (12_000, 15_000, 39_000)
@@ -23,7 +20,7 @@ GROUP = "Older than the newest 40,000 tokens of tool results"
 
 
 @pytest.fixture
-def path(known_root: Path) -> Path:
+def path(known_root):
     return written(known_root, *SIZES)
 
 
@@ -41,7 +38,7 @@ def session_at(path: Path) -> Session:
     return index_file(path)
 
 
-def test_a_plan_from_the_form_is_reviewed_in_one_group(browser: Client, path: Path) -> None:
+def test_a_plan_from_the_form_is_reviewed_in_one_group(browser, path):
     session = session_at(path)
     form = f"{session.get_absolute_url()}/compact"
     page = browser.get(form, {"planner": "prune"})
@@ -56,7 +53,7 @@ def test_a_plan_from_the_form_is_reviewed_in_one_group(browser: Client, path: Pa
     assert "the prune planner works offline" in text_of(browser.get(f"/runs/{run.pk}"))
 
 
-def test_a_session_with_too_little_to_prune_says_so(browser: Client, known_root: Path) -> None:
+def test_a_session_with_too_little_to_prune_says_so(browser, known_root):
     session = session_at(written(known_root, 12_000, 39_000))
     assert browser.post(f"{session.get_absolute_url()}/compact", {"planner": "prune"}).status_code == 303
     run = finish_run(Run.objects.get())
@@ -64,7 +61,7 @@ def test_a_session_with_too_little_to_prune_says_so(browser: Client, known_root:
     assert "could go have about 12,000 tokens. Pruning begins at 20,000" in text_of(browser.get(f"/runs/{run.pk}"))
 
 
-def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redline: Installation, path: Path) -> None:
+def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redline, path):
     before = path.read_bytes()
     refused = redline.call("compact", path, "--planner", "prune", "--yes", "--json")
     assert (refused.code, path.read_bytes()) == (3, before)
@@ -77,12 +74,12 @@ def test_the_command_prunes_and_needs_the_confirmation_of_a_missed_target(redlin
     assert "could go have about 0 tokens" in again.json["error"]["message"]
 
 
-def test_it_takes_no_thinking_level(redline: Installation, path: Path) -> None:
+def test_it_takes_no_thinking_level(redline, path):
     refused = redline.call("compact", path, "--planner", "prune", "--thinking", "low", "--json")
     assert refused.json["error"]["code"] == "bad_thinking"
 
 
-def test_it_can_plan_automatically(path: Path, browser: Client) -> None:
+def test_it_can_plan_automatically(path, browser):
     with override_configuration(plan_by_itself=True, plan_by_itself_with="prune"):
         assert automatic_planner(session_at(path)).planner == "prune"
         assert "are planned with the prune planner." in text_of(browser.get("/runs/"))

@@ -1,9 +1,5 @@
 """The list of runs: filtered by what waits for a decision and by state, with counts that add up."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from django.test import Client
 from django.utils import timezone
@@ -25,7 +21,7 @@ SHOWN = {
 
 
 @pytest.fixture
-def states(idle_root: Path) -> None:
+def states(idle_root):
     """One run in each state, and two that wait."""
     add_session(idle_root, "a.jsonl", chain(user("Mend it.")))
     session = Session.objects.get()
@@ -37,14 +33,14 @@ def sentences(browser: Client, show: str) -> set[str]:
     return set(texts(browser.get("/runs/", {"show": show}), ".run-state"))
 
 
-def test_every_filter_shows_its_states_and_each_state_has_one(browser: Client, states: None) -> None:
+def test_every_filter_shows_its_states_and_each_state_has_one(browser, states):
     for name, expected in SHOWN.items():
         assert sentences(browser, name) == {state.sentence for state in expected}
     assert {state for found in SHOWN.values() for state in found} == set(RunState)
     assert sentences(browser, "") == sentences(browser, "nonsense") == {state.sentence for state in RunState}
 
 
-def test_the_counts_add_up_to_all_runs(browser: Client, states: None) -> None:
+def test_the_counts_add_up_to_all_runs(browser, states):
     tabs = dict(one.rsplit(" ", 1) for one in texts(browser.get("/runs/"), ".tabs a"))
     assert tabs == {
         "All": "11",
@@ -60,14 +56,14 @@ def test_the_counts_add_up_to_all_runs(browser: Client, states: None) -> None:
     assert "wait for a decision" in text_of(element(waiting, "title"))
 
 
-def test_a_filter_without_runs_says_so_and_leads_to_all(browser: Client, states: None) -> None:
+def test_a_filter_without_runs_says_so_and_leads_to_all(browser, states):
     Run.objects.filter(state__in=SHOWN["waiting"]).delete()
     shown = browser.get("/runs/", {"show": "waiting"})
     assert "Nothing waits for a decision" in text_of(shown)
     assert "Show all runs" in text_of(shown)
 
 
-def test_pages_keep_the_filter(browser: Client, states: None) -> None:
+def test_pages_keep_the_filter(browser, states):
     run = Run.objects.filter(state=RunState.TARGET_MET)[0]
     for _ in range(60):
         run.pk = None
@@ -76,6 +72,6 @@ def test_pages_keep_the_filter(browser: Client, states: None) -> None:
     assert [one.attributes["href"] for one in links] == ["?show=waiting&page=2"]
 
 
-def test_runs_of_a_root_that_is_not_configured_are_not_counted(browser: Client, states: None) -> None:
+def test_runs_of_a_root_that_is_not_configured_are_not_counted(browser, states):
     Root.objects.update(configured=False)
     assert "0 runs" in text_of(browser.get("/runs/"))

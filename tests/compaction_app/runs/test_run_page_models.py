@@ -1,15 +1,11 @@
 """Promises of the page of a model's run: what streams appears in its place, and a reload changes nothing."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from compaction_app.models import Run
@@ -21,7 +17,6 @@ from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import addresses, element, elements, ids, text_of, texts
-from tests.installation import Installation
 from tests.run_factories import (
     HOST,
     MODEL,
@@ -39,13 +34,13 @@ HOSTILE = '<img src=x onerror=alert(1)> {{ run }} \u202e"\x1b[2J'
 
 
 @pytest.fixture
-def run(known_root: Path) -> Run:
+def run(known_root):
     session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
     return start_run(session, planner="embedded", requested_parameters={})
 
 
 @pytest.fixture
-def factory(run: Run, redline: Installation) -> RunFactory:
+def factory(run, redline):
     return RunFactory(redline.data / "redline.sqlite3", run.pk)
 
 
@@ -53,7 +48,7 @@ Look = Callable[[], str]
 
 
 @pytest.fixture
-def look(browser: Client, run: Run) -> Look:
+def look(browser, run):
     """The page of the run, as it is now."""
 
     def page(address: str = "") -> str:
@@ -79,7 +74,7 @@ def words_of_bar(page: str) -> str:
     return text_of(element(page, "#brief"))
 
 
-def test_a_turn_shows_request_thinking_text_calls_and_results(factory: RunFactory, look: Look) -> None:
+def test_a_turn_shows_request_thinking_text_calls_and_results(factory, look):
     add_plan(factory, turns=2)
     shown = words(look())
     for message in (
@@ -100,7 +95,7 @@ def test_a_turn_shows_request_thinking_text_calls_and_results(factory: RunFactor
     assert "pending" not in shown
 
 
-def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory: RunFactory, look: Look) -> None:
+def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory, look):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
     assert "context_delete pending The answer is still coming." in words(look())
     factory.add_all([streamed_event(1, ["arguments", 0, '{"dele']), streamed_event(1, ["arguments", 0, 'tions": []'])])
@@ -112,7 +107,7 @@ def test_a_call_is_shown_as_soon_as_it_has_a_name_and_becomes_its_result(factory
     assert "pending" not in shown
 
 
-def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, look: Look) -> None:
+def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory, look):
     factory.add_all(
         [PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"], ["arguments", 0, '{"de'])]
     )
@@ -131,9 +126,7 @@ def test_a_turn_that_broke_off_shows_its_calls_as_not_run(factory: RunFactory, l
         ([["call", 0, "context_delete"]], "The answer broke off."),
     ],
 )
-def test_an_answer_of_which_nothing_came_did_not_break_off(
-    factory: RunFactory, look: Look, pieces: list[list[Any]], message: str
-) -> None:
+def test_an_answer_of_which_nothing_came_did_not_break_off(factory, look, pieces, message):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, *pieces)])
     factory.end("failed", f"{HOST} refused the key (401).", f"{HOST} refused the key (401).")
     shown = words(look())
@@ -141,7 +134,7 @@ def test_an_answer_of_which_nothing_came_did_not_break_off(
     assert ("The answer broke off." in shown) is (message == "The answer broke off.")
 
 
-def test_a_nudge_names_its_sender_and_receiver(factory: RunFactory, look: Look) -> None:
+def test_a_nudge_names_its_sender_and_receiver(factory, look):
     factory.add_all([PREPARED])
     factory.add("nudged", text="The target is not reached. Delete more.")
     assert "Redline to the model: The target is not reached. Delete more." in words(look())
@@ -149,7 +142,7 @@ def test_a_nudge_names_its_sender_and_receiver(factory: RunFactory, look: Look) 
     assert "Redline to the planner: The target is not reached. Delete more." in words(look())
 
 
-def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory: RunFactory, look: Look) -> None:
+def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory, look):
     calls = [["call", index, f"context_read_{index}"] for index in range(3)]
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, *calls), answered_event(1, calls=3)])
     factory.add_call(1, 0, "context_read_0", {})
@@ -159,13 +152,13 @@ def test_the_calls_after_the_one_that_met_the_target_are_not_run(factory: RunFac
     assert "412 tokens out" in shown
 
 
-def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory: RunFactory, look: Look) -> None:
+def test_a_run_whose_worker_is_gone_leaves_nothing_pending(factory, look):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["text", "I look."], ["call", 0, "context_delete"])])
     factory.set_state("interrupted", "Its worker is gone.")
     assert "I look. context_delete not run The answer broke off." in words(look())
 
 
-def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory, look: Look) -> None:
+def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory, look):
     for _ in range(2):
         factory.calls = 0
         factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"]), answered_event(1)])
@@ -175,7 +168,7 @@ def test_an_attempt_that_begins_again_gives_no_anchor_twice(factory: RunFactory,
     assert anchors.count("ev-1") == 1
 
 
-def test_everything_from_a_model_is_shown_as_text(factory: RunFactory, look: Look) -> None:
+def test_everything_from_a_model_is_shown_as_text(factory, look):
     factory.add_all([PREPARED, asked_event(1)])
     factory.add("retried", turn=1, attempt=1, seconds=1.5, why=HOSTILE)
     factory.add_all(
@@ -190,7 +183,7 @@ def test_everything_from_a_model_is_shown_as_text(factory: RunFactory, look: Loo
 # ---- long ones ---------------------------------------------------------------------------------------------
 
 
-def test_a_finished_turn_is_cut_and_links_to_the_rest(factory: RunFactory, look: Look) -> None:
+def test_a_finished_turn_is_cut_and_links_to_the_rest(factory, look):
     thought, message = "T" * (THOUGHT_SHOWN + 7), "S" * (TEXT_SHOWN + 9)
     factory.add_all([PREPARED, asked_event(1)])
     began = factory.seq
@@ -212,13 +205,13 @@ def test_a_finished_turn_is_cut_and_links_to_the_rest(factory: RunFactory, look:
     assert message in look(f"/requests/{began}")
 
 
-def test_a_request_of_another_run_is_not_found(factory: RunFactory, browser: Client) -> None:
+def test_a_request_of_another_run_is_not_found(factory, browser):
     factory.add_all([PREPARED, asked_event(1)])
     assert browser.get(f"/runs/{factory.run}/requests/1").status_code == 404
     assert browser.get(f"/runs/{factory.run}/requests/99").status_code == 404
 
 
-def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory: RunFactory, look: Look) -> None:
+def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory, look):
     factory.add_all([PREPARED, asked_event(1), streamed_event(1, ["call", 0, "context_delete"])])
     factory.add_all(streamed_event(1, piece) for piece in pieces_of(["arguments", 0], "A" * 5_000, 500))
     assert "A" * 5_000 in look()
@@ -226,7 +219,7 @@ def test_the_arguments_of_a_call_that_did_not_run_are_cut(factory: RunFactory, l
     assert max(map(len, re.findall("A+", words(look())))) == ARGUMENTS_SHOWN
 
 
-def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) -> None:
+def test_a_long_run_shows_its_last_turns_whole(factory, look):
     factory.add_all([PREPARED])
     turns = PAGE_ROWS // 3 + 10
     for turn in range(1, turns + 1):
@@ -242,7 +235,7 @@ def test_a_long_run_shows_its_last_turns_whole(factory: RunFactory, look: Look) 
     assert len(elements(look("?all=1"), ".turn")) == turns
 
 
-def test_streamed_text_is_sent_once_at_any_length(factory: RunFactory) -> None:
+def test_streamed_text_is_sent_once_at_any_length(factory):
     """A hundred kilobytes in three hundred rows: each look sends what is new, and reads two tables once."""
     factory.add_all([PREPARED, asked_event(1)])
     found = follow_run(factory.run, 0, None, 200)
@@ -259,7 +252,7 @@ def test_streamed_text_is_sent_once_at_any_length(factory: RunFactory) -> None:
     assert max(queries) == 2
 
 
-def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: RunFactory, look: Look) -> None:
+def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory, look):
     events: list[Any] = [PREPARED]
     for turn in range(1, 51):
         streamed = [streamed_event(turn, ["thought", "and so on, "])] * 110
@@ -271,7 +264,7 @@ def test_a_page_of_fifty_calls_with_what_streamed_needs_few_queries(factory: Run
     assert len(captured) < 15
 
 
-def test_a_cost_has_only_significant_decimals() -> None:
+def test_a_cost_has_only_significant_decimals():
     costs = (0, 0.00001, 0.0004, 0.0123, 0.05, 0.5, 1.236, 1234.5)
     shown = "$0.00; less than $0.0001; $0.0004; $0.012; $0.05; $0.50; $1.24; $1,234.50"
     assert "; ".join(map(dollars, costs)) == shown
@@ -280,7 +273,7 @@ def test_a_cost_has_only_significant_decimals() -> None:
 # ---- next to the log -----------------------------------------------------------------------------------------
 
 
-def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look) -> None:
+def test_what_was_sent_and_received_is_added_up(factory, look):
     assert "Nothing has left this machine yet." in text_of(look())
     factory.add_all([PREPARED, asked_event(1, 30_000), answered_event(1), asked_event(2, 40_000)])
     factory.add_all([answered_event(2, cacheRead=9_000, estimated=True)])
@@ -297,7 +290,7 @@ def test_what_was_sent_and_received_is_added_up(factory: RunFactory, look: Look)
     assert f"planned by {MODEL} (high)" in text_of(page)
 
 
-def test_unreported_tokens_are_not_shown_as_a_total(factory: RunFactory, look: Look) -> None:
+def test_unreported_tokens_are_not_shown_as_a_total(factory, look):
     factory.add_all([PREPARED, asked_event(1, 30_000)])
     message = beside(look())
     assert message.endswith("Sent 30,000 characters Received nothing yet Tokens, cost not reported yet")
@@ -306,7 +299,7 @@ def test_unreported_tokens_are_not_shown_as_a_total(factory: RunFactory, look: L
     assert beside(look()).endswith("Received nothing Tokens, cost not reported")
 
 
-def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory, look: Look) -> None:
+def test_what_streams_counts_before_its_tokens_are_reported(factory, look):
     factory.add_all([PREPARED, asked_event(1, 30_000)])
     assert factory.usage is not None
     factory.usage |= {"received": 90, "cost": None}
@@ -318,14 +311,14 @@ def test_what_streams_counts_before_its_tokens_are_reported(factory: RunFactory,
     assert "about 7,500 tokens Received 90 characters about 23 tokens Cost unknown: no price" in message
 
 
-def test_progress_and_cost_are_next_to_stop(factory: RunFactory, look: Look) -> None:
+def test_progress_and_cost_are_next_to_stop(factory, look):
     add_plan(factory, turns=2)
     assert words_of_bar(look()) == "21.6% struck $0.024"
     factory.end("target_met")
     assert words_of_bar(look()) == ""
 
 
-def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser: Client) -> None:
+def test_the_list_says_who_planned_and_what_it_cost(factory, browser):
     def row() -> str:
         return text_of(element(browser.get("/runs/"), "tbody"))
 
@@ -343,7 +336,7 @@ def test_the_list_says_who_planned_and_what_it_cost(factory: RunFactory, browser
     assert "$" not in row()
 
 
-def test_a_resumed_run_names_the_host_it_sends_to(factory: RunFactory, look: Look, browser: Client) -> None:
+def test_a_resumed_run_names_the_host_it_sends_to(factory, look, browser):
     factory.add_all([PREPARED, asked_event(1)])
     assert "sends to" not in text_of(look())
     add_turn(factory, 2)
@@ -357,11 +350,11 @@ def test_a_resumed_run_names_the_host_it_sends_to(factory: RunFactory, look: Loo
     assert "sends to" not in text_of(page)
 
 
-def test_the_embedded_planner_sends_nothing(look: Look) -> None:
+def test_the_embedded_planner_sends_nothing(look):
     assert "Nothing left this machine: the embedded planner works offline." in text_of(look())
 
 
-def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(factory: RunFactory, look: Look) -> None:
+def test_a_failed_run_can_be_retried_and_reviewed_if_something_was_validated(factory, look):
     factory.add_all([PREPARED, asked_event(1)])
     factory.end("failed", f"{HOST}: the credit is used up.")
     page = look()

@@ -1,13 +1,10 @@
 """Promises of a run's socket, on a real server: each row after those on the page arrives once, in order."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
 import signal
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -41,7 +38,6 @@ from tests.browser.scenarios import (
 from tests.factories import session_bytes, working_session
 from tests.files import place
 from tests.html import element, elements
-from tests.installation import Installation
 from tests.run_factories import PREPARED, RunFactory, answered_event, streamed_event
 from tests.run_factories import asked_event as was_asked
 from tests.scripted_models import add_provider, start_model
@@ -55,7 +51,7 @@ def rows_in(message: object) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "run-socket") as mine:
         for name, steps in (("small", 12), ("long", 1_500)):
             mine.put(f"{name}.jsonl", titled_session(name, steps=steps, words=40))
@@ -81,7 +77,7 @@ def arrived(socket: ClientConnection) -> list[int]:
     return seen
 
 
-def test_a_run_is_watched_to_its_end(server: Server) -> None:
+def test_a_run_is_watched_to_its_end(server):
     page = start(server, "long")
     with socket_of(server, page) as socket:
         socket.send('{"after": 0}')
@@ -91,7 +87,7 @@ def test_a_run_is_watched_to_its_end(server: Server) -> None:
     assert rows_in(server.get(page)) == seen
 
 
-def test_after_a_lost_connection_the_page_continues_from_its_last_row(server: Server) -> None:
+def test_after_a_lost_connection_the_page_continues_from_its_last_row(server):
     page = start(server, "small")
     with socket_of(server, page) as socket:
         socket.send('{"after": 0}')
@@ -101,7 +97,7 @@ def test_after_a_lost_connection_the_page_continues_from_its_last_row(server: Se
         assert arrived(socket) == whole[3:]
 
 
-def test_nonsense_on_the_socket_is_ignored(server: Server) -> None:
+def test_nonsense_on_the_socket_is_ignored(server):
     page = start(server, "small")
     with socket_of(server, page) as socket:
         for nonsense in ("", "[]", '{"after": "0"}', '{"after": -1}', '{"after": true}', "{" * 4_000):
@@ -110,13 +106,13 @@ def test_nonsense_on_the_socket_is_ignored(server: Server) -> None:
         assert arrived(socket)[0] == 1
 
 
-def test_a_run_that_is_not_there_closes_the_socket(server: Server) -> None:
+def test_a_run_that_is_not_there_closes_the_socket(server):
     with server.socket("/ws/runs/999999") as socket:
         socket.send('{"after": 0}')
         assert arrived(socket) == []
 
 
-def test_another_site_or_an_unknown_browser_cannot_listen(server: Server) -> None:
+def test_another_site_or_an_unknown_browser_cannot_listen(server):
     (known,) = [cookie.name for cookie in server.cookies if cookie.name.startswith("redline_launch")]
     host = server.base.removeprefix("http://")
     origins = ("http://127.0.0.1:1", "http://evil.example", "null", f"https://{host}", f"http://{host}/")
@@ -126,7 +122,7 @@ def test_another_site_or_an_unknown_browser_cannot_listen(server: Server) -> Non
             server.socket("/ws/runs/1", **headers)
 
 
-def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
+def test_a_run_can_be_stopped_from_its_page(server):
     page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
     server.post(page, f"{page}/stop")
     worker.resume()
@@ -134,7 +130,7 @@ def test_a_run_can_be_stopped_from_its_page(server: Server) -> None:
     assert "It was stopped." in server.text(page)
 
 
-def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
+def test_a_killed_worker_is_seen_and_its_run_resumes(server):
     page, worker = paused_run(server, lambda: start(server, "long"), lambda run: event_count(server, run) > 0)
     worker.kill()
     # The lease expires without any visit to a page.
@@ -143,7 +139,7 @@ def test_a_killed_worker_is_seen_and_its_run_resumes(server: Server) -> None:
     server.wait_for(lambda: "the target is met" in server.text(page))
 
 
-def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_path: Path) -> None:
+def test_a_run_outlives_its_killed_server_and_ends_with_an_interrupted_one(tmp_path):
     """Ends its own servers: the worker of a killed one continues, and that of an interrupted one ends with it."""
     place_titled(tmp_path / "sessions", "long", steps=1_500, words=40)
     with start_server(tmp_path) as first:
@@ -199,7 +195,7 @@ def failing_at(look: Callable[..., Any], number: int, fault: Exception) -> Calla
 
 
 @pytest.fixture
-def run(known_root: Path) -> int:
+def run(known_root):
     session = index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
     return commands.start_run(session, planner="embedded", requested_parameters={}).pk
 
@@ -207,7 +203,7 @@ def run(known_root: Path) -> int:
 BUSY = OperationalError("database is locked")
 
 
-def test_a_socket_outlives_a_busy_database_and_misses_no_row(run: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_socket_outlives_a_busy_database_and_misses_no_row(run, monkeypatch):
     consumers = compaction_app.runs.consumers
     monkeypatch.setattr(consumers, "ROW_CHECK_SECONDS", 0.02)
     monkeypatch.setattr(consumers, "follow_run", failing_at(consumers.follow_run, 2, BUSY))
@@ -227,7 +223,7 @@ def test_a_socket_outlives_a_busy_database_and_misses_no_row(run: int, monkeypat
     assert seen == list(range(1, len(seen) + 1))
 
 
-def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline: Installation) -> None:
+def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run, redline):
     factory = RunFactory(redline.data / "redline.sqlite3", run)
     begun = streamed_event(1, ["text", "It had "], ["call", 0, "context_delete"])
     factory.add_all([PREPARED, was_asked(1), begun])
@@ -250,10 +246,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline:
     first, second, *rest = messages
     assert "turn-2" not in first
     appended = [(one.attributes["hx-swap-oob"], one.text()) for one in elements(second, '[hx-swap-oob^="beforeend"]')]
-    assert appended == [
-        ("beforeend:#turn-2-text", "this <b> too."),
-        ("beforeend:#turn-2-call-0-arguments", "{"),
-    ]
+    assert appended == [("beforeend:#turn-2-text", "this <b> too."), ("beforeend:#turn-2-call-0-arguments", "{")]
     assert rows_in(second) == []
     assert element(second, "#seen").attributes["data-upto"] == str(factory.seq - 3)
     after = "".join(rest)
@@ -265,9 +258,7 @@ def test_a_page_in_the_middle_of_a_turn_gets_only_what_is_new(run: int, redline:
 
 
 @pytest.mark.parametrize("path", ["/ws/runs/{run}", "/ws/sessions"])
-def test_a_defect_closes_a_socket_so_that_its_page_connects_again(
-    run: int, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
+def test_a_defect_closes_a_socket_so_that_its_page_connects_again(run, monkeypatch, path):
     of_runs, of_list = compaction_app.runs.consumers, sessions_app.list.consumers
     monkeypatch.setattr(of_runs, "follow_run", failing_at(of_runs.follow_run, 1, ZeroDivisionError()))
     monkeypatch.setattr(of_list, "draw", failing_at(of_list.draw, 1, ZeroDivisionError()))
@@ -280,7 +271,7 @@ def test_a_defect_closes_a_socket_so_that_its_page_connects_again(
 
 
 @pytest.mark.usefixtures("known_root")
-def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_is_drawn_again_after_a_busy_database(monkeypatch):
     consumers = sessions_app.list.consumers
     monkeypatch.setattr(consumers, "DRAW_SECONDS", 0.02)
     monkeypatch.setattr(consumers, "draw", failing_at(consumers.draw, 2, BUSY))

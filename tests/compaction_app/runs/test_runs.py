@@ -1,7 +1,5 @@
 """Promises of runs: every step is a row, one worker has the lease, and nothing is lost when it dies."""
 
-from __future__ import annotations
-
 import io
 import itertools
 import signal
@@ -11,13 +9,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
@@ -60,7 +56,7 @@ from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def session(known_root: Path) -> Session:
+def session(known_root):
     return index_file(place(known_root / "work.jsonl", session_bytes(working_session())))
 
 
@@ -94,7 +90,7 @@ def swept() -> list[int]:
 
 
 @pytest.fixture
-def stubborn(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
+def stubborn(monkeypatch):
     """Registers a planner that acts before each of its turns, and never deletes anything."""
 
     def put(act: Callable[[], object]) -> None:
@@ -118,7 +114,7 @@ def raising(error: BaseException) -> Callable[..., NoReturn]:
 # ---- states ----------------------------------------------------------------------------------------------
 
 
-def test_a_row_changes_its_state_only_by_the_table(session: Session) -> None:
+def test_a_row_changes_its_state_only_by_the_table(session):
     run, became = started(session), {}
     for state, other in itertools.product(RunState, RunState):
         Run.objects.filter(pk=run.pk).update(state=state)
@@ -131,7 +127,7 @@ def test_a_row_changes_its_state_only_by_the_table(session: Session) -> None:
 # ---- a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_keeps_every_step_as_a_row(session: Session) -> None:
+def test_a_run_keeps_every_step_as_a_row(session):
     run = planned(session)
     assert run.state == RunState.TARGET_MET
     events = list(run.events.order_by("seq"))
@@ -142,7 +138,7 @@ def test_a_run_keeps_every_step_as_a_row(session: Session) -> None:
     assert events[-1].data["percent"] == run.stats["percentReduction"] >= 50
 
 
-def test_proposals_are_the_chosen_targets_with_their_origins(session: Session) -> None:
+def test_proposals_are_the_chosen_targets_with_their_origins(session):
     run = planned(session)
     proposals = list(run.proposals.order_by("order"))
     added = [target for event in run.events.filter(kind="called") for target in event.data["added"]]
@@ -157,13 +153,13 @@ def test_proposals_are_the_chosen_targets_with_their_origins(session: Session) -
     assert all(run.events.filter(kind="called", data__call=row.call).exists() for row in proposals)
 
 
-def test_requested_parameters_are_kept_with_their_sources(session: Session) -> None:
+def test_requested_parameters_are_kept_with_their_sources(session):
     run = planned(session, compression_ratio=0.7, preserve_recent=None, query="the parser")
     assert run.parameters == {"compression_ratio": 0.7, "preserve_recent": 2, "query": "the parser"}
     assert run.sources == {"compression_ratio": "this run", "preserve_recent": "default", "query": "this run"}
 
 
-def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Session) -> None:
+def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session):
     run = planned(session)
     kept = snapshot_of(run)
     texts = read_snapshot_texts(session.real_path(), kept.prepared)
@@ -172,7 +168,7 @@ def test_the_snapshot_is_what_was_prepared_and_finds_its_texts_again(session: Se
     assert texts["e3"].joined(entry.blocks).startswith("line_1_0 line_1_1")
 
 
-def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session) -> None:
+def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session):
     run = planned(session)
     path = session.real_path()
     path.write_bytes(path.read_bytes().replace(b"Step 1.", b"Step X."))
@@ -180,7 +176,7 @@ def test_a_file_that_was_rewritten_has_no_texts_for_a_snapshot(session: Session)
     assert refusal(lambda: read_snapshot_texts(path, prepared)) == "4 session_rewritten"
 
 
-def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
+def test_a_run_on_nothing_to_compact_fails_in_words(known_root):
     path = place(known_root / "short.jsonl", session_bytes(working_session(steps=0)[:2]))
     run = planned(index_file(path))
     assert run.state == RunState.FAILED
@@ -192,9 +188,7 @@ def test_a_run_on_nothing_to_compact_fails_in_words(known_root: Path) -> None:
     [(ZeroDivisionError(), "ZeroDivisionError"), (Terminated(), STOPPED), (KeyboardInterrupt(), STOPPED)],
     ids=["a bug", "a signal", "an interrupt from the terminal"],
 )
-def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(
-    session: Session, stubborn: Any, error: BaseException, failure: str
-) -> None:
+def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(session, stubborn, error, failure):
     stubborn(raising(error))
     run = started(session, "stubborn")
     with pytest.raises(type(error)):
@@ -203,14 +197,14 @@ def test_what_ends_a_worker_is_raised_and_leaves_its_run_interrupted(
     assert failure in run.failure
 
 
-def test_a_planner_that_deletes_nothing_fails_its_run(session: Session, stubborn: Any) -> None:
+def test_a_planner_that_deletes_nothing_fails_its_run(session, stubborn):
     stubborn(lambda: None)
     run = planned(session, "stubborn")
     assert run.state == RunState.FAILED
     assert [event.kind for event in run.events.order_by("seq")] == ["prepared", "nudged", "ended"]
 
 
-def test_what_cannot_be_done_is_refused_and_changes_nothing(session: Session) -> None:
+def test_what_cannot_be_done_is_refused_and_changes_nothing(session):
     assert refusal(lambda: started(session, "nobody")) == "2 unknown_planner"
     assert not Run.objects.exists()
     run = started(session)
@@ -233,21 +227,21 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(session: Session) ->
 # ---- workers ---------------------------------------------------------------------------------------------
 
 
-def test_only_one_worker_can_claim_a_run(session: Session) -> None:
+def test_only_one_worker_can_claim_a_run(session):
     run = started(session)
     assert claim(run.pk, "one", timezone.now()) is not None
     assert claim(run.pk, "two", timezone.now()) is None
     assert not Run.objects.queued().exists()
 
 
-def test_a_task_that_comes_twice_does_no_harm(session: Session) -> None:
+def test_a_task_that_comes_twice_does_no_harm(session):
     run = planned(session)
     events = run.events.count()
     work(run.pk, worker_name())
     assert run.events.count() == events
 
 
-def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, stubborn: Any) -> None:
+def test_a_silent_worker_is_given_up_and_writes_nothing_more(session, stubborn):
     given_up: list[int] = []
     stubborn(lambda: given_up.extend(swept()))
     run = planned(session, "stubborn")
@@ -255,7 +249,7 @@ def test_a_silent_worker_is_given_up_and_writes_nothing_more(session: Session, s
     assert [event.kind for event in run.events.all()] == ["prepared"]
 
 
-def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -> None:
+def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session):
     run = claimed(session)
     assert renew_lease(run.pk, "one", timezone.now()) is False
     assert renew_lease(run.pk, "two", timezone.now()) is None
@@ -263,7 +257,7 @@ def test_a_heartbeat_counts_for_its_own_run_and_worker_alone(session: Session) -
     assert run.beats == 1
 
 
-def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session: Session, stubborn: Any) -> None:
+def test_a_run_that_is_stopped_ends_after_its_turn_and_keeps_what_it_had(session, stubborn):
     stubborn(lambda: stop_run(Run.objects.get()))
     run = planned(session, "stubborn")
     assert run.state == RunState.CANCELLED
@@ -282,7 +276,7 @@ def killed(session: Session, redline: Installation, provider: ScriptedProvider) 
     return run
 
 
-def test_a_killed_worker_loses_nothing_and_its_run_resumes(session: Session, redline: Installation) -> None:
+def test_a_killed_worker_loses_nothing_and_its_run_resumes(session, redline):
     with ScriptedProvider() as provider:
         run = killed(session, redline, provider)
     events = list(run.events.order_by("seq").values_list("seq", "kind"))
@@ -304,7 +298,7 @@ def test_a_killed_worker_loses_nothing_and_its_run_resumes(session: Session, red
     assert all({(entry_id, index), (entry_id, None)} & proposed for entry_id, index in kept)
 
 
-def test_targets_that_are_no_longer_valid_are_dropped_and_listed(session: Session) -> None:
+def test_targets_that_are_no_longer_valid_are_dropped_and_listed(session):
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     Proposal.objects.create(
@@ -326,7 +320,7 @@ def decide(run: Run, kind: str, *targets: str) -> None:
     Decision.objects.create(run=run, seq=seq, kind=kind, targets=said, at=timezone.now())
 
 
-def test_planning_again_keeps_what_was_decided(session: Session) -> None:
+def test_planning_again_keeps_what_was_decided(session):
     run = planned(session)
     wanted, unwanted = run.proposals.filter(source=Proposal.Source.PLANNER).order_by("order")[:2]
     decide(run, Kind.APPROVE, wanted.entry_id)
@@ -340,7 +334,7 @@ def test_planning_again_keeps_what_was_decided(session: Session) -> None:
     assert {row.kind for row in later.decisions.all()} == {Kind.APPROVE, Kind.REJECT}
 
 
-def test_two_events_never_have_one_number(session: Session) -> None:
+def test_two_events_never_have_one_number(session):
     run = planned(session)
     with pytest.raises(IntegrityError), transaction.atomic():
         RunEvent.objects.create(run=run, seq=1, kind="called", at=timezone.now(), data={})
@@ -350,31 +344,31 @@ def test_two_events_never_have_one_number(session: Session) -> None:
 
 
 @pytest.fixture
-def address(session: Session) -> str:
+def address(session):
     return f"/sessions/{session.root_id}/{session.relative_path}"
 
 
-def test_the_form_shows_each_value_with_its_source(browser: Client, address: str) -> None:
+def test_the_form_shows_each_value_with_its_source(browser, address):
     page = browser.get(f"{address}/compact")
     assert field(page, "keep") == "50"
     assert text_of(page).count("Source: default") == 3
 
 
-def test_starting_leads_to_the_run(browser: Client, address: str) -> None:
+def test_starting_leads_to_the_run(browser, address):
     answer = browser.post(f"{address}/compact", {"keep": "60", "preserve_recent": "2", "planner": "embedded"})
     run = Run.objects.get()
     assert (answer.status_code, answer["Location"]) == (303, f"/runs/{run.pk}")
     assert run.requested_parameters == {"compression_ratio": 0.6}
 
 
-def test_a_ratio_out_of_range_is_reported_and_nothing_starts(browser: Client, address: str) -> None:
+def test_a_ratio_out_of_range_is_reported_and_nothing_starts(browser, address):
     for keep in ("0", "100", "nan", "all", "-1", "1e999"):
         answer = browser.post(f"{address}/compact", {"keep": keep, "planner": "embedded"})
         assert (answer.status_code, "between 0 and 100" in text_of(answer)) == (422, True), keep
     assert not Run.objects.exists()
 
 
-def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None:
+def test_the_run_page_shows_each_call(browser, session):
     run = planned(session)
     page = browser.get(f"/runs/{run.pk}")
     drawn = [one.attributes["data-seq"] for one in elements(page, "[data-seq]")]
@@ -383,20 +377,20 @@ def test_the_run_page_shows_each_call(browser: Client, session: Session) -> None
     assert f"/runs/{run.pk}/review" in addresses(page)
 
 
-def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser: Client, session: Session) -> None:
+def test_a_run_in_flight_follows_its_rows_and_reloads_without_script(browser, session):
     run = started(session)
     page = browser.get(f"/runs/{run.pk}")
     assert element(page, "[ws-connect]").attributes["ws-connect"] == f"/ws/runs/{run.pk}"
     assert elements(page, 'noscript meta[http-equiv="refresh"]')
 
 
-def test_the_transcript_of_a_run_can_be_downloaded(browser: Client, session: Session) -> None:
+def test_the_transcript_of_a_run_can_be_downloaded(browser, session):
     run = planned(session)
     answer = browser.get(f"/runs/{run.pk}/transcript.jsonl")
     assert "attachment" in answer["Content-Disposition"]
 
 
-def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client, session: Session) -> None:
+def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser, session):
     run, evil = planned(session), "<script>alert(1)</script>\x1b[31m\u202e"
     data = {
         **dict.fromkeys(("tool", "sentence", "message"), evil),
@@ -410,7 +404,7 @@ def test_hostile_arguments_and_sentences_are_inert_on_a_run_page(browser: Client
     assert_inert(browser.get(f"/runs/{run.pk}"))
 
 
-def test_the_list_of_runs_takes_a_handful_of_queries(browser: Client, session: Session) -> None:
+def test_the_list_of_runs_takes_a_handful_of_queries(browser, session):
     run = planned(session)
     run.state = RunState.SUPERSEDED
     for number in range(30):
@@ -433,12 +427,12 @@ class Gone(io.StringIO):
         raise BrokenPipeError
 
 
-def test_a_run_continues_if_its_announcements_fail(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_continues_if_its_announcements_fail(session, monkeypatch):
     monkeypatch.setattr(broadcast, "_parent", Gone())
     assert planned(session).state == RunState.TARGET_MET
 
 
-def test_a_run_whose_database_failed_is_resumed_to_its_end(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_database_failed_is_resumed_to_its_end(session, monkeypatch):
     step = recorder.Recorder.step
 
     def fail(self: Any, *arguments: Any, **named: Any) -> None:
@@ -461,7 +455,7 @@ def test_a_run_whose_database_failed_is_resumed_to_its_end(session: Session, mon
     assert run.events.get(kind="carried").data["kept"] == kept
 
 
-def test_a_run_that_was_not_even_prepared_fails(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_was_not_even_prepared_fails(session, monkeypatch):
     monkeypatch.setattr(worker, "prepare_snapshot", raising(ZeroDivisionError()))
     run = started(session)
     with pytest.raises(ZeroDivisionError):
@@ -471,7 +465,7 @@ def test_a_run_that_was_not_even_prepared_fails(session: Session, monkeypatch: p
 
 
 @pytest.fixture
-def as_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_command(monkeypatch):
     """A test that calls `worker` in this process leaves no trace of it."""
     monkeypatch.setattr(broadcast, "_parent", None)
     usual = signal.getsignal(signal.SIGTERM)
@@ -480,9 +474,7 @@ def as_command(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_command")
-def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(
-    session: Session, redline: Installation, stubborn: Any
-) -> None:
+def test_the_log_says_where_a_worker_failed_and_nothing_of_what_it_read(session, redline, stubborn):
     stubborn(raising(ValueError("a secret of the session")))
     run = started(session, "stubborn")
     with kept_log(redline.data) as path:
@@ -517,14 +509,14 @@ def held_database(seconds: float) -> Iterator[None]:
 
 
 @pytest.fixture
-def impatient(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def impatient(session, monkeypatch):
     """Statements wait for the database for a moment only."""
     connection.close()
     monkeypatch.setitem(connection.settings_dict["OPTIONS"], "timeout", 0.2)
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
+def test_a_run_ends_though_the_database_is_busy(session):
     run = started(session)
     begun = claim(run.pk, "one", timezone.now())
     with held_database(0.4):
@@ -533,9 +525,7 @@ def test_a_run_ends_though_the_database_is_busy(session: Session) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_heart_beats_on_after_a_busy_database(
-    session: Session, stubborn: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_heart_beats_on_after_a_busy_database(session, stubborn, monkeypatch):
     def think() -> None:
         with held_database(0.8):
             pass
@@ -548,9 +538,7 @@ def test_a_heart_beats_on_after_a_busy_database(
     assert planned(session, "stubborn").events.filter(kind="ended").exists()
 
 
-def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_watcher(
-    session: Session, clock: Clock
-) -> None:
+def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_watcher(session, clock):
     run, watch = claimed(session), LeaseWatch(RUNS)
     assert watch.give_up_dead() == []
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
@@ -558,9 +546,7 @@ def test_a_silent_run_is_given_up_when_its_lease_is_over_on_the_clock_of_the_wat
 
 
 @pytest.mark.parametrize("jump", [timedelta(days=-400), timedelta(days=400)], ids=["back", "forward"])
-def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
-    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch, jump: timedelta
-) -> None:
+def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(session, clock, monkeypatch, jump):
     run, watch = claimed(session), LeaseWatch(RUNS)
     jumped = timezone.now() + jump
     monkeypatch.setattr(timezone, "now", lambda: jumped)
@@ -571,7 +557,7 @@ def test_a_jump_of_the_clock_neither_ends_a_living_run_nor_keeps_a_dead_one(
     assert clock.watch(watch, LEASE_SECONDS + 1) == [run.pk]
 
 
-def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(session: Session, clock: Clock) -> None:
+def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(session, clock):
     """As if all processes of a machine were frozen, but not its monotonic clock."""
     run, watch = claimed(session), LeaseWatch(RUNS)
     assert watch.give_up_dead() == []
@@ -582,7 +568,7 @@ def test_a_watcher_that_was_stopped_together_with_the_worker_has_not_watched(ses
     assert clock.watch(watch, 2) == []
 
 
-def test_a_new_watcher_waits_for_the_whole_lease(session: Session, clock: Clock) -> None:
+def test_a_new_watcher_waits_for_the_whole_lease(session, clock):
     run = started(session)
     claim(run.pk, "one", timezone.now() - timedelta(days=1))
     watch = LeaseWatch(RUNS)
@@ -590,7 +576,7 @@ def test_a_new_watcher_waits_for_the_whole_lease(session: Session, clock: Clock)
     assert clock.watch(watch, 1) == [run.pk]
 
 
-def test_another_worker_of_the_same_run_begins_another_lease(session: Session, clock: Clock) -> None:
+def test_another_worker_of_the_same_run_begins_another_lease(session, clock):
     run, watch = claimed(session), LeaseWatch(RUNS)
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
     change_state(run.pk, RunState.INTERRUPTED)
@@ -599,16 +585,14 @@ def test_another_worker_of_the_same_run_begins_another_lease(session: Session, c
     assert clock.watch(watch, LEASE_SECONDS - 1) == []
 
 
-def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time() -> None:
+def test_a_lease_outlasts_some_heartbeats_and_a_killed_run_is_interrupted_in_time():
     assert lease.LEASE_SECONDS >= 5 * lease.BEAT_SECONDS
     # A server needs some seconds to start, and the run is given up at the look after the end of its lease.
     assert lease.LEASE_SECONDS + 2 * SWEEP_SECONDS <= 30 - 8
     assert SWEEP_SECONDS <= lease.LONGEST_CHECK_SECONDS
 
 
-def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
-    session: Session, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(session, clock, monkeypatch):
     """While it waited, no worker could send a heartbeat."""
 
     @contextmanager
@@ -626,14 +610,14 @@ def test_a_look_that_had_to_wait_for_the_database_counts_for_nothing(
     assert clock.watch(watch, 1) == [run.pk]
 
 
-def test_a_run_for_which_no_worker_starts_fails_in_words(session: Session) -> None:
+def test_a_run_for_which_no_worker_starts_fails_in_words(session):
     run = started(session)
     assert fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.FAILED
     assert run.failure == "Its worker could not be started (exit code 2); the log says why. Nothing was planned."
 
 
-def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session: Session) -> None:
+def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session):
     run = planned(session)
     Run.objects.filter(pk=run.pk).update(state=RunState.INTERRUPTED)
     resume_run(run)
@@ -642,13 +626,13 @@ def test_what_was_validated_before_outlives_a_worker_that_does_not_start(session
     assert "exit code 2" in run.failure
 
 
-def test_a_claimed_run_does_not_count_as_unstarted(session: Session) -> None:
+def test_a_claimed_run_does_not_count_as_unstarted(session):
     run = claimed(session)
     assert not fail_unstarted(run.pk, "exit code 2")
     assert state_of(run) == RunState.RUNNING
 
 
-def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_a_run_is_to_stop_is_announced_when_it_is_a_row(session, monkeypatch):
     seen: list[bool] = []
 
     def hear(group: str, **fact: object) -> None:

@@ -1,13 +1,10 @@
 """Promises of automatic planning: a session that is due is planned, once, and never committed."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,7 +34,7 @@ from tests.compaction_app.runs.test_run_socket import arrived
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import append_as_agent, backdate, place, snapshot
 from tests.html import Source, element, elements, link, text_of, texts
-from tests.installation import Installation, override_configuration
+from tests.installation import override_configuration
 from tests.runs import finish_run
 from tests.scripted_models import add_scripted
 from tests.server import start_server
@@ -51,7 +48,7 @@ HOSTILE = "Mend \u202e<b>the</b>\x1b[2J parser."
 
 
 @pytest.fixture(autouse=True)
-def small_window(known_root: Path) -> Iterator[None]:
+def small_window(known_root):
     with override_configuration(windows={"small-model": WINDOW}, plan_by_itself=True):
         yield
 
@@ -112,12 +109,12 @@ def why_left(session: Session) -> str:
 # ---- when a session is due ---------------------------------------------------------------------------------
 
 
-def test_a_session_past_its_threshold_is_due(known_root: Path) -> None:
+def test_a_session_past_its_threshold_is_due(known_root):
     assert put(known_root, full()).due == "threshold"
     assert put(known_root, assistant(text("x"), **MODEL, usage={"totalTokens": 30_000})).due == ""
 
 
-def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline: Installation) -> None:
+def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline):
     settings = place(redline.home / ".pi" / "agent" / "settings.json", b"{}")
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     place(path, session_bytes(chain(user("x"), full(), user("y" * 400), assistant(**MODEL, **TOO_LONG))))
@@ -128,14 +125,14 @@ def test_a_session_of_pi_is_not_due_while_pi_would_keep_all_of_it(redline: Insta
     assert index_file(path).due == ""
 
 
-def test_a_session_whose_last_answer_was_an_overflow_is_due_with_any_window(known_root: Path) -> None:
+def test_a_session_whose_last_answer_was_an_overflow_is_due_with_any_window(known_root):
     unknown = {"provider": "p", "model": "nobody-knows-it"}
     session = put(known_root, assistant(**unknown, **TOO_LONG))
     assert (session.due, session.window) == ("overflow", None)
     assert put(known_root, assistant(**unknown, **TOO_LONG), assistant(text("x"), **unknown)).due == ""
 
 
-def test_an_overflow_is_kept_while_a_file_grows(known_root: Path) -> None:
+def test_an_overflow_is_kept_while_a_file_grows(known_root):
     session = put(known_root, full())
     session = write_on(session, 1, assistant(**MODEL, **TOO_LONG))
     assert session.due == "overflow"
@@ -145,7 +142,7 @@ def test_an_overflow_is_kept_while_a_file_grows(known_root: Path) -> None:
     assert session.due == ""
 
 
-def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -> None:
+def test_the_list_says_why_a_session_is_due(known_root, browser):
     unknown = assistant(provider="p", model="nobody-knows-it", **TOO_LONG)
     put(known_root, full(), name="full", title="the full one")
     put(known_root, unknown, name="over", title="the overflown one")
@@ -163,9 +160,7 @@ def test_the_list_says_why_a_session_is_due(known_root: Path, browser: Client) -
 
 
 @pytest.mark.parametrize(("message", "reason"), [(full(), "threshold"), (assistant(**MODEL, **TOO_LONG), "overflow")])
-def test_a_session_that_is_due_is_planned_and_nothing_is_written(
-    known_root: Path, message: dict[str, Any], reason: str
-) -> None:
+def test_a_session_that_is_due_is_planned_and_nothing_is_written(known_root, message, reason):
     session = put(known_root, message)
     before = snapshot(known_root)
     run = planned()
@@ -175,7 +170,7 @@ def test_a_session_that_is_due_is_planned_and_nothing_is_written(
     assert list(Run.objects.unseen()) == [run]
 
 
-def test_what_is_not_due_abandoned_missing_or_unreadable_is_left(known_root: Path) -> None:
+def test_what_is_not_due_abandoned_missing_or_unreadable_is_left(known_root):
     put(known_root)
     assert look() == []
     session = put(known_root, full(), hours=1 + FRESH.total_seconds() / 3600)
@@ -189,7 +184,7 @@ def test_what_is_not_due_abandoned_missing_or_unreadable_is_left(known_root: Pat
 
 
 @pytest.mark.parametrize("name", [".atomic/settings.json", ".pi/settings.json"])
-def test_what_the_project_switched_off_is_left_but_not_for_a_human(known_root: Path, tmp_path: Path, name: str) -> None:
+def test_what_the_project_switched_off_is_left_but_not_for_a_human(known_root, tmp_path, name):
     path = place(tmp_path / "project" / name, b'{"compaction": {"enabled": false}}')
     session = put(known_root, full(), cwd=str(tmp_path / "project"))
     assert look() == []
@@ -198,9 +193,7 @@ def test_what_the_project_switched_off_is_left_but_not_for_a_human(known_root: P
     assert (run.reason, run.automatic) == ("manual", False)
 
 
-def test_what_the_user_switched_off_a_project_can_switch_on(
-    known_root: Path, redline: Installation, tmp_path: Path
-) -> None:
+def test_what_the_user_switched_off_a_project_can_switch_on(known_root, redline, tmp_path):
     place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
     place(tmp_path / "p" / ".atomic" / "settings.json", b'{"compaction": {"enabled": true}}')
     off = put(known_root, full(), name="off")
@@ -209,14 +202,14 @@ def test_what_the_user_switched_off_a_project_can_switch_on(
     assert "enabled: false" in why_left(off)
 
 
-def test_what_could_not_be_written_is_left(known_root: Path) -> None:
+def test_what_could_not_be_written_is_left(known_root):
     old = session_bytes(recorded(full())).replace(b'"version": 3', b'"version": 2', 1)
     session = index_file(place(known_root / "old.jsonl", old))
     assert "version 2" in why_left(session)
     assert look() == []
 
 
-def test_a_session_of_pi_is_planned(known_root: Path, redline: Installation) -> None:
+def test_a_session_of_pi_is_planned(known_root, redline):
     place(redline.home / ".pi" / "agent" / "settings.json", b'{"compaction": {"keepRecentTokens": 1}}')
     session = put(known_root, full())
     Session.objects.filter(pk=session.pk).update(reader="pi")
@@ -224,14 +217,14 @@ def test_a_session_of_pi_is_planned(known_root: Path, redline: Installation) -> 
     assert [Run.objects.get(pk=one).session for one in look()] == [session]
 
 
-def test_what_may_not_be_written_to_is_left(known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_may_not_be_written_to_is_left(known_root, monkeypatch):
     session = put(known_root, full())
     monkeypatch.setattr(os, "access", lambda path, _: path != session.path)
     assert "is not writable" in why_left(session)
     assert look() == []
 
 
-def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root: Path) -> None:
+def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_root):
     session = put(known_root, full())
     remember_own_write(known_root / "work.jsonl", session.size)
     assert look() == []
@@ -242,7 +235,7 @@ def test_what_redline_itself_wrote_is_skipped_until_an_agent_continues(known_roo
 # ---- once --------------------------------------------------------------------------------------------------
 
 
-def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Path) -> None:
+def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root):
     session = put(known_root, full())
     [number] = look()
     assert look() == [], "its run is under way"
@@ -254,7 +247,7 @@ def test_a_session_is_not_planned_twice_while_its_proposal_waits(known_root: Pat
     assert len(look(after=2 * REST)) == 1
 
 
-def test_a_session_is_not_planned_automatically_during_a_run(known_root: Path) -> None:
+def test_a_session_is_not_planned_automatically_during_a_run(known_root):
     session = put(known_root, full())
     run = start_run(session, planner="embedded", requested_parameters={})
     assert look() == []
@@ -262,7 +255,7 @@ def test_a_session_is_not_planned_automatically_during_a_run(known_root: Path) -
     assert look(after=2 * REST) == [], "it was planned as it is"
 
 
-def test_a_failure_rests_before_it_is_tried_again(known_root: Path) -> None:
+def test_a_failure_rests_before_it_is_tried_again(known_root):
     session = put(known_root, full())
     [number] = look()
     fail(number)
@@ -285,7 +278,7 @@ def continue_session(session: Session, number: int) -> Session:
     return index_file(session.real_path())
 
 
-def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
+def test_the_rest_after_failures_doubles_up_to_a_day(known_root):
     session = put(known_root, full())
     now, rests = timezone.now(), [1, 2, 4, 8, 16, 32, 64, 128, 144, 144]
     far = now + timedelta(days=9)
@@ -305,7 +298,7 @@ def test_the_rest_after_failures_doubles_up_to_a_day(known_root: Path) -> None:
     )
 
 
-def test_a_run_started_by_hand_ends_the_series_of_failures(known_root: Path) -> None:
+def test_a_run_started_by_hand_ends_the_series_of_failures(known_root):
     session = put(known_root, full())
     for number in range(3):
         [run] = look(after=number * 10 * REST)
@@ -330,12 +323,9 @@ def cancelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("end", "why"),
-    [(stopped, "automatic planning was stopped"), (cancelled, "a hook cancelled automatic planning")],
+    ("end", "why"), [(stopped, "automatic planning was stopped"), (cancelled, "a hook cancelled automatic planning")]
 )
-def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand(
-    known_root: Path, end: Callable[[], None], why: str
-) -> None:
+def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand(known_root, end, why):
     session = put(known_root, full())
     end()
     session = continue_session(session, 1)
@@ -348,7 +338,7 @@ def test_a_session_whose_run_was_ended_is_skipped_until_a_run_is_started_by_hand
     assert len(look()) == 1
 
 
-def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) -> None:
+def test_what_was_stopped_is_begun_again_after_a_compaction(known_root):
     session = put(known_root, full())
     [number] = look()
     stop_run(Run.objects.get(pk=number))
@@ -364,7 +354,7 @@ def test_what_was_stopped_is_begun_again_after_a_compaction(known_root: Path) ->
     assert len(look()) == 1
 
 
-def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client) -> None:
+def test_a_proposal_of_an_older_state_says_so(known_root, browser):
     session = put(known_root, full())
     planned()
     assert "older proposal waits" not in text_of(browser.get("/"))
@@ -374,7 +364,7 @@ def test_a_proposal_of_an_older_state_says_so(known_root: Path, browser: Client)
     assert "it has continued since its proposal was planned" in text_of(browser.get("/runs/"))
 
 
-def test_at_most_two_run_at_once(known_root: Path) -> None:
+def test_at_most_two_run_at_once(known_root):
     for number in range(AT_ONCE + 2):
         put(known_root, full(), name=f"work{number}", hours=1 + number)
     looked = plan_due(timezone.now(), Path.home())
@@ -391,14 +381,10 @@ def test_at_most_two_run_at_once(known_root: Path) -> None:
 
 
 @pytest.fixture
-def model(known_root: Path) -> PlannerModel:
+def model(known_root):
     Provider.objects.create(name="here", dialect="openai", base_url="http://127.0.0.1:9/v1")
     return PlannerModel.objects.create(
-        provider="here",
-        name="small-model",
-        window=32_000,
-        output_limit=4_000,
-        thinking_levels=["low", "high"],
+        provider="here", name="small-model", window=32_000, output_limit=4_000, thinking_levels=["low", "high"]
     )
 
 
@@ -407,7 +393,7 @@ def agree() -> None:
 
 
 @pytest.mark.parametrize("asked", ["here/small-model", "session"])
-def test_a_model_plans_automatically_only_with_permission(known_root: Path, model: PlannerModel, asked: str) -> None:
+def test_a_model_plans_automatically_only_with_permission(known_root, model, asked):
     session = put(known_root, full())
     with override_configuration(plan_by_itself_with=asked):
         chosen = automatic_planner(session)
@@ -417,7 +403,7 @@ def test_a_model_plans_automatically_only_with_permission(known_root: Path, mode
         assert automatic_planner(session).planner == "here/small-model"
 
 
-def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None:
+def test_nothing_is_sent_to_a_model_without_permission(known_root):
     own = {"provider": "scripted", "model": "good-plan"}
     level = {"type": "thinking_level_change", "id": "level", "parentId": "e27", "timestamp": "t"}
     last = said("last", "level", assistant(text("Done."), **own, usage=FULL))
@@ -446,18 +432,14 @@ def test_nothing_is_sent_to_a_model_without_permission(known_root: Path) -> None
 @pytest.mark.parametrize(
     ("moved", "field"), [(Agreement, "origin"), (PlannerModel, "base_url")], ids=["agreed", "used"]
 )
-def test_a_permission_for_another_host_does_not_count(
-    known_root: Path, model: PlannerModel, moved: Any, field: str
-) -> None:
+def test_a_permission_for_another_host_does_not_count(known_root, model, moved, field):
     agree()
     moved.objects.update(**{field: "http://127.0.0.1:10"})
     with override_configuration(plan_by_itself_with="here/small-model"):
         assert automatic_planner(put(known_root, full())).planner == "embedded"
 
 
-def test_the_page_of_runs_names_the_planner_in_force_first(
-    known_root: Path, model: PlannerModel, browser: Client
-) -> None:
+def test_the_page_of_runs_names_the_planner_in_force_first(known_root, model, browser):
     with override_configuration(plan_by_itself_with="here/small-model"):
         page = text_of(browser.get("/runs/"))
         assert "are planned with the embedded planner. Proposals wait for your review." in page
@@ -472,7 +454,7 @@ def test_the_page_of_runs_names_the_planner_in_force_first(
         assert "not used yet" not in page
 
 
-def test_the_run_says_why_another_planner_was_used(known_root: Path, browser: Client) -> None:
+def test_the_run_says_why_another_planner_was_used(known_root, browser):
     put(known_root, full())
     with override_configuration(plan_by_itself_with="nobody/nothing"):
         [number] = look()
@@ -495,7 +477,7 @@ def shown_badge(page: Source) -> int:
     return 0 if "hidden" in found.attributes else int(text_of(found).split()[0])
 
 
-def test_the_badge_counts_unseen_proposals(known_root: Path, browser: Client) -> None:
+def test_the_badge_counts_unseen_proposals(known_root, browser):
     put(known_root, full())
     assert badge(browser) == 0
     run = planned()
@@ -505,7 +487,7 @@ def test_the_badge_counts_unseen_proposals(known_root: Path, browser: Client) ->
     assert badge(browser) == 0
 
 
-def test_the_list_links_to_the_review_of_waiting_proposals(known_root: Path, browser: Client) -> None:
+def test_the_list_links_to_the_review_of_waiting_proposals(known_root, browser):
     put(known_root, full())
     put(known_root, name="other")
     run = planned()
@@ -515,14 +497,12 @@ def test_the_list_links_to_the_review_of_waiting_proposals(known_root: Path, bro
     assert address == f"/runs/{run.pk}/review"
 
 
-def test_a_manual_run_does_not_count_as_unseen_proposal(known_root: Path, browser: Client) -> None:
+def test_a_manual_run_does_not_count_as_unseen_proposal(known_root, browser):
     plan_by_hand(put(known_root, full()))
     assert badge(browser) == 0
 
 
-def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(
-    known_root: Path, redline: Installation, browser: Client
-) -> None:
+def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(known_root, redline, browser):
     put(known_root, full(), title=HOSTILE)
     place(redline.home / ".atomic" / "agent" / "settings.json", b'{"compaction": {"enabled": false}}')
     answer = browser.get("/runs/")
@@ -537,7 +517,7 @@ def test_the_page_of_runs_shows_the_configuration_and_skipped_sessions(
     assert "disables automatic compaction" not in page
 
 
-def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root: Path) -> None:
+def test_a_proposal_is_announced_once_and_earlier_ones_are_not(known_root):
     put(known_root, full(), title=HOSTILE)
     known, facts = new_proposals(set())
     assert (known, facts) == (set(), [])
@@ -565,7 +545,7 @@ def next_message(socket: ClientConnection) -> dict[str, Any]:
     raise AssertionError("nothing was told")
 
 
-def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_waiting(tmp_path: Path) -> None:
+def test_an_agent_that_fills_its_window_finds_a_proposal_of_a_separate_worker_waiting(tmp_path):
     """Configures its server: it plans automatically, and leaves its runs to a worker that is started separately."""
     configured = {"REDLINE_PLAN_BY_ITSELF": "true", "REDLINE_WORK_IN": "worker"}
     path = place(tmp_path / "sessions" / "work.jsonl", session_bytes(recorded()))

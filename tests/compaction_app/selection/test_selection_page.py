@@ -1,9 +1,6 @@
 """Promises of selections: nothing is selected before it was shown, and a selection is one step."""
 
-from __future__ import annotations
-
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,7 +36,7 @@ def session(words: str = "npm run check") -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def run(known_root: Path) -> Run:
+def run(known_root):
     return planned(known_root, session(), keep=0.6)
 
 
@@ -61,7 +58,7 @@ def standing(run: Run) -> dict[Target, ReviewStatus]:
     return {item.target: item.standing for item in leads if int(item.target.entry_id[1:]) % 2}
 
 
-def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(browser: Client, run: Run) -> None:
+def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(browser, run):
     before = version(run)
     page = shown(browser, run, "by=pattern&what=npm+run+check")
     proposed = [one for one in standing(run) if (int(one.entry_id[1:]) - 3) // 2 % 3]
@@ -74,7 +71,7 @@ def test_a_preview_counts_what_is_proposed_what_could_be_added_and_what_stays(br
 
 
 @pytest.mark.parametrize("do", ["approve", "reject"])
-def test_a_selection_is_one_step_and_one_undo(browser: Client, run: Run, do: str) -> None:
+def test_a_selection_is_one_step_and_one_undo(browser, run, do):
     before, seen = standing(run), version(run)
     wanted = {"approve": ReviewStatus.APPROVED, "reject": ReviewStatus.REJECTED}[do]
     answer = press(browser, run, shown(browser, run, "by=tool&what=bash"), do)
@@ -87,7 +84,7 @@ def test_a_selection_is_one_step_and_one_undo(browser: Client, run: Run, do: str
     assert standing(run) == before
 
 
-def test_what_was_not_proposed_is_added_in_one_step(browser: Client, run: Run) -> None:
+def test_what_was_not_proposed_is_added_in_one_step(browser, run):
     before = version(run)
     page = shown(browser, run, "by=thinking")
     press(browser, run, page, "add")
@@ -98,7 +95,7 @@ def test_what_was_not_proposed_is_added_in_one_step(browser: Client, run: Run) -
     assert all(item.standing is ReviewStatus.APPROVED for item in added)
 
 
-def test_what_was_decided_before_is_not_decided_again(browser: Client, run: Run) -> None:
+def test_what_was_decided_before_is_not_decided_again(browser, run):
     first, *others = standing(run)
     decide(run, Kind.REJECT, [first], NOW)
     page = shown(browser, run, "by=tool&what=bash")
@@ -108,7 +105,7 @@ def test_what_was_decided_before_is_not_decided_again(browser: Client, run: Run)
     assert {standing(run)[one] for one in others} == {ReviewStatus.APPROVED}
 
 
-def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser: Client, run: Run) -> None:
+def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser, run):
     page = shown(browser, run, "by=tool&what=bash")
     decide(run, Kind.REJECT, [next(iter(standing(run)))], NOW)
     before = standing(run)
@@ -118,7 +115,7 @@ def test_a_selection_that_was_decided_elsewhere_is_refused_as_a_whole(browser: C
     assert standing(run) == before
 
 
-def test_a_selection_in_an_earlier_preparation_is_refused(browser: Client, run: Run) -> None:
+def test_a_selection_in_an_earlier_preparation_is_refused(browser, run):
     page = shown(browser, run, "by=tool&what=bash")
     fields = {**hidden_fields(element(page, ".selection form")), "mark": "0" * 16, "do": "approve"}
     answer: Any = browser.post(f"/runs/{run.pk}/select", fields)
@@ -136,9 +133,7 @@ def test_a_selection_in_an_earlier_preparation_is_refused(browser: Client, run: 
         ("by=pattern&what=nothing+of+this", "Nothing found", 200),
     ],
 )
-def test_a_criterion_that_cannot_be_used_or_finds_nothing_is_explained(
-    browser: Client, run: Run, query: str, words: str, status: int
-) -> None:
+def test_a_criterion_that_cannot_be_used_or_finds_nothing_is_explained(browser, run, query, words, status):
     answer: Any = browser.get(f"/runs/{run.pk}/select?{query}")
     assert answer.status_code == status
     for page in (answer, shown(browser, run, query, **HTMX)):
@@ -150,12 +145,12 @@ def suggested(page: Any) -> list[str]:
     return [" ".join(words.split()) for words in texts(page, ".selection__suggestions a")]
 
 
-def test_the_page_offers_what_is_worth_selecting(browser: Client, run: Run) -> None:
+def test_the_page_offers_what_is_worth_selecting(browser, run):
     offers = ["all results of bash 11", "all thinking 10", "outputs that are repeated later"]
     assert suggested(shown(browser, run, "")) == offers
 
 
-def test_everything_before_the_last_turns_is_offered(browser: Client, known_root: Path) -> None:
+def test_everything_before_the_last_turns_is_offered(browser, known_root):
     turns = [(user(f"turn {number}"), assistant(text(f"answer {number}"))) for number in range(8)]
     run = planned(known_root, chain(*itertools.chain(*turns)), keep=0.9)
     page = shown(browser, run, "")
@@ -165,7 +160,7 @@ def test_everything_before_the_last_turns_is_offered(browser: Client, known_root
     assert "3 more stay" in text_of(element(older, ".selection"))
 
 
-def test_more_like_a_proposal_is_offered(browser: Client, run: Run) -> None:
+def test_more_like_a_proposal_is_offered(browser, run):
     offered = {
         "e5": ["all results of bash 11", "everything older than e5 6"],
         "e4:0": ["all thinking 10", "everything older than e4 4"],
@@ -177,12 +172,9 @@ def test_more_like_a_proposal_is_offered(browser: Client, run: Run) -> None:
     assert "select?like=e5" in addresses(opened)
 
 
-def test_more_reads_of_the_same_file_are_offered(browser: Client, known_root: Path) -> None:
+def test_more_reads_of_the_same_file_are_offered(browser, known_root):
     reads = [
-        (
-            assistant(call(f"r{number}", "read", path="src/a.py")),
-            result(f"r{number}", f"def part_{number}():"),
-        )
+        (assistant(call(f"r{number}", "read", path="src/a.py")), result(f"r{number}", f"def part_{number}():"))
         for number in range(3)
     ]
     said = (user("go on"), *itertools.chain(*reads), assistant(text("Fine.")), user("Bye."))
@@ -190,20 +182,20 @@ def test_more_reads_of_the_same_file_are_offered(browser: Client, known_root: Pa
     assert "all reads of src/a.py but the last 2" in suggested(shown(browser, run, "like=e3"))
 
 
-def test_in_place_only_the_preview_is_sent(browser: Client, run: Run) -> None:
+def test_in_place_only_the_preview_is_sent(browser, run):
     page = shown(browser, run, "by=tool&what=bash", **HTMX)
     assert texts(page, ".selection form button")
     assert not elements(page, "html, h1")
 
 
-def test_hostile_words_are_inert(browser: Client, known_root: Path) -> None:
+def test_hostile_words_are_inert(browser, known_root):
     hostile = "<script>alert(1)</script>\x1b[31m\u202e"
     run = planned(known_root, session(hostile), keep=0.6)
     assert_inert(shown(browser, run, "by=pattern&what=<script>"))
     assert_inert(shown(browser, run, "by=tool&what=<b>%1b"))
 
 
-def test_a_run_that_was_not_planned_has_nothing_to_select(browser: Client, run: Run) -> None:
+def test_a_run_that_was_not_planned_has_nothing_to_select(browser, run):
     assert browser.get(f"/runs/{run.pk + 1}/select").status_code == 404
 
 
@@ -223,7 +215,7 @@ def start(browser: Client, found: Session, query: str) -> Run:
     return run
 
 
-def test_a_plan_from_a_selection_proposes_it_and_nothing_else(browser: Client, run: Run) -> None:
+def test_a_plan_from_a_selection_proposes_it_and_nothing_else(browser, run):
     made = start(browser, run.session, "by=tool&what=bash")
     assert (made.planner, made.state) == ("hand", RunState.TARGET_MET)
     chosen = list(review_of(made).leads())
@@ -232,13 +224,13 @@ def test_a_plan_from_a_selection_proposes_it_and_nothing_else(browser: Client, r
     assert {item.origin.reason for item in chosen if item.origin} == {"selected: all results of bash"}
 
 
-def test_a_plan_below_the_target_stays_as_it_was_selected(browser: Client, run: Run) -> None:
+def test_a_plan_below_the_target_stays_as_it_was_selected(browser, run):
     made = start(browser, run.session, "by=thinking&what=")
     assert made.state == RunState.BELOW_TARGET
     assert {item.target.block_index for item in review_of(made).leads()} == {0}
 
 
-def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser: Client, run: Run) -> None:
+def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser, run):
     made = start(browser, run.session, "by=tool&what=bash")
     first, second, *others = [item.target for item in review_of(made).leads()]
     decide(made, Kind.APPROVE, [first], NOW)
@@ -251,7 +243,7 @@ def test_a_plan_from_a_selection_keeps_it_when_it_is_planned_again(browser: Clie
     assert now == dict.fromkeys(others, ReviewStatus.UNDECIDED)
 
 
-def test_a_selection_that_has_changed_starts_nothing(browser: Client, run: Run) -> None:
+def test_a_selection_that_has_changed_starts_nothing(browser, run):
     address = f"{run.session.get_absolute_url()}/select"
     page: Any = browser.get(f"{address}?by=tool&what=bash")
     fields = {**hidden_fields(element(page, ".selection form")), "addable": "3"}
@@ -261,7 +253,7 @@ def test_a_selection_that_has_changed_starts_nothing(browser: Client, run: Run) 
     assert Run.objects.count() == 1
 
 
-def test_a_session_that_cannot_be_written_has_nothing_to_select(browser: Client, known_root: Path) -> None:
+def test_a_session_that_cannot_be_written_has_nothing_to_select(browser, known_root):
     path = known_root / "headless.jsonl"
     path.write_bytes(session_bytes(session()[1:]))
     found = index_file(backdate(path))

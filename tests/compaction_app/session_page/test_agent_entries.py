@@ -1,13 +1,10 @@
 """Pictures and changed files in the sessions of each agent, as its client records them."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.http import HttpResponse
 
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
@@ -79,15 +76,13 @@ AGENTS = {"claude-code": claude_code, "codex": codex, "opencode": opencode}
 
 
 @pytest.fixture(params=sorted(AGENTS))
-def page(request: pytest.FixtureRequest, idle_root: Path, settings: Any) -> HttpResponse:
+def page(request, idle_root, settings):
     use_root(settings, idle_root, request.param)
     session = AGENTS[request.param](idle_root)
     return authorized_client().get(session.get_absolute_url(), {"view": "all"})
 
 
-def test_the_pictures_of_messages_and_of_results_are_shown_and_the_change_of_a_file_is_a_diff(
-    page: HttpResponse,
-) -> None:
+def test_the_pictures_of_messages_and_of_results_are_shown_and_the_change_of_a_file_is_a_diff(page):
     shown = elements(page, "article img")
     assert [one.attributes["width"] for one in shown] == ["30", "7"]
     browser = authorized_client()

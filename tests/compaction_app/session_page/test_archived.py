@@ -1,25 +1,20 @@
 """A session that its agent has archived is marked, and no page offers what the agent would not continue."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.files import backdate
 from tests.html import text_of
-from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
 from tests.sessions import use_root
 from tests.sessions_app.agents.codex.rollouts import THREAD, summarised, user, work
 
 
 @pytest.fixture(params=["sessions", "archived_sessions"])
-def session(redline: Installation, settings: Any, request: pytest.FixtureRequest) -> Session:
+def session(redline, settings, request):
     """A thread of Codex with a compaction of its own, archived or not."""
     directory = redline.home / ".codex" / request.param
     use_root(settings, directory, "codex")
@@ -28,7 +23,7 @@ def session(redline: Installation, settings: Any, request: pytest.FixtureRequest
     return Session.objects.get()
 
 
-def test_an_archived_session_is_marked_and_not_forked(browser: Client, session: Session) -> None:
+def test_an_archived_session_is_marked_and_not_forked(browser, session):
     is_archived = "archived_sessions" in session.root.path
     command = f"codex unarchive {THREAD}"
     assert ("archived" in text_of(browser.get("/"))) is is_archived
@@ -39,7 +34,7 @@ def test_an_archived_session_is_marked_and_not_forked(browser: Client, session: 
     assert "Compact that instead" in timeline
 
 
-def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser: Client, session: Session) -> None:
+def test_another_writer_is_offered_for_a_fork_that_cannot_be_made(browser, session):
     backdate(work().save(Path(session.root.path)))
     index_roots()
     run = approve_proposals(plan_session(Session.objects.get(), preserve_recent=0))

@@ -1,9 +1,6 @@
 """A session of Claude Code on the pages: subagents, outputs beside the session, and bookkeeping."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -19,7 +16,7 @@ from tests.sessions import use_root
 
 
 @pytest.fixture
-def root(idle_root: Path, settings: Any) -> Path:
+def root(idle_root, settings):
     use_root(settings, idle_root, "claude-code")
     return idle_root
 
@@ -43,7 +40,7 @@ def addresses(browser: Client, page: str) -> list[str]:
     return [address for _, address in links(browser.get(page))]
 
 
-def test_an_output_beside_the_session_is_shown_whole(browser: Client, root: Path) -> None:
+def test_an_output_beside_the_session_is_shown_whole(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1", call("t1"))
@@ -74,7 +71,7 @@ def address_of(agent_id: str) -> str:
     return Session.objects.get(header_id=agent_id).get_absolute_url()
 
 
-def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client, root: Path) -> None:
+def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1")
@@ -92,7 +89,7 @@ def test_a_subagent_is_listed_apart_and_linked_with_its_session(browser: Client,
     assert "started by" not in text_of(browser.get(child.get_absolute_url()))
 
 
-def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, root: Path) -> None:
+def test_a_subagent_is_linked_with_the_call_that_started_it(browser, root):
     session = ClaudeSession()
     session.user("go")
     first, second = session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
@@ -113,7 +110,7 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, roo
     assert any(one.startswith(f"{address_of('a2')}/entries/") for one in started)
 
 
-def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser: Client, root: Path) -> None:
+def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1", call("t1", "Agent"))
@@ -132,9 +129,7 @@ def test_of_subagents_with_one_id_that_of_the_session_is_linked(browser: Client,
         assert all(f"/{name}/subagents/" in address for address in started)
 
 
-def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_no_link(
-    browser: Client, root: Path
-) -> None:
+def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_no_link(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1", call("t1", "Agent"), call("t2", "Agent"))
@@ -150,7 +145,7 @@ def test_a_subagent_without_an_id_was_started_by_no_call_and_a_call_of_none_has_
     assert "started by" not in text_of(browser.get(child.get_absolute_url()))
 
 
-def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser: Client, root: Path) -> None:
+def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser, root):
     session = worked()
     session.reply("msg_9", call("t9"))
     found = {"type": "tool_result", "tool_use_id": "t9", "content": "nothing"}
@@ -165,7 +160,7 @@ def test_a_line_with_a_result_and_words_of_the_user_is_planned_and_shown(browser
     assert "Not that one." in text_of(answer)
 
 
-def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser: Client, root: Path) -> None:
+def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser, root):
     session = worked()
     session.user("go on", version="2.1.112")
     run = approve_proposals(plan_session(add(root, session)))
@@ -177,9 +172,7 @@ def test_the_page_of_a_commit_says_why_no_boundary_is_appended(browser: Client, 
     assert "Use the writer fork" in text_of(refused)
 
 
-def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_it_removed(
-    browser: Client, root: Path
-) -> None:
+def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_it_removed(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.reply("msg_1", call("t1"))
@@ -193,7 +186,7 @@ def test_the_timeline_shows_what_the_agents_compaction_put_in_the_place_of_what_
     assert "In their place: summary, about 3 tokens What was done so far." in shown
 
 
-def test_what_cannot_be_read_is_shown_without_a_repair(browser: Client, root: Path) -> None:
+def test_what_cannot_be_read_is_shown_without_a_repair(browser, root):
     session = ClaudeSession()
     session.user("go")
     session.lines.append(b"{torn")
@@ -205,7 +198,7 @@ def test_what_cannot_be_read_is_shown_without_a_repair(browser: Client, root: Pa
     assert "Redline does not repair sessions of Claude Code." in shown
 
 
-def test_images_and_attached_files_are_named_and_never_shown_as_data(browser: Client, root: Path) -> None:
+def test_images_and_attached_files_are_named_and_never_shown_as_data(browser, root):
     data = "iVBORw0KGgo" + "A" * 400_001
     session = ClaudeSession()
     source = {"type": "base64", "media_type": "image/png", "data": data}

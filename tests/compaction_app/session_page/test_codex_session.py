@@ -1,40 +1,25 @@
 """The page of a Codex thread: its subagents are linked with the calls that started them."""
 
-from __future__ import annotations
-
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.review.target_ref import ref_of
 from compaction_app.runs.reviews import review_of
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
 from tests.html import addresses, text_of
-from tests.installation import Installation
 from tests.runs import plan_session
 from tests.sessions import use_root
-from tests.sessions_app.agents.codex.rollouts import (
-    THREAD,
-    Rollout,
-    answer,
-    call,
-    line,
-    meta,
-    output,
-    reasoning,
-    user,
-)
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, answer, call, line, meta, output, reasoning, user
 
 CHILD = "01a20000-0000-7000-8000-00000000000c"
 OTHER = "01a20000-0000-7000-8000-00000000000d"
 
 
 @pytest.fixture
-def sessions(redline: Installation, settings: Any) -> list[Session]:
+def sessions(redline, settings):
     """A thread, and that of a subagent that it started."""
     directory = redline.home / ".codex" / "sessions"
     use_root(settings, directory, "codex")
@@ -47,7 +32,7 @@ def sessions(redline: Installation, settings: Any) -> list[Session]:
     return [Session.objects.get(header_id=thread) for thread in (THREAD, CHILD)]
 
 
-def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, sessions: list[Session]) -> None:
+def test_a_subagent_is_linked_with_the_call_that_started_it(browser, sessions):
     parent, child = (session.get_absolute_url() for session in sessions)
     assert child not in addresses(browser.get("/"))
     assert child in addresses(browser.get("/?show=subagents"))
@@ -59,7 +44,7 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(browser: Client, ses
     assert "started by spawn_agent" in text_of(shown)
 
 
-def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser: Client, sessions: list[Session]) -> None:
+def test_a_review_names_what_the_agents_rules_tie_to_a_deletion(browser, sessions):
     talk = [[reasoning(f"r{n}", f"rs_{n}"), call(f"c{n}"), output(f"c{n}", "x" * 900), user("On.")] for n in range(4)]
     path = Rollout(meta(OTHER), user("Go."), *chain.from_iterable(talk), answer("Done.")).save(
         Path(sessions[0].path).parent, f"rollout-2026-01-05T10-00-01-{OTHER}.jsonl"

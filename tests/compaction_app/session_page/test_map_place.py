@@ -1,8 +1,5 @@
 """Promises of the token map as a way through a session: each place has one entry, a name and an address."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,7 +28,7 @@ def place(browser: Client, address: str, **query: Any) -> Any:
     return answered.json()
 
 
-def test_each_entry_of_the_context_has_a_name_and_an_address(browser: Client, idle_root: Path) -> None:
+def test_each_entry_of_the_context_has_a_name_and_an_address(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["name"] for one in found] == [
@@ -48,14 +45,14 @@ def test_each_entry_of_the_context_has_a_name_and_an_address(browser: Client, id
     assert {one["total"] for one in found} == {6}
 
 
-def test_page_keys_go_to_the_beginning_of_turns(browser: Client, idle_root: Path) -> None:
+def test_page_keys_go_to_the_beginning_of_turns(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     found = [place(browser, address, number=number) for number in range(1, 7)]
     assert [one["next_turn"] for one in found] == [5, 5, 5, 5, 6, 6]
     assert [one["previous_turn"] for one in found] == [1, 1, 1, 1, 1, 5]
 
 
-def test_a_point_is_the_entry_that_is_drawn_there(browser: Client, idle_root: Path) -> None:
+def test_a_point_is_the_entry_that_is_drawn_there(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     assert place(browser, address, x=0, y=0)["number"] == 1
     assert place(browser, address, x=180, y=300)["number"] == 3
@@ -66,20 +63,20 @@ def test_a_point_is_the_entry_that_is_drawn_there(browser: Client, idle_root: Pa
     assert middle["top"] <= 300 <= middle["top"] + middle["height"]
 
 
-def test_numbers_beyond_the_context_mean_its_ends(browser: Client, idle_root: Path) -> None:
+def test_numbers_beyond_the_context_mean_its_ends(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     assert place(browser, address, number=-5)["number"] == 1
     assert place(browser, address, number=99)["number"] == 6
 
 
-def test_without_a_script_the_form_goes_there(browser: Client, idle_root: Path) -> None:
+def test_without_a_script_the_form_goes_there(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     answered = browser.get(f"{address}/place", {"number": 3, "view": "all"}, headers={"Accept": "text/html,*/*"})
     assert answered.status_code == 303
     assert answered["Location"] == f"{address}?view=all&at=e3"
 
 
-def test_the_slider_stands_at_the_page(browser: Client, idle_root: Path) -> None:
+def test_the_slider_stands_at_the_page(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     for view in ("sees", "all"):
         page = browser.get(address, {"view": view, "at": "e4"})
@@ -88,7 +85,7 @@ def test_the_slider_stands_at_the_page(browser: Client, idle_root: Path) -> None
         assert text_of(element(page, "aside output")) == slider.attributes["aria-valuetext"]
 
 
-def test_what_is_no_place_is_refused(browser: Client, idle_root: Path) -> None:
+def test_what_is_no_place_is_refused(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK))
     assert browser.get(f"{address}/place", {"number": "x"}, headers=JSON).status_code == 404
     assert browser.get(f"{address}/place", {"leaf": "nobody"}, headers=JSON).status_code == 404
@@ -97,6 +94,6 @@ def test_what_is_no_place_is_refused(browser: Client, idle_root: Path) -> None:
     assert browser.get(f"{empty}/place", {"number": 1}, headers=JSON).status_code == 303
 
 
-def test_a_name_is_inert(browser: Client, idle_root: Path) -> None:
+def test_a_name_is_inert(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(*TALK[:6]))
     assert place(browser, address, number=5)["name"] == "turn 2, user: <b>And</b>\\x1b[2J the tests?, about 7 tokens"

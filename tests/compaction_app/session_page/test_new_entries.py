@@ -1,7 +1,5 @@
 """Promises of an open page that follows its session: it is told what was added, for every agent."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable
@@ -52,7 +50,7 @@ def grow(root: Path, *recorded: dict[str, Any]) -> None:
     index_roots()
 
 
-def test_new_entries_are_counted_with_their_tokens_and_the_context(browser: Client, idle_root: Path) -> None:
+def test_new_entries_are_counted_with_their_tokens_and_the_context(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(user("one")))
     session = Session.objects.get()
     shown = page_of(browser, session)
@@ -71,7 +69,7 @@ def test_new_entries_are_counted_with_their_tokens_and_the_context(browser: Clie
     assert newer(session, page_of(browser, session)) == ""
 
 
-def test_what_surrounds_the_entries_follows_the_session(browser: Client, idle_root: Path) -> None:
+def test_what_surrounds_the_entries_follows_the_session(browser, idle_root):
     add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("x" * 40_000))))
     session = Session.objects.get()
     shown = page_of(browser, session)
@@ -90,7 +88,7 @@ def test_what_surrounds_the_entries_follows_the_session(browser: Client, idle_ro
     assert frames[0] < frames[1]  # the open page shows two of the four entries
 
 
-def test_the_title_follows_the_session(browser: Client, idle_root: Path) -> None:
+def test_the_title_follows_the_session(browser, idle_root):
     add_session(idle_root, "a.jsonl", chain(user("one")))
     session = Session.objects.get()
     shown = page_of(browser, session)
@@ -101,7 +99,7 @@ def test_the_title_follows_the_session(browser: Client, idle_root: Path) -> None
     assert "due" in text_of(element(page, "title"))
 
 
-def test_a_branch_that_was_left_is_not_continued_silently(browser: Client, idle_root: Path) -> None:
+def test_a_branch_that_was_left_is_not_continued_silently(browser, idle_root):
     add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("two"))))
     session = Session.objects.get()
     shown = page_of(browser, session)
@@ -111,7 +109,7 @@ def test_a_branch_that_was_left_is_not_continued_silently(browser: Client, idle_
 
 
 @pytest.mark.parametrize("view", ["sees", "removed"])
-def test_a_compaction_is_said_although_the_last_entry_stays(view: str, browser: Client, idle_root: Path) -> None:
+def test_a_compaction_is_said_although_the_last_entry_stays(view, browser, idle_root):
     add_session(idle_root, "a.jsonl", chain(*[user(f"said {n}") for n in range(4)], compaction(whole("e1"))))
     session = Session.objects.get()
     shown = page_of(browser, session, view)
@@ -124,9 +122,7 @@ def test_a_compaction_is_said_although_the_last_entry_stays(view: str, browser: 
         assert said == "1 new entry"
 
 
-def test_a_compaction_is_a_new_entry_of_the_full_history_and_what_it_removes_one_of_the_removed(
-    browser: Client, idle_root: Path
-) -> None:
+def test_a_compaction_is_a_new_entry_of_the_full_history_and_what_it_removes_one_of_the_removed(browser, idle_root):
     add_session(idle_root, "a.jsonl", chain(user("one"), assistant(text("two")), user("three")))
     session = Session.objects.get()
     history, removed = page_of(browser, session, "all"), page_of(browser, session, "removed")
@@ -172,12 +168,7 @@ def amp(home: AgentHome) -> tuple[Path, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("make", [claude, codex, opencode, amp])
-def test_a_session_of_every_agent_is_followed(
-    make: Callable[[AgentHome], tuple[Path, Callable[[], object]]],
-    browser: Client,
-    settings: Any,
-    tmp_path: Path,
-) -> None:
+def test_a_session_of_every_agent_is_followed(make, browser, settings, tmp_path):
     home = AgentHome(tmp_path)
     path, grow = make(home)
     roots = [RootSetting.model_validate(root) for root in home.roots]
@@ -204,14 +195,14 @@ WRONG = (
 )
 
 
-def test_a_page_says_what_it_shows_and_a_message_of_another_form_is_ignored() -> None:
+def test_a_page_says_what_it_shows_and_a_message_of_another_form_is_ignored():
     assert ShownBranch.of(json.dumps(SAID)) == ShownBranch("all", "e1", 3, 1, 2, "3.1.2")
     wrong = [json.dumps(SAID | one) for one in WRONG]
     for said in (*wrong, "", "[]", "{}", "null", "{" * 5_000, "[" * 100_000):
         assert ShownBranch.of(said) is None, said[:90]
 
 
-def test_another_branch_is_not_followed(browser: Client, idle_root: Path) -> None:
+def test_another_branch_is_not_followed(browser, idle_root):
     address = add_session(idle_root, "a.jsonl", chain(user("one"), user("two")))
     assert elements(browser.get(address), "[ws-connect]")
     assert not elements(browser.get(address, {"leaf": "e1"}), "[ws-connect]")

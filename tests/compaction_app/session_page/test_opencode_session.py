@@ -1,11 +1,8 @@
 """A session of OpenCode on the pages: shown, planned, reviewed, committed and undone."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
@@ -33,13 +30,13 @@ from tests.sessions import use_root
 
 
 @pytest.fixture
-def store(known_root: Path, settings: Any) -> OpenCodeStore:
+def store(known_root, settings):
     use_root(settings, known_root, "opencode")
     return OpenCodeStore(known_root)
 
 
 @pytest.fixture
-def path(store: OpenCodeStore) -> Path:
+def path(store):
     return worked_session(store, turns=8)
 
 
@@ -60,7 +57,7 @@ def committed_run(path: Path, writer: str = "delete") -> Run:
     return run
 
 
-def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path) -> None:
+def test_each_view_of_a_session_is_shown(store, path):
     asked = store.user({"type": "compaction", "auto": True})
     store.assistant("The summary.", summary=True, parentID=asked)
     store.user("More.")
@@ -71,7 +68,7 @@ def test_each_view_of_a_session_is_shown(store: OpenCodeStore, path: Path) -> No
         assert "A title" in shown(session.get_absolute_url(), view=view), view
 
 
-def test_each_page_of_a_session_is_shown(path: Path) -> None:
+def test_each_page_of_a_session_is_shown(path):
     for of in ("", "/timeline", "/doctor", "/compact", "/backups"):
         assert page(f"{index_file(path).get_absolute_url()}{of}"), of
     assert "A title" in shown("/")
@@ -96,7 +93,7 @@ def commit_run(run: Run, writer: str) -> None:
     assert run.state == RunState.COMMITTED
 
 
-def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Path) -> None:
+def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path):
     run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
@@ -113,7 +110,7 @@ def test_backed_up_rows_are_verified_downloaded_and_put_back_by_an_undo(path: Pa
     assert int(download["Content-Length"]) == backup.file.path.stat().st_size
 
 
-def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(store: OpenCodeStore, path: Path) -> None:
+def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(store, path):
     run = committed_run(path)
     address, browser = f"{run.session.get_absolute_url()}/backups", authorized_client()
     (backup,) = list_backups(path)
@@ -129,7 +126,7 @@ def test_backed_up_rows_are_deleted_after_a_page_that_shows_what_will_be_lost(st
     assert "is gone. Nothing was undone" in text_of(browser.get(f"/runs/{run.pk}/undo"))
 
 
-def test_backed_up_rows_are_not_restored_as_a_session(path: Path) -> None:
+def test_backed_up_rows_are_not_restored_as_a_session(path):
     run = committed_run(path)
     (backup,) = list_backups(path)
     before = snapshot(backup.file.path.parent)
@@ -141,9 +138,7 @@ def test_backed_up_rows_are_not_restored_as_a_session(path: Path) -> None:
     assert snapshot(backup.file.path.parent) == before
 
 
-def test_another_database_with_the_same_session_has_other_backups(
-    store: OpenCodeStore, path: Path, known_root: Path
-) -> None:
+def test_another_database_with_the_same_session_has_other_backups(store, path, known_root):
     committed_run(path)
     other = worked_session(OpenCodeStore(known_root, "opencode-beta.db"), turns=8)
     assert other.name == path.name
@@ -151,7 +146,7 @@ def test_another_database_with_the_same_session_has_other_backups(
     assert len(list_backups(path)) == 1
 
 
-def test_the_words_of_the_assistant_are_prose_and_rows_that_say_nothing_are_one_line(path: Path) -> None:
+def test_the_words_of_the_assistant_are_prose_and_rows_that_say_nothing_are_one_line(path):
     history = page(index_file(path).get_absolute_url(), view="all")
     prose = "".join(texts(history, ".rich"))
     assert "I will do 0." in prose
@@ -160,9 +155,7 @@ def test_the_words_of_the_assistant_are_prose_and_rows_that_say_nothing_are_one_
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
-def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
-    store: OpenCodeStore, path: Path, journal: str
-) -> None:
+def test_the_conversation_before_a_compaction_is_continued_in_a_fork(store, path, journal):
     store.run(f"PRAGMA journal_mode = {journal}")
     before = load_session(path)
     asked = store.user({"type": "compaction", "auto": False})
@@ -183,7 +176,7 @@ def test_the_conversation_before_a_compaction_is_continued_in_a_fork(
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_plan_is_reviewed_committed_shown_and_undone(store: OpenCodeStore, path: Path, writer: str) -> None:
+def test_a_plan_is_reviewed_committed_shown_and_undone(store, path, writer):
     before = store.parts()
     run = reviewed_run(path, writer)
     assert "Results: bash" in shown(f"/runs/{run.pk}/review")
@@ -210,7 +203,7 @@ def test_a_plan_is_reviewed_committed_shown_and_undone(store: OpenCodeStore, pat
     assert (f"by {writer}; undone" in timeline) is (writer != "fork")
 
 
-def test_single_entries_are_brought_back_on_the_page(store: OpenCodeStore, path: Path) -> None:
+def test_single_entries_are_brought_back_on_the_page(store, path):
     run = committed_run(path, "prune")
     pruned = store.parts()
     address = f"/runs/{run.pk}/undo"
@@ -224,9 +217,7 @@ def test_single_entries_are_brought_back_on_the_page(store: OpenCodeStore, path:
     assert entry not in values(page(address), "entry")
 
 
-def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_removed_ones_are_shown(
-    path: Path,
-) -> None:
+def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_removed_ones_are_shown(path):
     run = reviewed_run(path, "delete")
     address = run.session.get_absolute_url()
     assert "The model still sees everything" in shown(address, view="removed")
@@ -242,7 +233,7 @@ def test_a_compaction_that_changed_rows_is_named_on_the_timeline_and_where_remov
     assert "on another branch" not in timeline
 
 
-def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
+def test_the_size_on_the_timeline_is_that_of_the_context(path):
     loaded = load_session(path)
     reading = reading_of(path, loaded.log.entries, loaded.log.state)
     branch = loaded.tree.branch(loaded.leaf_id)
@@ -252,7 +243,7 @@ def test_the_size_on_the_timeline_is_that_of_the_context(path: Path) -> None:
     assert len(found.sizes) == len(branch)
 
 
-def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store: OpenCodeStore) -> None:
+def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store):
     data = "data:image/png;base64," + "QUJD" * 100_000
     path = store.session()
     image = {"type": "file", "mime": "image/png", "filename": "look.png", "url": data}
@@ -282,26 +273,18 @@ def test_every_kind_of_part_is_shown_and_the_data_of_files_is_not(store: OpenCod
         assert len(answer) < 100_000
         for words in ("See.", "[image/png: look.png]", "The notes.", "Hm.", "[image/png: shot.png]"):
             assert words in text_of(answer)
-    for words in (
-        "[text/plain: notes.txt]",
-        "Left out.",
-        "agent",
-        "snapshot",
-        "retry",
-        "patch",
-        "of-tomorrow",
-    ):
+    for words in ("[text/plain: notes.txt]", "Left out.", "agent", "snapshot", "retry", "patch", "of-tomorrow"):
         assert words in text_of(answer)
 
 
-def test_a_compaction_that_names_no_possible_message_is_indexed(store: OpenCodeStore) -> None:
+def test_a_compaction_that_names_no_possible_message_is_indexed(store):
     path = store.session("ses_2")
     asked = store.user({"type": "compaction", "auto": True, "tail_start_id": "\ud800"}, session_id="ses_2")
     store.assistant("The summary.", summary=True, parentID=asked, session_id="ses_2")
     assert "The summary." in shown(index_file(path).get_absolute_url())
 
 
-def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> None:
+def test_a_session_in_a_newer_form_is_named_as_such(store):
     path = store.session("ses_2")
     address = index_file(path).get_absolute_url()
     assert "no entries yet" in shown(address)
@@ -313,7 +296,7 @@ def test_a_session_in_a_newer_form_is_named_as_such(store: OpenCodeStore) -> Non
     assert "recorded in a newer form" in text_of(authorized_client().get(address))
 
 
-def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_root: Path) -> None:
+def test_only_a_hand_off_of_documents_is_offered(store, known_root):
     worked_session(store, turns=8)
     asked = store.user({"type": "compaction", "auto": False})
     store.assistant("So far.", parentID=asked, summary=True)
@@ -339,7 +322,7 @@ def test_only_a_hand_off_of_documents_is_offered(store: OpenCodeStore, known_roo
     assert snapshot(older.parents[2]) == before
 
 
-def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path: Path) -> None:
+def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path):
     browser, session = authorized_client(), index_file(path)
     answer, body = fetched(browser, f"{session.get_absolute_url()}/download")
     assert answer["Content-Disposition"] == 'attachment; filename="ses_1.json"'
@@ -348,7 +331,7 @@ def test_a_session_is_downloaded_as_an_export_which_can_be_imported(path: Path) 
     assert "Step 2 is done." in shown(brought["Location"])
 
 
-def test_a_subagent_is_linked_with_the_call_that_started_it(store: OpenCodeStore) -> None:
+def test_a_subagent_is_linked_with_the_call_that_started_it(store):
     parent = store.session()
     store.user("Look around.")
     store.assistant(tool("c1", "Seen.", metadata={"sessionId": "ses_2"}), finish="tool-calls")
@@ -368,7 +351,7 @@ def test_a_subagent_is_linked_with_the_call_that_started_it(store: OpenCodeStore
     assert of_child not in [address for _, address in links(page("/"))]
 
 
-def test_the_session_of_a_subagent_is_not_planned(store: OpenCodeStore) -> None:
+def test_the_session_of_a_subagent_is_not_planned(store):
     store.session("ses_1")
     row = index_file(worked_session(store, session_id="ses_2"))
     store.run("UPDATE session SET parent_id = 'ses_1' WHERE id = 'ses_2'")
@@ -377,7 +360,7 @@ def test_the_session_of_a_subagent_is_not_planned(store: OpenCodeStore) -> None:
         start_run(row, planner="embedded", requested_parameters={})
 
 
-def test_each_page_says_that_the_server_writes(store: OpenCodeStore, path: Path) -> None:
+def test_each_page_says_that_the_server_writes(store, path):
     run = reviewed_run(path, "delete")
     assert "in one transaction" in shown(f"/runs/{run.pk}/commit?writer=delete")
     with opencode_server(store.database) as server, override_configuration(servers={"opencode": server.url}):
@@ -394,7 +377,7 @@ def test_each_page_says_that_the_server_writes(store: OpenCodeStore, path: Path)
     assert f"delete, through the server at {server.url}" in shown("/audit")
 
 
-def test_what_was_shown_before_the_server_started_is_not_written_through_it(store: OpenCodeStore, path: Path) -> None:
+def test_what_was_shown_before_the_server_started_is_not_written_through_it(store, path):
     run = reviewed_run(path, "delete")
     plan = page(f"/runs/{run.pk}/commit", writer="delete")
     sent = {name: found[0] for name, found in fields(plan).items() if found}

@@ -1,10 +1,7 @@
 """Entries on the page of a session: rendered, as recorded, opened and closed again; and their pictures."""
 
-from __future__ import annotations
-
 import json
 from base64 import b64encode
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from tests.clients import authorized_client
 from tests.compaction_app.rendering.test_pictures import png
 from tests.factories import assistant, call, chain, compaction, result, text, thinking, user, whole
 from tests.html import element, elements, link, links, text_of, texts
-from tests.installation import Installation
 from tests.sessions import add_session
 
 HTMX = {"HX-Request": "true"}
@@ -24,7 +20,7 @@ LINES = "\n".join(f"line {number}" for number in range(40))
 
 
 @pytest.fixture
-def browser(redline: Installation) -> Client:
+def browser(redline):
     return authorized_client()
 
 
@@ -43,7 +39,7 @@ def body(page: HttpResponse, entry_id: str) -> Any:
 
 
 @pytest.fixture
-def address(idle_root: Path) -> str:
+def address(idle_root):
     recorded = chain(
         user("Fix *this*:\n\n```python\ndef f(): pass\n```"),
         assistant(thinking("\n\nI *think*."), text("\n\n## Plan\n\n- one\n- two"), call("c1", "read", path="a.py")),
@@ -59,7 +55,7 @@ def address(idle_root: Path) -> str:
     return add_session(idle_root, "a.jsonl", recorded)
 
 
-def test_prose_is_markdown_and_thinking_is_not(browser: Client, address: str) -> None:
+def test_prose_is_markdown_and_thinking_is_not(browser, address):
     page = page_of(browser, address)
     assert texts(body(page, "e1"), "em") == ["this"]
     assert texts(body(page, "e1"), "pre .code__word") == ["def", "pass"]
@@ -68,7 +64,7 @@ def test_prose_is_markdown_and_thinking_is_not(browser: Client, address: str) ->
     assert texts(plan, "h3, li") == ["Plan", "one", "two"]
 
 
-def test_headings_stand_under_one_of_the_page(browser: Client, address: str) -> None:
+def test_headings_stand_under_one_of_the_page(browser, address):
     page = element(page_of(browser, address), "main")
     levels = [int(str(one.tag)[1]) for one in elements(page, "h1, h2, h3, h4, h5, h6")]
     assert levels[:3] == [1, 2, 3]
@@ -76,26 +72,26 @@ def test_headings_stand_under_one_of_the_page(browser: Client, address: str) -> 
     assert [one.tag for one in elements(whole_page, "h1, h2, h3")] == ["h1", "h2", "h3"]
 
 
-def test_what_a_tool_read_is_highlighted_by_the_name_of_the_file(browser: Client, address: str) -> None:
+def test_what_a_tool_read_is_highlighted_by_the_name_of_the_file(browser, address):
     page = page_of(browser, address)
     assert texts(body(page, "e3"), ".code__word, .code__string") == ["import", '"y"']
     assert texts(page_of(browser, f"{address}/entries/e3/text", block="0"), ".code__word") == ["import"]
 
 
-def test_an_edit_is_a_diff(browser: Client, address: str) -> None:
+def test_an_edit_is_a_diff(browser, address):
     shown = body(page_of(browser, address), "e4")
     assert text_of(element(shown, ".call-line")) == "edit a.py +1 −1"
     assert element(shown, ".diff").text() == " x\n-y\n+z\n"
     assert element(shown, ".diff").attributes["aria-label"] == "Change: 1 added, 1 removed"
 
 
-def test_an_output_has_its_colours_and_json_a_line_for_each_value(browser: Client, address: str) -> None:
+def test_an_output_has_its_colours_and_json_a_line_for_each_value(browser, address):
     page = page_of(browser, address)
     assert texts(body(page, "e5"), ".ansi__green") == ["ok"]
     assert element(body(page, "e7"), "pre").text() == '{\n  "found": [\n    1,\n    2\n  ]\n}'
 
 
-def test_the_output_of_a_comparison_is_a_diff(browser: Client, idle_root: Path) -> None:
+def test_the_output_of_a_comparison_is_a_diff(browser, idle_root):
     output = "diff --git a/a.py b/a.py\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-x\n+y"
     recorded = chain(user("go"), assistant(call("c1", "bash", command="git diff")), result("c1", output))
     shown = body(page_of(browser, add_session(idle_root, "b.jsonl", recorded)), "e3")
@@ -104,7 +100,7 @@ def test_the_output_of_a_comparison_is_a_diff(browser: Client, idle_root: Path) 
     assert element(shown, "pre").text() == output
 
 
-def test_long_arguments_are_folded(browser: Client, address: str) -> None:
+def test_long_arguments_are_folded(browser, address):
     shown = body(page_of(browser, address), "e6")
     assert not elements(shown, "pre")
     opened = browser.get(link(shown, "Show arguments"), headers=HTMX)
@@ -112,7 +108,7 @@ def test_long_arguments_are_folded(browser: Client, address: str) -> None:
     assert text_of(element(opened, ".call-line")).startswith("search xxx")
 
 
-def test_a_long_output_opens_in_place_and_closes_again(browser: Client, address: str) -> None:
+def test_a_long_output_opens_in_place_and_closes_again(browser, address):
     shown = body(page_of(browser, address), "e9")
     assert "line 7" in text_of(shown)
     assert "line 8" not in text_of(shown)
@@ -125,12 +121,12 @@ def test_a_long_output_opens_in_place_and_closes_again(browser: Client, address:
     assert link(closed, "Show all 40 lines")
 
 
-def test_a_short_text_has_nothing_to_close(browser: Client, address: str) -> None:
+def test_a_short_text_has_nothing_to_close(browser, address):
     opened = browser.get(f"{address}/entries/e5/text?block=0", headers=HTMX)
     assert [words for words, _ in links(opened)] == ["As recorded"]
 
 
-def test_a_long_answer_ends_with_a_paragraph(browser: Client, idle_root: Path) -> None:
+def test_a_long_answer_ends_with_a_paragraph(browser, idle_root):
     answer = "\n\n".join(f"Paragraph {number} of some words.\nAnd more." for number in range(30))
     page = page_of(browser, add_session(idle_root, "b.jsonl", chain(user("go"), assistant(text(answer)))))
     shown = texts(body(page, "e2"), "p")
@@ -142,7 +138,7 @@ def test_a_long_answer_ends_with_a_paragraph(browser: Client, idle_root: Path) -
 # ---- as recorded -------------------------------------------------------------------------------------------
 
 
-def test_one_text_is_shown_as_recorded_on_request(browser: Client, address: str) -> None:
+def test_one_text_is_shown_as_recorded_on_request(browser, address):
     page = page_of(browser, address)
     (toggle,) = [one for one in elements(body(page, "e1"), "a") if text_of(one) == "As recorded"]
     shown = browser.get(str(toggle.attributes["hx-get"]), headers=HTMX)
@@ -152,7 +148,7 @@ def test_one_text_is_shown_as_recorded_on_request(browser: Client, address: str)
     assert "em" in {one.tag for one in elements(page_of(browser, address), "*")}, "of this text only"
 
 
-def test_a_toggle_leads_to_a_page_without_a_script(browser: Client, address: str) -> None:
+def test_a_toggle_leads_to_a_page_without_a_script(browser, address):
     shown = page_of(browser, link(body(page_of(browser, address), "e1"), "As recorded"))
     assert "Fix *this*:" in text_of(element(shown, "article"))
     assert texts(page_of(browser, link(shown, "Rendered")), "em") == ["this"]
@@ -167,9 +163,7 @@ def test_a_toggle_leads_to_a_page_without_a_script(browser: Client, address: str
         ("e7", '{"found": [1, 2]}'),
     ],
 )
-def test_all_texts_are_shown_as_recorded_if_the_browser_prefers_it(
-    browser: Client, address: str, entry_id: str, recorded: str
-) -> None:
+def test_all_texts_are_shown_as_recorded_if_the_browser_prefers_it(browser, address, entry_id, recorded):
     page = page_of(browser, link(page_of(browser, address), "Texts as recorded"))
     assert recorded in article(page, entry_id).text()
     assert not elements(page, ".rich, .diff, .code__word, .ansi__green")
@@ -180,14 +174,14 @@ def test_all_texts_are_shown_as_recorded_if_the_browser_prefers_it(
     assert elements(page_of(browser, address), ".rich")
 
 
-def test_the_form_of_one_text_is_no_preference(browser: Client, address: str) -> None:
+def test_the_form_of_one_text_is_no_preference(browser, address):
     page_of(browser, f"{address}/entries/e1/text", form="recorded")
     assert "redline_texts" not in browser.cookies
     browser.cookies["redline_texts"] = "<script>"
     assert elements(page_of(browser, address), ".rich")
 
 
-def test_a_deleted_text_is_struck_when_it_is_rendered(browser: Client, idle_root: Path) -> None:
+def test_a_deleted_text_is_struck_when_it_is_rendered(browser, idle_root):
     recorded = chain(
         user("go"),
         assistant(text("**Gone** and\n\n- listed")),
@@ -215,13 +209,13 @@ def picture(data: bytes) -> dict[str, Any]:
 
 
 @pytest.fixture
-def seen(idle_root: Path) -> str:
+def seen(idle_root):
     content = [text("Look:"), picture(SMALL.data), picture(b"<svg onload=alert(1)/>"), picture(SMALLER.data)]
     recorded = chain({"role": "user", "content": content}, assistant(text("I see.")))
     return add_session(idle_root, "a.jsonl", recorded)
 
 
-def test_a_picture_is_shown_with_its_size(browser: Client, seen: str) -> None:
+def test_a_picture_is_shown_with_its_size(browser, seen):
     page = page_of(browser, seen)
     shown = [(one.attributes["width"], one.attributes["height"]) for one in elements(page, "article img")]
     assert shown == [("30", "20"), ("5", "5")]
@@ -231,7 +225,7 @@ def test_a_picture_is_shown_with_its_size(browser: Client, seen: str) -> None:
     assert texts(page, "article .rich").count("[image]") == 1, "what a browser could take for anything else"
 
 
-def test_a_picture_has_an_address_of_its_own(browser: Client, seen: str) -> None:
+def test_a_picture_has_an_address_of_its_own(browser, seen):
     first, second = (str(one.attributes["src"]) for one in elements(page_of(browser, seen), "article img"))
     answer = browser.get(first)
     assert (answer.content, answer["Content-Type"]) == (SMALL.data, "image/png")
@@ -242,20 +236,20 @@ def test_a_picture_has_an_address_of_its_own(browser: Client, seen: str) -> None
 
 
 @pytest.mark.parametrize("query", ["block=0", "block=2", "block=1&number=1", "block=9", "number=2"])
-def test_what_is_no_picture_has_no_address(browser: Client, seen: str, query: str) -> None:
+def test_what_is_no_picture_has_no_address(browser, seen, query):
     assert browser.get(f"{seen}/entries/e1/picture?{query}").status_code == 404
 
 
 @pytest.mark.parametrize("query", ["", "block=x", "number=-1", "number=99999999999"])
-def test_without_a_block_the_pictures_of_the_entry_are_counted(browser: Client, seen: str, query: str) -> None:
+def test_without_a_block_the_pictures_of_the_entry_are_counted(browser, seen, query):
     assert browser.get(f"{seen}/entries/e1/picture?{query}").content == SMALL.data
 
 
-def test_a_picture_of_an_unknown_entry_is_not_found(browser: Client, seen: str) -> None:
+def test_a_picture_of_an_unknown_entry_is_not_found(browser, seen):
     assert browser.get(f"{seen}/entries/e9/picture?block=1").status_code == 404
 
 
-def test_pictures_are_not_drawn_as_recorded(browser: Client, seen: str) -> None:
+def test_pictures_are_not_drawn_as_recorded(browser, seen):
     page = page_of(browser, seen, texts="recorded")
     assert not elements(page, "article img")
     assert texts(page, "article .verbatim").count("[image]") == 3

@@ -1,7 +1,5 @@
 """Promises of the page of one session: everything in the file has its place on it, and nothing of it can act."""
 
-from __future__ import annotations
-
 import gc
 import json
 import posixpath
@@ -63,7 +61,7 @@ from tests.sessions import add_session
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
 
 
@@ -91,7 +89,7 @@ class Pages:
 
 
 @pytest.fixture
-def pages(browser: Client, idle_root: Path) -> Pages:
+def pages(browser, idle_root):
     return Pages(browser, idle_root)
 
 
@@ -108,7 +106,7 @@ def entry_of(page: Any, entry_id: str, block: int = 0) -> Element:
 # ---- what is damaged -------------------------------------------------------------------------------------
 
 
-def test_a_damaged_line_is_shown_in_its_place(pages: Pages) -> None:
+def test_a_damaged_line_is_shown_in_its_place(pages):
     recorded = chain(user("before it"), assistant(text("after it")))
     address = pages.add([*recorded[:2], b'{"type":"message","id":"torn<b>', *recorded[2:], b"\0" * 900])
     page = pages.get(address, view="all")
@@ -124,7 +122,7 @@ def test_a_damaged_line_is_shown_in_its_place(pages: Pages) -> None:
     assert link(page, "2 damaged lines").endswith("at=e2")
 
 
-def test_many_damaged_lines_leave_the_page_short(pages: Pages) -> None:
+def test_many_damaged_lines_leave_the_page_short(pages):
     recorded = chain(user("one"), user("two"))
     address = pages.add([*recorded[:2], *[b'"' * 4_000] * 1_200, recorded[2]])
     answer = pages.browser.get(address, {"view": "all"})
@@ -132,7 +130,7 @@ def test_many_damaged_lines_leave_the_page_short(pages: Pages) -> None:
     assert len(answer.content) < 250_000
 
 
-def test_a_torn_last_line_is_shown_at_the_end(pages: Pages) -> None:
+def test_a_torn_last_line_is_shown_at_the_end(pages):
     (pages.root / "a.jsonl").write_bytes(session_bytes(chain(user("one"))) + b'{"type":"mess')
     index_roots()
     page = pages.get(f"/sessions/{Session.objects.get().root_id}/a.jsonl", view="all")
@@ -141,7 +139,7 @@ def test_a_torn_last_line_is_shown_at_the_end(pages: Pages) -> None:
     assert '{"type":"mess' in torn
 
 
-def test_a_missing_parent_is_reported_at_its_entry(pages: Pages) -> None:
+def test_a_missing_parent_is_reported_at_its_entry(pages):
     address = pages.add([HEADER, message("x1", "nowhere", user("an orphan"))])
     page = pages.get(address)
     assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
@@ -151,7 +149,7 @@ def test_a_missing_parent_is_reported_at_its_entry(pages: Pages) -> None:
 # ---- labels, names, changes ------------------------------------------------------------------------------
 
 
-def test_notes_say_their_value(pages: Pages) -> None:
+def test_notes_say_their_value(pages):
     page = pages.shown(
         user("go"),
         {"type": "model_change", "provider": "anthropic", "modelId": "claude-x"},
@@ -169,7 +167,7 @@ def test_notes_say_their_value(pages: Pages) -> None:
     assert "not part of the model" in text_of(entry_of(page, "e6"))
 
 
-def test_a_summary_says_what_it_is_of(pages: Pages) -> None:
+def test_a_summary_says_what_it_is_of(pages):
     details = {"readFiles": ["a.py", "b.py"], "modifiedFiles": ["c.py"]}
     recorded = chain(
         user("go"),
@@ -185,7 +183,7 @@ def test_a_summary_says_what_it_is_of(pages: Pages) -> None:
     assert "written by an extension" in words
 
 
-def test_a_label_marks_its_entry_and_the_turn(pages: Pages) -> None:
+def test_a_label_marks_its_entry_and_the_turn(pages):
     page = pages.shown(
         user("go"),
         assistant(text("the good one")),
@@ -205,7 +203,7 @@ def test_a_label_marks_its_entry_and_the_turn(pages: Pages) -> None:
 # ---- what the model sees ---------------------------------------------------------------------------------
 
 
-def test_what_a_compaction_removed_is_struck_and_names_it(pages: Pages) -> None:
+def test_what_a_compaction_removed_is_struck_and_names_it(pages):
     done = compaction(whole("e2"), block("e3", 0))
     recorded = chain(
         user("go"),
@@ -230,7 +228,7 @@ def test_what_a_compaction_removed_is_struck_and_names_it(pages: Pages) -> None:
     assert "the other half" not in removed
 
 
-def test_what_another_reading_leaves_out_is_faint_and_not_struck(pages: Pages) -> None:
+def test_what_another_reading_leaves_out_is_faint_and_not_struck(pages):
     recorded = chain(
         user("go"),
         assistant(text("an old answer")),
@@ -254,15 +252,11 @@ def test_what_another_reading_leaves_out_is_faint_and_not_struck(pages: Pages) -
 
 
 @pytest.mark.parametrize(
-    "content",
-    ["the new words", [text("the new words"), text("and more")], [text("the new words"), call("n1")]],
+    "content", ["the new words", [text("the new words"), text("and more")], [text("the new words"), call("n1")]]
 )
-def test_an_edit_shows_its_own_words_if_the_model_sees_them(pages: Pages, content: Any) -> None:
+def test_an_edit_shows_its_own_words_if_the_model_sees_them(pages, content):
     recorded = chain(
-        user("the old words"),
-        assistant(text("hm")),
-        context_edit("e1", {"content": content}),
-        context_edit("e2", None),
+        user("the old words"), assistant(text("hm")), context_edit("e1", {"content": content}), context_edit("e2", None)
     )
     address = pages.add(recorded)
     Session.objects.update(reader="pi")
@@ -276,7 +270,7 @@ def test_an_edit_shows_its_own_words_if_the_model_sees_them(pages: Pages, conten
     assert "left out by" in text_of(entry_of(history, "e2"))
 
 
-def test_a_compaction_that_repeats_the_system_message_is_one_entry(pages: Pages) -> None:
+def test_a_compaction_that_repeats_the_system_message_is_one_entry(pages):
     system = {"role": "system", "content": "be kind " * 40}
     recorded = chain(
         user("the old words"), summary_compaction("in short", None) | {"systemMessage": system}, user("go")
@@ -288,7 +282,7 @@ def test_a_compaction_that_repeats_the_system_message_is_one_entry(pages: Pages)
     assert "in short" in text_of(entry_of(page, "e2"))
 
 
-def test_a_tail_that_is_sent_as_text_is_marked(pages: Pages) -> None:
+def test_a_tail_that_is_sent_as_text_is_marked(pages):
     recorded = chain(
         user("the old words"),
         assistant(call("c1")),
@@ -307,7 +301,7 @@ def test_a_tail_that_is_sent_as_text_is_marked(pages: Pages) -> None:
     assert "in <short>" in text_of(entry_of(page, "e5"))
 
 
-def test_switching_the_view_keeps_the_place(pages: Pages) -> None:
+def test_switching_the_view_keeps_the_place(pages):
     recorded = chain(*(user(f"word-{number}-") for number in range(100)), compaction(whole("e70")), user("end"))
     address = pages.add(recorded)
     page = pages.get(address, at="e70", view="all")
@@ -318,7 +312,7 @@ def test_switching_the_view_keeps_the_place(pages: Pages) -> None:
     assert "e69" not in again
 
 
-def test_only_a_requested_entry_is_selected(pages: Pages) -> None:
+def test_only_a_requested_entry_is_selected(pages):
     address = pages.add(conversation("one", "two"))
     assert "is-selected" in classes(entry_of(pages.get(f"{address}/entries/e4"), "e4"))
     assert not elements(pages.get(address, at="e4"), ".is-selected")
@@ -327,13 +321,9 @@ def test_only_a_requested_entry_is_selected(pages: Pages) -> None:
 # ---- pairs -----------------------------------------------------------------------------------------------
 
 
-def test_a_call_and_its_result_on_one_page_are_bracketed(pages: Pages) -> None:
+def test_a_call_and_its_result_on_one_page_are_bracketed(pages):
     page = pages.shown(
-        user("go"),
-        assistant(call("a"), call("b")),
-        result("a", "first"),
-        result("b", "second"),
-        user("thanks"),
+        user("go"), assistant(call("a"), call("b")), result("a", "first"), result("b", "second"), user("thanks")
     )
     assert elements(entry_of(page, "e2"), ".tie--first")
     assert elements(entry_of(page, "e2", 1), ".tie--mid")
@@ -343,7 +333,7 @@ def test_a_call_and_its_result_on_one_page_are_bracketed(pages: Pages) -> None:
     assert "call in" not in text_of(page)
 
 
-def test_a_pair_on_two_pages_is_linked(pages: Pages) -> None:
+def test_a_pair_on_two_pages_is_linked(pages):
     recorded = chain(assistant(call("a")), *(user(str(number)) for number in range(60)), result("a", "late"), user("x"))
     address = pages.add(recorded)
     first = pages.get(address)
@@ -354,13 +344,13 @@ def test_a_pair_on_two_pages_is_linked(pages: Pages) -> None:
     assert link(answered, "e1") == f"{address}/entries/e1"
 
 
-def test_a_result_whose_call_was_removed_is_broken(pages: Pages) -> None:
+def test_a_result_whose_call_was_removed_is_broken(pages):
     done = assistant(call("a"), text("x"))
     page = pages.shown(user("go"), done, result("a"), compaction(block("e2", 0)), user("more"))
     assert "no call: the provider may refuse this" in text_of(entry_of(page, "e3"))
 
 
-def test_a_call_at_the_end_is_not_broken_yet_and_one_of_a_failed_message_is_not_sent(pages: Pages) -> None:
+def test_a_call_at_the_end_is_not_broken_yet_and_one_of_a_failed_message_is_not_sent(pages):
     page = text_of(pages.shown(user("go"), assistant(call("a"))))
     assert "no result yet" in page
     assert "may refuse" not in page
@@ -370,7 +360,7 @@ def test_a_call_at_the_end_is_not_broken_yet_and_one_of_a_failed_message_is_not_
     assert "no result" not in page
 
 
-def test_a_call_id_that_is_used_twice_belongs_to_the_later_entry(pages: Pages) -> None:
+def test_a_call_id_that_is_used_twice_belongs_to_the_later_entry(pages):
     page = pages.shown(user("go"), assistant(call("a")), assistant(call("a")), result("a"), user("x"))
     assert "its call id is used again in" in text_of(entry_of(page, "e2"))
     assert elements(entry_of(page, "e3"), ".tie--first")
@@ -379,7 +369,7 @@ def test_a_call_id_that_is_used_twice_belongs_to_the_later_entry(pages: Pages) -
 # ---- broken ----------------------------------------------------------------------------------------------
 
 
-def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(pages: Pages) -> None:
+def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(pages):
     recorded = chain(user("x"), assistant(text("y")), result("<c>"), user("z"))
     recorded[4]["parentId"] = "e2"
     recorded.append(message("e5", "e3", user("w")))
@@ -413,7 +403,7 @@ def write_compaction(pages: Pages, after: list[dict[str, Any]], lines: Sequence[
     return address
 
 
-def test_a_bypassed_compaction_is_reported_at_the_top(pages: Pages) -> None:
+def test_a_bypassed_compaction_is_reported_at_the_top(pages):
     address = write_compaction(
         pages, [message("a1", "e3", assistant(text("on I go"))), message("a2", "a1", user("ok"))]
     )
@@ -425,14 +415,14 @@ def test_a_bypassed_compaction_is_reported_at_the_top(pages: Pages) -> None:
     assert link(banner, "Compact again…") == f"{address}/compact"
 
 
-def test_a_compaction_of_several_lines_is_bypassed_before_the_first_one(pages: Pages) -> None:
+def test_a_compaction_of_several_lines_is_bypassed_before_the_first_one(pages):
     address = write_compaction(pages, [message("a1", "e3", user("on I go"))], BY_EDITS)
     banner = element(pages.get(address), ".banner--note")
     assert link(banner, "e5") == f"{address}/entries/e5"
 
 
 @pytest.mark.parametrize("lines", [BY_ONE_LINE, BY_EDITS], ids=["one line", "edits"])
-def test_an_undone_compaction_is_not_bypassed(pages: Pages, lines: list[dict[str, Any]]) -> None:
+def test_an_undone_compaction_is_not_bypassed(pages, lines):
     undo = {"type": "custom", "id": "u1", "parentId": "e3", "timestamp": "t", "customType": "redline.undo"}
     address = write_compaction(pages, [undo, message("a1", "u1", user("on"))], lines)
     assert "is bypassed" in pages.words(address)
@@ -453,16 +443,14 @@ def test_an_undone_compaction_is_not_bypassed(pages: Pages, lines: list[dict[str
         [message("a1", "e4", user("knew it")), message("a2", "e3", user("and went elsewhere"))],
     ],
 )
-def test_a_compaction_that_counts_or_was_left_knowingly_is_not_bypassed(
-    pages: Pages, after: list[dict[str, Any]]
-) -> None:
+def test_a_compaction_that_counts_or_was_left_knowingly_is_not_bypassed(pages, after):
     assert "bypassed" not in pages.words(write_compaction(pages, after))
 
 
 # ---- who reads it ----------------------------------------------------------------------------------------
 
 
-def test_the_reader_can_be_chosen_and_given_back(pages: Pages) -> None:
+def test_the_reader_can_be_chosen_and_given_back(pages):
     recorded = chain(user("go"), assistant(text("long " * 99)), summary_compaction("short", "e4"), user("on"))
     address = pages.add(recorded)
     before = Session.objects.get().context_tokens
@@ -480,7 +468,7 @@ def test_the_reader_can_be_chosen_and_given_back(pages: Pages) -> None:
 
 
 @pytest.mark.parametrize(("reported", "suggested"), [(12, True), (600, False), (1, False)])
-def test_a_reader_that_what_was_reported_fits_is_suggested(pages: Pages, reported: int, suggested: bool) -> None:
+def test_a_reader_that_what_was_reported_fits_is_suggested(pages, reported, suggested):
     """As if pi, which honours the summary, had continued a session that is read as Atomic's."""
     recorded = chain(
         user("go"),
@@ -503,20 +491,20 @@ def test_a_reader_that_what_was_reported_fits_is_suggested(pages: Pages, reporte
         ("pi-0.86", "Writer: fork. Writes a new session beside this one"),
     ],
 )
-def test_the_page_says_how_a_compaction_would_be_written(pages: Pages, reader: str, words: str) -> None:
+def test_the_page_says_how_a_compaction_would_be_written(pages, reader, words):
     address = pages.add(chain(user("x"), user("y")))
     Session.objects.update(reader=reader)
     assert words in pages.words(address)
 
 
-def test_a_reader_that_is_not_there_changes_nothing(pages: Pages) -> None:
+def test_a_reader_that_is_not_there_changes_nothing(pages):
     address = pages.add(conversation("one"))
     assert pages.browser.post(f"{address}/reader", {"reader": "<b>"}).status_code == 422
     assert Session.objects.get().reader == ""
     assert pages.browser.get(f"{address}/reader").status_code == 303
 
 
-def test_acts_need_a_form_of_this_site(pages: Pages) -> None:
+def test_acts_need_a_form_of_this_site(pages):
     address = pages.add(conversation("one"))
     strict = new_client(enforce_csrf_checks=True)
     strict.cookies = pages.browser.cookies
@@ -532,7 +520,7 @@ def old_session() -> list[Any]:
     return [header, {"type": "message", "timestamp": "t", "message": user("from the old days")}]
 
 
-def test_an_old_session_offers_a_copy_and_goes_there(pages: Pages) -> None:
+def test_an_old_session_offers_a_copy_and_goes_there(pages):
     address = pages.add(old_session(), "old.jsonl")
     before = (pages.root / "old.jsonl").read_bytes()
     page = pages.get(address)
@@ -549,7 +537,7 @@ def test_an_old_session_offers_a_copy_and_goes_there(pages: Pages) -> None:
     assert "exists already" in text_of(again)
 
 
-def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(pages: Pages) -> None:
+def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(pages):
     address = pages.add(conversation("one")[1:], "headless.jsonl")
     before = (pages.root / "headless.jsonl").read_bytes()
     page = pages.get(address)
@@ -566,7 +554,7 @@ def test_a_session_without_header_offers_a_copy_with_one_and_is_not_planned_on(p
     assert (pages.root / "headless.jsonl").read_bytes() == before
 
 
-def test_a_session_of_today_is_not_migrated(pages: Pages) -> None:
+def test_a_session_of_today_is_not_migrated(pages):
     address = pages.add(conversation("one"))
     assert pages.browser.post(f"{address}/migrate").status_code == 409
     assert [path.name for path in pages.root.iterdir()] == ["a.jsonl"]
@@ -575,11 +563,11 @@ def test_a_session_of_today_is_not_migrated(pages: Pages) -> None:
 # ---- what cannot be shown --------------------------------------------------------------------------------
 
 
-def test_an_empty_session_says_so(pages: Pages) -> None:
+def test_an_empty_session_says_so(pages):
     assert "This session is empty" in pages.words(pages.add([HEADER]))
 
 
-def test_what_was_not_read_yet_can_be_read(pages: Pages) -> None:
+def test_what_was_not_read_yet_can_be_read(pages):
     address = pages.add(conversation("one"))
     Session.objects.update(fingerprint=None, state=None)
     answer = pages.browser.get(address)
@@ -589,7 +577,7 @@ def test_what_was_not_read_yet_can_be_read(pages: Pages) -> None:
     assert "about one" in pages.words(address)
 
 
-def test_a_rewritten_file_is_not_shown_as_another_text(pages: Pages) -> None:
+def test_a_rewritten_file_is_not_shown_as_another_text(pages):
     address = pages.add(conversation("one"))
     (pages.root / "a.jsonl").write_bytes(session_bytes(conversation("two")))
     answer = pages.browser.get(address)
@@ -600,7 +588,7 @@ def test_a_rewritten_file_is_not_shown_as_another_text(pages: Pages) -> None:
     assert "about two" in pages.words(address)
 
 
-def test_what_the_session_does_not_have_is_not_found(pages: Pages) -> None:
+def test_what_the_session_does_not_have_is_not_found(pages):
     address = pages.add(conversation("one"))
     of_entries = ("/entries/nope", "/entries/nope/text", "/entries/e1/text?block=9")
     for query in ("?leaf=nope", "?at=nope", "?entry=nope", "/text", "/text?entry=nope", *of_entries):
@@ -611,7 +599,7 @@ PATHS = ("..", ".", "a/../b", "a//b", "/", "a/text", "e9.jsonl", "%2e%2e", "a b?
 
 
 @pytest.mark.parametrize("entry_id", [*PATHS, "é", "x" * 300])
-def test_links_of_any_id_lead_to_its_entry_and_its_text(pages: Pages, entry_id: str) -> None:
+def test_links_of_any_id_lead_to_its_entry_and_its_text(pages, entry_id):
     recorded = chain(user("one"), assistant(text("a line\n" * 40)), user("three"))
     renamed = [json.loads(json.dumps(one).replace('"e2"', json.dumps(entry_id))) for one in recorded]
     address = pages.add(renamed)
@@ -625,13 +613,13 @@ def test_links_of_any_id_lead_to_its_entry_and_its_text(pages: Pages, entry_id: 
     assert "a line " * 40 in text_of(element(pages.get(whole_text), "article")) + " "
 
 
-def test_a_plain_id_is_in_its_address() -> None:
+def test_a_plain_id_is_in_its_address():
     assert entry_address("/s.jsonl", "0a1B-c.d_~") == "/s.jsonl/entries/0a1B-c.d_~"
     assert text_address("/s.jsonl", "e1", 2) == "/s.jsonl/entries/e1/text?block=2"
     assert text_address("/s.jsonl", "a/b", 2) == "/s.jsonl/text?entry=a%2Fb&block=2"
 
 
-def test_the_page_of_a_whole_text_says_what_it_is(pages: Pages) -> None:
+def test_the_page_of_a_whole_text_says_what_it_is(pages):
     address = pages.add(conversation("one"))
     page = pages.get(f"{address}/entries/e2/text?block=0")
     assert texts(page, "h1") == ["Full text of block 0"]
@@ -641,7 +629,7 @@ def test_the_page_of_a_whole_text_says_what_it_is(pages: Pages) -> None:
 # ---- phones ----------------------------------------------------------------------------------------------
 
 
-def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages: Pages) -> None:
+def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages):
     address = pages.add(conversation("one", "two", "three"))
     page = pages.get(address, at="e4")
     folded = element(page, ".drawers")
@@ -651,7 +639,7 @@ def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages: Pages) -> None:
     assert ids(page).count("map") == 1
 
 
-def test_the_sidebar_links_beyond_the_turns_it_shows(pages: Pages) -> None:
+def test_the_sidebar_links_beyond_the_turns_it_shows(pages):
     address = pages.add(chain(*(user(f"turn-{number}-") for number in range(200))))
     page = pages.get(address, at="e101")
     rail = element(page, 'nav[aria-label="Branch"]')
@@ -662,7 +650,7 @@ def test_the_sidebar_links_beyond_the_turns_it_shows(pages: Pages) -> None:
 # ---- what is kept in memory ------------------------------------------------------------------------------
 
 
-def test_branches_of_one_file_share_its_entries(pages: Pages) -> None:
+def test_branches_of_one_file_share_its_entries(pages):
     recorded = chain(user("go"), assistant(text("first way")))
     pages.add([*recorded, message("x1", "e1", assistant(text("second way")))])
     session = Session.objects.select_related("root").get()
@@ -672,7 +660,7 @@ def test_branches_of_one_file_share_its_entries(pages: Pages) -> None:
     assert [entry.id for entry in other.branch] == ["e1", "e2"]
 
 
-def test_a_file_that_grew_is_computed_again(pages: Pages) -> None:
+def test_a_file_that_grew_is_computed_again(pages):
     address = pages.add(conversation("one"))
     assert "Later words" not in pages.words(address)
     with (pages.root / "a.jsonl").open("ab") as file:
@@ -681,7 +669,7 @@ def test_a_file_that_grew_is_computed_again(pages: Pages) -> None:
     assert "Later words" in pages.words(address)
 
 
-def test_the_garbage_collector_is_always_switched_on_again(pages: Pages) -> None:
+def test_the_garbage_collector_is_always_switched_on_again(pages):
     pages.add(conversation("one"))
     session = Session.objects.select_related("root").get()
     branch_state(session)
@@ -695,7 +683,7 @@ def test_the_garbage_collector_is_always_switched_on_again(pages: Pages) -> None
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)
-def test_what_is_new_on_the_page_is_inert_too(pages: Pages, words: str) -> None:
+def test_what_is_new_on_the_page_is_inert_too(pages, words):
     fields = ("x/y?#", words) if "\x00" not in words and "\ud800" not in words else ("x/y?#", "id")
     entry_id = "".join(fields)
     recorded = chain(
@@ -719,19 +707,13 @@ def test_what_is_new_on_the_page_is_inert_too(pages: Pages, words: str) -> None:
     for reader in ("atomic-0.8", "pi"):
         Session.objects.update(reader=reader)
         forget_branches()
-        for page in (
-            f"{address}?view=all",
-            f"{address}?view=removed",
-            address,
-            f"{address}/entries/e2/text",
-            entry,
-        ):
+        for page in (f"{address}?view=all", f"{address}?view=removed", address, f"{address}/entries/e2/text", entry):
             answer = pages.browser.get(page)
             assert answer.status_code == 200, page
             assert_inert(answer)
 
 
-def test_a_name_with_a_line_break_has_an_address(pages: Pages) -> None:
+def test_a_name_with_a_line_break_has_an_address(pages):
     (pages.root / "a\nb.jsonl").write_bytes(session_bytes(conversation("one")))
     index_roots()
     assert pages.browser.get("/").status_code == 200
@@ -756,7 +738,7 @@ LONG = 1_200_000
     ],
     ids=["damage", "label", "name", "targets", "summary", "blocks", "many blocks", "call"],
 )
-def test_long_content_leaves_the_page_short(pages: Pages, made: Any) -> None:
+def test_long_content_leaves_the_page_short(pages, made):
     address = pages.add(made())
     for view in ("all", "sees", "removed"):
         answer = pages.browser.get(address, {"view": view})
@@ -764,7 +746,7 @@ def test_long_content_leaves_the_page_short(pages: Pages, made: Any) -> None:
         assert len(answer.content) < 250_000
 
 
-def test_a_page_with_all_of_it_takes_few_queries(pages: Pages) -> None:
+def test_a_page_with_all_of_it_takes_few_queries(pages):
     address = write_compaction(pages, [message("a1", "e3", user("on"))])
     pages.browser.get(address)
     with CaptureQueriesContext(connection) as queries:
@@ -772,7 +754,7 @@ def test_a_page_with_all_of_it_takes_few_queries(pages: Pages) -> None:
     assert len(queries) <= 12
 
 
-def test_a_text_is_given_to_scripts_as_the_page_shows_it(pages: Pages) -> None:
+def test_a_text_is_given_to_scripts_as_the_page_shows_it(pages):
     recorded = chain(user("one"), result("c1", "<b>\x1b[2J\u202e" + "long\n" * 200))
     address = pages.add(recorded)
     answered = pages.browser.get(text_address(address, "e2"), headers={"Accept": "text/plain"})

@@ -1,7 +1,5 @@
 """Promises of the times on a session's page: in the computer's zone, exact on demand, and pauses are mentioned."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from os import getpid
 from pathlib import Path
@@ -34,7 +32,7 @@ MINUTES = (0, 1, 1.5, 1.505, 4, 40, 200)
 
 
 @pytest.fixture(autouse=True)
-def in_berlin() -> Any:
+def in_berlin():
     with timezone.override("Europe/Berlin"):
         yield
 
@@ -49,14 +47,14 @@ def page(browser: Client, root: Path, minutes: tuple[float, ...] = MINUTES, **qu
     return browser.get(add_session(root, "a.jsonl", timed(minutes)), query)
 
 
-def test_an_entry_shows_its_time_here_and_names_it_in_utc(browser: Client, idle_root: Path) -> None:
+def test_an_entry_shows_its_time_here_and_names_it_in_utc(browser, idle_root):
     first = element(page(browser, idle_root), "#e1 time")
     assert text_of(first) == "23:30"
     assert first.attributes["title"] == "2026-02-06 22:30:00.000 UTC"
     assert first.attributes["datetime"] == "2026-02-06T22:30:00.000Z"
 
 
-def test_days_pauses_and_turns_stand_between_the_entries(browser: Client, idle_root: Path) -> None:
+def test_days_pauses_and_turns_stand_between_the_entries(browser, idle_root):
     lines = texts(page(browser, idle_root), ".time-line")
     assert lines == [
         "Friday, 6 February 2026",
@@ -67,21 +65,19 @@ def test_days_pauses_and_turns_stand_between_the_entries(browser: Client, idle_r
     ]
 
 
-def test_a_session_of_one_day_is_not_told_which(browser: Client, idle_root: Path) -> None:
+def test_a_session_of_one_day_is_not_told_which(browser, idle_root):
     found = page(browser, idle_root, MINUTES[:5])
     assert texts(found, ".time-line") == ["turn 1 took 4 min, 2 calls, 1 failed"]
     assert "6 Feb 2026, 23:30 to 23:34 , 4 min" in text_of(element(found, ".facts"))
 
 
-def test_the_turns_have_the_time_of_their_beginning_and_the_day_where_it_changes(
-    browser: Client, idle_root: Path
-) -> None:
+def test_the_turns_have_the_time_of_their_beginning_and_the_day_where_it_changes(browser, idle_root):
     found = page(browser, idle_root)
     assert texts(found, ".sidebar .tree time") == ["6 Feb", "7 Feb"]
     assert "6 Feb 2026, 23:30 to 7 Feb 2026, 02:50 , 3 h 20 min" in text_of(element(found, ".facts"))
 
 
-def test_a_slow_result_says_how_long_it_took(browser: Client, idle_root: Path) -> None:
+def test_a_slow_result_says_how_long_it_took(browser, idle_root):
     found = page(browser, idle_root, (0, 1, 1.5, 1.505))
     assert "30 s" in text_of(element(found, "#e3"))
     assert "30 s" in text_of(element(found, "#e4"))
@@ -89,23 +85,23 @@ def test_a_slow_result_says_how_long_it_took(browser: Client, idle_root: Path) -
     assert not elements(quick, "[title='From the call to its result']")
 
 
-def test_without_recorded_times_nothing_is_claimed(browser: Client, idle_root: Path) -> None:
+def test_without_recorded_times_nothing_is_claimed(browser, idle_root):
     found = browser.get(add_session(idle_root, "a.jsonl", chain(*TALK)))
     assert not elements(found, ".time-line, article time")
 
 
-def test_a_later_page_says_the_pause_before_its_first_entry(browser: Client, idle_root: Path) -> None:
+def test_a_later_page_says_the_pause_before_its_first_entry(browser, idle_root):
     found = page(browser, idle_root, at="e6")
     assert texts(found, ".time-line")[0] == "Saturday, 7 February 2026 , 36 min later"
 
 
-def test_live_says_why(browser: Client, known_root: Path) -> None:
+def test_live_says_why(browser, known_root):
     found = page(browser, known_root)
     assert "live: was written to in the last 5 minutes" in text_of(found)
     assert ", live · Redline" in element(found, "title").text()
 
 
-def test_live_is_what_the_agent_itself_has_open(browser: Client, settings: Any, tmp_path: Path) -> None:
+def test_live_is_what_the_agent_itself_has_open(browser, settings, tmp_path):
     home = AgentHome(tmp_path)
     session = ClaudeSession()
     session.user("Mend it.")

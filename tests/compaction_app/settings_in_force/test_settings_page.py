@@ -1,14 +1,11 @@
 """Promises of the page of a session's compaction settings: what is in force, its default, its file, a line to paste."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.settings_in_force.presenter import SettingRow, SettingsView, view_settings
 from sessions_app.agents.registry import AGENTS
@@ -24,7 +21,7 @@ MODEL = "acme/claude-x"
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path, monkeypatch):
     for name in ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -32,7 +29,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def session(known_root: Path, home: Path) -> Session:
+def session(known_root, home):
     """A session of a project in the home directory, written by a model with a known window."""
     project = home / "project"
     project.mkdir()
@@ -59,17 +56,17 @@ def write(path: Path, values: Any) -> Path:
 
 
 @pytest.fixture
-def own(home: Path) -> Path:
+def own(home):
     """The user's own file of pi."""
     return home / ".pi" / "agent" / "settings.json"
 
 
 @pytest.fixture
-def of_project(home: Path) -> Path:
+def of_project(home):
     return home / "project" / ".pi" / "settings.json"
 
 
-def test_without_files_everything_is_a_default(session: Session, home: Path, own: Path) -> None:
+def test_without_files_everything_is_a_default(session, home, own):
     view = view_settings(of_agent(session, "pi"), home)
     assert all(one.is_default and one.value == one.default for one in (*view.of_agent, *view.of_plans))
     assert {one.name: one.value for one in view.of_agent} == {
@@ -83,9 +80,7 @@ def test_without_files_everything_is_a_default(session: Session, home: Path, own
     assert {one.paste_into for one in view.of_agent} == {str(own)}
 
 
-def test_the_page_names_the_file_of_each_value(
-    browser: Client, session: Session, home: Path, own: Path, of_project: Path
-) -> None:
+def test_the_page_names_the_file_of_each_value(browser, session, home, own, of_project):
     write(of_project, {"compaction": {"reserveTokens": 5, "query": "tests"}})
     override = {"modelOverrides": {MODEL: {"keepRecentTokens": 7}}}
     write(own, {"compaction": {"enabled": False, "reserveTokens": 6, **override}})
@@ -106,7 +101,7 @@ def test_the_page_names_the_file_of_each_value(
 
 
 @pytest.mark.parametrize("key", sorted(set(AGENTS) - {"amp"}))
-def test_a_pasted_line_is_in_force(session: Session, home: Path, key: str) -> None:
+def test_a_pasted_line_is_in_force(session, home, key):
     session = of_agent(session, key)
     before = view_settings(session, home)
     assert before.of_agent
@@ -124,16 +119,14 @@ def test_a_pasted_line_is_in_force(session: Session, home: Path, key: str) -> No
         path.unlink()
 
 
-def test_a_switch_is_turned_over_and_another_value_is_repeated(session: Session, home: Path, own: Path) -> None:
+def test_a_switch_is_turned_over_and_another_value_is_repeated(session, home, own):
     write(own, {"compaction": {"enabled": False, "reserveTokens": 9}})
     view = view_settings(of_agent(session, "pi"), home)
     assert row(view, "compaction.enabled").line == '"compaction": {"enabled": true}'
     assert row(view, "compaction.reserveTokens").line == '"compaction": {"reserveTokens": 9}'
 
 
-def test_a_value_that_cannot_be_used_is_named_and_passed_over(
-    session: Session, home: Path, own: Path, of_project: Path
-) -> None:
+def test_a_value_that_cannot_be_used_is_named_and_passed_over(session, home, own, of_project):
     write(own, {"compaction": {"reserveTokens": 9, "compression_ratio": 0.3}})
     for value in ("many", -1, True, None, [1], 10**12):
         write(of_project, {"compaction": {"reserveTokens": value, "compression_ratio": 7}})
@@ -146,7 +139,7 @@ def test_a_value_that_cannot_be_used_is_named_and_passed_over(
         assert str(of_project) in found.ignored
 
 
-def test_hooks_of_the_agent_and_of_redline_are_listed(session: Session, home: Path) -> None:
+def test_hooks_of_the_agent_and_of_redline_are_listed(session, home):
     command = {"matcher": "auto", "hooks": [{"type": "command", "command": "check <b>"}]}
     hooks = {"hooks": {"PreCompact": [command, 3], "Stop": []}}
     claude = write(home / ".claude" / "settings.json", hooks)
@@ -160,7 +153,7 @@ def test_hooks_of_the_agent_and_of_redline_are_listed(session: Session, home: Pa
         assert view_settings(of_agent(session, key), home).hooks[0][1] == (words,)
 
 
-def test_values_of_files_are_escaped(browser: Client, session: Session, own: Path) -> None:
+def test_values_of_files_are_escaped(browser, session, own):
     hostile = "<script>alert(1)</script>\u202e\x1b[2J" + "x" * 5_000
     write(own, {"compaction": {"query": hostile}})
     body = page(browser, f"{session.get_absolute_url()}/settings").content.decode()
@@ -168,21 +161,21 @@ def test_values_of_files_are_escaped(browser: Client, session: Session, own: Pat
         assert words not in body
 
 
-def test_a_file_that_cannot_be_read_is_named(browser: Client, session: Session, own: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(browser, session, own):
     write(own, "{")
     shown = text_of(page(browser, f"{session.get_absolute_url()}/settings"))
     assert "Nothing of this file is in force." in shown
     assert own.name in shown
 
 
-def test_the_number_of_compactions_is_shown(browser: Client, known_root: Path, home: Path) -> None:
+def test_the_number_of_compactions_is_shown(browser, known_root, home):
     said = (user("a"), assistant(text("b")), assistant(text("c")), compaction(whole("e2")), user("d"))
     found = index_file(backdate(place(known_root / "b.jsonl", session_bytes(chain(*said)))))
     shown = text_of(page(browser, f"{found.get_absolute_url()}/settings"))
     assert "1 compaction so far; answers may get less accurate from the second on" in shown
 
 
-def test_the_page_is_linked_where_a_plan_is_started(browser: Client, session: Session) -> None:
+def test_the_page_is_linked_where_a_plan_is_started(browser, session):
     at = session.get_absolute_url()
     for address in (at, f"{at}/compact"):
         assert elements(page(browser, address), f'a[href="{at}/settings"]')

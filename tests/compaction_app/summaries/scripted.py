@@ -1,7 +1,5 @@
 """A provider with a script, as the source of summaries."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

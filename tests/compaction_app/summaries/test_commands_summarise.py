@@ -1,10 +1,7 @@
 """`redline summarise`: a draft appends nothing, and what is appended is what was read."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
@@ -20,10 +17,8 @@ from compaction_app.hooks import (
     session_compact,
 )
 from compaction_app.models import AuditEntry
-from devtools.scripted.server import ScriptedProvider
 from tests.factories import session_bytes, turns_of_work
 from tests.files import place
-from tests.installation import Installation
 
 from .scripted import scripted_provider
 
@@ -31,19 +26,19 @@ MODEL = "scripted/good-plan"
 
 
 @pytest.fixture
-def path(redline: Installation) -> Path:
+def path(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     return place(path, session_bytes(turns_of_work(turns=8)))
 
 
 @pytest.fixture
-def provider(redline: Installation) -> Iterator[ScriptedProvider]:
+def provider(redline):
     with scripted_provider("openai") as found:
         yield found
 
 
 @pytest.fixture
-def edited(tmp_path: Path) -> Path:
+def edited(tmp_path):
     """A file with an edited text."""
     return place(tmp_path / "edited.md", b"We look at the cache.\n")
 
@@ -51,9 +46,7 @@ def edited(tmp_path: Path) -> Path:
 Connect = Callable[[HookSignal, Callable[..., object]], None]
 
 
-def test_a_draft_is_shown_and_saved_and_nothing_is_appended(
-    redline: Installation, provider: ScriptedProvider, path: Path, tmp_path: Path
-) -> None:
+def test_a_draft_is_shown_and_saved_and_nothing_is_appended(redline, provider, path, tmp_path):
     before, saved = path.read_bytes(), tmp_path / "draft.md"
     ended = redline.call("summarise", path, "--model", MODEL, "--save", saved)
     assert ended.code == 0, ended.err
@@ -64,9 +57,7 @@ def test_a_draft_is_shown_and_saved_and_nothing_is_appended(
     assert path.read_bytes() == before
 
 
-def test_what_is_appended_after_a_confirmation_is_the_edited_text(
-    redline: Installation, path: Path, edited: Path
-) -> None:
+def test_what_is_appended_after_a_confirmation_is_the_edited_text(redline, path, edited):
     before = path.read_bytes()
     ended = redline.call("summarise", path, "--text", edited, "--json")
     assert (ended.code, ended.error) == (5, "not_confirmed")
@@ -80,7 +71,7 @@ def test_what_is_appended_after_a_confirmation_is_the_edited_text(
     assert AuditEntry.objects.get().action == AuditEntry.Action.SUMMARY
 
 
-def test_a_branch_is_left_with_its_summary(redline: Installation, path: Path, edited: Path) -> None:
+def test_a_branch_is_left_with_its_summary(redline, path, edited):
     ended = redline.call("summarise", path, "--leave-for", "e4", "--text", edited, "--yes", "--json")
     assert ended.json["kind"] == "branch", ended
     recorded = json.loads(path.read_bytes().splitlines()[-1])
@@ -88,18 +79,14 @@ def test_a_branch_is_left_with_its_summary(redline: Installation, path: Path, ed
 
 
 @pytest.mark.parametrize(("script", "code"), [("refuses", "no_summary"), ("overflow", "overflow")])
-def test_a_model_that_writes_none_is_a_failure(
-    redline: Installation, provider: ScriptedProvider, path: Path, script: str, code: str
-) -> None:
+def test_a_model_that_writes_none_is_a_failure(redline, provider, path, script, code):
     before = path.read_bytes()
     ended = redline.call("summarise", path, "--model", f"scripted/{script}", "--json")
     assert (ended.code, ended.error) == (6, code)
     assert path.read_bytes() == before
 
 
-def test_a_draft_that_could_not_be_saved_is_not_requested(
-    redline: Installation, provider: ScriptedProvider, path: Path, tmp_path: Path
-) -> None:
+def test_a_draft_that_could_not_be_saved_is_not_requested(redline, provider, path, tmp_path):
     there = tmp_path / "draft.md"
     there.write_text("an earlier draft")
     for target in (there, tmp_path / "nowhere" / "draft.md"):
@@ -108,18 +95,14 @@ def test_a_draft_that_could_not_be_saved_is_not_requested(
     assert there.read_text() == "an earlier draft"
 
 
-def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(
-    redline: Installation, path: Path, tmp_path: Path
-) -> None:
+def test_without_a_model_or_with_a_text_that_is_no_text_nothing_is_sent(redline, path, tmp_path):
     assert redline.call("summarise", path, "--json").error == "no_model"
     wrong = place(tmp_path / "wrong", b"\xff\xfe")
     ended = redline.call("summarise", path, "--text", wrong, "--yes", "--json")
     assert (ended.code, ended.error) == (2, "not_utf8")
 
 
-def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(
-    redline: Installation, connect: Connect, path: Path, edited: Path
-) -> None:
+def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(redline, connect, path, edited):
     connect(session_before_compact, lambda **_: Pin([Target("e2")], "it is needed"))
     before = path.read_bytes()
     ended = redline.call("summarise", path, "--text", edited, "--yes", "--json")
@@ -128,9 +111,7 @@ def test_a_hook_that_pins_what_would_be_replaced_stops_the_summary(
 
 
 @pytest.mark.parametrize("leave", [[], ["--leave-for", "e4"]])
-def test_a_hook_cancels_a_summary(
-    redline: Installation, connect: Connect, path: Path, edited: Path, leave: list[str]
-) -> None:
+def test_a_hook_cancels_a_summary(redline, connect, path, edited, leave):
     for signal in (session_before_compact, session_before_tree):
         connect(signal, lambda **_: Cancel("not today"))
     before = path.read_bytes()
@@ -139,13 +120,8 @@ def test_a_hook_cancels_a_summary(
     assert path.read_bytes() == before
 
 
-def test_a_hook_supplies_the_draft_and_no_model_is_asked(
-    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path
-) -> None:
-    connect(
-        session_before_compact,
-        lambda **_: SupplySummary("The notes of a hook.", "it knows", first_kept_id="e9"),
-    )
+def test_a_hook_supplies_the_draft_and_no_model_is_asked(redline, provider, connect, path):
+    connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook.", "it knows", first_kept_id="e9"))
     ended = redline.call("summarise", path, "--model", "scripted/refuses", "--json")
     assert ended.json["draft"] == "The notes of a hook.", ended
     assert ended.json["usage"] is None
@@ -153,36 +129,28 @@ def test_a_hook_supplies_the_draft_and_no_model_is_asked(
     assert ended.json["replaced"][-1] == "e8"
 
 
-def test_a_hook_changes_the_focus(
-    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path
-) -> None:
+def test_a_hook_changes_the_focus(redline, provider, connect, path):
     plain = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
     connect(session_before_tree, lambda **_: Adjust(focus="the import paths of every module"))
     focused = redline.call("summarise", path, "--leave-for", "e4", "--model", MODEL, "--json")
     assert plain.json["draft"] != focused.json["draft"], "the scripted model counts the words that were sent"
 
 
-def test_hooks_learn_of_a_summary_that_was_appended(
-    redline: Installation, connect: Connect, path: Path, edited: Path
-) -> None:
+def test_hooks_learn_of_a_summary_that_was_appended(redline, connect, path, edited):
     received: list[str] = []
     connect(session_compact, lambda *, summary, **_: received.append(summary))
     redline.call("summarise", path, "--text", edited, "--yes", "--json")
     assert received == [json.loads(path.read_bytes().splitlines()[-1])["summary"]]
 
 
-def test_a_hook_supplies_the_draft_though_no_model_is_configured(
-    redline: Installation, connect: Connect, path: Path
-) -> None:
+def test_a_hook_supplies_the_draft_though_no_model_is_configured(redline, connect, path):
     assert redline.call("summarise", path, "--json").error == "no_model"
     connect(session_before_compact, lambda **_: SupplySummary("The notes of a hook."))
     ended = redline.call("summarise", path, "--json")
     assert ended.json["draft"] == "The notes of a hook.", ended
 
 
-def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(
-    redline: Installation, provider: ScriptedProvider, connect: Connect, path: Path, tmp_path: Path
-) -> None:
+def test_a_draft_that_cannot_be_saved_after_all_is_in_the_error(redline, provider, connect, path, tmp_path):
     directory = tmp_path / "drafts"
     directory.mkdir()
     connect(session_before_compact, lambda **_: directory.rmdir())

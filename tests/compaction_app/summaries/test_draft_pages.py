@@ -1,8 +1,6 @@
 """Promises of the pages of summaries: what is sent is shown first, nothing typed is lost, and nothing is appended that
 was not shown."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -17,17 +15,7 @@ from compaction_app.summaries.drafts import WantedSummary, save_text, start_draf
 from sessions_app.models import Session
 from sessions_app.sessionlog.printable import editable
 from tests.factories import chain, turns_of_work, user
-from tests.html import (
-    HOSTILE_TEXTS,
-    assert_inert,
-    element,
-    elements,
-    field,
-    hidden_fields,
-    link,
-    links,
-    text_of,
-)
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, field, hidden_fields, link, links, text_of
 from tests.sessions import add_session
 
 State = SummaryDraft.State
@@ -35,12 +23,12 @@ MODEL = "own/m"
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
 
 
 @pytest.fixture
-def url(idle_root: Path) -> str:
+def url(idle_root):
     """The address of a session of pi whose beginning can be summarised."""
     found = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     Session.objects.update(reader="pi")
@@ -50,7 +38,7 @@ def url(idle_root: Path) -> str:
 
 
 @pytest.fixture
-def draft(url: str) -> SummaryDraft:
+def draft(url):
     """A draft that the user writes."""
     del url
     found = start_draft(Session.objects.get(), WantedSummary())
@@ -67,13 +55,13 @@ def page(browser: Client, address: str, status: int = 200, **data: str) -> Any:
 # ---- the request -----------------------------------------------------------------------------------------
 
 
-def test_the_session_leads_to_the_request_and_to_its_draft(browser: Client, url: str) -> None:
+def test_the_session_leads_to_the_request_and_to_its_draft(browser, url):
     assert ("Summarise…", f"{url}/summarise") in links(page(browser, url))
     draft = start_draft(Session.objects.get(), WantedSummary())
     assert (f"Open draft {draft.pk}", draft.get_absolute_url()) in links(page(browser, url))
 
 
-def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser: Client, url: str) -> None:
+def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser, url):
     words = text_of(page(browser, f"{url}/summarise", planner=MODEL))
     assert "Draft a summary of the beginning" in words
     assert "turns 1 to 5" in words
@@ -83,7 +71,7 @@ def test_the_request_says_what_is_replaced_what_stays_and_what_is_sent(browser: 
     assert "for what is sent" in words
 
 
-def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser: Client, url: str) -> None:
+def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser, url):
     answered = browser.post(f"{url}/summarise", {"planner": MODEL})
     assert answered.status_code == 409
     assert "the form had not shown that yet" in text_of(answered)
@@ -95,13 +83,13 @@ def test_nothing_is_requested_of_a_model_before_the_form_has_shown_it(browser: C
     assert (made.state, made.planner, made.focus) == (State.QUEUED, MODEL, "the cache")
 
 
-def test_without_a_model_the_user_writes_it(browser: Client, url: str) -> None:
+def test_without_a_model_the_user_writes_it(browser, url):
     assert "Nothing. You write the summary yourself." in text_of(page(browser, f"{url}/summarise"))
     browser.post(f"{url}/summarise", {"planner": "hand"})
     assert SummaryDraft.objects.get().state == State.READY
 
 
-def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Path) -> None:
+def test_an_agent_that_honours_no_summary_says_so(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", turns_of_work(turns=8))
     assert "Summarise…" not in dict(links(page(browser, url)))
     answered = browser.get(f"{url}/summarise")
@@ -109,7 +97,7 @@ def test_an_agent_that_honours_no_summary_says_so(browser: Client, idle_root: Pa
     assert "honours no summary that others append" in text_of(answered)
 
 
-def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser: Client, draft: SummaryDraft) -> None:
+def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser, draft):
     listed = page(browser, "/runs/")
     assert (draft.session.heading, draft.get_absolute_url()) in links(listed)
     assert "a draft, of the beginning" in text_of(listed)
@@ -120,7 +108,7 @@ def test_the_list_of_runs_names_the_drafts_that_are_not_appended(browser: Client
 # ---- while it is written ---------------------------------------------------------------------------------
 
 
-def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser: Client, url: str) -> None:
+def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser, url):
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     assert "Waiting for a worker" in text_of(page(browser, made.get_absolute_url()))
     SummaryDraft.objects.update(state=State.ASKING, generated="## Goal")
@@ -132,7 +120,7 @@ def test_what_has_come_is_shown_and_the_page_is_loaded_when_it_is_over(browser: 
     assert over["HX-Refresh"] == "true"
 
 
-def test_a_failed_draft_offers_its_partial_text(browser: Client, url: str) -> None:
+def test_a_failed_draft_offers_its_partial_text(browser, url):
     made = start_draft(Session.objects.get(), WantedSummary(), MODEL)
     SummaryDraft.objects.update(state=State.FAILED, failure="The connection broke.", generated="## Goal")
     shown = page(browser, made.get_absolute_url())
@@ -144,7 +132,7 @@ def test_a_failed_draft_offers_its_partial_text(browser: Client, url: str) -> No
 # ---- the text --------------------------------------------------------------------------------------------
 
 
-def test_the_text_is_judged_whenever_it_is_saved(browser: Client, draft: SummaryDraft) -> None:
+def test_the_text_is_judged_whenever_it_is_saved(browser, draft):
     address = draft.get_absolute_url()
     answered = browser.post(address, {"text": "Question 1: look at the cache."}, headers={"HX-Request": "true"})
     swapped = {one.attributes["id"] for one in elements(answered, "[hx-swap-oob]")}
@@ -155,7 +143,7 @@ def test_the_text_is_judged_whenever_it_is_saved(browser: Client, draft: Summary
     assert draft.text == "Question 1: look at the cache."
 
 
-def test_a_text_that_was_edited_in_another_window_is_not_lost(browser: Client, draft: SummaryDraft) -> None:
+def test_a_text_that_was_edited_in_another_window_is_not_lost(browser, draft):
     address = draft.get_absolute_url()
     first = second = field(page(browser, address), "digest")
     assert browser.post(address, {"text": "One window.", "digest": first}).status_code == 303
@@ -172,7 +160,7 @@ def test_a_text_that_was_edited_in_another_window_is_not_lost(browser: Client, d
     assert draft.text == "The other\nwindow."
 
 
-def test_what_is_typed_goes_on_from_what_was_saved(browser: Client, draft: SummaryDraft) -> None:
+def test_what_is_typed_goes_on_from_what_was_saved(browser, draft):
     address = draft.get_absolute_url()
     digest = field(page(browser, address), "digest")
     for words in ("We", "We look", "We look on."):
@@ -182,7 +170,7 @@ def test_what_is_typed_goes_on_from_what_was_saved(browser: Client, draft: Summa
     assert browser.post(address, {"text": "We look on.", "digest": "older"}).status_code == 303
 
 
-def test_without_scripts_each_button_saves_the_text_first(browser: Client, draft: SummaryDraft) -> None:
+def test_without_scripts_each_button_saves_the_text_first(browser, draft):
     address = draft.get_absolute_url()
     for then, leads in (
         ("", address),
@@ -197,13 +185,13 @@ def test_without_scripts_each_button_saves_the_text_first(browser: Client, draft
         assert draft.text == f"Text before {then}"
 
 
-def test_a_missing_name_is_inserted_at_the_end(browser: Client, draft: SummaryDraft) -> None:
+def test_a_missing_name_is_inserted_at_the_end(browser, draft):
     browser.post(draft.get_absolute_url(), {"text": "We look.\r\n", "insert": "src/cache_1.py"})
     draft.refresh_from_db()
     assert draft.text == "We look.\n\nsrc/cache_1.py\n"
 
 
-def test_changes_and_preview_show_the_saved_text(browser: Client, draft: SummaryDraft) -> None:
+def test_changes_and_preview_show_the_saved_text(browser, draft):
     SummaryDraft.objects.update(generated="We look at nothing.")
     changes = text_of(page(browser, draft.get_absolute_url(), show="changes"))
     assert "-We look at nothing." in changes
@@ -213,7 +201,7 @@ def test_changes_and_preview_show_the_saved_text(browser: Client, draft: Summary
     assert "src/cache_0.py" in text_of(preview)
 
 
-def test_what_it_replaces_stands_beside_a_plan_of_the_same_size(browser: Client, draft: SummaryDraft) -> None:
+def test_what_it_replaces_stands_beside_a_plan_of_the_same_size(browser, draft):
     shown = page(browser, f"{draft.get_absolute_url()}/replaced")
     words = text_of(shown)
     assert "would become a summary" in words
@@ -224,9 +212,7 @@ def test_what_it_replaces_stands_beside_a_plan_of_the_same_size(browser: Client,
 # ---- appending -------------------------------------------------------------------------------------------
 
 
-def test_the_last_page_shows_the_whole_text_and_appends_it(
-    browser: Client, draft: SummaryDraft, idle_root: Path
-) -> None:
+def test_the_last_page_shows_the_whole_text_and_appends_it(browser, draft, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     address = f"{draft.get_absolute_url()}/append"
     shown = page(browser, address)
@@ -240,7 +226,7 @@ def test_the_last_page_shows_the_whole_text_and_appends_it(
     assert "This summary was appended" in text_of(page(browser, draft.get_absolute_url()))
 
 
-def test_what_was_not_shown_is_not_appended(browser: Client, draft: SummaryDraft, idle_root: Path) -> None:
+def test_what_was_not_shown_is_not_appended(browser, draft, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     address = f"{draft.get_absolute_url()}/append"
     plan = field(page(browser, address), "plan")
@@ -250,7 +236,7 @@ def test_what_was_not_shown_is_not_appended(browser: Client, draft: SummaryDraft
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_move_offers_the_summary_of_what_is_left(browser: Client, url: str, idle_root: Path) -> None:
+def test_a_move_offers_the_summary_of_what_is_left(browser, url, idle_root):
     found = link(page(browser, f"{url}/tree/move", entry="e4"), "Summarise what you leave…")
     assert found == f"{url}/summarise?entry=e4"
     words = text_of(page(browser, found))
@@ -265,9 +251,7 @@ def test_a_move_offers_the_summary_of_what_is_left(browser: Client, url: str, id
     assert (recorded["type"], recorded["parentId"]) == ("branch_summary", "e4")
 
 
-def test_settings_that_ask_for_no_summary_are_respected(
-    browser: Client, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_settings_that_ask_for_no_summary_are_respected(browser, url, monkeypatch, tmp_path):
     home = tmp_path / "home"
     (home / ".pi" / "agent").mkdir(parents=True)
     (home / ".pi" / "agent" / "settings.json").write_text('{"branchSummary": {"skipPrompt": true}}')
@@ -277,9 +261,7 @@ def test_settings_that_ask_for_no_summary_are_respected(
     assert "say that none is offered" in text_of(shown)
 
 
-def test_a_discarded_draft_is_gone_and_nothing_was_written(
-    browser: Client, draft: SummaryDraft, idle_root: Path
-) -> None:
+def test_a_discarded_draft_is_gone_and_nothing_was_written(browser, draft, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     sent = browser.post(f"{draft.get_absolute_url()}/discard", follow=True)
     assert "Nothing was written to the session." in text_of(sent)
@@ -287,9 +269,7 @@ def test_a_discarded_draft_is_gone_and_nothing_was_written(
     assert (idle_root / "a.jsonl").read_bytes() == before
 
 
-def test_a_draft_of_a_session_that_has_continued_keeps_its_text(
-    browser: Client, draft: SummaryDraft, idle_root: Path
-) -> None:
+def test_a_draft_of_a_session_that_has_continued_keeps_its_text(browser, draft, idle_root):
     recorded = [*turns_of_work(turns=8), *chain(*[user("x")] * 33)[-1:]]
     add_session(idle_root, "a.jsonl", recorded)
     shown = page(browser, draft.get_absolute_url(), status=409)
@@ -298,7 +278,7 @@ def test_a_draft_of_a_session_that_has_continued_keeps_its_text(
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)
-def test_a_hostile_text_does_nothing(browser: Client, draft: SummaryDraft, words: str) -> None:
+def test_a_hostile_text_does_nothing(browser, draft, words):
     save_text(draft, words)
     SummaryDraft.objects.update(focus=editable(words), hook_messages=[editable(words)])
     address = draft.get_absolute_url()

@@ -1,11 +1,9 @@
 """Promises of drafts: what a worker writes of them, what is kept if it breaks off, and that only a confirmed text is
 appended."""
 
-from __future__ import annotations
-
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,14 +28,11 @@ from compaction_app.summaries.drafts import (
     stop_draft,
     task_of,
 )
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.errors import BadInput, Conflict
 from tests.factories import assistant, message, session_bytes, text, turns_of_work, user
 from tests.files import backdate, place
-from tests.installation import Installation
-from tests.lease_clock import Clock
 
 from .scripted import scripted_provider
 
@@ -48,14 +43,14 @@ COMPACTION: Final = WantedSummary()
 
 
 @pytest.fixture
-def session(redline: Installation) -> Session:
+def session(redline):
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     place(path, session_bytes(turns_of_work(turns=8)))
     return index_file(backdate(path))
 
 
 @pytest.fixture
-def provider(redline: Installation, request: pytest.FixtureRequest) -> Iterator[ScriptedProvider]:
+def provider(redline, request):
     with scripted_provider(getattr(request, "param", "anthropic")) as found:
         yield found
 
@@ -105,7 +100,7 @@ def go_on(session: Session, *messages: dict[str, Any]) -> Session:
 
 
 @both_dialects
-def test_a_model_writes_a_draft_and_nothing_is_appended(session: Session, provider: ScriptedProvider) -> None:
+def test_a_model_writes_a_draft_and_nothing_is_appended(session, provider):
     before = session.real_path().read_bytes()
     draft = written(session, wanted=WantedSummary(focus="the cache"))
     assert draft.state == State.READY
@@ -119,15 +114,13 @@ def test_a_model_writes_a_draft_and_nothing_is_appended(session: Session, provid
 
 @both_dialects
 @pytest.mark.parametrize(("script", "words"), [("refuses", "wrote no summary"), ("overflow", "window")])
-def test_a_draft_that_does_not_come_says_why(
-    session: Session, provider: ScriptedProvider, script: str, words: str
-) -> None:
+def test_a_draft_that_does_not_come_says_why(session, provider, script, words):
     draft = written(session, script)
     assert draft.state == State.FAILED
     assert words in draft.failure
 
 
-def test_the_partial_text_of_a_failed_draft_can_be_edited(session: Session, provider: ScriptedProvider) -> None:
+def test_the_partial_text_of_a_failed_draft_can_be_edited(session, provider):
     draft = requested(session)
     claimed = claim_draft(draft.pk, "one")
     assert claimed is not None
@@ -142,7 +135,7 @@ def test_the_partial_text_of_a_failed_draft_can_be_edited(session: Session, prov
     assert (draft.state, draft.text, draft.is_cut) == (State.READY, "## Goal\nThe cache", True)
 
 
-def test_a_stop_ends_the_request(session: Session, provider: ScriptedProvider) -> None:
+def test_a_stop_ends_the_request(session, provider):
     draft = start_draft(session, WantedSummary(), "scripted/stalls-before")
     worker = threading.Thread(target=_work, args=(draft.pk,))
     worker.start()
@@ -161,7 +154,7 @@ def _work(draft_id: int) -> None:
         connection.close()
 
 
-def test_a_queued_draft_is_stopped_before_anything_is_sent(session: Session, provider: ScriptedProvider) -> None:
+def test_a_queued_draft_is_stopped_before_anything_is_sent(session, provider):
     draft = requested(session)
     stop_draft(draft)
     write_draft(draft.pk, "one")
@@ -170,14 +163,14 @@ def test_a_queued_draft_is_stopped_before_anything_is_sent(session: Session, pro
     assert not provider.requests
 
 
-def test_one_draft_at_a_time_is_requested_for_a_session(session: Session, provider: ScriptedProvider) -> None:
+def test_one_draft_at_a_time_is_requested_for_a_session(session, provider):
     requested(session)
     with pytest.raises(Conflict, match="is being written"):
         requested(session)
     assert by_hand(session).state == State.READY
 
 
-def test_a_request_goes_only_to_the_address_that_was_shown(session: Session, provider: ScriptedProvider) -> None:
+def test_a_request_goes_only_to_the_address_that_was_shown(session, provider):
     draft = requested(session)
     Provider.objects.update(base_url="http://127.0.0.1:9/v1")
     write_draft(draft.pk, "one")
@@ -189,7 +182,7 @@ def test_a_request_goes_only_to_the_address_that_was_shown(session: Session, pro
 # ---- workers ---------------------------------------------------------------------------------------------
 
 
-def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedProvider) -> None:
+def test_two_workers_never_write_one_draft(session, provider):
     draft = requested(session)
     assert claim_draft(draft.pk, "one") is not None
     assert claim_draft(draft.pk, "two") is None
@@ -197,7 +190,7 @@ def test_two_workers_never_write_one_draft(session: Session, provider: ScriptedP
     assert not provider.requests
 
 
-def test_a_draft_whose_worker_is_gone_is_given_up(session: Session, provider: ScriptedProvider, clock: Clock) -> None:
+def test_a_draft_whose_worker_is_gone_is_given_up(session, provider, clock):
     draft = requested(session)
     claim_draft(draft.pk, "one")
     watch = LeaseWatch(DRAFTS)
@@ -208,7 +201,7 @@ def test_a_draft_whose_worker_is_gone_is_given_up(session: Session, provider: Sc
     assert "Its worker is gone." in draft.failure
 
 
-def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedProvider) -> None:
+def test_a_worker_that_has_to_end_says_so(session, provider):
     draft = requested(session)
     ending = threading.Event()
     ending.set()
@@ -219,7 +212,7 @@ def test_a_worker_that_has_to_end_says_so(session: Session, provider: ScriptedPr
     assert not provider.requests
 
 
-def test_a_draft_for_which_no_worker_starts_fails_in_words(session: Session, provider: ScriptedProvider) -> None:
+def test_a_draft_for_which_no_worker_starts_fails_in_words(session, provider):
     draft = requested(session)
     assert fail_unstarted_draft(draft.pk, "exit code 2")
     assert not fail_unstarted_draft(draft.pk, "exit code 2")
@@ -230,7 +223,7 @@ def test_a_draft_for_which_no_worker_starts_fails_in_words(session: Session, pro
 # ---- edited and appended ---------------------------------------------------------------------------------
 
 
-def test_only_the_edited_text_is_appended(session: Session) -> None:
+def test_only_the_edited_text_is_appended(session):
     draft = by_hand(session, "We look at the cache.\n")
     recorded = append(draft)
     assert recorded["type"] == "compaction"
@@ -241,12 +234,12 @@ def test_only_the_edited_text_is_appended(session: Session) -> None:
         save_text(draft, "Another text")
 
 
-def test_a_branch_is_left_with_the_draft(session: Session) -> None:
+def test_a_branch_is_left_with_the_draft(session):
     recorded = append(by_hand(session, wanted=WantedSummary(entry_id="e4")))
     assert (recorded["type"], recorded["parentId"]) == ("branch_summary", "e4")
 
 
-def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session: Session) -> None:
+def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session):
     draft = by_hand(session)
     before, now = session.real_path().read_bytes(), datetime.now(UTC)
     shown = plan_draft(draft, now).digest
@@ -256,12 +249,12 @@ def test_a_text_that_was_edited_since_it_was_shown_is_not_appended(session: Sess
     assert session.real_path().read_bytes() == before
 
 
-def test_an_empty_text_is_not_appended(session: Session) -> None:
+def test_an_empty_text_is_not_appended(session):
     with pytest.raises(BadInput, match="empty"):
         plan_draft(by_hand(session, " \n"), datetime.now(UTC))
 
 
-def test_a_draft_is_of_no_use_once_the_session_has_continued(session: Session) -> None:
+def test_a_draft_is_of_no_use_once_the_session_has_continued(session):
     draft = by_hand(session)
     go_on(session, user("Go on."))
     with pytest.raises(Conflict, match="has continued since"):
@@ -270,13 +263,13 @@ def test_a_draft_is_of_no_use_once_the_session_has_continued(session: Session) -
     assert draft.text == "We look at the cache."
 
 
-def test_an_update_by_hand_starts_from_the_summary_before_it(session: Session) -> None:
+def test_an_update_by_hand_starts_from_the_summary_before_it(session):
     append(by_hand(session, "The first summary."))
     later = go_on(session, *[user("go " * 4_000), assistant(text("done"))] * 15)
     assert start_draft(later, COMPACTION).text.startswith("The first summary.")
 
 
-def test_a_draft_that_is_being_written_is_not_discarded(session: Session, provider: ScriptedProvider) -> None:
+def test_a_draft_that_is_being_written_is_not_discarded(session, provider):
     draft = requested(session)
     with pytest.raises(Conflict, match="is being written"):
         discard_draft(draft)
@@ -288,9 +281,7 @@ def test_a_draft_that_is_being_written_is_not_discarded(session: Session, provid
 # ---- hooks -----------------------------------------------------------------------------------------------
 
 
-def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(
-    session: Session, provider: ScriptedProvider, connect: Connect
-) -> None:
+def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(session, provider, connect):
     notified: list[dict[str, object]] = []
     supplied = SupplySummary("From the hook.", read_files=("a.py",), first_kept_id="e9", why="cheaper")
     connect(session_before_compact, lambda **_: supplied)
@@ -307,9 +298,7 @@ def test_a_hook_supplies_the_draft_with_its_files_and_what_it_keeps(
     assert notified[0]["from_hook"] is True
 
 
-def test_a_hook_that_cancels_ends_the_draft_before_anything_is_sent(
-    session: Session, provider: ScriptedProvider, connect: Connect
-) -> None:
+def test_a_hook_that_cancels_ends_the_draft_before_anything_is_sent(session, provider, connect):
     connect(session_before_compact, lambda **_: Cancel("not now"))
     draft = written(session)
     assert draft.state == State.FAILED

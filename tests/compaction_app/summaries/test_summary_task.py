@@ -1,7 +1,5 @@
 """Promises of summaries: what a model is shown, what stays, what is appended, and that the agent rebuilds that."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -55,7 +53,7 @@ def last_line(path: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline: Installation) -> None:
+def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline):
     path = placed(redline, turns_of_work(turns=8))
     task = compaction_task(path)
     assert task.parts[0].kind is SummaryKind.HISTORY
@@ -72,7 +70,7 @@ def test_a_compaction_replaces_what_precedes_the_recent_tokens(redline: Installa
     assert recorded["summary"].startswith("## Goal\nThe cache.\n\n<read-files>\nsrc/cache_0.py\n")
 
 
-def test_the_summary_before_is_updated_and_its_files_are_kept(redline: Installation) -> None:
+def test_the_summary_before_is_updated_and_its_files_are_kept(redline):
     path = placed(redline, turns_of_work(turns=8))
     append(compaction_task(path), "First notes.")
     longer = path.read_bytes()
@@ -88,7 +86,7 @@ def test_the_summary_before_is_updated_and_its_files_are_kept(redline: Installat
     assert "src/cache_0.py" in task.files.read
 
 
-def test_a_turn_that_is_divided_has_a_part_of_its_own(redline: Installation) -> None:
+def test_a_turn_that_is_divided_has_a_part_of_its_own(redline):
     messages = [user("One long question.")]
     for number in range(8):
         name = f"c{number}"
@@ -103,24 +101,24 @@ def test_a_turn_that_is_divided_has_a_part_of_its_own(redline: Installation) -> 
     assert updated.startswith("First notes."), "the summary before is not lost with a turn alone"
 
 
-def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline: Installation) -> None:
+def test_a_summary_on_the_branch_that_is_left_is_part_of_it(redline):
     path = placed(redline, turns_of_work(turns=8))
     append(compaction_task(path), "Notes on the cache.")
     assert "Notes on the cache." in branch_task(path, "e4").parts[0].conversation
 
 
-def test_the_words_of_the_user_are_the_focus_of_every_part(redline: Installation) -> None:
+def test_the_words_of_the_user_are_the_focus_of_every_part(redline):
     task = compaction_task(placed(redline, turns_of_work(turns=8)), "the import paths")
     assert {part.focus for part in task.parts} == {"the import paths"}
 
 
-def test_a_short_session_has_nothing_to_summarise(redline: Installation) -> None:
+def test_a_short_session_has_nothing_to_summarise(redline):
     with pytest.raises(BadInput) as refused:
         compaction_task(placed(redline, turns_of_work(turns=1)))
     assert refused.value.code == "nothing_to_summarise"
 
 
-def test_a_summary_of_the_branch_that_a_move_leaves(redline: Installation) -> None:
+def test_a_summary_of_the_branch_that_a_move_leaves(redline):
     path = placed(redline, turns_of_work(turns=3))
     task = branch_task(path, "e4")
     assert [entry.id for entry in task.replaced] == [f"e{number}" for number in range(5, 13)]
@@ -136,28 +134,28 @@ def test_a_summary_of_the_branch_that_a_move_leaves(redline: Installation) -> No
     assert Backup.objects.get().reason == Backup.Reason.ENTRIES
 
 
-def test_the_branch_can_be_returned_to(redline: Installation) -> None:
+def test_the_branch_can_be_returned_to(redline):
     path = placed(redline, turns_of_work(turns=3))
     append(branch_task(path, "e4"), "We tried the other way.")
     append_entries(path, move_to("e12"), CONFIRMED, datetime.now(UTC))
     assert [message.entry.id for message in context_of(path).messages][-1] == "e12"
 
 
-def test_a_move_to_the_first_question_leaves_everything(redline: Installation) -> None:
+def test_a_move_to_the_first_question_leaves_everything(redline):
     path = placed(redline, turns_of_work(turns=2))
     append(branch_task(path, "e1"), "All of it.")
     assert last_line(path)["parentId"] is None
     assert [message.role for message in context_of(path).messages] == [Role.BRANCH_SUMMARY]
 
 
-def test_a_move_forward_leaves_nothing(redline: Installation) -> None:
+def test_a_move_forward_leaves_nothing(redline):
     path = placed(redline, turns_of_work(turns=2))
     with pytest.raises(BadInput) as refused:
         branch_task(path, "e8")
     assert refused.value.code == "nothing_left"
 
 
-def test_a_draft_is_not_appended_to_a_session_that_continued(redline: Installation) -> None:
+def test_a_draft_is_not_appended_to_a_session_that_continued(redline):
     path = placed(redline, turns_of_work(turns=8))
     task = compaction_task(path)
     more = {**user("More."), "id": "more", "parentId": task.present.leaf_id}
@@ -170,13 +168,13 @@ def test_a_draft_is_not_appended_to_a_session_that_continued(redline: Installati
     assert path.read_bytes() == before
 
 
-def test_an_empty_summary_is_refused(redline: Installation) -> None:
+def test_an_empty_summary_is_refused(redline):
     with pytest.raises(BadInput) as refused:
         compaction_task(placed(redline, turns_of_work(turns=8))).change(" \n")
     assert refused.value.code == "empty_summary"
 
 
-def test_the_check_counts_what_a_draft_mentions(redline: Installation) -> None:
+def test_the_check_counts_what_a_draft_mentions(redline):
     task = compaction_task(placed(redline, turns_of_work(turns=8)))
     silent, telling = task.judge("Nothing."), task.judge("Question 0: look at the cache.")
     assert len(telling.still.messages) == len(silent.still.messages) + 1
@@ -193,7 +191,7 @@ def task_if_any(path: Path) -> SummaryTask | None:
         raise
 
 
-def test_what_a_compaction_of_each_real_session_leaves_is_proven(redline: Installation, tmp_path: Path) -> None:
+def test_what_a_compaction_of_each_real_session_leaves_is_proven(redline, tmp_path):
     compacted = 0
     for source in sessions_to_try(tmp_path):
         path = redline.home / ".pi" / "agent" / "sessions" / source.name

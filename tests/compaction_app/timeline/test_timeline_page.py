@@ -1,28 +1,15 @@
 """Promises of the page of a timeline: every change of the context, what it removed, and nothing of it can act."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.display.branches import branch_state, forget_branches
 from compaction_app.models import AuditEntry
 from sessions_app.models import Session
 from tests.clients import page
-from tests.factories import (
-    assistant,
-    call,
-    chain,
-    context_edit,
-    message,
-    result,
-    summary_compaction,
-    text,
-    user,
-)
+from tests.factories import assistant, call, chain, context_edit, message, result, summary_compaction, text, user
 from tests.html import HOSTILE_TEXTS, assert_inert, links, text_of
 from tests.sessions import add_session
 
@@ -36,11 +23,11 @@ def add(root: Path, recorded: list[Any]) -> str:
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
 
 
-def test_each_change_is_listed_and_the_last_one_is_selected(browser: Client, idle_root: Path) -> None:
+def test_each_change_is_listed_and_the_last_one_is_selected(browser, idle_root):
     url = add(idle_root, CHANGED)
     answer = page(browser, f"{url}/timeline")
     for words in ("2 changes of the context", "Removed at point 2", "xxxx"):
@@ -51,7 +38,7 @@ def test_each_change_is_listed_and_the_last_one_is_selected(browser: Client, idl
     assert "a look" in other
 
 
-def test_a_branch_without_changes_says_so_and_has_no_points(browser: Client, idle_root: Path) -> None:
+def test_a_branch_without_changes_says_so_and_has_no_points(browser, idle_root):
     url = add(idle_root, chain(*TALK))
     assert "it only grew" in text_of(page(browser, f"{url}/timeline"))
     for query in ("at=e2", "leaf=nowhere"):
@@ -59,13 +46,13 @@ def test_a_branch_without_changes_says_so_and_has_no_points(browser: Client, idl
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(user("go"), assistant(text(hostile)), context_edit("e2", None))
     url = add(idle_root, [*talk, {**message(hostile or "e4", "e3", user("on"))}])
     assert_inert(page(browser, f"{url}/timeline"))
 
 
-def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser: Client, idle_root: Path) -> None:
+def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser, idle_root):
     url = add(idle_root, FORKABLE)
     original = (idle_root / "a.jsonl").read_bytes()
     shown = page(browser, f"{url}/timeline")
@@ -80,7 +67,7 @@ def test_the_conversation_before_a_summary_is_continued_in_a_fork(browser: Clien
     assert (recorded.action, recorded.new_file) == ("fork", str(fork.path))
 
 
-def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser: Client, idle_root: Path) -> None:
+def test_a_fork_from_an_unknown_entry_is_refused_on_the_page(browser, idle_root):
     url = add(idle_root, FORKABLE)
     answer = browser.post(f"{url}/fork", {"entry": "nowhere", "at": "e5"})
     assert answer.status_code == 409

@@ -1,7 +1,5 @@
 """The drawing of a tree: lines of neighbouring rows meet, and the active branch is one line."""
 
-from __future__ import annotations
-
 import re
 from itertools import pairwise
 
@@ -48,7 +46,7 @@ def crossings(path: str) -> tuple[set[int], set[int]]:
 
 
 @given(trees)
-def test_the_lines_of_a_row_go_on_in_the_next_one(links: list[tuple[str, str | None]]) -> None:
+def test_the_lines_of_a_row_go_on_in_the_next_one(links):
     drawn = drawings(rows_of(links))
     for above, below in pairwise(drawn):
         for attribute in ("active", "other"):
@@ -62,14 +60,14 @@ def test_the_lines_of_a_row_go_on_in_the_next_one(links: list[tuple[str, str | N
 
 
 @given(trees)
-def test_each_shape_is_on_a_line_of_its_row_or_stands_alone(links: list[tuple[str, str | None]]) -> None:
+def test_each_shape_is_on_a_line_of_its_row_or_stands_alone(links):
     rows = rows_of(links)
     for drawing in drawings(rows):
         assert FIRST <= drawing.x <= drawing.width - FIRST
     assert sum(drawing.shape == "leaf" for drawing in drawings(rows)) == 1
 
 
-def test_a_straight_session_is_one_line_with_its_leaf_at_the_end() -> None:
+def test_a_straight_session_is_one_line_with_its_leaf_at_the_end():
     first, fold, last = drawings(rows_of(chain(5)))
     assert (first.active, first.shape) == (f"M12 {MIDDLE}V{HEIGHT}", "turn")
     assert (fold.active, fold.shape) == (f"M12 0V{HEIGHT}", "fold")
@@ -77,14 +75,14 @@ def test_a_straight_session_is_one_line_with_its_leaf_at_the_end() -> None:
     assert {first.other, fold.other, last.other} == {""}
 
 
-def test_a_branch_bends_away_from_the_line_that_passes_it() -> None:
+def test_a_branch_bends_away_from_the_line_that_passes_it():
     _, side, _ = drawings(rows_of([("a", None), ("b", "a"), ("c", "a")]))
     assert side.active == f"M12 0V{HEIGHT}"
     assert side.other == f"M12 0C12 12 36 4 36 {MIDDLE}"
     assert (side.x, side.shape, side.width) == (36, "end", 48)
 
 
-def test_deep_branches_share_the_last_lane() -> None:
+def test_deep_branches_share_the_last_lane():
     """Each branch leaves the one that left before it."""
     links: list[tuple[str, str | None]] = [("0", None)]
     for number in range(1, 20):

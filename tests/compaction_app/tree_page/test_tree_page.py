@@ -1,13 +1,10 @@
 """Promises of the page of a tree: every branch and what can be done with it, for every agent, and nothing acts."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from compaction_app.display.branches import forget_branches
 from redline.configuration import RootSetting
@@ -15,17 +12,7 @@ from sessions_app.index.indexer import index_roots
 from sessions_app.index.roots import configured_roots
 from sessions_app.models import Session
 from tests.clients import page
-from tests.factories import (
-    assistant,
-    branch_summary,
-    call,
-    chain,
-    message,
-    result,
-    summary_compaction,
-    text,
-    user,
-)
+from tests.factories import assistant, branch_summary, call, chain, message, result, summary_compaction, text, user
 from tests.html import HOSTILE_TEXTS, addresses, assert_inert, element, elements, link, links, text_of, texts
 from tests.opencode_stores import OpenCodeStore
 from tests.sessions import add_session
@@ -71,12 +58,12 @@ def long_talk(turns: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_kept() -> None:
+def nothing_kept():
     forget_branches()
 
 
 @pytest.fixture
-def address(idle_root: Path) -> str:
+def address(idle_root):
     return f"{add_session(idle_root, 'a.jsonl', forked(), 'pi')}/tree"
 
 
@@ -87,7 +74,7 @@ def rows(source: Any) -> list[str]:
 # ---- the tree ------------------------------------------------------------------------------------------------
 
 
-def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser: Client, address: str) -> None:
+def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser, address):
     shown = page(browser, address)
     assert rows(shown) == [
         *("Mend the parser.", "The first way.", "The second way."),
@@ -100,7 +87,7 @@ def test_every_branch_is_there_with_its_fork_its_labels_and_its_leaf(browser: Cl
     assert "10 entries, 4 turns" in text_of(shown)
 
 
-def test_a_compaction_leads_to_what_its_summary_lost(browser: Client, address: str) -> None:
+def test_a_compaction_leads_to_what_its_summary_lost(browser, address):
     shown = page(browser, address)
     knot = next(one for one in elements(shown, ".knot") if "Compaction by Atomic" in text_of(one))
     there = link(knot, "what it lost")
@@ -110,14 +97,14 @@ def test_a_compaction_leads_to_what_its_summary_lost(browser: Client, address: s
     assert link(selected, "What the summary lost") == there
 
 
-def test_the_tokens_of_the_rows_add_up_to_the_headline(browser: Client, idle_root: Path) -> None:
+def test_the_tokens_of_the_rows_add_up_to_the_headline(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", long_talk(30))
     shown = page(browser, f"{url}/tree")
     total = sum(int(found or 0) for found in texts(shown, ".knot__tokens"))
     assert f"{total:,} tokens in all" in text_of(shown)
 
 
-def test_figures_are_in_the_measure_of_the_context(browser: Client, address: str) -> None:
+def test_figures_are_in_the_measure_of_the_context(browser, address):
     Session.objects.update(context_tokens=5_000, context_basis="about", context_ratio=1.0)
     as_estimated = texts(page(browser, address), ".knot__tokens")
     Session.objects.update(context_ratio=2.0)
@@ -129,7 +116,7 @@ def test_figures_are_in_the_measure_of_the_context(browser: Client, address: str
     assert "Context at its end: about 5,000 tokens" in text_of(compared)
 
 
-def test_an_entry_is_selected_with_what_can_be_done_there(browser: Client, address: str) -> None:
+def test_an_entry_is_selected_with_what_can_be_done_there(browser, address):
     shown = page(browser, address, at="e3")
     selected = elements(shown, "[aria-current=true].knot__text")
     assert [text_of(one) for one in selected] == ["The first way."]
@@ -140,13 +127,13 @@ def test_an_entry_is_selected_with_what_can_be_done_there(browser: Client, addre
     assert "Below it nothing" in text_of(shown)
 
 
-def test_the_selected_entry_tells_what_the_provider_reported(browser: Client, address: str) -> None:
+def test_the_selected_entry_tells_what_the_provider_reported(browser, address):
     words = text_of(page(browser, address, at="e5"))
     assert "Model saw then 1,000 tokens, reported" in words
     assert "Below it 1 branch, 3 entries" in words
 
 
-def test_a_fork_is_made_of_what_the_row_ends_with(browser: Client, address: str, idle_root: Path) -> None:
+def test_a_fork_is_made_of_what_the_row_ends_with(browser, address, idle_root):
     before = (idle_root / "a.jsonl").read_bytes()
     shown = page(browser, address, at="e3")
     assert "Fork from here" in text_of(shown)
@@ -158,23 +145,23 @@ def test_a_fork_is_made_of_what_the_row_ends_with(browser: Client, address: str,
     assert (fork.heading, fork.get_absolute_url()) in links(again)
 
 
-def test_what_cannot_be_forked_is_not_offered_to_be(browser: Client, address: str) -> None:
+def test_what_cannot_be_forked_is_not_offered_to_be(browser, address):
     Session.objects.update(version=2)
     assert "Fork from here" not in text_of(page(browser, address, at="e3"))
 
 
-def test_an_entry_that_does_not_exist_is_not_found(browser: Client, address: str) -> None:
+def test_an_entry_that_does_not_exist_is_not_found(browser, address):
     for query in ("?at=gone", "?from=gone", "?open=gone", "/compare?a=gone", "/compare?b=gone"):
         page(browser, address + query, 404)
 
 
-def test_a_session_without_entries_says_so(browser: Client, idle_root: Path) -> None:
+def test_a_session_without_entries_says_so(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", chain())
     assert "No branches yet" in text_of(page(browser, f"{url}/tree"))
     assert "no entries yet" in text_of(page(browser, f"{url}/tree/compare"))
 
 
-def test_the_session_page_links_to_its_tree(browser: Client, address: str) -> None:
+def test_the_session_page_links_to_its_tree(browser, address):
     session = address.removesuffix("/tree")
     assert address in addresses(browser.get(session))
     assert f"{address}?at=e4" in addresses(browser.get(session, {"leaf": "e4"}))
@@ -183,9 +170,7 @@ def test_the_session_page_links_to_its_tree(browser: Client, address: str) -> No
 # ---- folds and pages -----------------------------------------------------------------------------------------
 
 
-def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selected_row(
-    browser: Client, idle_root: Path
-) -> None:
+def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selected_row(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", long_talk(8))
     shown = page(browser, f"{url}/tree")
     assert rows(shown) == ["Part 0.", "6 turns without a fork, 12 entries", "Part 7."]
@@ -201,7 +186,7 @@ def test_turns_without_a_fork_are_folded_and_open_in_place_or_around_the_selecte
     assert rows(page(browser, f"{url}/tree", at="e9")) == around
 
 
-def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser: Client, idle_root: Path) -> None:
+def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser, idle_root):
     """Each turn is followed by a branch that was left."""
     talk = chain(user("Turn 0."))
     trunk = "e1"
@@ -223,7 +208,7 @@ def test_a_long_tree_is_shown_in_pages_around_the_leaf(browser: Client, idle_roo
     assert "Later rows" in dict(links(shown))
 
 
-def test_labels_and_texts_are_found(browser: Client, address: str) -> None:
+def test_labels_and_texts_are_found(browser, address):
     assert rows(page(browser, address, q="WAY.")) == ["The first way.", "The second way."]
     assert rows(page(browser, address, q="bett")) == ["The second way."]
     nothing = page(browser, address, q="nowhere")
@@ -234,7 +219,7 @@ def test_labels_and_texts_are_found(browser: Client, address: str) -> None:
 # ---- comparison ----------------------------------------------------------------------------------------------
 
 
-def test_two_branches_are_compared_turn_by_turn(browser: Client, address: str) -> None:
+def test_two_branches_are_compared_turn_by_turn(browser, address):
     shown = page(browser, f"{address}/compare", a="e4", b="e10")
     for words in ("In common: 1 turn, 2 entries", "Only A: 1 turn, 2 entries", "Only B: 2 turns, 6 entries"):
         assert words in text_of(shown)
@@ -249,7 +234,7 @@ def test_two_branches_are_compared_turn_by_turn(browser: Client, address: str) -
     assert int(totals[1]) == int(numbers[0][1]) + sum(int(row[-1]) for row in numbers[1:])
 
 
-def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser: Client, address: str) -> None:
+def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser, address):
     shown = page(browser, f"{address}/compare", a="e4")
     assert "B, the active branch" in text_of(shown)
     assert text_of(page(browser, dict(links(shown))["Exchange the sides"])).count("A, the active branch") == 1
@@ -257,7 +242,7 @@ def test_the_sides_are_exchanged_and_the_active_branch_is_the_default(browser: C
     assert "Both are the same branch" in text_of(same)
 
 
-def test_a_long_comparison_is_shown_in_pages(browser: Client, idle_root: Path) -> None:
+def test_a_long_comparison_is_shown_in_pages(browser, idle_root):
     url = add_session(idle_root, "a.jsonl", [*long_talk(130), message("x", "e2", user("Aside."))])
     shown = page(browser, f"{url}/tree/compare", a="e260", b="x")
     assert len(elements(shown, "tbody tr")) == 100
@@ -274,7 +259,7 @@ def served(root: Path, settings: Any, agent: str) -> None:
     configured_roots()
 
 
-def test_what_codex_took_back_is_a_branch_that_ends(browser: Client, known_root: Path, settings: Any) -> None:
+def test_what_codex_took_back_is_a_branch_that_ends(browser, known_root, settings):
     served(known_root, settings, "codex")
     turns = (prompt("One."), answer("1"), prompt("Two."), answer("2"), rolled_back(1), prompt("Three."))
     Rollout(meta(), *turns).save(known_root)
@@ -286,7 +271,7 @@ def test_what_codex_took_back_is_a_branch_that_ends(browser: Client, known_root:
     assert "compaction" not in texts(shown, "h1")[0]
 
 
-def test_what_opencode_reverted_is_a_branch_that_ends(browser: Client, known_root: Path, settings: Any) -> None:
+def test_what_opencode_reverted_is_a_branch_that_ends(browser, known_root, settings):
     served(known_root, settings, "opencode")
     store = OpenCodeStore(known_root)
     store.session()
@@ -301,13 +286,13 @@ def test_what_opencode_reverted_is_a_branch_that_ends(browser: Client, known_roo
     assert "other branch, ends" in two
 
 
-def test_a_branch_summary_says_what_was_left(browser: Client, idle_root: Path) -> None:
+def test_a_branch_summary_says_what_was_left(browser, idle_root):
     left = {"id": "s", "parentId": "e2", "timestamp": "t", **branch_summary("A lock was tried.")}
     url = add_session(idle_root, "a.jsonl", [*long_talk(1), left])
     assert rows(page(browser, f"{url}/tree")) == ["Part 0.", "branch summary A lock was tried."]
 
 
-def test_a_command_is_shown_without_its_tags(browser: Client, idle_root: Path) -> None:
+def test_a_command_is_shown_without_its_tags(browser, idle_root):
     command = "<command-name>/exit</command-name>\n<command-args>now</command-args>"
     said = "<local-command-stdout>Bye</local-command-stdout>"
     url = add_session(idle_root, "a.jsonl", chain(user(command), user(said)))
@@ -318,7 +303,7 @@ def test_a_command_is_shown_without_its_tags(browser: Client, idle_root: Path) -
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, hostile: str) -> None:
+def test_what_a_session_contains_is_inert(browser, idle_root, hostile):
     talk = chain(user(hostile), assistant(text(hostile)), result("c1", hostile, name=hostile))
     talk += [
         message(hostile, "e3", user(hostile)),
@@ -332,6 +317,6 @@ def test_what_a_session_contains_is_inert(browser: Client, idle_root: Path, host
         assert_inert(page(browser, f"{url}/{address}", **query))
 
 
-def test_a_file_that_is_gone_is_reported(browser: Client, address: str, idle_root: Path) -> None:
+def test_a_file_that_is_gone_is_reported(browser, address, idle_root):
     (idle_root / "a.jsonl").unlink()
     assert "does not exist" in text_of(page(browser, address, 409))

@@ -1,7 +1,5 @@
 """Compacted sessions of pi, Atomic, Codex and Claude Code, and their contexts as the agents' readers rebuild them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """A session of Claude Code with parallel calls is compacted, continued by the client, and undone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -12,7 +10,6 @@ from compaction_app.commit.service import commit
 from sessions_app.sessionlog.targets import Target
 from tests.claude_sessions import ClaudeSession, call, text
 from tests.files import backdate
-from tests.installation import Installation
 from tests.plans import approved_plan
 
 from .scenes import Scene, claude_continues, claude_scene
@@ -43,7 +40,7 @@ class Work:
 
 
 @pytest.fixture
-def work(redline: Installation) -> Work:
+def work(redline):
     session = ClaudeSession()
     session.user("Read both.")
     _, first, second = session.reply("first", text("Reading."), call("a"), call("b"))
@@ -66,7 +63,7 @@ deletions = pytest.mark.parametrize("calls", ["ab", "a", "b"])
 
 @reply_ids
 @deletions
-def test_parallel_calls_come_back_after_another_turn(work: Work, calls: str, reply_id: str) -> None:
+def test_parallel_calls_come_back_after_another_turn(work, calls, reply_id):
     before = work.scene.ids()
     work.delete(*calls)
     later = claude_continues(work.scene, reply_id)
@@ -76,7 +73,7 @@ def test_parallel_calls_come_back_after_another_turn(work: Work, calls: str, rep
 
 @reply_ids
 @deletions
-def test_one_of_several_entries_comes_back_with_its_pair(work: Work, calls: str, reply_id: str) -> None:
+def test_one_of_several_entries_comes_back_with_its_pair(work, calls, reply_id):
     before, gone = work.scene.ids(), work.pairs(*calls)
     work.delete(*calls)
     later = claude_continues(work.scene, reply_id)
@@ -87,9 +84,7 @@ def test_one_of_several_entries_comes_back_with_its_pair(work: Work, calls: str,
 @pytest.mark.parametrize(
     "reply_ids", [("later", "later again"), ("first", "first again"), ("first", "first")], ids=" and ".join
 )
-def test_of_two_compactions_the_later_one_is_undone_alone_and_then_the_other(
-    work: Work, reply_ids: tuple[str, str]
-) -> None:
+def test_of_two_compactions_the_later_one_is_undone_alone_and_then_the_other(work, reply_ids):
     before = work.scene.ids()
     work.delete("a")
     first = claude_continues(work.scene, reply_ids[0])
@@ -103,7 +98,7 @@ def test_of_two_compactions_the_later_one_is_undone_alone_and_then_the_other(
 
 
 @reply_ids
-def test_a_compaction_after_an_undone_one_is_undone(work: Work, reply_id: str) -> None:
+def test_a_compaction_after_an_undone_one_is_undone(work, reply_id):
     before = work.scene.ids()
     work.delete("a", "b")
     work.undo()

@@ -1,7 +1,5 @@
 """A Codex thread is compacted, undone and forked, and is left alone while Codex has it open."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -68,7 +66,7 @@ def refused(act: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("paginated", [True, False])
-def test_a_compaction_is_undone_by_the_fuller_list(redline: Installation, paginated: bool) -> None:
+def test_a_compaction_is_undone_by_the_fuller_list(redline, paginated):
     scene = codex_scene(redline, work(paginated=paginated), "compacted")
     before = sent(scene.path)
     scene.compact()
@@ -80,7 +78,7 @@ def test_a_compaction_is_undone_by_the_fuller_list(redline: Installation, pagina
     assert sent(scene.path) == before
 
 
-def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation) -> None:
+def test_a_single_call_is_brought_back_after_more_was_said(redline):
     scene = codex_scene(redline, work(), "compacted")
     before = sent(scene.path)
     wanted = next(target.entry_id for target in deleted_by(scene.compact()))
@@ -95,7 +93,7 @@ def test_a_single_call_is_brought_back_after_more_was_said(redline: Installation
     assert wanted in {message.entry.id for message in READER.rebuild(branch(scene.path)).messages}
 
 
-def test_reasoning_comes_back_with_what_follows_it(redline: Installation) -> None:
+def test_reasoning_comes_back_with_what_follows_it(redline):
     turn = [reasoning(name=f"rs_{step}") for step in range(2)]
     start = [user("Go."), turn[0], answer("a"), call("x"), output("x", "word " * 400)]
     rest = [turn[1], answer("b " * 900), user("On."), answer("c")]
@@ -114,7 +112,7 @@ def branch(path: Path) -> list[Any]:
     return loaded.tree.branch(loaded.leaf_id)
 
 
-def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> None:
+def test_a_compaction_of_a_compaction_is_undone_alone(redline):
     scene = codex_scene(redline, work(), "compacted")
     scene.compact(compression_ratio=0.9)
     between = sent(scene.path)
@@ -124,7 +122,7 @@ def test_a_compaction_of_a_compaction_is_undone_alone(redline: Installation) -> 
     assert sent(scene.path) == between
 
 
-def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: Installation) -> None:
+def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline):
     scene, made = forked(redline)
     assert scene.path.read_bytes() == work().content
     assert 0 < len(sent(made)) < len(sent(scene.path))
@@ -132,7 +130,7 @@ def test_a_fork_leaves_the_thread_alone_and_is_undone_by_its_removal(redline: In
     assert not made.exists()
 
 
-def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installation) -> None:
+def test_a_fork_that_another_thread_continues_is_not_deleted(redline):
     scene, made = forked(redline, compression_ratio=0.9)
     later = Scene(made, "codex", "fork").compact(compression_ratio=0.5).created
     assert later is not None
@@ -147,24 +145,20 @@ def test_a_fork_that_another_thread_continues_is_not_deleted(redline: Installati
     assert not made.exists()
 
 
-def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_that_codex_has_open_or_opens_meanwhile_is_not_deleted(redline, monkeypatch):
     scene, made = forked(redline)
     with open_in_codex(made), pytest.raises(RedlineError) as caught:
         scene.undo()
     assert (caught.value.code, caught.value.message.partition(" ")[0]) == ("open_in_agent", str(made))
     with ExitStack() as client:
         monkeypatch.setattr(
-            undo_service,
-            "require_undo_confirmations",
-            lambda *_: client.enter_context(open_in_codex(made)),
+            undo_service, "require_undo_confirmations", lambda *_: client.enter_context(open_in_codex(made))
         )
         assert refused(scene.undo) == "open_in_agent"
     assert made.exists()
 
 
-def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None:
+def test_a_thread_does_not_lose_bytes_to_a_backup(redline):
     scene = codex_scene(redline, work(), "compacted")
     backup = scene.compact().backup.path
     content = scene.path.read_bytes()
@@ -178,7 +172,7 @@ def test_a_thread_does_not_lose_bytes_to_a_backup(redline: Installation) -> None
     assert content.startswith(scene.path.read_bytes())
 
 
-def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation) -> None:
+def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline):
     opaque = {"type": "compaction", "encrypted_content": "x" * 400}
     scene = codex_scene(redline, work(compacted(user("Mend the parser."), opaque)), "fork")
     assert len(sent(scene.path)) == 2
@@ -193,7 +187,7 @@ def test_the_way_back_from_an_opaque_compaction_is_a_fork(redline: Installation)
     assert scene.path.read_bytes().count(b"\n") == 26
 
 
-def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline: Installation) -> None:
+def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline):
     legacy = work(summarised("so far"), user("On."), paginated=False)
     scene = codex_scene(redline, legacy, "compacted")
     content, session = scene.path.read_bytes(), index_file(scene.path)
@@ -221,7 +215,7 @@ def open_in_codex(path: Path) -> Iterator[None]:
     os.close(descriptor)
 
 
-def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installation) -> None:
+def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline):
     scene = codex_scene(redline, work(), "compacted")
     content = scene.path.read_bytes()
     with open_in_codex(scene.path):
@@ -233,9 +227,7 @@ def test_an_open_thread_is_not_appended_to_but_can_be_forked(redline: Installati
     scene.compact()
 
 
-def test_an_undo_does_not_append_to_an_open_thread_either_and_each_line_has_the_next_ordinal(
-    redline: Installation,
-) -> None:
+def test_an_undo_does_not_append_to_an_open_thread_either_and_each_line_has_the_next_ordinal(redline):
     scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     content = scene.path.read_bytes()
@@ -247,9 +239,7 @@ def test_an_undo_does_not_append_to_an_open_thread_either_and_each_line_has_the_
     assert ordinals == list(range(len(ordinals)))
 
 
-def test_a_thread_that_may_be_open_is_appended_to_after_a_confirmation(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_that_may_be_open_is_appended_to_after_a_confirmation(redline, tmp_path, monkeypatch):
     scene = codex_scene(redline, work(), "compacted")
     scene.compact()
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")

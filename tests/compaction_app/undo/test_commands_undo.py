@@ -1,7 +1,5 @@
 """`redline undo`: the latest compaction, a named one, or single entries."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -9,19 +7,18 @@ import pytest
 from compaction_app.models import Undo
 from sessions_app.storage.session_loader import load_session
 from tests.files import backdate, snapshot
-from tests.installation import Installation
 
-from .scenes import Scene, deleted_by, scene
+from .scenes import deleted_by, scene
 
 EVERY = [("atomic-0.8", "context-compaction"), ("pi", "context-edit"), ("pi", "fork")]
 
 
 @pytest.fixture(params=EVERY, ids=lambda pair: pair[1])
-def compacted(redline: Installation, request: pytest.FixtureRequest) -> Scene:
+def compacted(redline, request):
     return scene(redline, *request.param)
 
 
-def test_it_says_what_would_happen_and_needs_a_confirmation(redline: Installation, compacted: Scene) -> None:
+def test_it_says_what_would_happen_and_needs_a_confirmation(redline, compacted):
     compacted.compact()
     before = snapshot(compacted.path.parent)
     refused = redline.call("undo", compacted.path)
@@ -34,7 +31,7 @@ def test_it_says_what_would_happen_and_needs_a_confirmation(redline: Installatio
     assert snapshot(compacted.path.parent) == before
 
 
-def test_it_undoes_the_latest_compaction(redline: Installation, compacted: Scene) -> None:
+def test_it_undoes_the_latest_compaction(redline, compacted):
     before = compacted.context()
     committed = compacted.compact()
     done = redline.call("undo", compacted.path, "--yes", "--json")
@@ -52,7 +49,7 @@ def test_it_undoes_the_latest_compaction(redline: Installation, compacted: Scene
     assert again.error == "no_compaction"
 
 
-def test_it_brings_entries_back_with_their_pairs(redline: Installation, compacted: Scene) -> None:
+def test_it_brings_entries_back_with_their_pairs(redline, compacted):
     committed = compacted.compact()
     entry_id = deleted_by(committed)[0].entry_id
     done = redline.call(
@@ -66,7 +63,7 @@ def test_it_brings_entries_back_with_their_pairs(redline: Installation, compacte
     assert not Undo.objects.get().is_whole
 
 
-def test_a_live_session_needs_its_own_confirmation(redline: Installation, compacted: Scene) -> None:
+def test_a_live_session_needs_its_own_confirmation(redline, compacted):
     committed = compacted.compact()
     touched = committed.created or compacted.path
     backdate(touched, hours=0)
@@ -76,7 +73,7 @@ def test_a_live_session_needs_its_own_confirmation(redline: Installation, compac
     assert redline.call("undo", compacted.path, "--yes", "--live").code == 0
 
 
-def test_a_session_without_a_compaction_has_nothing_to_undo(redline: Installation, compacted: Scene) -> None:
+def test_a_session_without_a_compaction_has_nothing_to_undo(redline, compacted):
     before = snapshot(compacted.path.parent)
     assert redline.call("undo", compacted.path, "--yes", "--json").error == "no_compaction"
     assert redline.call("undo", compacted.path, "--compaction", "e3", "--yes", "--json").error == "not_ours"

@@ -1,7 +1,5 @@
 """An undo, killed before each of its steps and at any moment: the next start completes it, or nothing of it is left."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
 from pathlib import Path
@@ -108,12 +106,12 @@ class Kills:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_undo_killed_before_any_step_is_completed_or_not_made(redline: Installation, way: str) -> None:
+def test_an_undo_killed_before_any_step_is_completed_or_not_made(redline, way):
     kills = Kills(redline, way)
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=way in FIRST)
 
 
 @pytest.mark.parametrize("way", WAYS if IS_SOAK else FIRST[:1])
-def test_an_undo_killed_at_any_moment_is_completed_or_not_made(redline: Installation, way: str) -> None:
+def test_an_undo_killed_at_any_moment_is_completed_or_not_made(redline, way):
     kills = Kills(redline, way)
     assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)

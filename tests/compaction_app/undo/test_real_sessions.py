@@ -1,7 +1,5 @@
 """Real sessions, or a generated one: compacted, continued, brought back in part and then as a whole."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 
@@ -9,7 +7,6 @@ import pytest
 
 from sessions_app.storage.session_loader import load_session
 from tests.files import place
-from tests.installation import Installation
 from tests.paths import sessions_to_try
 
 from .scenes import Scene, deleted_by
@@ -23,9 +20,7 @@ def sessions(directory: Path) -> list[bytes]:
 
 @pytest.mark.parametrize("continues", [False, True], ids=["at-once", "continued"])
 @pytest.mark.parametrize(("reader", "writer"), [("atomic-0.8", "context-compaction"), ("pi", "context-edit")])
-def test_a_real_session_has_its_context_again(
-    redline: Installation, tmp_path: Path, reader: str, writer: str, continues: bool
-) -> None:
+def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer, continues):
     rng = random.Random(7)
     directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
     found = sessions(tmp_path)
@@ -46,9 +41,7 @@ def test_a_real_session_has_its_context_again(
 
 
 @pytest.mark.parametrize("reader", ["atomic-0.8", "pi"])
-def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(
-    redline: Installation, tmp_path: Path, reader: str
-) -> None:
+def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(redline, tmp_path, reader):
     directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
     for number, content in enumerate(sessions(tmp_path)):
         scene = Scene(place(directory / f"{number}.jsonl", content), reader, "fork")

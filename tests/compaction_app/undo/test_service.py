@@ -1,7 +1,5 @@
 """A compaction is undone, as a whole or by entry, so that the agent's context has exactly what it had before."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Callable
@@ -26,7 +24,6 @@ from sessions_app.storage.session_loader import load_session
 from tests.factories import assistant, call, compaction, message, result
 from tests.factories import whole as target
 from tests.files import backdate, snapshot
-from tests.installation import Installation
 
 from .scenes import Scene, deleted_by, only_compaction, scene
 
@@ -35,22 +32,22 @@ EVERY = [*IN_PLACE, ("atomic-0.8", "fork"), ("pi", "fork")]
 
 
 @pytest.fixture(params=IN_PLACE, ids=lambda pair: pair[1])
-def in_place(redline: Installation, request: pytest.FixtureRequest) -> Scene:
+def in_place(redline, request):
     return scene(redline, *request.param)
 
 
 @pytest.fixture
-def atomic(redline: Installation) -> Scene:
+def atomic(redline):
     return scene(redline, "atomic-0.8", "context-compaction")
 
 
 @pytest.fixture
-def pi(redline: Installation) -> Scene:
+def pi(redline):
     return scene(redline, "pi", "context-edit")
 
 
 @pytest.fixture(params=["atomic-0.8", "pi"])
-def fork(redline: Installation, request: pytest.FixtureRequest) -> Scene:
+def fork(redline, request):
     return scene(redline, request.param, "fork")
 
 
@@ -69,7 +66,7 @@ def since(parent: str, kind: str, **fields: object) -> dict[str, Any]:
 # Everything -------------------------------------------------------------------------------------------------
 
 
-def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_back(in_place: Scene) -> None:
+def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_back(in_place):
     before = in_place.context()
     leaf_id = load_session(in_place.path).leaf_id
     committed = in_place.compact()
@@ -88,12 +85,7 @@ def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_
     assert undone.backup.read_bytes() == compacted
 
     row = Undo.objects.get()
-    assert (row.compaction, row.undone, row.way, row.is_whole) == (
-        only_compaction(),
-        committed.entry_id,
-        "leaf",
-        True,
-    )
+    assert (row.compaction, row.undone, row.way, row.is_whole) == (only_compaction(), committed.entry_id, "leaf", True)
     assert (row.entry_id, row.leaf_id) == (undone.entry_id, only_compaction().leaf_id)
     assert row.backup is not None
     assert (row.backup.path, row.backup.reason) == (str(undone.backup), Backup.Reason.UNDO)
@@ -103,7 +95,7 @@ def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_
     assert entry.backup == str(undone.backup)
 
 
-def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place: Scene) -> None:
+def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place):
     before = in_place.context()
     committed = in_place.compact()
     named = since(committed.entry_id, "session_info", name="x")
@@ -112,7 +104,7 @@ def test_a_name_or_a_label_given_since_does_not_count_as_said(in_place: Scene) -
     assert in_place.context() == before
 
 
-def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place: Scene) -> None:
+def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place):
     committed = in_place.compact()
     in_place.append(since(committed.entry_id, "model_change", provider="acme", modelId="m"))
     undone = in_place.undo()
@@ -120,7 +112,7 @@ def test_a_model_chosen_since_is_not_undone_with_the_compaction(in_place: Scene)
     assert b'"model_change"' in (undone.created or in_place.path).read_bytes()
 
 
-def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi: Scene) -> None:
+def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi):
     before = pi.context()
     committed = pi.compact()
     pi.continue_with("Go on.", "Done.")
@@ -140,7 +132,7 @@ def test_after_later_conversation_pi_gets_every_entry_back_in_place(pi: Scene) -
     assert targets == sorted(targets, key=lambda entry_id: int(entry_id[1:]))
 
 
-def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atomic: Scene) -> None:
+def test_after_later_conversation_atomic_gets_a_new_session_with_everything(atomic):
     before = atomic.context()
     atomic.compact()
     atomic.continue_with("Go on.", "Done.")
@@ -160,7 +152,7 @@ def without_usage(messages: list[dict[str, object]]) -> list[dict[str, object]]:
     return [{name: value for name, value in one.items() if name != "usage"} for one in messages]
 
 
-def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_it(fork: Scene) -> None:
+def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_it(fork):
     before, original = fork.context(), fork.path.read_bytes()
     committed = fork.compact()
     assert committed.created is not None
@@ -176,7 +168,7 @@ def test_the_new_session_of_a_compaction_is_deleted_while_nobody_has_written_to_
 
 
 @pytest.mark.parametrize("added", [b'{"type":"custom","id":"x","parentId":null}\n', b" "])
-def test_a_new_session_that_has_continued_is_not_deleted(fork: Scene, added: bytes) -> None:
+def test_a_new_session_that_has_continued_is_not_deleted(fork, added):
     committed = fork.compact()
     assert committed.created is not None
     with committed.created.open("ab") as file:
@@ -188,7 +180,7 @@ def test_a_new_session_that_has_continued_is_not_deleted(fork: Scene, added: byt
     assert not Undo.objects.exists()
 
 
-def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork: Scene) -> None:
+def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
     committed = fork.compact()
     assert committed.created is not None
     holder = subprocess.Popen(["sleep", "600"], stdout=committed.created.open("ab"))
@@ -203,7 +195,7 @@ def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork: Scene) -> Non
 # Twice ------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_undone_is_not_undone_again(in_place: Scene) -> None:
+def test_what_is_undone_is_not_undone_again(in_place):
     committed = in_place.compact()
     in_place.undo()
     before = in_place.path.read_bytes()
@@ -214,7 +206,7 @@ def test_what_is_undone_is_not_undone_again(in_place: Scene) -> None:
     assert in_place.path.read_bytes().startswith(before)
 
 
-def test_after_an_undo_the_same_plan_can_be_written_again_and_undone_again(in_place: Scene) -> None:
+def test_after_an_undo_the_same_plan_can_be_written_again_and_undone_again(in_place):
     before = in_place.context()
     in_place.compact()
     compacted = in_place.context()
@@ -225,7 +217,7 @@ def test_after_an_undo_the_same_plan_can_be_written_again_and_undone_again(in_pl
     assert in_place.context() == before
 
 
-def test_two_compactions_are_undone_one_after_the_other(in_place: Scene) -> None:
+def test_two_compactions_are_undone_one_after_the_other(in_place):
     before = in_place.context()
     first = in_place.compact(compression_ratio=0.8)
     between = in_place.context()
@@ -238,7 +230,7 @@ def test_two_compactions_are_undone_one_after_the_other(in_place: Scene) -> None
     assert in_place.context() == before
 
 
-def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi: Scene) -> None:
+def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi):
     before = pi.context()
     pi.compact(compression_ratio=0.8)
     pi.compact(compression_ratio=0.3)
@@ -250,7 +242,7 @@ def test_in_pi_both_compactions_are_undone_by_edits_after_later_conversation(pi:
     assert refused(pi.undo) == "no_compaction"
 
 
-def test_the_first_of_two_compactions_is_undone_under_the_second(in_place: Scene) -> None:
+def test_the_first_of_two_compactions_is_undone_under_the_second(in_place):
     """What the second one deletes stays deleted."""
     before = in_place.context()
     first = in_place.compact(compression_ratio=0.8)
@@ -277,7 +269,7 @@ def a_result_of(scene: Scene, committed: object) -> str:
     return next(entry.id for entry in entries if entry.result_for is not None)
 
 
-def test_a_result_comes_back_with_its_call(in_place: Scene) -> None:
+def test_a_result_comes_back_with_its_call(in_place):
     before = in_place.context()
     committed = in_place.compact()
     result_id = a_result_of(in_place, committed)
@@ -296,7 +288,7 @@ def test_a_result_comes_back_with_its_call(in_place: Scene) -> None:
     assert AuditEntry.objects.filter(action=AuditEntry.Action.BRING_BACK).count() == 1
 
 
-def test_the_rest_is_undone_after_some_entries_came_back(in_place: Scene) -> None:
+def test_the_rest_is_undone_after_some_entries_came_back(in_place):
     before = in_place.context()
     committed = in_place.compact()
     in_place.undo(a_result_of(in_place, committed))
@@ -309,7 +301,7 @@ def test_the_rest_is_undone_after_some_entries_came_back(in_place: Scene) -> Non
     assert refused(in_place.undo) == "no_compaction"
 
 
-def test_bringing_back_one_by_one_ends_with_the_context_before(in_place: Scene) -> None:
+def test_bringing_back_one_by_one_ends_with_the_context_before(in_place):
     before = in_place.context()
     committed = in_place.compact()
     left = [target.entry_id for target in deleted_by(committed)]
@@ -321,7 +313,7 @@ def test_bringing_back_one_by_one_ends_with_the_context_before(in_place: Scene) 
     assert refused(lambda: in_place.undo(name=committed.entry_id)) == "undone_already"
 
 
-def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entries(atomic: Scene) -> None:
+def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entries(atomic):
     before = atomic.context()
     committed = atomic.compact()
     atomic.continue_with("Go on.")
@@ -331,7 +323,7 @@ def test_after_later_conversation_atomic_gets_a_new_session_with_just_these_entr
     assert len(context) == len(before) + 1 - len(whole(undone))
 
 
-def test_single_entries_of_a_fork_come_back_in_another_fork(fork: Scene) -> None:
+def test_single_entries_of_a_fork_come_back_in_another_fork(fork):
     before = fork.context()
     committed = fork.compact()
     undone = fork.undo(a_result_of(fork, committed))
@@ -345,7 +337,7 @@ def test_single_entries_of_a_fork_come_back_in_another_fork(fork: Scene) -> None
 # Refusals ---------------------------------------------------------------------------------------------------
 
 
-def test_entries_that_were_summarised_since_do_not_come_back(pi: Scene) -> None:
+def test_entries_that_were_summarised_since_do_not_come_back(pi):
     pi.compact()
     leaf_id = load_session(pi.path).leaf_id
     pi.append(since(leaf_id, "compaction", summary="All.", firstKeptEntryId=leaf_id, tokensBefore=1))
@@ -354,7 +346,7 @@ def test_entries_that_were_summarised_since_do_not_come_back(pi: Scene) -> None:
     assert snapshot(pi.path.parent) == before
 
 
-def test_an_entry_that_was_edited_again_is_not_overwritten(pi: Scene) -> None:
+def test_an_entry_that_was_edited_again_is_not_overwritten(pi):
     committed = pi.compact()
     result_id = a_result_of(pi, committed)
     short = {"content": [{"type": "text", "text": "short"}]}
@@ -362,16 +354,13 @@ def test_an_entry_that_was_edited_again_is_not_overwritten(pi: Scene) -> None:
     assert refused(pi.undo) == "compacted_again"
 
 
-def test_what_providers_would_refuse_does_not_come_back(in_place: Scene) -> None:
+def test_what_providers_would_refuse_does_not_come_back(in_place):
     """The agent has used the id of a deleted call again."""
     committed = in_place.compact()
     result_id = a_result_of(in_place, committed)
     used = load_session(in_place.path).tree.entry(result_id).result_for
     assert used is not None
-    again = [
-        message("again", committed.entry_id, assistant(call(used))),
-        message("answer", "again", result(used)),
-    ]
+    again = [message("again", committed.entry_id, assistant(call(used))), message("answer", "again", result(used))]
     in_place.append(*again)
     before = snapshot(in_place.path.parent)
     assert refused(lambda: in_place.undo(result_id)) == "breaks_conversation"
@@ -379,9 +368,7 @@ def test_what_providers_would_refuse_does_not_come_back(in_place: Scene) -> None
     assert snapshot(in_place.path.parent) == before
 
 
-def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(
-    fork: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(fork, monkeypatch):
     committed = fork.compact()
     monkeypatch.setattr("compaction_app.undo.plan.content_written", lambda _: None)
     assert refused(fork.undo) == "not_recorded"
@@ -389,7 +376,7 @@ def test_a_new_session_is_not_deleted_without_a_record_of_its_bytes(
     assert committed.created.exists()
 
 
-def test_a_live_session_and_a_torn_line_need_confirmations(in_place: Scene) -> None:
+def test_a_live_session_and_a_torn_line_need_confirmations(in_place):
     before = in_place.context()
     in_place.compact()
     in_place.append(b'{"type":"mess')
@@ -403,7 +390,7 @@ def test_a_live_session_and_a_torn_line_need_confirmations(in_place: Scene) -> N
     assert in_place.context() == before
 
 
-def test_what_was_shown_is_undone_or_nothing(in_place: Scene) -> None:
+def test_what_was_shown_is_undone_or_nothing(in_place):
     in_place.compact()
     request = in_place.request()
     shown = planned(request, datetime.now(UTC)).digest()
@@ -414,7 +401,7 @@ def test_what_was_shown_is_undone_or_nothing(in_place: Scene) -> None:
     assert snapshot(in_place.path.parent) == before
 
 
-def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place: Scene) -> None:
+def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place):
     committed = in_place.compact()
     restore(committed.backup.path, RestoreConfirmations(drop_newer=True), datetime.now(UTC))
     backdate(in_place.path)
@@ -422,7 +409,7 @@ def test_a_compaction_that_a_restore_removed_has_nothing_to_undo(in_place: Scene
     assert refused(in_place.undo) == "no_compaction"
 
 
-def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place: Scene) -> None:
+def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in_place):
     in_place.compact()
     compacted = in_place.context()
     undone = in_place.undo()
@@ -433,7 +420,7 @@ def test_a_restore_of_the_backup_of_an_undo_puts_the_compaction_back_in_force(in
     assert in_place.undo().plan.way is UndoWay.LEAF
 
 
-def test_a_compaction_without_a_record_is_undone_by_its_line(atomic: Scene) -> None:
+def test_a_compaction_without_a_record_is_undone_by_its_line(atomic):
     before = atomic.context()
     atomic.compact()
     Compaction.objects.all().delete()
@@ -443,7 +430,7 @@ def test_a_compaction_without_a_record_is_undone_by_its_line(atomic: Scene) -> N
     assert Undo.objects.get().compaction is None
 
 
-def test_a_compaction_that_the_agent_ignores_since_an_update_is_not_undone(atomic: Scene) -> None:
+def test_a_compaction_that_the_agent_ignores_since_an_update_is_not_undone(atomic):
     atomic.compact()
     Session.objects.update(reader="atomic-0.9")
     before = snapshot(atomic.path)
@@ -452,7 +439,7 @@ def test_a_compaction_that_the_agent_ignores_since_an_update_is_not_undone(atomi
     assert (caught.value.code, snapshot(atomic.path)) == ("not_in_force", before)
 
 
-def test_a_compaction_that_is_not_redlines_is_not_undone(atomic: Scene) -> None:
+def test_a_compaction_that_is_not_redlines_is_not_undone(atomic):
     leaf_id = load_session(atomic.path).leaf_id
     atomic.append({**compaction(target("e3")), "id": "own", "parentId": leaf_id, "timestamp": "t"})
     assert refused(atomic.undo) == "no_compaction"
@@ -460,7 +447,7 @@ def test_a_compaction_that_is_not_redlines_is_not_undone(atomic: Scene) -> None:
     assert refused(lambda: atomic.undo(name="missing")) == "unknown_entry"
 
 
-def test_a_change_that_would_not_give_the_context_is_not_written(pi: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_that_would_not_give_the_context_is_not_written(pi, monkeypatch):
     pi.compact()
     before = snapshot(pi.path.parent)
 
@@ -473,7 +460,7 @@ def test_a_change_that_would_not_give_the_context_is_not_written(pi: Scene, monk
     assert not Undo.objects.exists()
 
 
-def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic: Scene) -> None:
+def test_the_agent_of_a_session_is_still_the_same_after_an_undo(atomic):
     """A smaller compaction is Redline's own line: it does not show that the session is Atomic's."""
     committed = atomic.compact()
     atomic.undo(a_result_of(atomic, committed))

@@ -1,7 +1,5 @@
 """The page of an undo says how it is done before, and does exactly that."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from sessions_app.storage.session_loader import load_session
 from tests.factories import message, session_bytes, user, working_session
 from tests.files import backdate, place
 from tests.html import fields, link, text_of
-from tests.installation import Installation
 from tests.runs import approve_proposals, plan_session
 from tests.sessions import use_root
 
@@ -26,7 +23,7 @@ READERS = [("atomic", "context-compaction"), ("pi", "context-edit"), ("pi", "for
 
 
 @pytest.fixture(params=READERS, ids=lambda pair: pair[1])
-def run(redline: Installation, tmp_path: Path, settings: Any, request: pytest.FixtureRequest) -> Run:
+def run(redline, tmp_path, settings, request):
     """A committed run."""
     agent, writer = request.param
     directory = tmp_path / "shown"
@@ -49,7 +46,7 @@ def undo(browser: Client, run: Run, *entries: str, yes: tuple[str, ...] = ()) ->
     return browser.post(f"/runs/{run.pk}/undo", {"plan": found["plan"], "entry": entries, "yes": yes}, follow=True)
 
 
-def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser: Client, run: Run) -> None:
+def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser, run):
     address = link(browser.get(f"/runs/{run.pk}/result"), "Undo…")
     assert address == f"/runs/{run.pk}/undo"
     page = text_of(browser.get(address))
@@ -62,7 +59,7 @@ def test_the_result_leads_to_the_undo_which_says_what_will_happen(browser: Clien
     assert not Undo.objects.exists()
 
 
-def test_a_choice_of_nothing_is_answered_at_its_button(browser: Client, run: Run) -> None:
+def test_a_choice_of_nothing_is_answered_at_its_button(browser, run):
     asked = "Select what should come back first."
     assert asked not in text_of(browser.get(f"/runs/{run.pk}/undo"))
     page = browser.get(f"/runs/{run.pk}/undo", {"choice": "shown"})
@@ -74,7 +71,7 @@ def test_a_choice_of_nothing_is_answered_at_its_button(browser: Client, run: Run
     assert not Undo.objects.exists()
 
 
-def test_an_undo_on_the_page_undoes_the_compaction(browser: Client, run: Run) -> None:
+def test_an_undo_on_the_page_undoes_the_compaction(browser, run):
     result = undo(browser, run)
     assert result.redirect_chain == [(f"/runs/{run.pk}/result", 303)]
     page = text_of(result)
@@ -93,7 +90,7 @@ def test_an_undo_on_the_page_undoes_the_compaction(browser: Client, run: Run) ->
         assert browser.get(f"/runs/{run.pk}{page}", follow=True).status_code == 200
 
 
-def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser: Client, run: Run) -> None:
+def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser, run):
     target = next(raw for raw in Compaction.objects.get().origins if raw["kind"] == "entry")
     chosen = browser.get(f"/runs/{run.pk}/undo", {"entry": target["entryId"]})
     page = text_of(chosen)
@@ -108,7 +105,7 @@ def test_chosen_entries_are_shown_with_their_pairs_and_come_back(browser: Client
     assert "2 entries" in text_of(browser.get(f"/runs/{run.pk}/result"))
 
 
-def test_what_has_changed_since_it_was_shown_is_not_undone(browser: Client, run: Run) -> None:
+def test_what_has_changed_since_it_was_shown_is_not_undone(browser, run):
     shown = fields(browser.get(f"/runs/{run.pk}/undo"))["plan"]
     path = run.session.real_path()
     created = Compaction.objects.get().created
@@ -122,7 +119,7 @@ def test_what_has_changed_since_it_was_shown_is_not_undone(browser: Client, run:
     assert not Undo.objects.exists()
 
 
-def test_a_live_session_needs_a_confirmation(browser: Client, run: Run) -> None:
+def test_a_live_session_needs_a_confirmation(browser, run):
     created = Compaction.objects.get().created
     path = Path(created) if created else run.session.real_path()
     backdate(path, hours=0)
@@ -133,7 +130,7 @@ def test_a_live_session_needs_a_confirmation(browser: Client, run: Run) -> None:
     assert "Undone: " in text_of(undo(browser, run, yes=("live",)))
 
 
-def test_hostile_ids_and_texts_are_escaped(browser: Client, run: Run) -> None:
+def test_hostile_ids_and_texts_are_escaped(browser, run):
     page = browser.get(f"/runs/{run.pk}/undo", {"entry": "<script>alert(1)</script>"})
     assert page.status_code == 409
     assert b"<script>alert(1)" not in page.content

@@ -1,9 +1,6 @@
 """Many runs in one process: within its limits, through a busy database, and no longer than its server wants it."""
 
-from __future__ import annotations
-
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,17 +12,15 @@ from compaction_app.querysets import RunQuerySet
 from compaction_app.runs.commands import start_run, stop_run
 from compaction_app.workers import worker_pool
 from compaction_app.workers.worker_pool import WorkerPool
-from devtools.scripted.server import ScriptedProvider
 from sessions_app.index.indexer import index_file
 from tests.factories import session_bytes, working_session
 from tests.files import place
-from tests.installation import Installation
 from tests.scripted_models import add_scripted
 from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def begun(known_root: Path, provider: ScriptedProvider) -> Callable[[str], Run]:
+def begun(known_root, provider):
     """A queued run of a separate session; its script deletes something and then stops sending."""
     add_scripted(provider, "stalls")
 
@@ -48,7 +43,7 @@ def has_planned(run: Run) -> bool:
     return bool(run.proposals.exists())
 
 
-def test_runs_begin_as_far_as_there_is_room(begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_begin_as_far_as_there_is_room(begun, monkeypatch):
     first, second = begun("a.jsonl"), begun("b.jsonl")
     monkeypatch.setattr(worker_pool, "LLM_BYTES", first.session.size)
     pool = WorkerPool()
@@ -65,9 +60,7 @@ def test_runs_begin_as_far_as_there_is_room(begun: Callable[[str], Run], monkeyp
         pool.stop()
 
 
-def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
-    begun: Callable[[str], Run],
-) -> None:
+def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(begun):
     runs = [begun(f"{name}.jsonl") for name in "abc"]
     pool = WorkerPool()
     pool.start_queued()
@@ -77,7 +70,7 @@ def test_an_ending_process_interrupts_its_runs_and_keeps_what_they_validated(
     assert all(map(has_planned, runs))
 
 
-def test_a_look_at_a_busy_database_ends_no_run(begun: Callable[[str], Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_at_a_busy_database_ends_no_run(begun, monkeypatch):
     run, looks = begun("a.jsonl"), []
     of_llm = RunQuerySet.of_llm
 
@@ -99,9 +92,7 @@ def test_a_look_at_a_busy_database_ends_no_run(begun: Callable[[str], Run], monk
     assert len(looks) == 4
 
 
-def test_a_process_whose_server_is_gone_begins_nothing_more(
-    begun: Callable[[str], Run], redline: Installation, provider: ScriptedProvider
-) -> None:
+def test_a_process_whose_server_is_gone_begins_nothing_more(begun, redline, provider):
     first = begun("a.jsonl")
     child = redline.start("worker", "--until-idle", stdin=subprocess.PIPE)
     assert child.stdin is not None

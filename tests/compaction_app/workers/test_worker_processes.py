@@ -1,10 +1,7 @@
 """Promises of the server's worker processes: no more than are needed, and no run waits for ever if none can start."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +19,7 @@ from tests.files import place
 
 
 @pytest.fixture
-def queued(known_root: Path) -> Callable[..., Run]:
+def queued(known_root):
     """A queued run of a separate session; the planner needs no row of a model."""
 
     def queue(name: str, planner: str = "embedded") -> Run:
@@ -64,16 +61,14 @@ def state(run: Run) -> str:
     return str(Run.objects.values_list("state", flat=True).get(pk=run.pk))
 
 
-def test_no_process_is_needed_while_nothing_is_queued(queued: Callable[..., Run]) -> None:
+def test_no_process_is_needed_while_nothing_is_queued(queued):
     assert needed_processes() == 0
     run = queued("a.jsonl")
     claim(run.pk, "one", timezone.now())
     assert needed_processes() == 0
 
 
-def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_needs_one(
-    queued: Callable[..., Run],
-) -> None:
+def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_needs_one(queued):
     for number in range(5):
         queued(f"model-{number}.jsonl", "provider/model")
     assert needed_processes() == 1
@@ -88,7 +83,7 @@ def test_runs_of_llm_planners_need_one_process_and_each_of_the_embedded_one_need
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def at_once(monkeypatch):
     """Query the database on the loop itself: its connection belongs to this thread."""
 
     def wrap(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -102,7 +97,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_run_for_which_process_after_process_fails_is_given_up(queued: Callable[..., Run]) -> None:
+def test_a_run_for_which_process_after_process_fails_is_given_up(queued):
     run = queued("a.jsonl")
     serve(children := Exits(*[2] * STARTS), STARTS)
     assert children.commands == [("worker", "--until-idle")] * STARTS
@@ -112,14 +107,14 @@ def test_a_run_for_which_process_after_process_fails_is_given_up(queued: Callabl
 
 
 @pytest.mark.usefixtures("at_once")
-def test_only_failures_in_a_row_count(queued: Callable[..., Run]) -> None:
+def test_only_failures_in_a_row_count(queued):
     run = queued("a.jsonl")
     serve(Exits(*[2] * (STARTS - 1), 0, *[2] * (STARTS - 1)), 2 * STARTS - 1)
     assert state(run) == RunState.QUEUED
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_run_that_was_queued_later_is_not_given_up_with_the_others(queued: Callable[..., Run]) -> None:
+def test_a_run_that_was_queued_later_is_not_given_up_with_the_others(queued):
     first = queued("a.jsonl", "provider/model")
 
     class Late(Exits):

@@ -4,8 +4,6 @@ The clients are the published `anthropic` and `openai` packages: they, and not R
 accumulate the answer.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,12 +68,7 @@ def ask(
     if dialect == "openai":
         return _ask_openai(openai_client(provider, **options), model, messages, streams)
     client = anthropic_client(provider, **options)
-    request: dict[str, Any] = {
-        "model": model,
-        "max_tokens": 4_096,
-        "messages": list(messages),
-        "tools": TOOLS[dialect],
-    }
+    request: dict[str, Any] = {"model": model, "max_tokens": 4_096, "messages": list(messages), "tools": TOOLS[dialect]}
     if not streams:
         return _read_anthropic(client.messages.create(**request))
     with client.messages.stream(**request) as stream:

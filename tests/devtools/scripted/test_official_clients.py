@@ -1,11 +1,8 @@
 """The official clients read every script as intended: answers, usage, endings and errors."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -50,13 +47,7 @@ ERRORS: dict[str, tuple[str, int, str, int]] = {
     "too-large": ("ContentTooLargeError", 413, "APIStatusError", 413),
 }
 """Exception class and status in Anthropic's client, then in OpenAI's."""
-WITHIN_STREAM = {
-    "error-inside": 0,
-    "error-inside-once": 0,
-    "error-midway": 2,
-    "cut-inside": 1,
-    "cut-after": 2,
-}
+WITHIN_STREAM = {"error-inside": 0, "error-inside-once": 0, "error-midway": 2, "cut-inside": 1, "cut-after": 2}
 """The number of calls that are complete before the stream breaks."""
 SILENT = {"stalls", "stalls-before"}
 ELSEWHERE = {"not-streamed", "web-page", "redirects", "cut-before", "cut-always"}
@@ -70,7 +61,7 @@ ANSWERS = [
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider() as serving:
         yield serving
         assert serving.faults == []
@@ -95,7 +86,7 @@ def texts(play: Play, kind: type[Say] | type[Think]) -> str:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", [name for name in ANSWERS if name not in BROKEN_ARGUMENTS])
-def test_an_answer_is_read_as_intended(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_an_answer_is_read_as_intended(provider, dialect, name):
     play = meant(name)
     calls = [(part.name, json.loads(part.arguments)) for part in play.parts if isinstance(part, CallTool)]
     for streams in (True, False):
@@ -139,12 +130,12 @@ def events_of(provider: ScriptedProvider, name: str) -> list[Any]:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", BROKEN_ARGUMENTS)
-def test_broken_arguments_arrive_unchanged(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_broken_arguments_arrive_unchanged(provider, dialect, name):
     expected = [part.arguments for part in meant(name).parts if isinstance(part, CallTool)]
     assert raw_arguments(provider, dialect, name) == expected
 
 
-def test_a_thought_is_signed(provider: ScriptedProvider) -> None:
+def test_a_thought_is_signed(provider):
     read = ask(provider, "anthropic", "thinking-signed")
     thought = read.message["content"][0]
     assert thought["signature"] == signature_of(thought["thinking"])
@@ -154,7 +145,7 @@ def test_a_thought_is_signed(provider: ScriptedProvider) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_arguments_are_split_at_every_character(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_arguments_are_split_at_every_character(provider, dialect):
     play = meant("split-bytes")
     characters = sum(len(part.arguments) for part in play.parts if isinstance(part, CallTool))
     assert raw_arguments(provider, dialect, "split-bytes")[0] == play.parts[1].arguments  # type: ignore[union-attr]
@@ -174,7 +165,7 @@ def ask_raw(provider: ScriptedProvider, dialect: Dialect, name: str) -> Any:
     )
 
 
-def test_events_are_in_anthropics_order(provider: ScriptedProvider) -> None:
+def test_events_are_in_anthropics_order(provider):
     found = events_of(provider, "good-plan")
     assert [event.type for event in found] == [
         *("message_start", "content_block_start", "content_block_delta", "content_block_stop"),
@@ -185,7 +176,7 @@ def test_events_are_in_anthropics_order(provider: ScriptedProvider) -> None:
         assert "event: ping" in list(stream.iter_lines())
 
 
-def test_chunks_are_in_openais_order(provider: ScriptedProvider) -> None:
+def test_chunks_are_in_openais_order(provider):
     chunks = chunks_of(provider, "good-plan", stream_options={"include_usage": True})
     first, *more, last, usage = chunks
     assert first.choices[0].delta.role == "assistant"
@@ -205,7 +196,7 @@ def test_chunks_are_in_openais_order(provider: ScriptedProvider) -> None:
         assert "[DONE]" not in "".join(stream.iter_lines())
 
 
-def test_openais_own_accumulation_reads_parallel_calls(provider: ScriptedProvider) -> None:
+def test_openais_own_accumulation_reads_parallel_calls(provider):
     with openai_client(provider).chat.completions.stream(
         model="fifty-searches", messages=BEGIN, tools=TOOLS["openai"]
     ) as stream:
@@ -215,7 +206,7 @@ def test_openais_own_accumulation_reads_parallel_calls(provider: ScriptedProvide
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_calls_arrive_one_by_one(dialect: Dialect) -> None:
+def test_calls_arrive_one_by_one(dialect):
     with ScriptedProvider() as provider, ask_raw(provider, dialect, "slow-calls") as stream:
         provider.wait_for(lambda: len(provider.requests[0].calls_at) >= 3)
         times = provider.requests[0].calls_at[:3]
@@ -228,7 +219,7 @@ def test_calls_arrive_one_by_one(dialect: Dialect) -> None:
 # ---- usage -------------------------------------------------------------------------------------------------
 
 
-def test_usage_matches_the_request_and_the_answer(provider: ScriptedProvider) -> None:
+def test_usage_matches_the_request_and_the_answer(provider):
     read = ask(provider, "anthropic", "good-plan")
     sent = len(provider.requests[-1].raw.decode()) // 4
     assert read.usage is not None
@@ -243,7 +234,7 @@ def test_usage_matches_the_request_and_the_answer(provider: ScriptedProvider) ->
     assert "cost" not in read.usage
 
 
-def test_usage_can_be_missing_or_include_a_cost(provider: ScriptedProvider) -> None:
+def test_usage_can_be_missing_or_include_a_cost(provider):
     assert ask(provider, "openai", "no-usage").usage is None
     nothing = ask(provider, "anthropic", "no-usage").usage
     assert nothing is not None
@@ -258,7 +249,7 @@ def test_usage_can_be_missing_or_include_a_cost(provider: ScriptedProvider) -> N
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ERRORS)
-def test_an_error_is_the_intended_one(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_an_error_is_the_intended_one(provider, dialect, name):
     package = anthropic if dialect == "anthropic" else openai
     kind, status = ERRORS[name][:2] if dialect == "anthropic" else ERRORS[name][2:]
     for streams in (True, False):
@@ -269,7 +260,7 @@ def test_an_error_is_the_intended_one(provider: ScriptedProvider, dialect: Diale
         assert (KEY in str(caught.value)) == (name == "echoes-key")
 
 
-def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
+def test_openais_errors_carry_their_codes(provider):
     codes = {}
     for name in ("quota-used", "overflow", "wrong-key", "unknown-model", "rate-limited-long"):
         with pytest.raises(openai.APIStatusError) as caught:
@@ -286,7 +277,7 @@ def test_openais_errors_carry_their_codes(provider: ScriptedProvider) -> None:
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", WITHIN_STREAM)
-def test_a_stream_breaks_at_the_intended_place(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_a_stream_breaks_at_the_intended_place(provider, dialect, name):
     with ask_raw(provider, dialect, name) as stream:
         lines = []
         breaks: Any = pytest.raises(httpx2.RemoteProtocolError) if name.startswith("cut-") else contextlib.nullcontext()
@@ -311,14 +302,9 @@ def test_a_stream_breaks_at_the_intended_place(provider: ScriptedProvider, diale
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize(
     ("name", "requests", "seconds"),
-    [
-        ("overloaded-twice", 3, 0.0),
-        ("rate-limited", 2, 1.0),
-        ("cut-before", 2, 0.0),
-        ("server-error", 3, 0.0),
-    ],
+    [("overloaded-twice", 3, 0.0), ("rate-limited", 2, 1.0), ("cut-before", 2, 0.0), ("server-error", 3, 0.0)],
 )
-def test_the_official_client_retries(dialect: Dialect, name: str, requests: int, seconds: float) -> None:
+def test_the_official_client_retries(dialect, name, requests, seconds):
     with ScriptedProvider() as provider:
         if name == "server-error":
             with pytest.raises((anthropic.InternalServerError, openai.InternalServerError)):
@@ -335,7 +321,7 @@ def test_the_official_client_retries(dialect: Dialect, name: str, requests: int,
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_connection_can_always_be_cut(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_connection_can_always_be_cut(provider, dialect):
     with pytest.raises((anthropic.APIConnectionError, openai.APIConnectionError)):
         ask(provider, dialect, "cut-always", max_retries=1)
 
@@ -344,7 +330,7 @@ def test_a_connection_can_always_be_cut(provider: ScriptedProvider, dialect: Dia
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_stall_lasts_until_the_client_leaves(dialect: Dialect) -> None:
+def test_a_stall_lasts_until_the_client_leaves(dialect):
     with ScriptedProvider() as provider:
         with ask_raw(provider, dialect, "stalls") as stream:
             provider.wait_for(lambda: provider.requests[0].calls_at)
@@ -358,7 +344,7 @@ def test_a_stall_lasts_until_the_client_leaves(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_client_that_leaves_is_seen(dialect: Dialect) -> None:
+def test_a_client_that_leaves_is_seen(dialect):
     with ScriptedProvider() as provider, ask_raw(provider, dialect, "long-thinking") as stream:
         for line in stream.iter_lines():
             if "MUSING" in line or "acted on" in line:
@@ -370,7 +356,7 @@ def test_a_client_that_leaves_is_seen(dialect: Dialect) -> None:
 # ---- responses that are not streams or not from a provider -------------------------------------------------
 
 
-def test_a_document_can_be_sent_instead_of_a_stream(provider: ScriptedProvider) -> None:
+def test_a_document_can_be_sent_instead_of_a_stream(provider):
     with ask_raw(provider, "openai", "not-streamed") as response:
         assert response.headers["content-type"] == "application/json"
         assert json.loads(response.read())["choices"][0]["finish_reason"] == "tool_calls"
@@ -379,13 +365,13 @@ def test_a_document_can_be_sent_instead_of_a_stream(provider: ScriptedProvider) 
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_page_is_not_a_response(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_page_is_not_a_response(provider, dialect):
     with ask_raw(provider, dialect, "web-page") as response:
         assert response.headers["content-type"].startswith("text/html")
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_redirect_leads_elsewhere(dialect: Dialect) -> None:
+def test_a_redirect_leads_elsewhere(dialect):
     with ScriptedProvider() as provider:
         with pytest.raises((anthropic.NotFoundError, openai.NotFoundError)):
             ask(provider, dialect, "redirects")
@@ -395,13 +381,13 @@ def test_a_redirect_leads_elsewhere(dialect: Dialect) -> None:
 # ---- models, keys and names --------------------------------------------------------------------------------
 
 
-def test_the_models_are_the_scripts(provider: ScriptedProvider) -> None:
+def test_the_models_are_the_scripts(provider):
     assert [model.id for model in anthropic_client(provider).models.list()] == list(SCRIPTS)
     assert [model.id for model in openai_client(provider).models.list()] == list(SCRIPTS)
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_with_a_configured_key_no_other_key_is_accepted(dialect: Dialect) -> None:
+def test_with_a_configured_key_no_other_key_is_accepted(dialect):
     refused = (anthropic.AuthenticationError, openai.AuthenticationError)
     with ScriptedProvider(key="another") as provider, pytest.raises(refused):
         ask(provider, dialect, "good-plan")
@@ -409,17 +395,17 @@ def test_with_a_configured_key_no_other_key_is_accepted(dialect: Dialect) -> Non
         assert ask(provider, dialect, "good-plan").calls
 
 
-def test_every_script_is_tested_here() -> None:
+def test_every_script_is_tested_here():
     tried = {*ANSWERS, *ERRORS, *WITHIN_STREAM, *SILENT, *ELSEWHERE, *LASTING}
     assert SCRIPTS.keys() <= tried
 
 
-def test_one_script_can_be_played_for_all_names() -> None:
+def test_one_script_can_be_played_for_all_names():
     with ScriptedProvider(script="overflow") as provider, pytest.raises(anthropic.BadRequestError):
         ask(provider, "anthropic", "whatever")
 
 
-def test_chunks_without_index_are_separate_calls(provider: ScriptedProvider) -> None:
+def test_chunks_without_index_are_separate_calls(provider):
     found = chunks_of(provider, "whole-calls")
     fragments = [one for chunk in found for choice in chunk.choices for one in choice.delta.tool_calls or ()]
     assert [(one.id, getattr(one, "index", None)) for one in fragments] == [(None, None)]

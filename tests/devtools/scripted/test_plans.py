@@ -1,7 +1,5 @@
 """Whole plans, by the official clients with the real tools: each script ends as intended, in both dialects."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -107,7 +105,7 @@ def in_turn(names: Sequence[str]) -> list[tuple[Dialect, str]]:
 
 
 @pytest.mark.parametrize(("dialect", "name"), in_turn(GOOD))
-def test_a_plan_reaches_its_target(dialect: Dialect, name: str) -> None:
+def test_a_plan_reaches_its_target(dialect, name):
     with ScriptedProvider() as provider:
         run = converse(provider, dialect, name)
         assert provider.faults == []
@@ -124,7 +122,7 @@ def test_a_plan_reaches_its_target(dialect: Dialect, name: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_plan_takes_several_deletions(dialect: Dialect) -> None:
+def test_a_plan_takes_several_deletions(dialect):
     with ScriptedProvider() as provider:
         run = converse(provider, dialect, "good-plan")
         parallel = converse(provider, dialect, "parallel-calls")
@@ -134,7 +132,7 @@ def test_a_plan_takes_several_deletions(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_plan_that_never_reaches_its_target_ends_with_prose(dialect: Dialect) -> None:
+def test_a_plan_that_never_reaches_its_target_ends_with_prose(dialect):
     with ScriptedProvider() as provider:
         run = converse(provider, dialect, "never-reaches")
     assert not run.workbench.store.target_met
@@ -143,7 +141,7 @@ def test_a_plan_that_never_reaches_its_target_ends_with_prose(dialect: Dialect) 
 
 
 @pytest.mark.parametrize(("dialect", "name"), in_turn(BROKEN))
-def test_errors_occur_after_a_valid_deletion(dialect: Dialect, name: str) -> None:
+def test_errors_occur_after_a_valid_deletion(dialect, name):
     with ScriptedProvider() as provider:
         deleted: list[str] = []
         for attempt in range(2):
@@ -157,7 +155,7 @@ def test_errors_occur_after_a_valid_deletion(dialect: Dialect, name: str) -> Non
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_changed_thinking_is_refused(dialect: Dialect) -> None:
+def test_changed_thinking_is_refused(dialect):
     for name in ("thinking-signed", "thinking-plain"):
         with ScriptedProvider() as provider:
             messages: list[Any] = [{"role": "user", "content": "Begin."}]

@@ -1,10 +1,8 @@
 """The scripted provider refuses what the services refuse, with a message: one change of a valid request each."""
 
-from __future__ import annotations
-
 import copy
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -114,10 +112,7 @@ def add(path: str, value: object) -> Callable[[Body], None]:
 
 UNANSWERED = "without `tool_result` blocks immediately after"
 NO_CALL = "must be a response to a preceeding message"
-SEALED, FORGED = (
-    {"type": "redacted_thinking", "data": ""},
-    {"type": "thinking", "thinking": "x", "signature": "y"},
-)
+SEALED, FORGED = ({"type": "redacted_thinking", "data": ""}, {"type": "thinking", "thinking": "x", "signature": "y"})
 THEN = {"role": "assistant", "content": "Then"}
 ANTHROPIC: list[tuple[str, Callable[[Body], None], str]] = [
     ("unknown field", put("stream_options", {}), "stream_options: Extra inputs"),
@@ -177,11 +172,7 @@ OPENAI: list[tuple[str, Callable[[Body], None], str]] = [
     ("stream options without a stream", put("stream", value=False), "only allowed when 'stream'"),
     ("unknown stream option", put("stream_options.usage", value=True), "stream_options"),
     ("no tools", put("tools", []), "empty array"),
-    (
-        "choice without tools",
-        lambda body: body.pop("tools") and body.update(tool_choice="auto"),
-        "tool_choice",
-    ),
+    ("choice without tools", lambda body: body.pop("tools") and body.update(tool_choice="auto"), "tool_choice"),
     ("tool of the other dialect", put("tools.0", TOOLS["anthropic"][0]), "tools[0].function"),
     ("tool with a dot", put("tools.0.function.name", "a.b"), "String should match"),
     ("optional but strict", put("tools.0.function.strict", value=True), "including every key in properties"),
@@ -209,7 +200,7 @@ OPENAI: list[tuple[str, Callable[[Body], None], str]] = [
 
 
 @pytest.fixture(scope="module")
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider() as serving:
         yield serving
 
@@ -222,7 +213,7 @@ def post(provider: ScriptedProvider, dialect: Dialect, body: Body | bytes, **hea
 
 
 @pytest.mark.parametrize("dialect", BODIES)
-def test_a_valid_request_is_answered(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_a_valid_request_is_answered(provider, dialect):
     answer = post(provider, dialect, BODIES[dialect]())
     assert answer.status_code == 200, answer.text
 
@@ -235,9 +226,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("dialect", "change", "words"), CASES)
-def test_each_dialect_refuses(
-    provider: ScriptedProvider, dialect: Dialect, change: Callable[[Body], None], words: str
-) -> None:
+def test_each_dialect_refuses(provider, dialect, change, words):
     body = BODIES[dialect]()
     change(body)
     answer = post(provider, dialect, body)
@@ -248,19 +237,19 @@ def test_each_dialect_refuses(
     assert provider.faults[-1] == error["message"]
 
 
-def test_anthropics_version_header_is_required(provider: ScriptedProvider) -> None:
+def test_anthropics_version_header_is_required(provider):
     answer = post(provider, "anthropic", anthropic_body(), **{"anthropic-version": ""})
     message = answer.json()["error"]["message"]
     assert (answer.status_code, message) == (400, "anthropic-version: header is required")
 
 
-def test_anything_but_an_object_is_refused(provider: ScriptedProvider) -> None:
+def test_anything_but_an_object_is_refused(provider):
     for dialect in BODIES:
         for body in (b"", b"{", b"[]", b"\xff\xfe"):
             assert post(provider, dialect, body).status_code == 400, (dialect, body)
 
 
-def test_an_unknown_path_is_404_with_an_explanation(provider: ScriptedProvider) -> None:
+def test_an_unknown_path_is_404_with_an_explanation(provider):
     for path in ("/", "/messages", "/v1/v1/messages", "/v1/complete", "/v1/models/none"):
         for headers in ({}, {"anthropic-version": "2023-06-01"}):
             address = provider.base_url("anthropic") + path

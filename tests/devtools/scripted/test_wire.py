@@ -1,7 +1,5 @@
 """The bytes on the connection, read directly from a socket."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal
@@ -26,7 +24,7 @@ PATHS: dict[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/co
 
 
 @pytest.fixture
-def provider() -> Iterator[ScriptedProvider]:
+def provider():
     with ScriptedProvider() as serving:
         yield serving
 
@@ -53,7 +51,7 @@ def until_closed(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_cut_before_closes_without_a_byte(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_cut_before_closes_without_a_byte(provider, dialect):
     with connected(provider, dialect, "cut-before") as connection:
         assert until_closed(connection) == b""
     assert provider.requests[0].was_cut
@@ -62,7 +60,7 @@ def test_cut_before_closes_without_a_byte(provider: ScriptedProvider, dialect: D
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", ["cut-inside", "cut-after"])
-def test_a_cut_leaves_the_chunked_body_without_its_end(provider: ScriptedProvider, dialect: Dialect, name: str) -> None:
+def test_a_cut_leaves_the_chunked_body_without_its_end(provider, dialect, name):
     with connected(provider, dialect, name) as connection:
         received = until_closed(connection)
     head, _, body = received.partition(b"\r\n\r\n")
@@ -87,7 +85,7 @@ def until_complete(connection: socket.socket) -> bytes:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_split_bytes_cuts_events_and_characters(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_split_bytes_cuts_events_and_characters(provider, dialect):
     with connected(provider, dialect, "split-bytes") as connection:
         body = until_complete(connection).partition(b"\r\n\r\n")[2]
     assert body.startswith(b"1\r\n")
@@ -96,13 +94,13 @@ def test_split_bytes_cuts_events_and_characters(provider: ScriptedProvider, dial
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_keep_alives_are_sent_between_events(provider: ScriptedProvider, dialect: Dialect) -> None:
+def test_keep_alives_are_sent_between_events(provider, dialect):
     with connected(provider, dialect, "pings") as connection:
         received = until_complete(connection)
     assert received.count(b"event: ping" if dialect == "anthropic" else b": keep-alive") >= 3
 
 
-def test_small_events_are_sent_at_once() -> None:
+def test_small_events_are_sent_at_once():
     """Otherwise one waits until the previous one is acknowledged: asyncio lets only sockets that say TCP not wait."""
     with listening() as listener, socket.create_connection(listener.getsockname()):
         accepted, _ = listener.accept()
@@ -110,7 +108,7 @@ def test_small_events_are_sent_at_once() -> None:
             assert accepted.proto == socket.IPPROTO_TCP
 
 
-def test_simultaneous_streams_do_not_mix(provider: ScriptedProvider) -> None:
+def test_simultaneous_streams_do_not_mix(provider):
     def one(number: int) -> bool:
         read = ask(provider, DIALECTS[number % 2], f"calls-{number + 1}")
         return read.calls == [("context_compaction_budget", {})]
@@ -121,7 +119,7 @@ def test_simultaneous_streams_do_not_mix(provider: ScriptedProvider) -> None:
     assert len(provider.requests) == 20
 
 
-def test_the_provider_ends_while_clients_are_served() -> None:
+def test_the_provider_ends_while_clients_are_served():
     with ScriptedProvider() as provider:
         names = ("stalls", "stalls-before", "long-thinking")
         connections = [connected(provider, "openai", name) for name in names]
@@ -149,21 +147,14 @@ def serving(installation: Installation, *arguments: str) -> Iterator[subprocess.
         process.wait()
 
 
-def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_stream(
-    fresh: Installation,
-) -> None:
+def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_stream(fresh):
     with serving(fresh, "--json", "--script", "calls-2", "--pace", "0.2") as process:
         assert process.stdout is not None
         printed = json.loads(process.stdout.readline())
         assert printed.keys() == {"anthropic", "openai"}
         names = httpx.get(printed["openai"] + "/models", trust_env=False).json()
         assert names["data"][0]["id"] == "good-plan"
-        body = {
-            "model": "any",
-            "max_tokens": 9,
-            "messages": [{"role": "user", "content": "x"}],
-            "stream": True,
-        }
+        body = {"model": "any", "max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "stream": True}
         version = {"anthropic-version": "2023-06-01"}
         address = printed["anthropic"] + "/v1/messages"
         answer = httpx.post(address, json=body, headers=version, timeout=WAIT_SECONDS, trust_env=False)
@@ -175,7 +166,7 @@ def test_the_command_serves_both_dialects_until_it_is_interrupted_even_within_a_
             process.wait(timeout=WAIT_SECONDS)
 
 
-def test_the_command_prints_its_address_and_its_script(fresh: Installation) -> None:
+def test_the_command_prints_its_address_and_its_script(fresh):
     with serving(fresh) as process:
         assert process.stdout is not None
         said = ""
@@ -189,7 +180,7 @@ def test_the_command_prints_its_address_and_its_script(fresh: Installation) -> N
         assert words in said
 
 
-def test_an_unknown_script_or_a_taken_port_is_reported(redline: Installation) -> None:
+def test_an_unknown_script_or_a_taken_port_is_reported(redline):
     ended = redline.call("fake_provider", "--script", "none", "--json")
     assert (ended.code, ended.error) == (2, "unknown_script")
     for pace in ("-1", "nan", "much"):

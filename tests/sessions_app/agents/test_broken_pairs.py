@@ -1,10 +1,6 @@
 """What providers would refuse of a session, in each generation of the agents."""
 
-from __future__ import annotations
-
 from typing import Any
-
-import pytest
 
 from sessions_app.agents import broken_pairs as module
 from sessions_app.agents.broken_pairs import broken_pairs
@@ -20,11 +16,11 @@ def found_in(recorded: list[Any]) -> list[Finding]:
     return list(broken_pairs(SessionTree(session_log(recorded).entries), EVERY))
 
 
-def test_a_complete_conversation_has_no_broken_pairs() -> None:
+def test_a_complete_conversation_has_no_broken_pairs():
     assert found_in(chain(user("go"), assistant(call("x")), result("x"), user("thanks"))) == []
 
 
-def test_each_generation_has_its_consequence() -> None:
+def test_each_generation_has_its_consequence():
     (finding,) = found_in(chain(user("go"), result("x")))
     assert (finding.kind, finding.number, finding.is_repairable) == ("stray_result", 3, False)
     assert [one.agent for one in finding.consequences] == [one.label for one in EVERY]
@@ -33,7 +29,7 @@ def test_each_generation_has_its_consequence() -> None:
     assert severities["Atomic 0.9.11 and newer"] is Severity.LOSS
 
 
-def test_a_fault_of_one_generation_is_none_of_another() -> None:
+def test_a_fault_of_one_generation_is_none_of_another():
     # Only pi 0.87 and newer honour the edit that removes the call.
     recorded = chain(user("go"), assistant(call("x")), result("x"), context_edit("e2", None))
     (finding,) = found_in(recorded)
@@ -43,7 +39,7 @@ def test_a_fault_of_one_generation_is_none_of_another() -> None:
     assert other == {"is not affected"}
 
 
-def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examined() -> None:
+def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examined():
     recorded = chain(user("go"), assistant(call("x")), user("on"))
     recorded.insert(3, message("side", "e2", user("other")))
     recorded.insert(4, message("lone", "side", result("y")))
@@ -51,7 +47,7 @@ def test_a_fault_that_branches_share_is_found_once_and_other_branches_are_examin
     assert [(one.kind, one.number) for one in found_in(recorded)] == expected
 
 
-def test_so_many_entries_are_examined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_entries_are_examined(monkeypatch):
     recorded = chain(user("go"), result("x"))
     recorded.insert(2, message("side", "e1", result("y")))
     monkeypatch.setattr(module, "MOST_ENTRIES", 1)

@@ -1,11 +1,8 @@
 """Damaged sessions of each agent are read, examined and rebuilt without an exception, and are not changed."""
 
-from __future__ import annotations
-
 import json
 import random
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +19,6 @@ from sessions_app.storage.session_certificate import certify, rebuilt_messages, 
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import seeds
 from tests.files import snapshot
-from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
 from tests.sessions_app.agents.claude_code.test_random_plans import story
 from tests.sessions_app.agents.codex import rollouts
@@ -88,11 +84,9 @@ CODEX: Final = Path(".codex", "sessions", f"rollout-2026-01-05T10-00-00-{rollout
 
 
 @pytest.mark.parametrize(
-    ("session", "place"),
-    [(claude_code_session, CLAUDE_CODE), (codex_session, CODEX)],
-    ids=["claude-code", "codex"],
+    ("session", "place"), [(claude_code_session, CLAUDE_CODE), (codex_session, CODEX)], ids=["claude-code", "codex"]
 )
-def test_damaged_files(session: Callable[[random.Random], bytes], place: Path, tmp_path: Path) -> None:
+def test_damaged_files(session, place, tmp_path):
     path = tmp_path / place
     path.parent.mkdir(parents=True)
     read = 0
@@ -105,7 +99,7 @@ def test_damaged_files(session: Callable[[random.Random], bytes], place: Path, t
     assert read > len(COPIES) // 2
 
 
-def test_damaged_exports_of_opencode(tmp_path: Path) -> None:
+def test_damaged_exports_of_opencode(tmp_path):
     original = worked_session(OpenCodeStore(tmp_path / "opencode"))
     with agent_at(original).open(original) as reader:
         lines = b"".join(reader.chunks(0)).splitlines()
@@ -152,7 +146,7 @@ def recorded_rows(store: OpenCodeStore) -> dict[str, list[tuple[object, ...]]]:
         return {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in COLUMNS}  # noqa: S608  # our tables
 
 
-def test_damaged_rows_of_opencode(tmp_path: Path, redline: Installation) -> None:
+def test_damaged_rows_of_opencode(tmp_path, redline):
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
     store.drop_keys()
@@ -177,7 +171,7 @@ def test_damaged_rows_of_opencode(tmp_path: Path, redline: Installation) -> None
         store.database.write_bytes(content)
 
 
-def test_damaged_databases_of_opencode(tmp_path: Path) -> None:
+def test_damaged_databases_of_opencode(tmp_path):
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
     store.run("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -196,7 +190,7 @@ def test_damaged_databases_of_opencode(tmp_path: Path) -> None:
             name.unlink()
 
 
-def test_damaged_documents_of_opencode(tmp_path: Path) -> None:
+def test_damaged_documents_of_opencode(tmp_path):
     store = OpenCodeStore(tmp_path / "database")
     worked_session(store)
     for seed in COPIES:

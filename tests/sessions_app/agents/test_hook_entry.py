@@ -1,7 +1,5 @@
 """Redline's entry among the hooks of an agent: added and taken out, with every other byte as it was."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any, Final
@@ -93,7 +91,7 @@ def is_within(small: bytes, large: bytes) -> bool:
 
 
 @given(documents())
-def test_every_other_byte_stays_and_comes_back(document: tuple[bytes, dict[str, Any]]) -> None:
+def test_every_other_byte_stays_and_comes_back(document):
     content, value = document
     changed = with_entry(content, COMMAND, NAME)
     assert plain(changed) == with_group(value)
@@ -106,7 +104,7 @@ def test_every_other_byte_stays_and_comes_back(document: tuple[bytes, dict[str, 
 
 
 @given(documents(), st.sampled_from(["before", "after", "hook", "reformatted"]))
-def test_changes_of_others_stay(document: tuple[bytes, dict[str, Any]], how: str) -> None:
+def test_changes_of_others_stay(document, how):
     content, value = document
     changed = with_entry(content, COMMAND, NAME)
     foreign = {"hooks": [{"type": "command", "command": "theirs"}]}
@@ -143,12 +141,12 @@ def written(before: str) -> str:
 
 
 @pytest.mark.parametrize("before", ["", "\n", "{}", "{\n}\n", "\ufeff{}", " "])
-def test_a_document_without_anything(before: str) -> None:
+def test_a_document_without_anything(before):
     assert plain(written(before).encode()) == {"hooks": {"PreCompact": [GROUP]}}
     assert written(before).startswith("\ufeff") == before.startswith("\ufeff")
 
 
-def test_what_is_written_into_a_usual_document() -> None:
+def test_what_is_written_into_a_usual_document():
     before = '{\n  "model": "opus" // the best\n}\n'
     assert written(before) == (
         '{\n  "model": "opus", // the best\n  "hooks": {\n    "PreCompact": [\n      {\n        "hooks": [\n'
@@ -159,35 +157,35 @@ def test_what_is_written_into_a_usual_document() -> None:
     )
 
 
-def test_a_document_on_one_line_stays_on_one_line() -> None:
+def test_a_document_on_one_line_stays_on_one_line():
     before = '{"model":"opus","hooks":{}}'
     assert written(before) == f'{{"model":"opus","hooks":{{"PreCompact": {json.dumps([GROUP])}}}}}'
 
 
-def test_an_older_entry_is_brought_up_to_date_where_it_is() -> None:
+def test_an_older_entry_is_brought_up_to_date_where_it_is():
     before = {"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, OLD_ENTRY]}]}}
     after = plain(written(json.dumps(before, indent=1)).encode())
     assert after == {"hooks": {"PreCompact": [{"matcher": "auto", "hooks": [{"command": "theirs"}, ENTRY]}]}}
 
 
-def test_of_two_entries_one_is_left() -> None:
+def test_of_two_entries_one_is_left():
     before = {"hooks": {"PreCompact": [{"hooks": [OLD_ENTRY]}, {"hooks": [OLD_ENTRY]}, {"hooks": []}]}}
     assert plain(written(json.dumps(before)).encode()) == {"hooks": {"PreCompact": [GROUP, {"hooks": []}]}}
 
 
-def test_only_the_entry_leaves_a_group_with_others() -> None:
+def test_only_the_entry_leaves_a_group_with_others():
     before = {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}, OLD_ENTRY]}]}, "a": 1}
     left = without_entry(json.dumps(before, indent=2).encode(), b"{}", NAME)
     assert plain(left) == {"hooks": {"PreCompact": [{"hooks": [{"command": "theirs"}]}]}, "a": 1}
 
 
-def test_what_was_empty_before_stays() -> None:
+def test_what_was_empty_before_stays():
     before = b'{"hooks": {"PreCompact": []}}'
     assert without_entry(with_entry(before, COMMAND, NAME), before, NAME) == before
     assert plain(without_entry(with_entry(before, COMMAND, NAME), None, NAME)) == {}
 
 
-def test_of_a_member_that_is_there_twice_the_last_one_counts() -> None:
+def test_of_a_member_that_is_there_twice_the_last_one_counts():
     before = '{"hooks": {"a": 1}, "hooks": {"b": 2}}'
     assert json.loads(written(before))["hooks"] == {"b": 2, "PreCompact": [GROUP]}
 
@@ -200,17 +198,17 @@ def test_of_a_member_that_is_there_twice_the_last_one_counts() -> None:
         b'{"hooks": []}', b'{"hooks": {"PreCompact": {}}}', b'{"hooks": {"PreCompact": "x"}}',
     ],
 )  # fmt: skip
-def test_anything_else_is_refused(content: bytes) -> None:
+def test_anything_else_is_refused(content):
     with pytest.raises(BadInput, match=r"Nothing was changed"):
         with_entry(content, COMMAND, NAME)
 
 
-def test_groups_of_other_shapes_are_left_alone() -> None:
+def test_groups_of_other_shapes_are_left_alone():
     before = {"hooks": {"PreCompact": [1, None, {"hooks": 3}, {"hooks": [4, {"command": 5}]}]}}
     assert plain(written(json.dumps(before)).encode()) == with_group(before)
 
 
-def test_a_document_with_comments_is_known_not_to_be_plain_json() -> None:
+def test_a_document_with_comments_is_known_not_to_be_plain_json():
     assert JsonDocument(b"\xef\xbb\xbf{}", NAME).is_strict
     assert not JsonDocument(b"// x\n{}", NAME).is_strict
     assert not JsonDocument(b"{'a': 1,}".replace(b"'", b'"'), NAME).is_strict

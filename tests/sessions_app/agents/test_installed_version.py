@@ -1,9 +1,6 @@
 """The installed version of an agent: its program is found safely, asked once, and cannot hang Redline."""
 
-from __future__ import annotations
-
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +13,7 @@ NAME = "some-agent"
 
 
 @pytest.fixture
-def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def programs(tmp_path, monkeypatch):
     """The only directory of PATH with the agent; shells still find theirs."""
     directory = tmp_path / "bin"
     directory.mkdir()
@@ -25,7 +22,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def asked_anew() -> Iterator[None]:
+def asked_anew():
     yield
     module._printed_version.cache_clear()
 
@@ -53,12 +50,12 @@ def write(directory: Path, script: str) -> Path:
         ("kill -9 $$", None),
     ],
 )
-def test_the_version_is_what_the_program_prints(programs: Path, script: str, version: tuple[int, ...] | None) -> None:
+def test_the_version_is_what_the_program_prints(programs, script, version):
     write(programs, script)
     assert installed_version(NAME) == version
 
 
-def test_without_a_program_there_is_no_version(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_program_there_is_no_version(programs, monkeypatch):
     assert installed_version(NAME) is None
     write(programs, "echo 1.2.3").chmod(0o644)
     assert installed_version(NAME) is None
@@ -70,9 +67,7 @@ def test_without_a_program_there_is_no_version(programs: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("relative", ["", ".", "bin"])
-def test_a_program_of_the_working_directory_is_never_run(
-    programs: Path, monkeypatch: pytest.MonkeyPatch, relative: str
-) -> None:
+def test_a_program_of_the_working_directory_is_never_run(programs, monkeypatch, relative):
     write(programs, f"touch {programs / 'was-run'}; echo 1.2.3")
     monkeypatch.chdir(programs if relative != "bin" else programs.parent)
     monkeypatch.setenv("PATH", relative)
@@ -80,12 +75,12 @@ def test_a_program_of_the_working_directory_is_never_run(
     assert not (programs / "was-run").exists()
 
 
-def test_the_program_gets_no_input_and_does_not_run_in_a_project(programs: Path) -> None:
+def test_the_program_gets_no_input_and_does_not_run_in_a_project(programs):
     write(programs, 'test "$(cat)" = "" && test "$PWD" = / && echo 1.2.3')
     assert installed_version(NAME) == (1, 2, 3)
 
 
-def test_a_program_is_asked_once_until_it_changes(programs: Path) -> None:
+def test_a_program_is_asked_once_until_it_changes(programs):
     log = programs / "log"
     program = write(programs, f"echo asked >> {log}; echo 1.2.3")
     assert [installed_version(NAME) for _ in range(3)] == [(1, 2, 3)] * 3
@@ -96,9 +91,7 @@ def test_a_program_is_asked_once_until_it_changes(programs: Path) -> None:
     assert log.read_text() == "asked\n" * 2
 
 
-def test_a_program_that_does_not_end_is_stopped_with_what_it_started(
-    programs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_program_that_does_not_end_is_stopped_with_what_it_started(programs, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.5)
     write(programs, f"sleep {WAIT_SECONDS * 2} & echo $! > {programs / 'pid'}; echo 1.2.3; wait")
     assert installed_version(NAME) is None

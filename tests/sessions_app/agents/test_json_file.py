@@ -1,7 +1,5 @@
 """Settings with comments are read like the agent reads them; what is not closed is not searched again and again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -17,12 +15,12 @@ def read(directory: Path, content: bytes) -> JsonFile:
     return found
 
 
-def test_comments_and_last_commas_are_left_out(tmp_path: Path) -> None:
+def test_comments_and_last_commas_are_left_out(tmp_path):
     found = read(tmp_path, b'{"a": "// no /* comment, }", /* "b": 1, */ "c": ["\\",", ], // d\n}')
     assert found.values == {"a": "// no /* comment, }", "c": ['",']}
     assert not found.fault
 
 
 @pytest.mark.parametrize("unclosed", [b"/* ", b'\\"'], ids=["comment", "string"])
-def test_what_is_not_closed_is_read_once(tmp_path: Path, unclosed: bytes) -> None:
+def test_what_is_not_closed_is_read_once(tmp_path, unclosed):
     assert read(tmp_path, unclosed * (SIZE_LIMIT // len(unclosed))).fault

@@ -1,7 +1,5 @@
 """Where a note stands among what stays of a session."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.agents.notes import notes_before
@@ -44,7 +42,7 @@ ONE, TWO = (entry(f"result of {name}", Role.TOOL_RESULT, calls=name) for name in
         pytest.param([entry("calls", calls="c2"), TWO, END], "calls", id="before a call"),
     ],
 )
-def test_a_note_stands_before_what_may_follow_it(staying: list[Entry], before: str | None) -> None:
+def test_a_note_stands_before_what_may_follow_it(staying, before):
     call = entry("call", calls="c1")
     order = [PROMPT, call, GONE, *staying]
     kept = {one.id for one in order} - {GONE.id}
@@ -60,24 +58,24 @@ def test_a_note_stands_before_what_may_follow_it(staying: list[Entry], before: s
         pytest.param(entry("a", reply="m1"), [entry("b", reply="m1")], id="within a reply"),
     ],
 )
-def test_no_note_divides_what_belongs_together(first: Entry, then: list[Entry]) -> None:
+def test_no_note_divides_what_belongs_together(first, then):
     order = [PROMPT, first, GONE, *then, END]
     kept = {one.id for one in order} - {GONE.id}
     assert notes_before(order, kept, {GONE.id: "words"}) == {"end": ["words"]}
 
 
-def test_a_call_that_nothing_answers_holds_no_note_back() -> None:
+def test_a_call_that_nothing_answers_holds_no_note_back():
     order = [PROMPT, entry("calls", calls="c1"), GONE, END]
     assert notes_before(order, {"prompt", "calls", "end"}, {"gone": "words"}) == {"end": ["words"]}
 
 
-def test_a_writer_says_what_else_may_not_follow_a_note() -> None:
+def test_a_writer_says_what_else_may_not_follow_a_note():
     order = [GONE, entry("a"), END]
     found = notes_before(order, {"a", "end"}, {"gone": "words"}, lambda one: one.id != "a")
     assert found == {"end": ["words"]}
 
 
-def test_notes_keep_their_order_and_those_without_a_place_between_them_stand_together() -> None:
+def test_notes_keep_their_order_and_those_without_a_place_between_them_stand_together():
     order = [PROMPT, GONE, entry("gone too"), END, entry("last")]
     notes = {"gone": "one", "gone too": "two", "last": "three"}
     assert notes_before(order, {"prompt", "end"}, notes) == {"end": ["one", "two"], None: ["three"]}

@@ -1,7 +1,5 @@
 """The readers: each agent's own reading of the same file."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -51,7 +49,7 @@ def ids(context: ActiveContext) -> list[str]:
 
 
 @pytest.mark.parametrize("reader", readers_of(PI))
-def test_a_plain_branch_is_the_same_for_every_reader(reader: str) -> None:
+def test_a_plain_branch_is_the_same_for_every_reader(reader):
     context = rebuilt(
         reader,
         {"type": "model_change", "provider": "p", "modelId": "m"},
@@ -75,13 +73,13 @@ def test_a_plain_branch_is_the_same_for_every_reader(reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", readers_of(PI))
-def test_excluded_entries_are_rebuilt_but_not_sent(reader: str) -> None:
+def test_excluded_entries_are_rebuilt_but_not_sent(reader):
     context = rebuilt(reader, user("x"), bash("ls", "", excludeFromContext=True))
     assert [(one.entry.id, one.sent) for one in context.messages] == [("e1", True), ("e2", False)]
 
 
 @pytest.mark.parametrize("reader", readers_of(PI))
-def test_remaining_messages_are_verbatim(reader: str) -> None:
+def test_remaining_messages_are_verbatim(reader):
     branch = branch_of(chain(user("x"), assistant(thinking("t"), text("y"))))
     context = READERS[reader].rebuild(branch)
     assert [one.entry for one in context.messages] == branch
@@ -90,7 +88,7 @@ def test_remaining_messages_are_verbatim(reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", readers_of(PI))
-def test_only_roles_that_the_agent_knows_are_sent(reader: str) -> None:
+def test_only_roles_that_the_agent_knows_are_sent(reader):
     unknown, summary = {"role": "future", "content": "x"}, {"role": "compactionSummary", "content": "x"}
     context = rebuilt(reader, SYSTEM, user("x"), unknown, summary)
     by_pi = reader.startswith("pi")
@@ -100,13 +98,9 @@ def test_only_roles_that_the_agent_knows_are_sent(reader: str) -> None:
 # ---- Atomic -------------------------------------------------------------------------------------------------
 
 
-def test_atomic_omits_only_the_targets_of_a_context_compaction() -> None:
+def test_atomic_omits_only_the_targets_of_a_context_compaction():
     context = rebuilt(
-        "atomic-0.8",
-        user("x"),
-        assistant(text("a"), text("b")),
-        user("y"),
-        compaction(whole("e1"), block("e2", 0)),
+        "atomic-0.8", user("x"), assistant(text("a"), text("b")), user("y"), compaction(whole("e1"), block("e2", 0))
     )
     assert ids(context) == ["e2", "e3"]
     assert context.messages[0].blocks is not None
@@ -115,7 +109,7 @@ def test_atomic_omits_only_the_targets_of_a_context_compaction() -> None:
     assert context.newest_compaction.id == "e4"
 
 
-def test_atomic_ignores_the_entries_of_other_agents() -> None:
+def test_atomic_ignores_the_entries_of_other_agents():
     context = rebuilt(
         "atomic-0.8", user("x"), user("y"), summary_compaction("s", "e2"), context_edit("e1", None), user("z")
     )
@@ -127,7 +121,7 @@ NEWER = ["atomic-0.9", "atomic-0.9.9"]
 
 
 @pytest.mark.parametrize("reader", NEWER)
-def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader: str) -> None:
+def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader):
     context = rebuilt(
         reader,
         user("a"),
@@ -146,13 +140,13 @@ def test_newer_atomic_starts_at_the_latest_lines_of_the_conversation(reader: str
 
 @pytest.mark.parametrize("reader", NEWER)
 @pytest.mark.parametrize("first_kept", [None, "nowhere", "e3", "e4", 7])
-def test_without_a_first_kept_entry_newer_atomic_keeps_no_tail(reader: str, first_kept: object) -> None:
+def test_without_a_first_kept_entry_newer_atomic_keeps_no_tail(reader, first_kept):
     context = rebuilt(reader, user("a"), user("b"), verbatim_compaction("", first_kept), user("c"))
     assert ids(context) == ["e3", "e4"]
 
 
 @pytest.mark.parametrize("reader", NEWER)
-def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader: str) -> None:
+def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader):
     others = (summary_compaction("s", "e2"), compaction(whole("e1")), context_edit("e1", None))
     context = rebuilt(reader, user("a"), *others, user("b"))
     assert ids(context) == ["e1", "e5"]
@@ -161,7 +155,7 @@ def test_newer_atomic_ignores_the_compactions_and_edits_of_other_agents(reader: 
     assert [READERS[reader].ignores(entry) for entry in branch] == [True, True, True, False, False]
 
 
-def test_a_tail_as_text_loses_results_that_do_not_follow_their_call() -> None:
+def test_a_tail_as_text_loses_results_that_do_not_follow_their_call():
     recorded = (
         user("a"),
         assistant(text("calling"), call("c1"), call("c2")),
@@ -181,14 +175,14 @@ def test_a_tail_as_text_loses_results_that_do_not_follow_their_call() -> None:
     assert len(rebuilt("atomic-0.9.9", *recorded).messages) == 11
 
 
-def test_what_is_not_sent_does_not_become_text() -> None:
+def test_what_is_not_sent_does_not_become_text():
     unsent = ({"type": "custom_message", "content": "z", "excludeFromContext": True}, branch_summary(""))
     recorded = (*unsent, verbatim_compaction("lines", "e1"))
     assert ids(rebuilt("atomic-0.9", *recorded)) == ["e3"]
     assert [one.sent for one in rebuilt("atomic-0.9.9", *recorded).messages] == [True, False]
 
 
-def test_the_usage_reported_in_a_tail_of_text_does_not_count() -> None:
+def test_the_usage_reported_in_a_tail_of_text_does_not_count():
     answer = assistant(text("a"), usage={"totalTokens": 50_000})
     recorded = (user("a"), answer, verbatim_compaction("", "e2"), user("b" * 40))
     assert rebuilt("atomic-0.9", *recorded).usage.reported_by is None
@@ -205,7 +199,7 @@ def test_the_usage_reported_in_a_tail_of_text_does_not_count() -> None:
         ("pi-0.86", ["compaction", "verbatim-lines"]),
     ],
 )
-def test_each_reader_ignores_what_its_agent_does(reader: str, honoured: list[str]) -> None:
+def test_each_reader_ignores_what_its_agent_does(reader, honoured):
     recorded = {
         "context_compaction": compaction(whole("e9")),
         "compaction": summary_compaction("s", None),
@@ -221,13 +215,13 @@ def test_each_reader_ignores_what_its_agent_does(reader: str, honoured: list[str
 # ---- pi -----------------------------------------------------------------------------------------------------
 
 
-def test_pi_ignores_a_context_compaction() -> None:
+def test_pi_ignores_a_context_compaction():
     context = rebuilt("pi", user("x"), compaction(whole("e1")), user("y"))
     assert ids(context) == ["e1", "e3"]
     assert context.newest_compaction is None
 
 
-def test_pi_shows_the_summary_then_kept_entries_then_later_ones() -> None:
+def test_pi_shows_the_summary_then_kept_entries_then_later_ones():
     context = rebuilt("pi", user("a"), user("b"), user("c"), summary_compaction("1234", "e2"), user("d"))
     assert ids(context) == ["e4", "e2", "e3", "e5"]
     assert (context.messages[0].role, context.messages[0].tokens) == ("compactionSummary", 1)
@@ -236,14 +230,11 @@ def test_pi_shows_the_summary_then_kept_entries_then_later_ones() -> None:
 
 
 @pytest.mark.parametrize("first_kept", ["nowhere", "", None, 7, ["e1"], "e4"])
-def test_without_a_first_kept_entry_pi_keeps_nothing_before_the_summary(first_kept: Any) -> None:
-    assert ids(rebuilt("pi", user("a"), user("b"), summary_compaction("s", first_kept), user("c"))) == [
-        "e3",
-        "e4",
-    ]
+def test_without_a_first_kept_entry_pi_keeps_nothing_before_the_summary(first_kept):
+    assert ids(rebuilt("pi", user("a"), user("b"), summary_compaction("s", first_kept), user("c"))) == ["e3", "e4"]
 
 
-def test_an_older_compaction_contributes_nothing() -> None:
+def test_an_older_compaction_contributes_nothing():
     older, newer = summary_compaction("old", "e1"), summary_compaction("new", "e2")
     expected = ["e5", "e2", "e4", "e6"]
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer, user("d"))) == expected
@@ -252,19 +243,19 @@ def test_an_older_compaction_contributes_nothing() -> None:
     assert ids(rebuilt("pi", user("a"), user("b"), older, user("c"), newer)) == ["e5", "e4"]
 
 
-def test_system_messages_are_dropped_only_from_kept_entries() -> None:
+def test_system_messages_are_dropped_only_from_kept_entries():
     expected = ["e4", "e2", "e5"]
     assert ids(rebuilt("pi", SYSTEM, user("a"), SYSTEM, summary_compaction("s", "e1"), SYSTEM)) == expected
     assert ids(rebuilt("pi", SYSTEM, user("a"))) == ["e1", "e2"]
 
 
-def test_a_compaction_on_another_branch_does_not_count() -> None:
+def test_a_compaction_on_another_branch_does_not_count():
     recorded = chain(user("a"), summary_compaction("s", "nowhere"), user("b"))
     recorded[-1]["parentId"] = "e1"
     assert ids(READERS["pi"].rebuild(branch_of(recorded))) == ["e1", "e3"]
 
 
-def test_an_edit_to_nothing_omits_its_target() -> None:
+def test_an_edit_to_nothing_omits_its_target():
     context = rebuilt("pi", user("a"), user("b"), context_edit("e1", None))
     assert ids(context) == ["e2"]
     assert context.newest_compaction is not None
@@ -272,18 +263,18 @@ def test_an_edit_to_nothing_omits_its_target() -> None:
 
 
 @pytest.mark.parametrize("said", [*OTHERS.values(), {"type": "custom_message", "content": "z"}])
-def test_an_edit_to_nothing_omits_messages_of_every_role(said: dict[str, Any]) -> None:
+def test_an_edit_to_nothing_omits_messages_of_every_role(said):
     assert ids(rebuilt("pi", said, context_edit("e1", None), user("a"))) == ["e3"]
 
 
 @pytest.mark.parametrize("nothing", ["text", 7, [], {}, {"content": None}, {"content": 7}, False])
-def test_an_edit_without_new_content_leaves_a_message_without_content(nothing: Any) -> None:
+def test_an_edit_without_new_content_leaves_a_message_without_content(nothing):
     (message, _) = rebuilt("pi", assistant(text("a")), user("b"), context_edit("e1", nothing)).messages
     assert message.edit is not None
     assert (message.entry.id, message.blocks, message.tokens) == ("e1", None, 0)
 
 
-def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch() -> None:
+def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch():
     edit = {"type": "context_edit", "targetId": "e1"}
     context = rebuilt("pi", user("a"), user("b"), edit)
     assert context.refused is not None
@@ -296,18 +287,14 @@ def test_an_edit_without_a_replacement_makes_pi_refuse_the_branch() -> None:
 
 
 @pytest.mark.parametrize("said", [*OTHERS.values(), {"type": "label", "targetId": "e2", "label": "here"}])
-def test_pi_does_not_miss_a_replacement_that_it_would_not_use(said: dict[str, Any]) -> None:
+def test_pi_does_not_miss_a_replacement_that_it_would_not_use(said):
     context = rebuilt("pi", said, {"type": "context_edit", "targetId": "e1"})
     assert context.refused is None
 
 
-def test_an_edit_replaces_the_recorded_content() -> None:
+def test_an_edit_replaces_the_recorded_content():
     recorded = (user("long " * 100), assistant(thinking("t"), text("a")), result("c1", "b" * 400))
-    for target, role, blocks in (
-        ("e1", "user", None),
-        ("e2", "assistant", ["text"]),
-        ("e3", "toolResult", ["text"]),
-    ):
+    for target, role, blocks in (("e1", "user", None), ("e2", "assistant", ["text"]), ("e3", "toolResult", ["text"])):
         context = rebuilt("pi", *recorded, context_edit(target, {"content": "12345"}))
         (changed,) = [one for one in context.messages if one.edit]
         assert (changed.entry.id, changed.role, changed.tokens) == (target, role, 2)
@@ -315,7 +302,7 @@ def test_an_edit_replaces_the_recorded_content() -> None:
         assert ids(context) == ["e1", "e2", "e3"]
 
 
-def test_an_edit_to_a_list_counts_its_blocks() -> None:
+def test_an_edit_to_a_list_counts_its_blocks():
     image = {"type": "image", "data": "x"}
     context = rebuilt("pi", result("c1", "b" * 400), context_edit("e1", {"content": [text("12345"), image]}))
     assert context.messages[0].blocks is not None
@@ -323,7 +310,7 @@ def test_an_edit_to_a_list_counts_its_blocks() -> None:
     assert context.messages[0].tokens == 1202
 
 
-def test_the_latest_edit_of_a_target_wins() -> None:
+def test_the_latest_edit_of_a_target_wins():
     edits = (
         context_edit("e1", None),
         context_edit("e1", {"content": "12345678"}),
@@ -333,7 +320,7 @@ def test_the_latest_edit_of_a_target_wins() -> None:
     assert ids(rebuilt("pi", user("a"), *edits[::-1])) == []
 
 
-def test_only_edits_among_the_selected_entries_count() -> None:
+def test_only_edits_among_the_selected_entries_count():
     assert ids(rebuilt("pi", user("a"), context_edit("e1", None), user("b"), summary_compaction("s", "e1"))) == [
         "e4",
         "e3",
@@ -343,32 +330,32 @@ def test_only_edits_among_the_selected_entries_count() -> None:
 
 
 @pytest.mark.parametrize("target", [None, 7, ["e1"], {}, "nowhere"])
-def test_an_edit_without_an_existing_target_changes_nothing(target: Any) -> None:
+def test_an_edit_without_an_existing_target_changes_nothing(target):
     assert ids(rebuilt("pi", user("a"), context_edit(target, None))) == ["e1"]
 
 
 @pytest.mark.parametrize("said", OTHERS.values(), ids=OTHERS)
-def test_pi_ignores_replacements_of_other_messages(said: dict[str, Any]) -> None:
+def test_pi_ignores_replacements_of_other_messages(said):
     (message,) = rebuilt("pi", said, context_edit("e1", {"content": "1"})).messages
     assert (message.edit, message.tokens) == (None, message.entry.tokens)
 
 
 @pytest.mark.parametrize("said", [assistant(text("a")), user("a"), result("c1")], ids=["assistant", "user", "result"])
-def test_new_blocks_weigh_what_recorded_ones_of_the_role_do(said: dict[str, Any]) -> None:
+def test_new_blocks_weigh_what_recorded_ones_of_the_role_do(said):
     new = [text("12"), image(), thinking("12345"), call("c1"), {"type": "redacted_thinking", "data": "x"}, 7]
     (message,) = rebuilt("pi", said, context_edit("e1", {"content": new})).messages
     recorded = branch_of(chain({**said, "content": new}))[0]
     assert (message.blocks, message.tokens) == (recorded.blocks, recorded.tokens)
 
 
-def test_a_compaction_repeats_the_system_message_before_its_summary() -> None:
+def test_a_compaction_repeats_the_system_message_before_its_summary():
     system = {"role": "system", "content": "", "sections": {"preamble": "12345678"}}
     context = rebuilt("pi", user("a"), summary_compaction("1234", None) | {"systemMessage": system}, user("b"))
     expected = [("e2", "system", 2), ("e2", "compactionSummary", 1), ("e3", "user", 1)]
     assert [(one.entry.id, one.role, one.tokens) for one in context.messages] == expected
 
 
-def test_pi_holds_back_only_commands() -> None:
+def test_pi_holds_back_only_commands():
     excluded = {"excludeFromContext": True}
     context = rebuilt(
         "pi",
@@ -380,7 +367,7 @@ def test_pi_holds_back_only_commands() -> None:
     assert [one.sent for one in context.messages] == [False, True, True, True]
 
 
-def test_older_pi_ignores_edits() -> None:
+def test_older_pi_ignores_edits():
     recorded = (user("a"), summary_compaction("s", "e1"), user("b"), context_edit("e3", None))
     context = rebuilt("pi-0.86", *recorded)
     assert ids(context) == ["e2", "e1", "e3"]

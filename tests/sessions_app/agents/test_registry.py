@@ -1,28 +1,16 @@
 """The registry: the agent of a path, and the reader of a session."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessions_app.agents.base import Agent
 from sessions_app.agents.reading import Reading
 from sessions_app.agents.registry import AGENTS, READERS, agent_of, choose_reader, may_show_another
 from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.errors import BadInput
-from tests.factories import (
-    assistant,
-    chain,
-    compaction,
-    context_edit,
-    session_log,
-    summary_compaction,
-    text,
-    user,
-)
+from tests.factories import assistant, chain, compaction, context_edit, session_log, summary_compaction, text, user
 
 SYSTEM = {"role": "system", "content": "be kind"}
 
@@ -39,12 +27,12 @@ SYSTEM = {"role": "system", "content": "be kind"}
         ("a.jsonl", ""),
     ],
 )
-def test_a_path_belongs_to_the_agent_whose_directory_contains_it(path: str, agent: str) -> None:
+def test_a_path_belongs_to_the_agent_whose_directory_contains_it(path, agent):
     assert agent_of(Path(path)) == agent
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=list(AGENTS))
-def test_the_default_session_directory_of_an_agent_is_in_its_directory(agent: Agent) -> None:
+def test_the_default_session_directory_of_an_agent_is_in_its_directory(agent):
     assert {agent_of(Path(root)) for root in agent.roots({})} == {agent.key}
 
 
@@ -103,9 +91,7 @@ def chosen_for(*messages: dict[str, Any], **known: Any) -> Reading:
         ([SYSTEM, compaction(), VERBATIM], {}, "atomic-0.9"),
     ],
 )
-def test_the_choice_precedes_the_location_which_precedes_the_entries(
-    messages: list[dict[str, Any]], known: dict[str, Any], name: str
-) -> None:
+def test_the_choice_precedes_the_location_which_precedes_the_entries(messages, known, name):
     reading = chosen_for(*messages, **known)
     assert reading.reader.name == name
     assert reading.reason
@@ -125,9 +111,7 @@ def test_the_choice_precedes_the_location_which_precedes_the_entries(
         ([summary_compaction("s", "e1")], {}, ["pi"]),
     ],
 )
-def test_an_installed_agent_is_asked_only_if_nothing_else_tells_its_version(
-    messages: list[dict[str, Any]], known: dict[str, Any], asked: list[str]
-) -> None:
+def test_an_installed_agent_is_asked_only_if_nothing_else_tells_its_version(messages, known, asked):
     keys: list[str] = []
     chosen_for(*messages, **known, version_of=keys.append)
     assert keys == asked
@@ -148,9 +132,7 @@ def test_an_installed_agent_is_asked_only_if_nothing_else_tells_its_version(
         ("atomic", (1, 0, 0), "atomic-0.9"),
     ],
 )
-def test_if_neither_place_nor_content_tells_the_version_the_installed_one_counts(
-    agent: str, version: tuple[int, ...], name: str
-) -> None:
+def test_if_neither_place_nor_content_tells_the_version_the_installed_one_counts(agent, version, name):
     for untold in ([user("x")], [summary_compaction("s", "e1")], []):
         reading = chosen_for(*untold, agent=agent, version_of=installed(**{agent: version}))
         assert (reading.reader.name, reading.is_guess) == (name, False)
@@ -158,7 +140,7 @@ def test_if_neither_place_nor_content_tells_the_version_the_installed_one_counts
 
 
 @pytest.mark.parametrize(("version", "name"), [((0, 86, 1), "pi-0.86"), ((0, 87, 1), "pi")])
-def test_a_compaction_of_pi_tells_no_version(version: tuple[int, ...], name: str) -> None:
+def test_a_compaction_of_pi_tells_no_version(version, name):
     compacted = summary_compaction("s", "e1")
     assert chosen_for(compacted, version_of=installed(pi=version)).reader.name == name
     assert chosen_for(compacted, SYSTEM, version_of=installed(pi=(0, 86))).reader.name == "pi"
@@ -181,15 +163,13 @@ def test_a_compaction_of_pi_tells_no_version(version: tuple[int, ...], name: str
         ([user("x"), compaction()], {"agent": "atomic", "own": {"e2": "e1"}}, "atomic-0.8"),
     ],
 )
-def test_otherwise_the_reader_is_a_guess_and_says_so(
-    messages: list[dict[str, Any]], known: dict[str, Any], name: str
-) -> None:
+def test_otherwise_the_reader_is_a_guess_and_says_so(messages, known, name):
     reading = chosen_for(*messages, **known)
     assert (reading.reader.name, reading.is_guess) == (name, True)
     assert "guess" in reading.reason
 
 
-def test_every_reason_for_a_reader_is_distinguished() -> None:
+def test_every_reason_for_a_reader_is_distinguished():
     told = [
         chosen_for(user("x"), chosen="pi"),
         chosen_for(user("x"), agent="atomic", version_of=installed(atomic=(0, 9, 8))),
@@ -201,14 +181,14 @@ def test_every_reason_for_a_reader_is_distinguished() -> None:
     assert len({reading.reason for reading in told}) == len(told) == 16
 
 
-def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader() -> None:
+def test_compactions_and_edits_appended_by_redline_do_not_change_the_reader():
     messages = (user("x"), compaction(), USAGE, compaction())
     assert chosen_for(*messages).reader.name == "atomic-0.8"
     assert chosen_for(*messages, own={"e2": "e1"}).reader.name == "pi"
     assert chosen_for(user("x"), USAGE, own={"e2": "e1"}).is_guess is False, "only those count as Redline's"
 
 
-def test_every_edit_of_a_write_is_redlines_and_none_before_it() -> None:
+def test_every_edit_of_a_write_is_redlines_and_none_before_it():
     edits = [context_edit("e1", None)] * 3
     assert chosen_for(user("x"), *edits, own={"e4": "e1"}).is_guess
     assert not chosen_for(user("x"), *edits, own={"e4": "e2"}).is_guess
@@ -217,7 +197,7 @@ def test_every_edit_of_a_write_is_redlines_and_none_before_it() -> None:
 
 
 @pytest.mark.parametrize("details", [None, "verbatim-lines", ["strategy"], {"strategy": "other"}, {"strategy": []}])
-def test_only_verbatim_lines_identify_the_newer_atomic(details: Any) -> None:
+def test_only_verbatim_lines_identify_the_newer_atomic(details):
     plain = {**VERBATIM, "details": details}
     assert chosen_for(plain, agent="atomic", version_of=installed(atomic=(0, 9, 8))).reader.name == "atomic-0.8"
 
@@ -233,14 +213,12 @@ def test_only_verbatim_lines_identify_the_newer_atomic(details: Any) -> None:
         (user("x"), "pi-0.86", "pi", False),
     ],
 )
-def test_an_appended_entry_can_only_show_newer_versions_of_its_agent(
-    recorded: dict[str, Any], read_as: str, agent: str, may: bool
-) -> None:
+def test_an_appended_entry_can_only_show_newer_versions_of_its_agent(recorded, read_as, agent, may):
     (entry,) = session_log(chain(recorded)).entries
     assert may_show_another(entry, read_as, agent) is may
 
 
-def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones() -> None:
+def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones():
     with pytest.raises(BadInput) as caught:
         choose_reader((), chosen="atomic-2")
     assert caught.value.code == "unknown_reader"
@@ -248,12 +226,12 @@ def test_an_unknown_reader_is_bad_input_with_a_list_of_known_ones() -> None:
     assert all(name in caught.value.message for name in READERS)
 
 
-def test_only_atomic_honours_what_redline_writes() -> None:
+def test_only_atomic_honours_what_redline_writes():
     honour = [name for name, reader in READERS.items() if EntryKind.DELETION in reader.honours]
     assert honour == ["atomic-0.8"]
 
 
-def test_a_writer_that_all_versions_honour_needs_no_version() -> None:
+def test_a_writer_that_all_versions_honour_needs_no_version():
     reading = choose_reader((), agent="codex", version_of=nothing_installed)
     assert (reading.reader.name, reading.is_guess) == ("codex", False)
     assert "all honour the writer compacted" in reading.reason

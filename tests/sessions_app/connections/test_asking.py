@@ -1,7 +1,5 @@
 """What a hook command decides in each case: every row of the table in docs/handshake.md."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Mapping
 from typing import Any
@@ -70,7 +68,7 @@ def asked(reason: str, played: Played) -> tuple[HookStep, str]:
 
 @pytest.mark.parametrize("reason", ["manual", *AUTOMATIC])
 @pytest.mark.parametrize("do", HookStep)
-def test_what_the_server_decides_is_done(reason: str, do: HookStep) -> None:
+def test_what_the_server_decides_is_done(reason, do):
     assert asked(reason, Played(decided(do))) == (do, "Words.")
     played = Played(wait(), wait(), GONE, wait(), decided(do))
     assert asked(reason, played) == (do, "Words.")
@@ -78,20 +76,20 @@ def test_what_the_server_decides_is_done(reason: str, do: HookStep) -> None:
 
 
 @pytest.mark.parametrize("reason", ["manual", *AUTOMATIC])
-def test_without_a_first_answer_the_agent_compacts(reason: str) -> None:
+def test_without_a_first_answer_the_agent_compacts(reason):
     step, message = asked(reason, Played(GONE))
     assert step is HookStep.COMPACT
     assert message == "Redline was not asked: the connection was refused. The compaction runs as usual."
 
 
 @pytest.mark.parametrize("reason", ["manual", *AUTOMATIC])
-def test_with_an_error_at_first_the_agent_compacts_and_shows_it(reason: str) -> None:
+def test_with_an_error_at_first_the_agent_compacts_and_shows_it(reason):
     assert asked(reason, Played(REFUSED)) == (HookStep.COMPACT, str(REFUSED))
 
 
 @pytest.mark.parametrize("fault", [GONE, REFUSED])
 @lost
-def test_a_server_that_was_reached_and_is_gone(reason: str, step: HookStep, fault: Reply) -> None:
+def test_a_server_that_was_reached_and_is_gone(reason, step, fault):
     played = Played(wait(grace=30), wait(grace=30), fault)
     found, message = asked(reason, played)
     assert found is step
@@ -100,21 +98,21 @@ def test_a_server_that_was_reached_and_is_gone(reason: str, step: HookStep, faul
     assert ("Nothing was compacted." in message) is (reason == "manual")
 
 
-def test_polls_that_fail_for_less_than_the_grace_are_repeated() -> None:
+def test_polls_that_fail_for_less_than_the_grace_are_repeated():
     failing = [GONE] * 50
     played = Played(wait(), *failing, wait(), *failing, decided("continue"))
     assert asked("manual", played) == (HookStep.CONTINUE, "Words.")
     assert played.now > 50
 
 
-def test_polls_that_are_not_answered_at_all_are_not_waited_for_longer() -> None:
+def test_polls_that_are_not_answered_at_all_are_not_waited_for_longer():
     played = Played(wait(grace=30), GONE, slow=True)
     asked("manual", played)
     assert played.now < 30 + SLOW_SECONDS + 2
 
 
 @lost
-def test_a_server_that_never_decides_is_lost_after_its_own_time_and_the_grace(reason: str, step: HookStep) -> None:
+def test_a_server_that_never_decides_is_lost_after_its_own_time_and_the_grace(reason, step):
     played = Played(wait(seconds=100, grace=30), wait(seconds=100, grace=30))
     assert asked(reason, played)[0] is step
     assert 130 <= played.now < 132
@@ -123,7 +121,7 @@ def test_a_server_that_never_decides_is_lost_after_its_own_time_and_the_grace(re
 
 @pytest.mark.parametrize("reason", ["manual", *AUTOMATIC])
 @pytest.mark.parametrize("last", [decided("continue"), GONE, REFUSED])
-def test_an_agent_that_has_gone_is_reported_once(reason: str, last: Reply) -> None:
+def test_an_agent_that_has_gone_is_reported_once(reason, last):
     played = Played(wait(), wait(), wait(), last, stopped_at=1.4)
     step, message = asked(reason, played)
     assert (step, message) == (HookStep.CONTINUE, "The compaction was stopped.")

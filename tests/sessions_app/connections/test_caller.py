@@ -1,11 +1,7 @@
 """Whether the agent that called a command still waits for it."""
 
-from __future__ import annotations
-
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +10,7 @@ from tests.wait import wait_until
 
 
 @pytest.fixture
-def pipe() -> Iterator[tuple[int, int]]:
+def pipe():
     ends = os.pipe()
     yield ends
     for end in ends:
@@ -40,7 +36,7 @@ class Clock:
         return self.now
 
 
-def test_it_waits_as_long_as_it_is_to(pipe: tuple[int, int]) -> None:
+def test_it_waits_as_long_as_it_is_to(pipe):
     clock = Clock()
     with Caller(pipe[1]) as caller:
         assert caller.still_waits(60, clock, clock.sleep)
@@ -48,7 +44,7 @@ def test_it_waits_as_long_as_it_is_to(pipe: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_the_wait_at_once_and_nothing_else(number: int, pipe: tuple[int, int]) -> None:
+def test_a_signal_ends_the_wait_at_once_and_nothing_else(number, pipe):
     earlier = signal.getsignal(number)
     clock = Clock(lambda: signal.raise_signal(number))
     with Caller(pipe[1]) as caller:
@@ -58,20 +54,20 @@ def test_a_signal_ends_the_wait_at_once_and_nothing_else(number: int, pipe: tupl
     assert signal.getsignal(number) == earlier
 
 
-def test_nobody_reads_any_more(pipe: tuple[int, int]) -> None:
+def test_nobody_reads_any_more(pipe):
     clock = Clock(lambda: os.close(pipe[0]))
     with Caller(pipe[1]) as caller:
         assert not caller.still_waits(60, clock, clock.sleep)
     assert clock.sleeps == 3
 
 
-def test_a_file_is_always_read(tmp_path: Path) -> None:
+def test_a_file_is_always_read(tmp_path):
     clock = Clock()
     with (tmp_path / "out").open("w") as file, Caller(file.fileno()) as caller:
         assert caller.still_waits(1, clock, clock.sleep)
 
 
-def test_another_parent_means_that_the_agent_has_gone(pipe: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_parent_means_that_the_agent_has_gone(pipe, monkeypatch):
     clock = Clock(lambda: monkeypatch.setattr(os, "getppid", lambda: 1))
     with Caller(pipe[1]) as caller:
         assert not caller.still_waits(60, clock, clock.sleep)
@@ -79,7 +75,7 @@ def test_another_parent_means_that_the_agent_has_gone(pipe: tuple[int, int], mon
 
 
 @pytest.mark.parametrize("is_killed", [True, False])
-def test_only_a_process_that_is_killed_is_reported(is_killed: bool, tmp_path: Path) -> None:
+def test_only_a_process_that_is_killed_is_reported(is_killed, tmp_path):
     report = tmp_path / "report"
     child = os.fork()
     if child == 0:
@@ -96,7 +92,7 @@ def test_only_a_process_that_is_killed_is_reported(is_killed: bool, tmp_path: Pa
     assert report.exists() is is_killed
 
 
-def test_an_error_passes_and_is_not_reported(tmp_path: Path) -> None:
+def test_an_error_passes_and_is_not_reported(tmp_path):
     report = tmp_path / "report"
     with pytest.raises(ZeroDivisionError), report_if_killed(report.touch):
         raise ZeroDivisionError

@@ -1,7 +1,5 @@
 """An agent's configuration file is replaced as a whole, where it really is, and only as it was read."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path
@@ -22,7 +20,7 @@ def names(directory: Path) -> list[str]:
     return sorted(str(path.relative_to(directory)) for path in directory.rglob("*"))
 
 
-def test_a_new_file_is_private_and_comes_with_its_directories(tmp_path: Path) -> None:
+def test_a_new_file_is_private_and_comes_with_its_directories(tmp_path):
     path = tmp_path / "a" / "b" / "settings.json"
     file = read_configuration_file(path)
     assert file.content is None
@@ -36,7 +34,7 @@ def test_a_new_file_is_private_and_comes_with_its_directories(tmp_path: Path) ->
     assert names(tmp_path) == []
 
 
-def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
+def test_an_existing_file_keeps_its_mode(tmp_path):
     path = tmp_path / "settings.json"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -46,7 +44,7 @@ def test_an_existing_file_keeps_its_mode(tmp_path: Path) -> None:
     assert names(tmp_path) == ["settings.json"]
 
 
-def test_a_directory_in_which_something_else_is_stays(tmp_path: Path) -> None:
+def test_a_directory_in_which_something_else_is_stays(tmp_path):
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "other").touch()
     remove_directories((str(tmp_path / "a"), str(tmp_path / "a" / "b")))
@@ -55,9 +53,7 @@ def test_a_directory_in_which_something_else_is_stays(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("before", "meanwhile"), [(b"old", b"theirs"), (b"old", None), (None, b"theirs")])
 @pytest.mark.parametrize("after", [b"new", None])
-def test_a_file_that_another_program_changed_is_left_alone(
-    tmp_path: Path, before: bytes | None, meanwhile: bytes | None, after: bytes | None
-) -> None:
+def test_a_file_that_another_program_changed_is_left_alone(tmp_path, before, meanwhile, after):
     path = tmp_path / "settings.json"
     if before is not None:
         path.write_bytes(before)
@@ -71,7 +67,7 @@ def test_a_file_that_another_program_changed_is_left_alone(
     assert names(tmp_path) == (["settings.json"] if meanwhile else [])
 
 
-def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
     real, path = tmp_path / "dotfiles.json", tmp_path / "settings.json"
     real.write_bytes(b"old")
     path.symlink_to(real)
@@ -81,7 +77,7 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
     assert (path.is_symlink(), real.read_bytes()) == (True, b"new")
 
 
-def test_a_link_that_is_replaced_meanwhile_is_not_followed(tmp_path: Path) -> None:
+def test_a_link_that_is_replaced_meanwhile_is_not_followed(tmp_path):
     real, other, path = tmp_path / "real", tmp_path / "other", tmp_path / "settings.json"
     for file in (real, other):
         file.write_bytes(b"old")
@@ -94,7 +90,7 @@ def test_a_link_that_is_replaced_meanwhile_is_not_followed(tmp_path: Path) -> No
     assert real.read_bytes() == other.read_bytes() == b"old"
 
 
-def test_a_project_is_not_left(tmp_path: Path) -> None:
+def test_a_project_is_not_left(tmp_path):
     project, outside = tmp_path / "project", tmp_path / "outside.json"
     (project / ".claude").mkdir(parents=True)
     outside.write_bytes(b"{}")
@@ -103,7 +99,7 @@ def test_a_project_is_not_left(tmp_path: Path) -> None:
         read_configuration_file(project / ".claude" / "settings.local.json", project)
 
 
-def test_other_things_than_files_are_refused(tmp_path: Path) -> None:
+def test_other_things_than_files_are_refused(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "directory").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
@@ -113,7 +109,7 @@ def test_other_things_than_files_are_refused(tmp_path: Path) -> None:
             read_configuration_file(tmp_path / name)
 
 
-def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_another_user_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "settings.json"
     path.write_bytes(b"{}")
     owner = path.stat().st_uid
@@ -122,7 +118,7 @@ def test_a_file_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.M
         read_configuration_file(path)
 
 
-def test_directories_of_a_failed_write_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_directories_of_a_failed_write_are_removed(tmp_path, monkeypatch):
     file = read_configuration_file(tmp_path / "a" / "settings.json")
 
     def full(descriptor: int) -> None:

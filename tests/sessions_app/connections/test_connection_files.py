@@ -1,16 +1,12 @@
 """The files by which bridges find the server, and the tokens that admit them."""
 
-from __future__ import annotations
-
 import stat
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 
 import msgspec
 import pytest
 from django.conf import settings
-from django.test import Client
 
 from sessions_app.connections.connection_files import (
     ConnectedAgent,
@@ -25,14 +21,13 @@ from sessions_app.connections.connection_files import (
 )
 from sessions_app.web.credentials import Credentials
 from sessions_app.web.launch_tokens import api_token
-from tests.installation import Installation
 
 
 def connected(name: str = "pi", token: str = "") -> ConnectedAgent:
     return ConnectedAgent(name, "pi", "", token or new_secret(), bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC))
 
 
-def test_a_connection_is_kept_privately_and_read_again(tmp_path: Path) -> None:
+def test_a_connection_is_kept_privately_and_read_again(tmp_path):
     one = connected()
     keep_connection(tmp_path, one)
     assert connection(tmp_path, "pi") == one
@@ -42,12 +37,12 @@ def test_a_connection_is_kept_privately_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../pi", "a/b", "Ä", "a.b", "x" * 81])
-def test_no_other_file_can_be_named(tmp_path: Path, name: str) -> None:
+def test_no_other_file_can_be_named(tmp_path, name):
     with pytest.raises(ValueError, match="is not the name"):
         connection_path(tmp_path, name)
 
 
-def test_the_token_of_a_forgotten_connection_is_nowhere(tmp_path: Path) -> None:
+def test_the_token_of_a_forgotten_connection_is_nowhere(tmp_path):
     one, other = connected("pi"), connected("codex")
     keep_connection(tmp_path, one)
     keep_connection(tmp_path, other)
@@ -59,12 +54,12 @@ def test_the_token_of_a_forgotten_connection_is_nowhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "é"])
-def test_no_other_token_is_of_a_connection(tmp_path: Path, token: str) -> None:
+def test_no_other_token_is_of_a_connection(tmp_path, token):
     keep_connection(tmp_path, connected())
     assert connection_with(tmp_path, token) is None
 
 
-def test_a_damaged_file_admits_nobody(tmp_path: Path) -> None:
+def test_a_damaged_file_admits_nobody(tmp_path):
     keep_connection(tmp_path, connected("pi"))
     connection_path(tmp_path, "pi").write_text("{")
     keep_connection(tmp_path, connected("codex"))
@@ -72,14 +67,14 @@ def test_a_damaged_file_admits_nobody(tmp_path: Path) -> None:
     assert connections(tmp_path) == []
 
 
-def test_a_starting_server_writes_its_port_into_all_connections(tmp_path: Path) -> None:
+def test_a_starting_server_writes_its_port_into_all_connections(tmp_path):
     one = connected()
     keep_connection(tmp_path, one)
     announce_server(tmp_path, 8123)
     assert connection(tmp_path, "pi") == msgspec.structs.replace(one, url="http://127.0.0.1:8123")
 
 
-def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline: Installation) -> None:
+def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline):
     one = connected()
     keep_connection(settings.REDLINE_DATA_DIR, one)
     agent = Credentials("127.0.0.1:8000", "", "", f"Bearer {one.token}")
@@ -92,12 +87,12 @@ def test_the_token_of_an_agent_counts_where_agents_ask_and_nowhere_else(redline:
     assert script.admit_to("/api/sessions")
 
 
-def test_a_browser_is_not_admitted_where_agents_ask(browser: Client) -> None:
+def test_a_browser_is_not_admitted_where_agents_ask(browser):
     answer = browser.get("/api/handshakes/1")
     assert answer.status_code == 401
     assert "redline connect" in answer.json()["error"]["message"]
 
 
-def test_a_connection_without_a_token_admits_nobody(tmp_path: Path) -> None:
+def test_a_connection_without_a_token_admits_nobody(tmp_path):
     keep_connection(tmp_path, ConnectedAgent("pi", "pi", "", "", bridge=1, made_at=datetime(2026, 1, 1, tzinfo=UTC)))
     assert connection_with(tmp_path, "") is None

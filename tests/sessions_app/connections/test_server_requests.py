@@ -1,11 +1,8 @@
 """Requests of a bridge against servers that answer late, not at all, with errors, garbage, redirects, huge bodies."""
 
-from __future__ import annotations
-
 import json
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -20,13 +17,13 @@ SHORT = 0.2
 
 
 @pytest.fixture
-def server() -> Iterator[StandInRedline]:
+def server():
     with StandInRedline() as one:
         yield one
 
 
 @pytest.fixture
-def requests(server: StandInRedline, tmp_path: Path) -> ServerRequests:
+def requests(server, tmp_path):
     server.connect(tmp_path, NAME)
     return ServerRequests(tmp_path, NAME)
 
@@ -39,7 +36,7 @@ def redirect(tmp_path: Path, url: str) -> ServerRequests:
     return ServerRequests(tmp_path, NAME)
 
 
-def test_a_question_is_sent_with_the_token(server: StandInRedline, requests: ServerRequests) -> None:
+def test_a_question_is_sent_with_the_token(server, requests):
     answer = requests.post("", {"agent": NAME}, 10)
     assert server.asked == [Asked("POST", "/api/handshakes", {"agent": NAME}, "a-token")]
     assert (answer.do, answer.id, answer.seconds, answer.poll, answer.grace) == ("wait", 12, 600, 0.05, 30)
@@ -47,9 +44,7 @@ def test_a_question_is_sent_with_the_token(server: StandInRedline, requests: Ser
     assert server.asked[1] == Asked("GET", "/api/handshakes/12", None, "a-token")
 
 
-def test_the_connection_is_read_again_for_each_request(
-    server: StandInRedline, requests: ServerRequests, tmp_path: Path
-) -> None:
+def test_the_connection_is_read_again_for_each_request(server, requests, tmp_path):
     requests.get("/12", 10)
     with StandInRedline() as other:
         redirect(tmp_path, other.url)
@@ -60,7 +55,7 @@ def test_the_connection_is_read_again_for_each_request(
         requests.get("/12", 10)
 
 
-def test_an_error_has_its_message(server: StandInRedline, requests: ServerRequests) -> None:
+def test_an_error_has_its_message(server, requests):
     server.answers.append(Said({"error": {"code": "x", "message": "Not\nlisted\x1b[1m."}}, 400))
     with pytest.raises(RequestRefused, match=r"\ANot listed\\x1b\[1m\.\Z"):
         requests.get("/12", 10)
@@ -69,7 +64,7 @@ def test_an_error_has_its_message(server: StandInRedline, requests: ServerReques
         requests.get("/12", 10)
 
 
-def test_garbage_is_no_answer(server: StandInRedline, requests: ServerRequests) -> None:
+def test_garbage_is_no_answer(server, requests):
     wrong = {"do": ["apply", 1], "message": [None], "seconds": [-1, 1e300], "poll": [0], "id": ["../.."]}
     documents = [{**WAITING, name: value} for name, values in wrong.items() for value in values]
     endless = b'{"do": "wait", "message": "%s"}' % (b"x" * 2_000_000)
@@ -79,7 +74,7 @@ def test_garbage_is_no_answer(server: StandInRedline, requests: ServerRequests) 
             requests.get("/12", 10)
 
 
-def test_redirects_are_not_followed(server: StandInRedline, requests: ServerRequests) -> None:
+def test_redirects_are_not_followed(server, requests):
     with StandInRedline() as other:
         for status in (204, 301, 302, 307, 308):
             server.answers.append(Said(b"", status, {"Location": f"{other.url}/api/handshakes"}))
@@ -88,14 +83,14 @@ def test_redirects_are_not_followed(server: StandInRedline, requests: ServerRequ
         assert other.asked == []
 
 
-def test_a_message_is_one_line_of_plain_text(server: StandInRedline, requests: ServerRequests) -> None:
+def test_a_message_is_one_line_of_plain_text(server, requests):
     server.answers.append(waiting(message="a\r\nb\x1b]0;x\x07\u202e" + "c" * 10_000))
     message = requests.get("/12", 10).message
     assert message.isprintable()
     assert len(message) < 3_000
 
 
-def test_an_answer_that_is_late_does_not_count(server: StandInRedline, requests: ServerRequests) -> None:
+def test_an_answer_that_is_late_does_not_count(server, requests):
     release = threading.Event()
     server.answers.append(Said(dict(WAITING), before=release.wait))
     with pytest.raises(NoAnswer):
@@ -103,7 +98,7 @@ def test_an_answer_that_is_late_does_not_count(server: StandInRedline, requests:
     release.set()
 
 
-def test_an_answer_that_comes_byte_by_byte_does_not_keep_the_agent(tmp_path: Path) -> None:
+def test_an_answer_that_comes_byte_by_byte_does_not_keep_the_agent(tmp_path):
     """Each byte comes in time, and the answer never ends."""
     over = threading.Event()
 
@@ -127,14 +122,14 @@ def test_an_answer_that_comes_byte_by_byte_does_not_keep_the_agent(tmp_path: Pat
         thread.join()
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_nobody_listens(tmp_path):
     with StandInRedline() as server:
         server.connect(tmp_path, NAME)
     with pytest.raises(NoAnswer, match="refused"):
         ServerRequests(tmp_path, NAME).post("", {}, 10)
 
 
-def test_other_machines_are_not_asked(server: StandInRedline, requests: ServerRequests, tmp_path: Path) -> None:
+def test_other_machines_are_not_asked(server, requests, tmp_path):
     for address in (
         "", "http://example.org:80", "http://127.0.0.1", "http://127.0.0.1:99999", "http://127.0.0.2:80",
         "https://127.0.0.1:80", "file:///etc/passwd", "http://[::1:80", "http://127.0.0.1.example.org:80", "nonsense",
@@ -148,15 +143,13 @@ def test_other_machines_are_not_asked(server: StandInRedline, requests: ServerRe
     assert server.asked == []
 
 
-def test_proxies_are_not_used(
-    server: StandInRedline, requests: ServerRequests, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_proxies_are_not_used(server, requests, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     assert requests.get("/12", 10).do == "wait"
 
 
-def test_a_damaged_connection_is_no_answer(tmp_path: Path) -> None:
+def test_a_damaged_connection_is_no_answer(tmp_path):
     path = connection_path(tmp_path, NAME)
     path.parent.mkdir()
     for content in (b"", b"{}", b"[]", b"\xff", json.dumps({"name": NAME}).encode()):

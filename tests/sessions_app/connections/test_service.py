@@ -1,13 +1,10 @@
 """Connecting an agent and removing the connection: the agent's configuration is as before, byte for byte."""
 
-from __future__ import annotations
-
 import json
 import stat
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from hypothesis import given
@@ -54,7 +51,7 @@ WITH_FILES: Final = ("pi", "atomic", "opencode")
 
 
 @pytest.fixture(autouse=True)
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def source(tmp_path, monkeypatch):
     """The file that bridges are made from."""
     source = tmp_path / "bridge-source"
     source.write_bytes(SOURCE)
@@ -81,7 +78,7 @@ def written(redline: Installation, key: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_the_file_of_each_agent_is_made_and_deleted_again(redline: Installation, key: str) -> None:
+def test_the_file_of_each_agent_is_made_and_deleted_again(redline, key):
     before = snapshot(redline.home)
     one = made(key)
     path = redline.home / FILES[key]
@@ -94,7 +91,7 @@ def test_the_file_of_each_agent_is_made_and_deleted_again(redline: Installation,
 
 
 @pytest.mark.parametrize("key", IN_PROJECT)
-def test_an_agent_is_connected_in_one_project(redline: Installation, tmp_path: Path, key: str) -> None:
+def test_an_agent_is_connected_in_one_project(redline, tmp_path, key):
     project = tmp_path / "My Project"
     project.mkdir()
     one = made(key, project)
@@ -107,13 +104,13 @@ def test_an_agent_is_connected_in_one_project(redline: Installation, tmp_path: P
     assert list(project.iterdir()) == []
 
 
-def test_an_agent_does_not_ask_twice(redline: Installation, tmp_path: Path) -> None:
+def test_an_agent_does_not_ask_twice(redline, tmp_path):
     made("pi")
     with pytest.raises(BadInput, match="for all projects already"):
         planned_connection("pi", tmp_path)
 
 
-def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline: Installation) -> None:
+def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline):
     made("pi")
     written = (redline.home / FILES["pi"]).read_text()
     assert f"const CONNECTION = {json.dumps(str(connection_path(redline.data, 'pi')))};" in written
@@ -126,7 +123,7 @@ def test_a_bridge_or_a_hook_names_its_connection_and_installation(redline: Insta
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_connecting_again_changes_nothing(redline: Installation, key: str) -> None:
+def test_connecting_again_changes_nothing(redline, key):
     one = made(key)
     before = snapshot(redline.home)
     change = planned_connection(key, None)
@@ -139,9 +136,7 @@ def test_connecting_again_changes_nothing(redline: Installation, key: str) -> No
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
 @given(document=documents())
-def test_a_configuration_comes_back_byte_for_byte(
-    redline: Installation, key: str, document: tuple[bytes, dict[str, Any]]
-) -> None:
+def test_a_configuration_comes_back_byte_for_byte(redline, key, document):
     path = redline.home / FILES[key]
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(document[0])
@@ -157,7 +152,7 @@ def test_a_configuration_comes_back_byte_for_byte(
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
 @pytest.mark.parametrize("again", [False, True])
-def test_what_others_changed_in_between_stays(redline: Installation, key: str, again: bool) -> None:
+def test_what_others_changed_in_between_stays(redline, key, again):
     path = written(redline, key, '{\n  // mine\n  "model": "a"\n}\n')
     made(key)
     path.write_text(path.read_text().replace('"model": "a"', '"theirs": [1], "model": "b"'))
@@ -169,7 +164,7 @@ def test_what_others_changed_in_between_stays(redline: Installation, key: str, a
 
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
-def test_a_file_that_redline_made_and_others_reformatted_is_deleted(redline: Installation, key: str) -> None:
+def test_a_file_that_redline_made_and_others_reformatted_is_deleted(redline, key):
     made(key)
     path = redline.home / FILES[key]
     path.write_text(json.dumps(json.loads(path.read_text())))
@@ -178,7 +173,7 @@ def test_a_file_that_redline_made_and_others_reformatted_is_deleted(redline: Ins
 
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
-def test_a_file_that_cannot_be_read_is_left_alone(redline: Installation, key: str) -> None:
+def test_a_file_that_cannot_be_read_is_left_alone(redline, key):
     written(redline, key, '{"a": ')
     before = snapshot(redline.home)
     with pytest.raises(BadInput, match="cannot be read"):
@@ -188,9 +183,7 @@ def test_a_file_that_cannot_be_read_is_left_alone(redline: Installation, key: st
 
 
 @pytest.mark.parametrize("key", WITH_FILES)
-def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again(
-    redline: Installation, key: str
-) -> None:
+def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again(redline, key):
     made(key)
     path = redline.home / FILES[key]
     path.write_text(path.read_text() + "// mine\n")
@@ -206,7 +199,7 @@ def test_an_edited_bridge_is_not_deleted_but_replaced_if_the_user_connects_again
 
 
 @pytest.mark.parametrize("key", WITH_FILES)
-def test_another_file_of_that_name_is_left_alone(redline: Installation, key: str) -> None:
+def test_another_file_of_that_name_is_left_alone(redline, key):
     written(redline, key, "export default () => {};\n")
     with pytest.raises(BadInput, match="another file"):
         planned_connection(key, None)
@@ -214,7 +207,7 @@ def test_another_file_of_that_name_is_left_alone(redline: Installation, key: str
         planned_removal(key, None)
 
 
-def test_an_older_bridge_is_reported_and_updated(redline: Installation, source: Path) -> None:
+def test_an_older_bridge_is_reported_and_updated(redline, source):
     made("pi")
     source.write_bytes(SOURCE.replace(b"3", b"4"))
     (one,) = all_connections()
@@ -229,9 +222,7 @@ def test_an_older_bridge_is_reported_and_updated(redline: Installation, source: 
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_removed(
-    redline: Installation, key: str
-) -> None:
+def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_removed(redline, key):
     one = made(key)
     (redline.home / FILES[key]).unlink()
     assert status_of_connection(one).state is ConnectionState.MISSING
@@ -241,7 +232,7 @@ def test_a_bridge_that_somebody_deleted_is_reported_and_its_connection_can_be_re
         planned_removal(key, None)
 
 
-def test_a_bridge_without_a_connection_can_be_removed(redline: Installation) -> None:
+def test_a_bridge_without_a_connection_can_be_removed(redline):
     for key in ("pi", "claude-code"):
         one = made(key)
         connection_path(redline.data, one.name).unlink()
@@ -249,7 +240,7 @@ def test_a_bridge_without_a_connection_can_be_removed(redline: Installation) -> 
         assert not (redline.home / FILES[key]).exists()
 
 
-def test_a_project_that_is_gone_can_be_removed(redline: Installation, tmp_path: Path) -> None:
+def test_a_project_that_is_gone_can_be_removed(redline, tmp_path):
     project = tmp_path / "project"
     project.mkdir()
     made("codex", project)
@@ -284,9 +275,7 @@ def spoiled(path: Path, how: str) -> None:
         ("codex", "dangling_link"),
     ],
 )
-def test_a_token_is_revoked_although_the_file_cannot_be_changed(
-    redline: Installation, tmp_path: Path, key: str, how: str, in_project: bool
-) -> None:
+def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_path, key, how, in_project):
     project = tmp_path / "project"
     project.mkdir()
     directory = project if in_project else None
@@ -300,7 +289,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(
     assert refusal(lambda: connection_of(key, directory)) == "2 not_connected"
 
 
-def test_of_two_connections_only_one_is_revoked(redline: Installation, tmp_path: Path) -> None:
+def test_of_two_connections_only_one_is_revoked(redline, tmp_path):
     first, second = (tmp_path / name for name in ("first", "second"))
     first.mkdir()
     second.mkdir()
@@ -315,9 +304,7 @@ def test_of_two_connections_only_one_is_revoked(redline: Installation, tmp_path:
 
 @pytest.mark.parametrize("ended", [removed, lambda *of: revoke(connection_of(*of))], ids=["removed", "revoked"])
 @pytest.mark.parametrize("is_moved", [True, False])
-def test_the_connection_of_a_project_that_became_a_link_is_ended(
-    redline: Installation, tmp_path: Path, ended: Callable[[str, Path], None], is_moved: bool
-) -> None:
+def test_the_connection_of_a_project_that_became_a_link_is_ended(redline, tmp_path, ended, is_moved):
     project, target = tmp_path / "project", tmp_path / "target"
     project.mkdir()
     one = made("pi", project)
@@ -330,7 +317,7 @@ def test_the_connection_of_a_project_that_became_a_link_is_ended(
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(redline: Installation, key: str) -> None:
+def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(redline, key):
     one = made(key)
     revoke(one)
     assert made(key).token != one.token
@@ -338,7 +325,7 @@ def test_a_bridge_whose_token_was_revoked_is_removed_after_connecting_again(redl
     assert not (redline.home / FILES[key]).exists()
 
 
-def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline: Installation) -> None:
+def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline):
     written(redline, "claude-code", '{"theirs": 1}')
     one = made("claude-code")
     revoke(one)
@@ -347,11 +334,8 @@ def test_a_revoked_connection_leaves_the_copy_of_the_file_and_says_where(redline
     assert "is kept in" not in revocation_note(made("pi"))
 
 
-def test_what_is_connected_instead_is_said(redline: Installation, tmp_path: Path) -> None:
-    for project, sentence in (
-        (None, "pi is not connected."),
-        (tmp_path, f"pi is not connected for {tmp_path}."),
-    ):
+def test_what_is_connected_instead_is_said(redline, tmp_path):
+    for project, sentence in ((None, "pi is not connected."), (tmp_path, f"pi is not connected for {tmp_path}.")):
         with pytest.raises(BadInput) as refused:
             planned_removal("pi", project)
         assert refused.value.message.startswith(sentence)
@@ -363,7 +347,7 @@ def test_what_is_connected_instead_is_said(redline: Installation, tmp_path: Path
         planned_removal("codex", tmp_path)
 
 
-def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline: Installation) -> None:
+def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline):
     path = written(redline, "claude-code", "{}")
     change = planned_connection("claude-code", None)
     path.write_text('{"theirs": 1}')
@@ -374,7 +358,7 @@ def test_nothing_is_kept_of_a_connection_that_could_not_be_made(redline: Install
     assert [one.name for one in (redline.data / "connections").iterdir()] == []
 
 
-def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) -> None:
+def test_a_connection_stays_if_it_could_not_be_removed(redline):
     one = made("claude-code")
     change = planned_removal("claude-code", None)
     path = redline.home / FILES["claude-code"]
@@ -385,9 +369,7 @@ def test_a_connection_stays_if_it_could_not_be_removed(redline: Installation) ->
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(
-    redline: Installation, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_or_removed(redline, key, monkeypatch):
     before = snapshot(redline.home)
     for then in (made, removed):
         with monkeypatch.context() as killed:
@@ -403,9 +385,7 @@ def test_a_kill_before_the_file_is_written_leaves_a_connection_that_can_be_made_
 
 
 @pytest.mark.parametrize("key", FILES)
-def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(
-    redline: Installation, key: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_removed(redline, key, monkeypatch):
     one = made(key)
     with monkeypatch.context() as killed:
         killed.setattr(service, "forget_connection", lambda *_: None)
@@ -416,14 +396,14 @@ def test_a_kill_before_the_connection_is_forgotten_leaves_one_that_can_be_remove
 
 
 @pytest.mark.parametrize("key", WITH_HOOKS)
-def test_without_the_backup_only_the_entry_is_taken_out(redline: Installation, key: str) -> None:
+def test_without_the_backup_only_the_entry_is_taken_out(redline, key):
     path = written(redline, key, '{\n  "theirs": 1\n}\n')
     Path(made(key).backup).unlink()
     removed(key)
     assert path.read_text() == '{\n  "theirs": 1\n}\n'
 
 
-def test_everything_of_a_connection_is_private(redline: Installation) -> None:
+def test_everything_of_a_connection_is_private(redline):
     path = written(redline, "claude-code", '{"env": {"KEY": "secret"}}')
     path.chmod(0o644)
     one = made("claude-code")
@@ -432,7 +412,7 @@ def test_everything_of_a_connection_is_private(redline: Installation) -> None:
     assert Path(one.backup).read_text() == '{"env": {"KEY": "secret"}}'
 
 
-def test_links_and_comments_are_remarked_on(redline: Installation) -> None:
+def test_links_and_comments_are_remarked_on(redline):
     dotfiles = redline.home / "dotfiles"
     dotfiles.mkdir()
     (dotfiles / "settings.json").write_text('{"disableAllHooks": true,}')
@@ -453,18 +433,14 @@ def test_links_and_comments_are_remarked_on(redline: Installation) -> None:
         ("pi", "PI_CODING_AGENT_DIR"), ("atomic", "ATOMIC_CODING_AGENT_DIR"),
     ],
 )  # fmt: skip
-def test_the_variables_of_agents_are_respected(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, variable: str
-) -> None:
+def test_the_variables_of_agents_are_respected(redline, tmp_path, monkeypatch, key, variable):
     monkeypatch.setenv(variable, str(tmp_path / "elsewhere"))
     one = made(key)
     assert one.changed.startswith(str(tmp_path / "elsewhere"))
     assert Path(one.changed).exists()
 
 
-def test_a_connection_does_not_move_to_another_directory(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_connection_does_not_move_to_another_directory(redline, tmp_path, monkeypatch):
     """Otherwise the first file would keep a bridge that nobody takes away."""
     made("claude-code")
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
@@ -475,19 +451,19 @@ def test_a_connection_does_not_move_to_another_directory(
 
 
 @pytest.mark.parametrize("key", ["amp", "nobody"])
-def test_other_agents_cannot_be_connected(redline: Installation, key: str) -> None:
+def test_other_agents_cannot_be_connected(redline, key):
     with pytest.raises(BadInput, match="Nothing was changed"):
         planned_connection(key, None)
 
 
-def test_a_damaged_connection_is_reported(redline: Installation) -> None:
+def test_a_damaged_connection_is_reported(redline):
     one = made("pi")
     connection_path(redline.data, one.name).write_text("{")
     with pytest.raises(SystemFailure, match="is damaged"):
         planned_connection("pi", None)
 
 
-def test_a_change_is_identified_by_what_it_does(redline: Installation) -> None:
+def test_a_change_is_identified_by_what_it_does(redline):
     first = planned_connection("codex", None).digest
     assert first == planned_connection("codex", None).digest
     written(redline, "codex", "{}")

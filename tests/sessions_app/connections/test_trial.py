@@ -1,10 +1,8 @@
 """The test of a connection: a program that stands in for an agent runs in an empty home, and asks or does not."""
 
-from __future__ import annotations
-
 import http.client
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -50,7 +48,7 @@ def program(path: Path, text: str) -> Path:
 
 
 @pytest.fixture
-def one() -> ConnectedAgent:
+def one():
     return ConnectedAgent("claude-code", "claude-code", "", "t" * 40, 1, datetime(2026, 1, 1, tzinfo=UTC))
 
 
@@ -58,7 +56,7 @@ Tried = Callable[..., ConnectionTest]
 
 
 @pytest.fixture
-def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> Tried:
+def tried(tmp_path, monkeypatch, one):
     """Tests the connection with these programs in the places of `redline` and of the agent."""
 
     def test(redline: str, url: str = "", agent: str = CLIENT) -> ConnectionTest:
@@ -71,35 +69,33 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) 
 
 
 @pytest.fixture
-def server() -> Iterator[Listener]:
+def server():
     """It stands in for Redline's server: it accepts one token."""
     with Listener("", "") as listener:
         yield listener
 
 
-def test_a_bridge_that_asks(tried: Tried) -> None:
+def test_a_bridge_that_asks(tried):
     trial = tried(ASKING)
     assert (trial.has_asked, trial.is_answered) == (True, None)
     assert "Claude Code 2.1.330 was run in an empty home" in trial.sentence
 
 
-def test_a_bridge_that_does_not_ask(tried: Tried) -> None:
+def test_a_bridge_that_does_not_ask(tried):
     trial = tried(SILENT)
     assert (trial.has_asked, trial.is_answered) == (False, None)
     assert "did not ask" in trial.sentence
     assert "Compaction prevented" in trial.sentence
 
 
-def test_the_server_gets_the_question_with_the_token_of_the_connection(
-    tried: Tried, one: ConnectedAgent, server: Listener
-) -> None:
+def test_the_server_gets_the_question_with_the_token_of_the_connection(tried, one, server):
     server.token = one.token
     trial = tried(ASKING, server.url)
     assert (trial.has_asked, trial.is_answered) == (True, True)
     assert server.questions == [{"test": True, "agent": "claude-code"}]
 
 
-def test_a_server_that_refuses_the_token_or_is_gone(tried: Tried, server: Listener) -> None:
+def test_a_server_that_refuses_the_token_or_is_gone(tried, server):
     trial = tried(ASKING, server.url)
     assert (trial.has_asked, trial.is_answered) == (True, False)
     assert "status 404" in trial.sentence
@@ -107,18 +103,18 @@ def test_a_server_that_refuses_the_token_or_is_gone(tried: Tried, server: Listen
     assert (trial.has_asked, trial.is_answered) == (True, False)
 
 
-def test_a_program_that_does_not_run(tried: Tried) -> None:
+def test_a_program_that_does_not_run(tried):
     trial = tried(SILENT, agent=SILENT)
     assert trial.has_asked is False
     assert "could not be used" in trial.sentence
 
 
-def test_an_agent_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: ConnectedAgent) -> None:
+def test_an_agent_that_is_not_installed(tmp_path, monkeypatch, one):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert try_connection(AGENTS["claude-code"], one, lambda _: "redline").has_asked is None
 
 
-def test_the_listener_takes_nothing_without_its_token(server: Listener) -> None:
+def test_the_listener_takes_nothing_without_its_token(server):
     connection = http.client.HTTPConnection(server.url.removeprefix("http://"))
     for headers in ({}, {"Authorization": "Bearer x"}):
         connection.request("POST", "/api/handshakes", json.dumps({"test": True}), headers)

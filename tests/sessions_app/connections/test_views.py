@@ -1,7 +1,5 @@
 """The pages on which agents are connected: the change is shown, then made; connections are tested and removed."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from urllib.parse import quote
@@ -14,14 +12,13 @@ from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import snapshot
 from tests.html import element, text_of
-from tests.installation import Installation
 
 CONNECT = "/agents/claude-code/connect"
 REMOVE = "/agents/claude-code/remove"
 
 
 @pytest.fixture
-def settings_file(redline: Installation) -> Path:
+def settings_file(redline):
     path = redline.home / ".claude" / "settings.json"
     path.parent.mkdir()
     path.write_text('{\n  "model": "<b>opus</b>"\n}\n')
@@ -39,7 +36,7 @@ def connected(browser: Client, project: str = "") -> None:
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
 
 
-def test_all_agents_that_can_ask_are_listed(browser: Client) -> None:
+def test_all_agents_that_can_ask_are_listed(browser):
     page = text_of(browser.get("/agents"))
     for label in ("Claude Code", "Codex", "OpenCode", "pi", "Atomic"):
         assert label in page
@@ -48,9 +45,7 @@ def test_all_agents_that_can_ask_are_listed(browser: Client) -> None:
     assert text_of(element(browser.get("/agents"), "title")) == "Agents · Redline"
 
 
-def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(
-    browser: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(browser, monkeypatch):
     assert "in an empty home" in text_of(browser.get(CONNECT))
     monkeypatch.setenv("PATH", "/nowhere")
     assert "The program codex was not found." in text_of(browser.get("/agents"))
@@ -59,9 +54,7 @@ def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(
     assert "in an empty home" not in page
 
 
-def test_the_change_is_shown_and_nothing_is_written(
-    browser: Client, redline: Installation, settings_file: Path
-) -> None:
+def test_the_change_is_shown_and_nothing_is_written(browser, redline, settings_file):
     before = snapshot(redline.home)
     answer = browser.get(CONNECT)
     page = text_of(answer)
@@ -72,7 +65,7 @@ def test_the_change_is_shown_and_nothing_is_written(
     assert connections(redline.data) == []
 
 
-def test_connected_and_removed(browser: Client, redline: Installation, settings_file: Path) -> None:
+def test_connected_and_removed(browser, redline, settings_file):
     before = settings_file.read_bytes()
     connected(browser)
     assert "redline ask" in settings_file.read_text()
@@ -88,7 +81,7 @@ def test_connected_and_removed(browser: Client, redline: Installation, settings_
     assert connections(redline.data) == []
 
 
-def test_connected_in_a_project(browser: Client, redline: Installation, tmp_path: Path) -> None:
+def test_connected_in_a_project(browser, redline, tmp_path):
     project = tmp_path / "a project"
     project.mkdir()
     connected(browser, str(project))
@@ -104,9 +97,7 @@ def test_connected_in_a_project(browser: Client, redline: Installation, tmp_path
 
 
 @pytest.mark.parametrize("address", [CONNECT, REMOVE])
-def test_only_the_change_that_was_shown_is_made(
-    browser: Client, redline: Installation, settings_file: Path, address: str
-) -> None:
+def test_only_the_change_that_was_shown_is_made(browser, redline, settings_file, address):
     if address == REMOVE:
         connected(browser)
     shown = digest(browser, address)
@@ -119,7 +110,7 @@ def test_only_the_change_that_was_shown_is_made(
     assert browser.post(address, {"project": ""}).status_code == 409
 
 
-def test_a_file_that_cannot_be_changed_is_reported(browser: Client, settings_file: Path) -> None:
+def test_a_file_that_cannot_be_changed_is_reported(browser, settings_file):
     settings_file.write_text("{")
     answer = browser.get(CONNECT)
     assert (answer.status_code, "cannot be read" in text_of(answer)) == (200, True)
@@ -133,9 +124,7 @@ def test_a_file_that_cannot_be_changed_is_reported(browser: Client, settings_fil
 
 
 @pytest.mark.parametrize("in_project", [False, True])
-def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(
-    browser: Client, redline: Installation, tmp_path: Path, in_project: bool
-) -> None:
+def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redline, tmp_path, in_project):
     project = str(tmp_path) if in_project else ""
     address = f"{REMOVE}?project={quote(project)}"
     connected(browser, project)
@@ -157,9 +146,7 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(
     assert "Revoke the token only" not in text_of(again)
 
 
-def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(
-    browser: Client, redline: Installation, settings_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(browser, redline, settings_file, monkeypatch):
     def full(*_: object) -> None:
         raise SystemFailure("disk_full", "The disk is full.")
 
@@ -172,16 +159,14 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_written(
     assert connections(redline.data) == []
 
 
-def test_a_project_that_cannot_be_meant_revokes_nothing(browser: Client, redline: Installation) -> None:
+def test_a_project_that_cannot_be_meant_revokes_nothing(browser, redline):
     connected(browser)
     answer = browser.post(REMOVE, {"project": "here", "revoke": "yes"})
     assert (answer.status_code, "Revoke the token only" in text_of(answer)) == (422, False)
     assert len(connections(redline.data)) == 1
 
 
-def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(
-    browser: Client, redline: Installation, settings_file: Path
-) -> None:
+def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redline, settings_file):
     before = settings_file.read_bytes()
     connected(browser)
     assert "belongs to no connection" not in text_of(browser.get("/agents"))
@@ -194,7 +179,7 @@ def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(
     assert "belongs to no connection" not in text_of(browser.get("/agents"))
 
 
-def test_a_connection_is_tested_again(browser: Client, redline: Installation) -> None:
+def test_a_connection_is_tested_again(browser, redline):
     connected(browser)
     browser.get("/agents")
     answer = browser.post("/agents/claude-code/test", {"name": "claude-code"})
@@ -205,7 +190,7 @@ def test_a_connection_is_tested_again(browser: Client, redline: Installation) ->
     assert browser.get("/agents/claude-code/test")["Location"] == "/agents#agent-claude-code"
 
 
-def test_what_became_of_a_bridge_is_shown(browser: Client, redline: Installation, settings_file: Path) -> None:
+def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     connected(browser)
     settings_file.write_text("{}")
     page = text_of(browser.get("/agents"))
@@ -216,6 +201,6 @@ def test_what_became_of_a_bridge_is_shown(browser: Client, redline: Installation
     assert found["hooks"]["PreCompact"]
 
 
-def test_other_agents_have_no_page(browser: Client) -> None:
+def test_other_agents_have_no_page(browser):
     for key in ("amp", "nobody"):
         assert browser.get(f"/agents/{key}/connect").status_code == 404

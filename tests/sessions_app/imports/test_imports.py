@@ -1,7 +1,5 @@
 """The import keeps every byte of a session, refuses other files, and removes only what was imported."""
 
-from __future__ import annotations
-
 import json
 import stat
 import tempfile
@@ -9,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
@@ -27,7 +24,6 @@ from tests.claude_sessions import SESSION_ID, ClaudeSession
 from tests.factories import assistant, chain, session_bytes, text, user
 from tests.files import snapshot
 from tests.html import element, link, links, text_of, texts
-from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, worked_session
 from tests.sessions_app.agents.amp.test_amp import THREAD as AMP_THREAD
 from tests.sessions_app.agents.codex.rollouts import THREAD, work
@@ -47,7 +43,7 @@ def managed() -> dict[str, bytes | str]:
 # ---- what is kept ------------------------------------------------------------------------------------------
 
 
-def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser: Client, known_root: Path) -> None:
+def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser, known_root):
     damaged = SESSION + b'{"torn": \n' + b"\0\0\0\n" + b'{"type":"message"'
     answer = bring(browser, ("run.jsonl", damaged))
     assert answer.status_code == 303
@@ -58,9 +54,7 @@ def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser: Clie
     assert "Mend the parser." in text_of(browser.get("/"))
 
 
-def test_imports_are_private_and_leave_nothing_of_the_upload(
-    browser: Client, known_root: Path, redline: Installation
-) -> None:
+def test_imports_are_private_and_leave_nothing_of_the_upload(browser, known_root, redline):
     bring(browser, ("run.jsonl", SESSION))
     kept = managed_root() / "run.jsonl"
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
@@ -70,7 +64,7 @@ def test_imports_are_private_and_leave_nothing_of_the_upload(
         assert stat.S_IMODE(directory.stat().st_mode) == 0o700
 
 
-def test_an_upload_is_never_held_in_memory(browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_upload_is_never_held_in_memory(browser, known_root, monkeypatch):
     stored: list[str] = []
     usual = tempfile.NamedTemporaryFile
 
@@ -83,13 +77,13 @@ def test_an_upload_is_never_held_in_memory(browser: Client, known_root: Path, mo
     assert stored == [str(uploads.upload_directory())]
 
 
-def test_an_import_does_not_count_as_live(browser: Client, known_root: Path) -> None:
+def test_an_import_does_not_count_as_live(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     assert "just written to" not in text_of(browser.get("/"))
     assert Session.objects.get(relative_path="run.jsonl").imported_at is not None
 
 
-def test_identical_bytes_lead_to_the_existing_session(browser: Client, known_root: Path) -> None:
+def test_identical_bytes_lead_to_the_existing_session(browser, known_root):
     first = bring(browser, ("run.jsonl", SESSION))["Location"]
     answer = bring(browser, ("again.jsonl", SESSION))
     assert answer.status_code == 303
@@ -99,13 +93,13 @@ def test_identical_bytes_lead_to_the_existing_session(browser: Client, known_roo
     assert managed() == {"run.jsonl": SESSION}
 
 
-def test_another_session_of_the_same_name_gets_its_own_name(browser: Client, known_root: Path) -> None:
+def test_another_session_of_the_same_name_gets_its_own_name(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     bring(browser, ("run.jsonl", OTHER))
     assert managed() == {"run.jsonl": SESSION, "run-2.jsonl": OTHER}
 
 
-def test_several_files_at_once_are_reported_one_by_one(browser: Client, known_root: Path) -> None:
+def test_several_files_at_once_are_reported_one_by_one(browser, known_root):
     bring(browser, ("old.jsonl", OTHER))
     third = session_bytes(chain(user("A third.")))
     answer = bring(browser, ("a.jsonl", SESSION), ("b.jsonl", OTHER), ("c.jsonl", third))
@@ -133,9 +127,7 @@ def sessions_of_agents(directory: Path) -> dict[str, tuple[str, bytes]]:
     }
 
 
-def test_a_session_of_any_agent_is_imported_under_its_own_name(
-    browser: Client, known_root: Path, tmp_path: Path
-) -> None:
+def test_a_session_of_any_agent_is_imported_under_its_own_name(browser, known_root, tmp_path):
     for label, (name, content) in sessions_of_agents(tmp_path).items():
         answer = bring(browser, (name, content))
         assert answer.status_code == 303
@@ -151,9 +143,7 @@ def test_a_session_of_any_agent_is_imported_under_its_own_name(
 # ---- what is refused ---------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_not_a_session_is_refused_and_not_kept(
-    browser: Client, known_root: Path, redline: Installation
-) -> None:
+def test_a_file_that_is_not_a_session_is_refused_and_not_kept(browser, known_root, redline):
     for data in (b"", b"hello\n", b"[1, 2]\n", b'{"some": "object"}\n', b"\0" * 5_000):
         answer = bring(browser, ("letter.jsonl", data))
         assert answer.status_code == 422
@@ -163,21 +153,19 @@ def test_a_file_that_is_not_a_session_is_refused_and_not_kept(
     assert list((redline.data / "uploads").iterdir()) == []
 
 
-def test_a_refused_file_does_not_hold_up_the_others(browser: Client, known_root: Path) -> None:
+def test_a_refused_file_does_not_hold_up_the_others(browser, known_root):
     answer = bring(browser, ("letter.jsonl", b"hello\n"), ("run.jsonl", SESSION))
     assert answer.status_code == 422
     assert "Imported: run.jsonl" in text_of(answer)
     assert managed() == {"run.jsonl": SESSION}
 
 
-def test_a_form_without_a_file_is_an_error(browser: Client, known_root: Path) -> None:
+def test_a_form_without_a_file_is_an_error(browser, known_root):
     answer = browser.post("/import", {})
     assert (answer.status_code, "No file was chosen" in text_of(answer)) == (422, True)
 
 
-def test_a_full_disk_is_reported_before_anything_is_stored(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_reported_before_anything_is_stored(browser, known_root, monkeypatch):
     monkeypatch.setattr(uploads.shutil, "disk_usage", lambda _: SimpleNamespace(free=uploads.SPARE))
     answer = bring(browser, ("run.jsonl", SESSION))
     assert answer.status_code == 422
@@ -185,9 +173,7 @@ def test_a_full_disk_is_reported_before_anything_is_stored(
     assert managed() == {}
 
 
-def test_a_disk_that_fills_up_meanwhile_is_reported_and_nothing_is_kept(
-    browser: Client, known_root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_meanwhile_is_reported_and_nothing_is_kept(browser, known_root, redline, monkeypatch):
     def full(self: Any, data: bytes) -> int:
         raise OSError(28, "No space left on device")
 
@@ -199,7 +185,7 @@ def test_a_disk_that_fills_up_meanwhile_is_reported_and_nothing_is_kept(
     assert list((redline.data / "uploads").iterdir()) == []
 
 
-def test_a_name_is_made_safe() -> None:
+def test_a_name_is_made_safe():
     backup = "run.jsonl.2026-01-05T10-00-00-123Z.compact.bak"
     for brought, kept in {
         "run.jsonl": "run.jsonl",
@@ -215,7 +201,7 @@ def test_a_name_is_made_safe() -> None:
         assert safe_name(brought) == kept
 
 
-def test_a_name_with_a_path_stays_in_the_managed_root(browser: Client, known_root: Path, redline: Installation) -> None:
+def test_a_name_with_a_path_stays_in_the_managed_root(browser, known_root, redline):
     before = set(snapshot(redline.data.parent))
     bring(browser, ("..%2f..%2fout.jsonl", SESSION))
     new = {name for name in set(snapshot(redline.data.parent)) - before if name.endswith(".jsonl")}
@@ -226,7 +212,7 @@ def test_a_name_with_a_path_stays_in_the_managed_root(browser: Client, known_roo
 # ---- removing ----------------------------------------------------------------------------------------------
 
 
-def test_removing_asks_first_and_then_removes_the_session(browser: Client, known_root: Path) -> None:
+def test_removing_asks_first_and_then_removes_the_session(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     page = browser.get("/import/run.jsonl/remove")
     assert page.status_code == 200
@@ -238,7 +224,7 @@ def test_removing_asks_first_and_then_removes_the_session(browser: Client, known
     assert not Entry.objects.exists()
 
 
-def test_only_imported_sessions_can_be_removed(browser: Client, known_root: Path) -> None:
+def test_only_imported_sessions_can_be_removed(browser, known_root):
     (known_root / "own.jsonl").write_bytes(SESSION)
     index_roots()
     outside = managed_root().parent / "outside.jsonl"
@@ -247,14 +233,7 @@ def test_only_imported_sessions_can_be_removed(browser: Client, known_root: Path
     deeper.mkdir()
     (deeper / "in.jsonl").write_bytes(SESSION)
     (managed_root() / "link.jsonl").symlink_to(outside)
-    for name in (
-        "own.jsonl",
-        "..%2Foutside.jsonl",
-        "%2e%2e",
-        "deeper%2Fin.jsonl",
-        "link.jsonl",
-        "secret_key",
-    ):
+    for name in ("own.jsonl", "..%2Foutside.jsonl", "%2e%2e", "deeper%2Fin.jsonl", "link.jsonl", "secret_key"):
         for answer in (browser.get(f"/import/{name}/remove"), browser.post(f"/import/{name}/remove")):
             assert answer.status_code == 404, name
     assert (known_root / "own.jsonl").read_bytes() == SESSION
@@ -263,7 +242,7 @@ def test_only_imported_sessions_can_be_removed(browser: Client, known_root: Path
     assert (managed_root() / "link.jsonl").is_symlink()
 
 
-def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(browser: Client, known_root: Path) -> None:
+def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     session = Session.objects.get(relative_path="run.jsonl")
     Run.objects.create(session=session, planner="embedded", created_at=timezone.now())
@@ -277,7 +256,7 @@ def test_the_history_of_a_session_is_shown_before_removal_and_kept_after_it(brow
     assert managed() == {}
 
 
-def test_backups_are_removed_only_if_they_were_shown(browser: Client, known_root: Path) -> None:
+def test_backups_are_removed_only_if_they_were_shown(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     backup = managed_root() / f"run.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}"
     backup.write_bytes(SESSION)
@@ -289,7 +268,7 @@ def test_backups_are_removed_only_if_they_were_shown(browser: Client, known_root
     assert managed() == {}
 
 
-def test_a_session_that_is_being_written_to_is_not_removed(browser: Client, known_root: Path, settings: Any) -> None:
+def test_a_session_that_is_being_written_to_is_not_removed(browser, known_root, settings):
     bring(browser, ("run.jsonl", SESSION))
     settings.REDLINE = settings.REDLINE.model_copy(update={"lock_seconds": 0})
     with session_lock(settings.REDLINE_DATA_DIR, managed_root() / "run.jsonl", 0):
@@ -299,7 +278,7 @@ def test_a_session_that_is_being_written_to_is_not_removed(browser: Client, know
     assert set(managed()) == {"run.jsonl"}
 
 
-def test_a_backup_of_another_session_is_not_counted(browser: Client, known_root: Path) -> None:
+def test_a_backup_of_another_session_is_not_counted(browser, known_root):
     bring(browser, ("run.jsonl", SESSION))
     bring(browser, ("run2.jsonl", OTHER))
     (managed_root() / f"run2.jsonl.2026-01-05T10-00-00-123Z{BACKUP_SUFFIX}").write_bytes(OTHER)

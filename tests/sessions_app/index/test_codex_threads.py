@@ -1,7 +1,5 @@
 """Codex threads in the index: growth is read alone and gives the same as reading everything anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,6 @@ from sessions_app.index.indexer import index_file
 from sessions_app.models import Session
 from sessions_app.sessionlog.entries import Entry
 from tests.files import backdate, place
-from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import (
     THREAD,
     Item,
@@ -56,7 +53,7 @@ def anew(session: Session) -> Session:
 
 @pytest.mark.parametrize("added", LATER)
 @pytest.mark.parametrize("based", [False, True])
-def test_growth_gives_the_same_as_reading_anew(redline: Installation, added: list[Item], based: bool) -> None:
+def test_growth_gives_the_same_as_reading_anew(redline, added, based):
     directory = redline.home / ".codex" / "sessions"
     own: Rollout = Rollout(*START)
     name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"

@@ -1,7 +1,5 @@
 """`index` reports what it found and read, and one bad file does not stop it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
@@ -12,13 +10,12 @@ import pytest
 from sessions_app.models import Session
 from tests.factories import chain, session_bytes, user, working_session
 from tests.files import place, snapshot
-from tests.installation import Installation
 from tests.processes import become_nobody, give_to_nobody, in_child
 
 ONE = session_bytes(chain(user("One")))
 
 
-def test_the_agents_directories_are_indexed_or_the_configured_ones(redline: Installation, tmp_path: Path) -> None:
+def test_the_agents_directories_are_indexed_or_the_configured_ones(redline, tmp_path):
     atomic = place(redline.sessions / "--p--" / "a.jsonl", ONE)
     two = session_bytes(chain(user("One"), user("Two")))
     place(redline.home / ".pi" / "agent" / "sessions" / "--p--" / "b.jsonl", two)
@@ -34,9 +31,7 @@ def test_the_agents_directories_are_indexed_or_the_configured_ones(redline: Inst
     assert redline.call("index", "--json", REDLINE_ROOTS=roots).json["files"] == 1
 
 
-def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configured_root(
-    redline: Installation, known_root: Path
-) -> None:
+def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configured_root(redline, known_root):
     path = place(known_root / "project" / "s.jsonl", session_bytes(working_session()))
     redline.call("compact", path, "--yes", "--json")
     (listed,) = redline.call("sessions", "--json").json
@@ -44,7 +39,7 @@ def test_a_session_that_is_compacted_before_any_indexing_belongs_to_its_configur
     assert Session.objects.get().root.path == str(known_root)
 
 
-def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline: Installation) -> None:
+def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redline):
     path = place(redline.home / "s.jsonl", session_bytes(chain(*[user("word " * 200) for _ in range(200)])))
     runs = [redline.call("index", redline.home, *flags, "--json").json for flags in ([], [], ["--rebuild"])]
     size = path.stat().st_size
@@ -53,7 +48,7 @@ def test_the_second_run_reads_only_new_lines_and_rebuild_reads_everything(redlin
     assert runs[1]["bytes_read"] < 20_000
 
 
-def test_files_and_directories_can_be_named_together(redline: Installation, tmp_path: Path) -> None:
+def test_files_and_directories_can_be_named_together(redline, tmp_path):
     place(tmp_path / "one" / "a.jsonl", ONE)
     place(tmp_path / "one" / "deep" / "b.jsonl", ONE)
     single = place(tmp_path / "two" / "a session without the usual name", ONE)
@@ -61,7 +56,7 @@ def test_files_and_directories_can_be_named_together(redline: Installation, tmp_
     assert len(redline.call("sessions", "--json").json) == 3
 
 
-def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
+def test_damage_is_counted_and_loses_nothing(redline):
     path = place(redline.home / "s.jsonl", session_bytes([*chain(user("One")), b"{torn", b"\0" * 99, b"[]"])[:-1])
     before = snapshot(redline.home)
     assert redline.call("index", path, "--json").json["damaged"] == 3
@@ -69,9 +64,7 @@ def test_damage_is_counted_and_loses_nothing(redline: Installation) -> None:
     assert snapshot(redline.home) == before
 
 
-def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_is_indexed(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_is_indexed(redline, tmp_path):
     root = tmp_path / "root"
     place(root / "a.jsonl", ONE)
     place(root / "b.jsonl", b"no session\n")
@@ -90,7 +83,7 @@ def test_files_that_cannot_be_indexed_are_named_on_standard_error_and_the_rest_i
 
 
 @pytest.mark.parametrize("closed", ["root", "root/closed"])
-def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(public: Installation, closed: str) -> None:
+def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(public, closed):
     root = public.home / "root"
     path = place(root / "open" / "a.jsonl", ONE)
     (root / "closed").mkdir()
@@ -105,7 +98,7 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_indexed(publ
     assert document["files"] == (1 if closed == "root/closed" else 0)
 
 
-def test_a_named_file_that_is_not_a_session_is_bad_input(redline: Installation, tmp_path: Path) -> None:
+def test_a_named_file_that_is_not_a_session_is_bad_input(redline, tmp_path):
     path = tmp_path / "s.jsonl"
     for content, code in ((None, "no_such_file"), (b"", "not_a_session"), (b"text\n", "not_a_session")):
         if content is not None:
@@ -115,5 +108,5 @@ def test_a_named_file_that_is_not_a_session_is_bad_input(redline: Installation, 
     assert redline.call("sessions", "--json").json == []
 
 
-def test_a_missing_root_is_not_a_failure(redline: Installation) -> None:
+def test_a_missing_root_is_not_a_failure(redline):
     assert redline.call("index", "--json", HOME=str(redline.home)).json["files"] == 0

@@ -1,25 +1,16 @@
 """A session that Codex has compressed is listed, and says how it is opened."""
 
-from __future__ import annotations
-
-from typing import Any
-
-from django.test import Client
-
 from redline.configuration import Configuration, RootSetting
 from sessions_app.index.indexer import index_roots
 from sessions_app.models import Session
 from tests.files import place
 from tests.html import text_of
-from tests.installation import Installation
 from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta, user
 
 MAGIC = b"\x28\xb5\x2f\xfd"
 
 
-def test_a_compressed_session_is_listed_and_says_how_it_is_opened(
-    redline: Installation, settings: Any, browser: Client
-) -> None:
+def test_a_compressed_session_is_listed_and_says_how_it_is_opened(redline, settings, browser):
     root = redline.home / ".codex" / "sessions"
     settings.REDLINE = Configuration(roots=[RootSetting(path=root, agent="codex")])
     path = place(root / f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl.zst", MAGIC + b"\x00" * 40)

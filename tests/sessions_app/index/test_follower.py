@@ -1,7 +1,5 @@
 """The follower keeps the index up to date with the files, and survives being killed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -28,14 +26,13 @@ from sessions_app.storage.watcher import PathChanges, Watcher
 from sessions_app.web import broadcast
 from tests.factories import assistant, chain, session_bytes, text, user, working_session
 from tests.files import append_as_agent, backdate, place
-from tests.installation import Installation
 from tests.opencode_stores import OpenCodeStore, documents
 from tests.processes import become_nobody, give_to_nobody, in_child
 from tests.wait import WAIT_SECONDS, wait_until
 
 
 @pytest.fixture
-def root(tmp_path: Path, settings: Any, redline: Installation) -> Path:
+def root(tmp_path, settings, redline):
     """An empty configured root; a second one does not exist yet. The demo was made and removed before."""
     directory = tmp_path / "first"
     directory.mkdir()
@@ -80,7 +77,7 @@ class Followed(Follower):
 
 
 @pytest.fixture
-def follower(root: Path) -> Iterator[Followed]:
+def follower(root):
     found = Followed()
     yield found
     found.stop()
@@ -103,7 +100,7 @@ def titles(**wanted: Any) -> set[str]:
 # ---- files that exist and change ---------------------------------------------------------------------------
 
 
-def test_the_roots_are_indexed_newest_first(follower: Followed, root: Path) -> None:
+def test_the_roots_are_indexed_newest_first(follower, root):
     for hours, name in enumerate(("new", "old", "older"), 1):
         backdate(place(root / f"{name}.jsonl", session_bytes(chain(user(name)))), hours)
     follower.settle()
@@ -111,7 +108,7 @@ def test_the_roots_are_indexed_newest_first(follower: Followed, root: Path) -> N
     assert [Session.objects.get(pk=key).title for key in ready] == ["new", "old", "older"]
 
 
-def test_a_growing_session_is_read_further_and_announced(follower: Followed, root: Path) -> None:
+def test_a_growing_session_is_read_further_and_announced(follower, root):
     recorded = chain(user("one"), user("two"))
     path = place(root / "s.jsonl", session_bytes(recorded[:2]))
     follower.settle()
@@ -121,13 +118,13 @@ def test_a_growing_session_is_read_further_and_announced(follower: Followed, roo
     assert follower.facts("sessions")[-1] == [key]
 
 
-def test_a_file_in_a_new_directory_is_found(follower: Followed, root: Path) -> None:
+def test_a_file_in_a_new_directory_is_found(follower, root):
     follower.settle()
     place(root / "--project--" / "s.jsonl", session_bytes(chain(user("the first of a project"))))
     follower.until(lambda: "the first of a project" in titles())
 
 
-def test_moving_a_directory_in_or_out_moves_its_sessions(follower: Followed, root: Path, tmp_path: Path) -> None:
+def test_moving_a_directory_in_or_out_moves_its_sessions(follower, root, tmp_path):
     place(tmp_path / "elsewhere" / "s.jsonl", session_bytes(chain(user("moved"))))
     follower.settle()
     (tmp_path / "elsewhere").rename(root / "here")
@@ -136,7 +133,7 @@ def test_moving_a_directory_in_or_out_moves_its_sessions(follower: Followed, roo
     follower.until(lambda: titles(missing=True) == {"moved"})
 
 
-def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower: Followed, root: Path) -> None:
+def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower, root):
     place(root / "a.jsonl", session_bytes(chain(user("stays in the record"))))
     path = place(root / "b.jsonl", session_bytes(chain(user("gets another name"))))
     follower.settle()
@@ -146,7 +143,7 @@ def test_a_removed_file_is_missing_and_a_renamed_one_is_new(follower: Followed, 
     follower.until(lambda: Session.objects.filter(relative_path="c.jsonl", missing=False).exists())
 
 
-def test_a_root_that_comes_later_is_noticed(follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_that_comes_later_is_noticed(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.05)
     follower.settle()
     place(root.with_name("second") / "s.jsonl", session_bytes(chain(user("late"))))
@@ -155,9 +152,7 @@ def test_a_root_that_comes_later_is_noticed(follower: Followed, root: Path, monk
     follower.until(lambda: "followed as well" in titles())
 
 
-def test_an_unreadable_root_is_reported_and_stops_no_other(
-    follower: Followed, root: Path, settings: Any, tmp_path: Path
-) -> None:
+def test_an_unreadable_root_is_reported_and_stops_no_other(follower, root, settings, tmp_path):
     blocked = tmp_path / "blocked"
     blocked.write_text("a file", encoding="utf-8")
     choose_roots(settings, blocked, root)
@@ -167,7 +162,7 @@ def test_an_unreadable_root_is_reported_and_stops_no_other(
     assert follower.facts("roots") == [{str(blocked): f"The root {blocked} is not a directory."}]
 
 
-def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public: Installation, settings: Any) -> None:
+def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public, settings):
     root = public.home / "sessions"
     place(root / "s.jsonl", session_bytes(chain(user("behind a closed door"))))
     choose_roots(settings, root)
@@ -186,7 +181,7 @@ def test_sessions_of_a_root_that_became_unreadable_are_not_missing(public: Insta
     )
 
 
-def test_links_out_of_a_root_are_not_followed(follower: Followed, root: Path, tmp_path: Path) -> None:
+def test_links_out_of_a_root_are_not_followed(follower, root, tmp_path):
     outside = place(tmp_path / "outside" / "secret.jsonl", session_bytes(chain(user("a secret"))))
     (root / "link").symlink_to(outside.parent)
     follower.settle()
@@ -196,7 +191,7 @@ def test_links_out_of_a_root_are_not_followed(follower: Followed, root: Path, tm
     assert titles() == {"inside"}
 
 
-def test_a_second_scan_opens_no_unchanged_file(follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_scan_opens_no_unchanged_file(follower, root, monkeypatch):
     place(root / "s.jsonl", session_bytes(chain(user("one"))))
     place(root / "no-session.jsonl", b"no session\n")
     follower.settle()
@@ -211,9 +206,7 @@ def test_a_second_scan_opens_no_unchanged_file(follower: Followed, root: Path, m
     assert opened == []
 
 
-def test_a_change_without_a_notification_is_found_by_scanning(
-    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_without_a_notification_is_found_by_scanning(follower, root, monkeypatch):
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 0)
     monkeypatch.setattr(index_follower, "ROOTS_SECONDS", 0.01)
     monkeypatch.setattr(Watcher, "watch", lambda *_: None)
@@ -222,9 +215,7 @@ def test_a_change_without_a_notification_is_found_by_scanning(
     follower.until(lambda: "unheard of" in titles())
 
 
-def test_changed_files_are_read_before_waiting_ones(
-    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changed_files_are_read_before_waiting_ones(follower, root, monkeypatch):
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     for number in range(50):
         place(root / f"{number}.jsonl", session_bytes(chain(user(f"session {number}"))))
@@ -240,9 +231,7 @@ def test_changed_files_are_read_before_waiting_ones(
     assert len(titles()) < 51
 
 
-def test_without_file_watches_directories_are_polled(
-    follower: Followed, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_file_watches_directories_are_polled(follower, root, monkeypatch):
     usual = watchfiles.watch
     tried: list[bool | None] = []
 
@@ -270,7 +259,7 @@ def test_without_file_watches_directories_are_polled(
 
 
 @pytest.fixture
-def store(root: Path, settings: Any) -> OpenCodeStore:
+def store(root, settings):
     """A database with two sessions, in the only root."""
     settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="opencode")]})
     found = OpenCodeStore(root)
@@ -306,9 +295,7 @@ def listings(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return listed
 
 
-def test_only_the_changed_sessions_of_a_database_are_read(
-    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_the_changed_sessions_of_a_database_are_read(follower, store, monkeypatch):
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
     monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
     follower.settle()
@@ -326,9 +313,7 @@ def test_only_the_changed_sessions_of_a_database_are_read(
     assert {path.name for path in read} == {"ses_2"}
 
 
-def test_a_session_deleted_from_a_database_is_missing(
-    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_deleted_from_a_database_is_missing(follower, store, monkeypatch):
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
     follower.settle()
     store.run("DELETE FROM session WHERE id = 'ses_1'")
@@ -341,9 +326,7 @@ def test_a_session_deleted_from_a_database_is_missing(
     assert titles(missing=False) == {"ses_2"}
 
 
-def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(
-    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(follower, store, monkeypatch):
     follower.settle()
     listed = listings(monkeypatch)
     now = [1_000.0]
@@ -359,9 +342,7 @@ def test_listings_of_a_database_that_is_written_to_all_the_time_are_apart(
     assert listed == [store.directory] * 2
 
 
-def test_a_database_that_was_only_read_is_not_listed_again(
-    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_was_only_read_is_not_listed_again(follower, store, monkeypatch):
     monkeypatch.setattr(index_follower, "SCAN_SECONDS", 100_000)
     monkeypatch.setattr(index_follower, "LISTING_SECONDS", 0)
     follower.settle()
@@ -374,9 +355,7 @@ def test_a_database_that_was_only_read_is_not_listed_again(
     assert listed == [store.directory]
 
 
-def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(
-    follower: Followed, store: OpenCodeStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(follower, store, monkeypatch):
     monkeypatch.setattr(indexer, "FILES_AT_ONCE", 1)
     follower._scan_roots()
     read = batches(monkeypatch)
@@ -386,9 +365,7 @@ def test_sessions_of_a_changed_database_that_wait_are_not_read_twice(
     assert sorted(path.name for path in read) == ["ses_1", "ses_2"]
 
 
-def test_documents_are_read_again_only_if_they_have_changed(
-    follower: Followed, store: OpenCodeStore, root: Path
-) -> None:
+def test_documents_are_read_again_only_if_they_have_changed(follower, store, root):
     older = [documents(root, store, name) for name in ("ses_1", "ses_2")]
     follower._scan_roots()
     follower.drain()
@@ -400,7 +377,7 @@ def test_documents_are_read_again_only_if_they_have_changed(
     assert follower.drain() == [older[0]]
 
 
-def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(follower: Followed, root: Path, settings: Any) -> None:
+def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(follower, root, settings):
     settings.REDLINE = Configuration().model_copy(update={"roots": [RootSetting(path=root, agent="amp")]})
     message = {"role": "user", "content": [{"type": "text", "text": "Look."}]}
     thread = place(root / "T-1.json", json.dumps({"v": 1, "id": "T-1", "messages": [message]}).encode())
@@ -413,7 +390,7 @@ def test_a_thread_of_amp_is_read_again_only_if_it_has_changed(follower: Followed
     assert follower.drain() == [thread]
 
 
-def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
+def test_only_databases_directly_in_a_root_are_watched(tmp_path):
     """OpenCode keeps copies of whole projects beside its database."""
     snapshots = tmp_path / "snapshot" / "project"
     snapshots.mkdir(parents=True)
@@ -441,13 +418,10 @@ def test_only_databases_directly_in_a_root_are_watched(tmp_path: Path) -> None:
 # ---- settings and choices ----------------------------------------------------------------------------------
 
 
-def test_changed_context_windows_are_in_the_list_after_the_next_start(
-    follower: Followed, root: Path, settings: Any
-) -> None:
+def test_changed_context_windows_are_in_the_list_after_the_next_start(follower, root, settings):
     usage = {"totalTokens": 5_000}
     place(
-        root / "s.jsonl",
-        session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage))),
+        root / "s.jsonl", session_bytes(chain(user("go"), assistant(text("a"), provider="p", model="m", usage=usage)))
     )
     follower.settle()
     assert Session.objects.get().window is None
@@ -460,9 +434,7 @@ def test_changed_context_windows_are_in_the_list_after_the_next_start(
     assert session.pk in follower.facts("sessions")[-1]
 
 
-def test_a_reader_chosen_during_indexing_is_kept(
-    root: Path, redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_chosen_during_indexing_is_kept(root, redline, monkeypatch):
     path = place(root / "s.jsonl", session_bytes(chain(*(user(f"line {number}") for number in range(2_500)))))
 
     def decide(_: object) -> None:
@@ -477,7 +449,7 @@ def test_a_reader_chosen_during_indexing_is_kept(
 
 
 @pytest.mark.parametrize("by", ["signal", "closed input"])
-def test_it_stops_at_once_even_if_it_cannot_go_on(redline: Installation, tmp_path: Path, by: str) -> None:
+def test_it_stops_at_once_even_if_it_cannot_go_on(redline, tmp_path, by):
     """Another process holds the database, for which it would wait much longer."""
     place(tmp_path / "root" / "a.jsonl", session_bytes(chain(user("known"))))
     roots = json.dumps([{"path": str(tmp_path / "root")}])
@@ -498,7 +470,7 @@ def test_it_stops_at_once_even_if_it_cannot_go_on(redline: Installation, tmp_pat
     assert (child.returncode, "sessions" in out) == (0, False)
 
 
-def test_only_the_configured_roots_are_followed(redline: Installation) -> None:
+def test_only_the_configured_roots_are_followed(redline):
     ended = redline.call("index", redline.home, "--follow", "--json")
     assert (ended.code, ended.error) == (2, "bad_arguments")
 
@@ -506,7 +478,7 @@ def test_only_the_configured_roots_are_followed(redline: Installation) -> None:
 # ---- the demo ----------------------------------------------------------------------------------------------
 
 
-def test_without_any_session_a_demo_is_offered(follower: Followed, redline: Installation) -> None:
+def test_without_any_session_a_demo_is_offered(follower, redline):
     (redline.data / MARKER).unlink()
     follower.settle()
     session = Session.objects.get()
@@ -519,7 +491,7 @@ def test_without_any_session_a_demo_is_offered(follower: Followed, redline: Inst
     assert not session.fault
 
 
-def test_the_demo_is_made_once(redline: Installation) -> None:
+def test_the_demo_is_made_once(redline):
     made = offer_demo()
     assert made == managed_root() / FILE_NAME
     assert made.stat().st_mode & 0o077 == 0
@@ -529,13 +501,13 @@ def test_the_demo_is_made_once(redline: Installation) -> None:
     assert offer_demo() is None
 
 
-def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(redline: Installation) -> None:
+def test_no_demo_is_made_if_a_session_is_known_even_a_missing_one(redline):
     index_file(place(redline.home / "s.jsonl", session_bytes(working_session())))
     Session.objects.update(missing=True)
     assert offer_demo() is None
 
 
-def test_the_demo_can_be_compacted_to_half(redline: Installation) -> None:
+def test_the_demo_can_be_compacted_to_half(redline):
     path = offer_demo()
     assert path is not None
     ended = redline.call("compact", path, "--yes", "--json")

@@ -1,7 +1,5 @@
 """The index matches the files, however often it was updated, and an update costs only what is new."""
 
-from __future__ import annotations
-
 import json
 import os
 import random
@@ -41,7 +39,7 @@ from tests.factories import (
     whole,
 )
 from tests.files import append_as_agent, place
-from tests.installation import Installation, finish, override_configuration, refusal
+from tests.installation import finish, override_configuration, refusal
 from tests.paths import corpus_sessions
 from tests.processes import become_nobody, give_to_nobody, in_child
 
@@ -158,10 +156,7 @@ class Writer:
             if dice.random() < 0.2:
                 blocks.append({"type": "thinking", "thinking": words})
             model = f"m{len(self.ids) % 3}"
-            return {
-                "type": "message",
-                "message": assistant(*blocks, **stop, **usage, provider="p", model=model),
-            }
+            return {"type": "message", "message": assistant(*blocks, **stop, **usage, provider="p", model=model)}
         targets = [{"kind": "entry", "entryId": some}]
         targets += [{"kind": "content_block", "entryId": dice.choice(self.ids), "blockIndex": 0}]
         control = [
@@ -182,7 +177,7 @@ class Writer:
 
 
 @pytest.mark.parametrize("seed", range(16 * FACTOR))
-def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: Path, seed: int) -> None:
+def test_an_incremental_index_equals_a_new_one(redline, tmp_path, seed):
     dice = random.Random(seed)
     writer = Writer(dice, version=dice.choice([0, 1, 3, 3, 3]))
     content = b"\n".join(writer.lines(dice.randrange(1, 60))) + dice.choice([b"", b"\n"])
@@ -216,7 +211,7 @@ def test_an_incremental_index_equals_a_new_one(redline: Installation, tmp_path: 
         assert differences(followed, indexed_from_scratch(path)) == {}, f"after {cut} bytes"
 
 
-def test_the_index_of_real_sessions_matches_their_files(redline: Installation, tmp_path: Path) -> None:
+def test_the_index_of_real_sessions_matches_their_files(redline, tmp_path):
     dice = random.Random(5)
     for source in corpus_sessions(tmp_path):
         content = source.read_bytes()
@@ -249,7 +244,7 @@ def long_session(path: Path, entries: int = 2_500) -> Path:
     return place(path, session_bytes(chain(user("Begin."), *results)))
 
 
-def test_entries_can_be_queried_by_what_they_are(redline: Installation, tmp_path: Path) -> None:
+def test_entries_can_be_queried_by_what_they_are(redline, tmp_path):
     recorded = chain(
         user("Fix the parser"),
         assistant(text("Reading it."), call("c1", "read")),
@@ -268,7 +263,7 @@ def test_entries_can_be_queried_by_what_they_are(redline: Installation, tmp_path
     assert rows.filter(role="toolResult").get().tokens == 2
 
 
-def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(redline: Installation, tmp_path: Path) -> None:
+def test_an_update_costs_the_new_lines_and_the_edges_of_the_file(redline, tmp_path):
     path = long_session(tmp_path / "s.jsonl")
     index_file(path)
     unchanged, grown = IndexTotals(), IndexTotals()
@@ -288,7 +283,7 @@ def small_sessions(directory: Path, count: int) -> list[Path]:
     ]
 
 
-def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline: Installation, tmp_path: Path) -> None:
+def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline, tmp_path):
     small_sessions(tmp_path / "root", 150)
     for is_known in (False, True):
         with CaptureQueriesContext(connection) as queries:
@@ -297,7 +292,7 @@ def test_many_sessions_cost_fewer_statements_than_there_are_sessions(redline: In
     assert {title for (title,) in Session.objects.values_list("title")} == {f"task {n}" for n in range(150)}
 
 
-def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp_path: Path) -> None:
+def test_no_transaction_blocks_other_writers_for_long(redline, tmp_path):
     for number in range(8):
         long_session(tmp_path / "root" / f"{number}.jsonl", 900)
     long_session(tmp_path / "root" / "longer.jsonl", 7_000)
@@ -316,9 +311,7 @@ def test_no_transaction_blocks_other_writers_for_long(redline: Installation, tmp
     assert max(written) <= 6_000
 
 
-def test_an_interrupted_batch_is_completed_by_the_next_run(
-    redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_batch_is_completed_by_the_next_run(redline, tmp_path, monkeypatch):
     paths = small_sessions(tmp_path / "root", 100)
     write, left = indexer._write, [2]
 
@@ -339,7 +332,7 @@ def test_an_interrupted_batch_is_completed_by_the_next_run(
         assert differences(indexed(session), indexed_from_scratch(path)) == {}
 
 
-def test_processes_that_index_the_same_files_leave_one_index_of_each(redline: Installation, tmp_path: Path) -> None:
+def test_processes_that_index_the_same_files_leave_one_index_of_each(redline, tmp_path):
     """None fails because of another one. One of the files is known and has grown, the others are new."""
     root = tmp_path / "root"
     growing = long_session(root / "s.jsonl")
@@ -379,9 +372,7 @@ def rewrite_the_beginning(path: Path) -> None:
 
 
 @pytest.mark.parametrize("rewrite", [shrink, replace_by_another, replace_by_an_empty_one, rewrite_the_beginning])
-def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
-    redline: Installation, tmp_path: Path, rewrite: Any
-) -> None:
+def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(redline, tmp_path, rewrite):
     recorded = chain(
         user("Old task"),
         assistant(text("Yes."), provider="p", model="m", usage={"totalTokens": 9}),
@@ -397,7 +388,7 @@ def test_a_rewritten_session_is_read_again_and_nothing_of_the_old_one_stays(
     assert differences(indexed(after), indexed_from_scratch(path)) == {}
 
 
-def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp_path: Path) -> None:
+def test_a_change_in_the_middle_is_found_by_a_rebuild(redline, tmp_path):
     path = long_session(tmp_path / "s.jsonl", 100)
     index_file(path)
     content = path.read_bytes()
@@ -406,7 +397,7 @@ def test_a_change_in_the_middle_is_found_by_a_rebuild(redline: Installation, tmp
     assert differences(indexed(Session.objects.get()), indexed_from_scratch(path)) == {}
 
 
-def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tmp_path: Path) -> None:
+def test_a_removed_session_is_missing_until_it_is_back(redline, tmp_path):
     path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
     other = place(tmp_path / "sub" / "b.jsonl", session_bytes(chain(user("One"), user("Two"))))
     index_paths([tmp_path])
@@ -420,7 +411,7 @@ def test_a_removed_session_is_missing_until_it_is_back(redline: Installation, tm
     assert Session.objects.count() == 2
 
 
-def test_all_sessions_of_a_removed_root_are_missing(redline: Installation, tmp_path: Path) -> None:
+def test_all_sessions_of_a_removed_root_are_missing(redline, tmp_path):
     (path,) = small_sessions(tmp_path / "root", 1)
     with roots(path.parent):
         index_roots()
@@ -429,7 +420,7 @@ def test_all_sessions_of_a_removed_root_are_missing(redline: Installation, tmp_p
     assert Session.objects.get().missing
 
 
-def test_a_rebuild_keeps_runs_and_compactions(redline: Installation, tmp_path: Path) -> None:
+def test_a_rebuild_keeps_runs_and_compactions(redline, tmp_path):
     path = place(tmp_path / "a.jsonl", session_bytes(chain(user("One"), user("Two"))))
     session = index_file(path)
     Session.objects.filter(pk=session.pk).update(own_write_ns=7, reader="pi")
@@ -459,7 +450,7 @@ def crash(_: str) -> None:
 
 
 @pytest.mark.parametrize("grown", [False, True])
-def test_leftovers_of_a_crashed_indexing_do_not_stay(redline: Installation, tmp_path: Path, grown: bool) -> None:
+def test_leftovers_of_a_crashed_indexing_do_not_stay(redline, tmp_path, grown):
     path = long_session(tmp_path / "s.jsonl")
     content = path.read_bytes()
     if grown:
@@ -481,7 +472,7 @@ def roots(*paths: Path) -> Any:
 
 
 @pytest.mark.parametrize("order", ["outer first", "inner first", "inner configured later"])
-def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_path: Path, order: str) -> None:
+def test_a_session_below_two_roots_is_one_session(redline, tmp_path, order):
     inner, outer = tmp_path / "outer" / "inner", tmp_path / "outer"
     path = place(inner / "s.jsonl", session_bytes(chain(user("One"))))
     if order == "inner configured later":
@@ -499,9 +490,7 @@ def test_a_session_below_two_roots_is_one_session(redline: Installation, tmp_pat
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_the_innermost_root_decides_the_reader_of_a_session(
-    redline: Installation, tmp_path: Path, turned: bool
-) -> None:
+def test_the_innermost_root_decides_the_reader_of_a_session(redline, tmp_path, turned):
     outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
     recorded = chain(user("x" * 99), user("y"), summary_compaction("s", "e2"))
     path = place(inner / "s.jsonl", session_bytes(recorded))
@@ -515,7 +504,7 @@ def test_the_innermost_root_decides_the_reader_of_a_session(
         assert redline.call("context", path, "--json").json["tokens"] == Session.objects.get().context_tokens
 
 
-def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation) -> None:
+def test_an_unreadable_file_is_reported_and_stops_no_other(public):
     root = public.home / "sessions"
     paths = [place(root / f"{name}.jsonl", session_bytes(chain(user(name)))) for name in "abc"]
     give_to_nobody(root, *paths)
@@ -535,9 +524,7 @@ def test_an_unreadable_file_is_reported_and_stops_no_other(public: Installation)
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
-    redline: Installation, tmp_path: Path, before: int
-) -> None:
+def test_the_facts_of_an_incomplete_line_are_dropped_with_it(redline, tmp_path, before):
     lines = chain(
         *[user("First")] * before,
         {"type": "session_info", "name": "A name"},
@@ -554,14 +541,14 @@ def test_the_facts_of_an_incomplete_line_are_dropped_with_it(
     assert differences(indexed(index_file(path)), indexed_from_scratch(path)) == {}
 
 
-def test_the_title_is_the_users_first_message_without_noise(redline: Installation, tmp_path: Path) -> None:
+def test_the_title_is_the_users_first_message_without_noise(redline, tmp_path):
     exit_ = "<command-name>/exit</command-name>\n<command-args></command-args>"
     recorded = chain(user("/ide"), user(exit_), user("[Request interrupted by user]"), user("Mend the parser."))
     assert index_file(place(tmp_path / "s.jsonl", session_bytes(recorded))).title == "Mend the parser."
     assert index_file(place(tmp_path / "t.jsonl", session_bytes(recorded[:3]))).title == ""
 
 
-def test_the_default_query_is_the_users_last_message_without_noise(redline: Installation, tmp_path: Path) -> None:
+def test_the_default_query_is_the_users_last_message_without_noise(redline, tmp_path):
     turns = [user("Mend the parser."), assistant(text("a " * 99)), assistant(text("b " * 99)), user("/exit")]
     path = place(tmp_path / "s.jsonl", session_bytes(chain(*turns)))
     parameters = redline.call("compact", path, "--dry-run", "--json").json["parameters"]
@@ -571,7 +558,7 @@ def test_the_default_query_is_the_users_last_message_without_noise(redline: Inst
 # Sessions that cannot be continued --------------------------------------------------------------------------
 
 
-def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline: Installation, tmp_path: Path) -> None:
+def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline, tmp_path):
     talk = (user("x"), assistant(call("a")), user("y"), result("a"), assistant(text("z")))
     entries = chain(*talk, summary_compaction("so far", "e5"))
     path = place(tmp_path / ".pi" / "s.jsonl", session_bytes(entries[:4]))
@@ -586,7 +573,7 @@ def test_a_session_is_broken_from_the_entry_on_that_breaks_it(redline: Installat
     assert Session.objects.get().broken == ""
 
 
-def test_an_edit_that_the_agent_refuses_breaks_a_session(redline: Installation, tmp_path: Path) -> None:
+def test_an_edit_that_the_agent_refuses_breaks_a_session(redline, tmp_path):
     recorded = chain(user("x"), {"type": "context_edit", "targetId": "e1"})
     session = index_file(place(tmp_path / ".pi" / "s.jsonl", session_bytes(recorded)))
     assert session.broken_at == "e2"
@@ -596,9 +583,7 @@ def test_an_edit_that_the_agent_refuses_breaks_a_session(redline: Installation, 
 # ---- the reader ------------------------------------------------------------------------------------------------
 
 
-def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version(redline, monkeypatch):
     asked = []
 
     def version(name: str) -> tuple[int, ...]:
@@ -619,7 +604,7 @@ def test_an_installed_agent_is_asked_once_and_only_if_a_session_shows_no_version
     assert read_as == {"shown.jsonl": "pi", "one.jsonl": "pi-0.86", "two.jsonl": "pi-0.86"}
 
 
-def test_an_appended_entry_can_show_a_newer_version(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_appended_entry_can_show_a_newer_version(redline, monkeypatch):
     monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: (0, 86, 1))
     path = redline.home / ".pi" / "agent" / "sessions" / "s.jsonl"
     entries = chain(user("x"), assistant(text("y")), {"role": "system", "content": "be kind"})
@@ -630,9 +615,7 @@ def test_an_appended_entry_can_show_a_newer_version(redline: Installation, monke
     assert (session.read_as, session.entry_count) == ("pi", 3)
 
 
-def test_a_session_is_counted_again_when_its_agent_was_updated(
-    redline: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_is_counted_again_when_its_agent_was_updated(redline, monkeypatch):
     def install(version: tuple[int, ...] | None) -> None:
         monkeypatch.setattr("sessions_app.index.context_window_lookup.version_installed", lambda _: version)
 

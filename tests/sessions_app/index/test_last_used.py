@@ -1,16 +1,12 @@
 """A session was last used when its last entry was written, whatever its file's time says: for every agent."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from sessions_app.index.indexer import index_file, index_roots
 from sessions_app.models import Session
@@ -19,7 +15,6 @@ from tests.claude_sessions import at
 from tests.factories import chain, session_bytes, user
 from tests.files import append_as_agent, backdate, place
 from tests.html import elements, text_of
-from tests.installation import Installation
 from tests.opencode_stores import START, tool
 
 LAST = datetime(2026, 1, 5, 11, 22, 33, tzinfo=UTC)
@@ -32,10 +27,7 @@ def timed(*messages: dict[str, Any], end: datetime = LAST) -> bytes:
     begin = end - timedelta(minutes=len(recorded) - 1)
     moments = [begin + timedelta(minutes=minute) for minute in range(len(recorded))]
     return session_bytes(
-        [
-            header,
-            *(one | {"timestamp": moment.isoformat()} for one, moment in zip(recorded, moments, strict=True)),
-        ]
+        [header, *(one | {"timestamp": moment.isoformat()} for one, moment in zip(recorded, moments, strict=True))]
     )
 
 
@@ -76,26 +68,22 @@ def amp(home: AgentHome) -> tuple[Path, datetime]:
 
 
 @pytest.mark.parametrize("make", [pi, claude, codex, opencode, amp])
-def test_it_is_the_time_of_its_last_entry(
-    make: Callable[[AgentHome], tuple[Path, datetime]], redline: Installation, tmp_path: Path
-) -> None:
+def test_it_is_the_time_of_its_last_entry(make, redline, tmp_path):
     path, last = make(AgentHome(tmp_path))
     assert index_file(path).last_used == last
 
 
-def test_without_recorded_times_it_is_that_of_the_file(redline: Installation, tmp_path: Path) -> None:
+def test_without_recorded_times_it_is_that_of_the_file(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("one"))))
     assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def test_a_thread_that_records_only_its_beginning_was_used_when_it_was_written(
-    redline: Installation, tmp_path: Path
-) -> None:
+def test_a_thread_that_records_only_its_beginning_was_used_when_it_was_written(redline, tmp_path):
     path = AgentHome(tmp_path).amp()
     assert index_file(path).last_used == datetime.fromtimestamp(path.stat().st_mtime, UTC)
 
 
-def test_it_follows_the_file(redline: Installation, tmp_path: Path) -> None:
+def test_it_follows_the_file(redline, tmp_path):
     path = place(tmp_path / "s.jsonl", timed(user("one"), user("two"), end=LAST - timedelta(hours=1)))
     whole = timed(user("one"), user("two"), user("three"))
     index_file(path)
@@ -109,7 +97,7 @@ def test_it_follows_the_file(redline: Installation, tmp_path: Path) -> None:
     assert index_file(path).last_used == LAST
 
 
-def test_the_list_is_sorted_and_filtered_by_it(browser: Client, known_root: Path) -> None:
+def test_the_list_is_sorted_and_filtered_by_it(browser, known_root):
     now = datetime.now(UTC)
     for name, days in (("old", 40), ("new", 1), ("older", 400)):
         place(known_root / f"{name}.jsonl", timed(user(name), end=now - timedelta(days=days)))

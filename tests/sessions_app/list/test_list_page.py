@@ -1,13 +1,8 @@
 """The list of sessions: what it shows in each state, and what it costs with 5,000 sessions."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 from django.db import connection
-from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from redline.configuration import RootSetting
@@ -23,9 +18,7 @@ from tests.files import place
 from tests.html import element, elements, link, text_of, texts
 
 
-def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(
-    browser: Client, known_root: Path
-) -> None:
+def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(browser, known_root):
     assert "No sessions yet" in text_of(browser.get("/"))
     progress.begin()
     page = text_of(browser.get("/"))
@@ -36,21 +29,15 @@ def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_session
     assert "No sessions yet" in text_of(browser.get("/"))
 
 
-def test_indexing_in_progress_is_shown_on_one_line(browser: Client, known_root: Path) -> None:
-    indexing = {
-        "done": 12,
-        "found": 40,
-        "bytes": 1_200_000_000,
-        "of_bytes": 3_400_000_000,
-        "file": "<b>\x1b.jsonl",
-    }
+def test_indexing_in_progress_is_shown_on_one_line(browser, known_root):
+    indexing = {"done": 12, "found": 40, "bytes": 1_200_000_000, "of_bytes": 3_400_000_000, "file": "<b>\x1b.jsonl"}
     progress.remember({"sessions": [], "indexing": indexing})
     listing = element(browser.get("/"), "#listing")
     assert "Indexing: 12 of 40 sessions, 1.2 GB of 3.4 GB <b>\\x1b.jsonl" in text_of(listing)
     assert "35" in [bar.attributes["width"] for bar in elements(listing, "svg rect")]
 
 
-def test_the_progress_of_the_search_index_is_shown(browser: Client, known_root: Path) -> None:
+def test_the_progress_of_the_search_index_is_shown(browser, known_root):
     progress.remember({"texts": {"searchable": 30, "sessions": 40}})
     listing = element(browser.get("/"), "#listing")
     assert "Reading texts for the search: 30 of 40 sessions can be searched" in text_of(listing)
@@ -59,7 +46,7 @@ def test_the_progress_of_the_search_index_is_shown(browser: Client, known_root: 
     assert "search:" not in text_of(element(browser.get("/"), "#listing"))
 
 
-def test_an_unreadable_root_is_named(browser: Client, known_root: Path) -> None:
+def test_an_unreadable_root_is_named(browser, known_root):
     fault = f"The root {known_root} cannot be read: Permission denied."
     progress.remember({"roots": {str(known_root): fault}})
     assert fault in text_of(browser.get("/"))
@@ -67,7 +54,7 @@ def test_an_unreadable_root_is_named(browser: Client, known_root: Path) -> None:
     assert fault not in text_of(browser.get("/"))
 
 
-def test_a_filter_without_matches_is_explained(browser: Client, known_root: Path) -> None:
+def test_a_filter_without_matches_is_explained(browser, known_root):
     place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
     page = text_of(browser.get("/?q=another"))
@@ -75,7 +62,7 @@ def test_a_filter_without_matches_is_explained(browser: Client, known_root: Path
     assert "1 session is indexed." in page
 
 
-def test_a_fork_is_marked_in_the_list_and_names_its_original(browser: Client, known_root: Path) -> None:
+def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root):
     header, *entries = chain(user("hello"))
     place(known_root / "a.jsonl", session_bytes([{**header, "parentSession": "/s/<b>.jsonl"}, *entries]))
     index_roots()
@@ -85,7 +72,7 @@ def test_a_fork_is_marked_in_the_list_and_names_its_original(browser: Client, kn
     assert "fork of <b>.jsonl" in text_of(browser.get(session.get_absolute_url()))
 
 
-def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Path) -> None:
+def test_sessions_in_the_managed_root_are_marked(browser, known_root):
     assert "imported" not in text_of(browser.get("/"))
     offer_demo()
     index_roots()
@@ -98,7 +85,7 @@ def test_sessions_in_the_managed_root_are_marked(browser: Client, known_root: Pa
     assert managed_root().stat().st_mode & 0o777 == 0o700
 
 
-def test_updates_do_not_redraw_the_filter(browser: Client, known_root: Path) -> None:
+def test_updates_do_not_redraw_the_filter(browser, known_root):
     place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
     index_roots()
     page = browser.get("/")
@@ -116,7 +103,7 @@ def test_updates_do_not_redraw_the_filter(browser: Client, known_root: Path) -> 
     assert not elements(page, "[data-asked]")
 
 
-def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_root: Path) -> None:
+def test_the_list_keeps_its_limits_with_5000_sessions(browser, known_root):
     root = Root.objects.get(path=str(known_root))
     Session.objects.bulk_create(
         Session(
@@ -149,12 +136,12 @@ def test_the_list_keeps_its_limits_with_5000_sessions(browser: Client, known_roo
         assert len(answer.content) < 150_000
 
 
-def test_sizes_below_a_kilobyte_are_exact() -> None:
+def test_sizes_below_a_kilobyte_are_exact():
     sizes = {0: "0 B", 412: "412 B", 999: "999 B", 1_000: "1 kB", 2_400_000: "2.4 MB"}
     assert {number: size(number) for number in sizes} == sizes
 
 
-def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser: Client, known_root: Path) -> None:
+def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser, known_root):
     place(known_root / "s.jsonl", session_bytes(chain(user("one"), result("<b>"))))
     place(known_root / "t.jsonl", session_bytes(chain(user("two"))))
     index_roots()
@@ -166,9 +153,7 @@ def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser: C
     assert "two" not in listed
 
 
-def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(
-    browser: Client, known_root: Path, tmp_path: Path, settings: Any
-) -> None:
+def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(browser, known_root, tmp_path, settings):
     roots = [*settings.REDLINE.roots, RootSetting(path=tmp_path / "gone", agent="codex")]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     answer = browser.get("/")
@@ -180,7 +165,7 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(
     assert link(answer, "Import a session") == "/import"
 
 
-def test_the_tabs_count_what_the_filters_leave(browser: Client, known_root: Path) -> None:
+def test_the_tabs_count_what_the_filters_leave(browser, known_root):
     for name in ("apples", "pears"):
         place(known_root / f"{name}.jsonl", session_bytes(chain(user(f"count the {name}"))))
     place(known_root / "broken.jsonl", session_bytes(chain(user("count the plums"), result("c1"))))

@@ -1,14 +1,11 @@
 """Live updates of the list over its socket, on a real server: what they contain, and who receives them."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from socket import create_connection
 
 import pytest
@@ -26,7 +23,7 @@ from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "live-list") as mine:
         for name in ("apples", "pears"):
             mine.put(f"{name}.jsonl", chain(user(f"count the {name}")))
@@ -70,7 +67,7 @@ def number_of(update: str) -> str | None:
 # ---- updates -----------------------------------------------------------------------------------------------
 
 
-def test_a_session_that_is_written_to_moves_up_and_is_live(server: Server) -> None:
+def test_a_session_that_is_written_to_moves_up_and_is_live(server):
     with list_socket(server) as socket:
         update_with(socket, "count the apples")
         with (server.root / "apples.jsonl").open("ab") as file:
@@ -81,7 +78,7 @@ def test_a_session_that_is_written_to_moves_up_and_is_live(server: Server) -> No
     assert element(update, "#summary").attributes["hx-swap-oob"] == "true"
 
 
-def test_the_socket_sends_the_list_that_the_page_shows(server: Server) -> None:
+def test_the_socket_sends_the_list_that_the_page_shows(server):
     with list_socket(server, "&q=pears") as socket:
         update = update_with(socket, "count the pears")
         assert titles(update) == ["count the pears"]
@@ -93,7 +90,7 @@ def test_the_socket_sends_the_list_that_the_page_shows(server: Server) -> None:
     assert number_of(update) == "2"
 
 
-def test_a_new_session_appears(server: Server) -> None:
+def test_a_new_session_appears(server):
     with list_socket(server, "&sort=name") as socket:
         update_with(socket, "count the apples")
         (server.root / "new").mkdir()
@@ -104,7 +101,7 @@ def test_a_new_session_appears(server: Server) -> None:
 # ---- who may connect, and with which messages --------------------------------------------------------------
 
 
-def test_a_socket_from_elsewhere_is_refused(server: Server) -> None:
+def test_a_socket_from_elsewhere_is_refused(server):
     for headers in (
         {"Cookie": ""},
         {"Cookie": "redline_launch=forged"},
@@ -116,7 +113,7 @@ def test_a_socket_from_elsewhere_is_refused(server: Server) -> None:
             server.socket("/ws/sessions", **headers)
 
 
-def test_a_foreign_host_is_refused(server: Server) -> None:
+def test_a_foreign_host_is_refused(server):
     port = server.port
     cookie = "; ".join(f"{one.name}={one.value}" for one in server.cookies)
     # As after DNS rebinding: the origin is the host, and the browser sends the cookie.
@@ -146,7 +143,7 @@ HOSTILE = [
 ]
 
 
-def test_a_socket_survives_malformed_messages(server: Server) -> None:
+def test_a_socket_survives_malformed_messages(server):
     assert [message for message in HOSTILE if subscription_in(message) is not None] == []
     with server.socket("/ws/sessions") as socket:
         for message in [*HOSTILE, b"\x00\xff"]:
@@ -155,7 +152,7 @@ def test_a_socket_survives_malformed_messages(server: Server) -> None:
         assert "count the pears" in text_of(str(socket.recv(timeout=WAIT_SECONDS)))
 
 
-def test_an_oversized_message_closes_the_socket(server: Server) -> None:
+def test_an_oversized_message_closes_the_socket(server):
     for address in ("/ws/sessions", "/ws/sessions/1", "/ws/runs/1"):
         for length in (5_000, 100_000):
             with server.socket(address) as socket:
@@ -165,7 +162,7 @@ def test_an_oversized_message_closes_the_socket(server: Server) -> None:
             assert socket.close_code == 1009, (address, length)
 
 
-def test_indexing_in_progress_is_drawn_in_an_open_list(known_root: Path) -> None:
+def test_indexing_in_progress_is_drawn_in_an_open_list(known_root):
     """The server passes on what the follower tells it; the page shows the same."""
     subscription = subscription_in('{"query": "", "asked": 1}')
     assert subscription is not None

@@ -1,7 +1,5 @@
 """The list says which sessions an agent has open, although nothing was written to them lately."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os
@@ -11,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from redline.configuration import RootSetting
 from sessions_app.index.indexer import index_roots
@@ -27,7 +24,7 @@ ANOTHER = "01a20000-0000-7000-8000-000000000002"
 
 
 @pytest.fixture
-def roots(tmp_path: Path, settings: Any, known_root: Path) -> Path:
+def roots(tmp_path, settings, known_root):
     """Two threads of Codex and two sessions of Claude Code, last written to an hour ago."""
     codex, claude = tmp_path / ".codex" / "sessions", tmp_path / ".claude" / "projects"
     for thread, said in ((THREAD, "count the apples"), (ANOTHER, "count the pears")):
@@ -77,20 +74,20 @@ def live_tab(page: object) -> str:
     return next(text_of(tab) for tab in elements(page, ".tabs a") if "Live" in text_of(tab))
 
 
-def test_a_thread_that_codex_has_locked_is_live(browser: Client, roots: Path) -> None:
+def test_a_thread_that_codex_has_locked_is_live(browser, roots):
     assert live_rows(browser.get("/")) == {}
     with thread_lock(roots):
         assert live_rows(browser.get("/")) == {"count the apples": "live, open in Codex"}
     assert live_rows(browser.get("/")) == {}  # its lock file was left behind
 
 
-def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(browser: Client, roots: Path) -> None:
+def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(browser, roots):
     with running_client(roots):
         assert live_rows(browser.get("/")) == {"count the plums": "live, open in Claude Code"}
     assert live_rows(browser.get("/")) == {}
 
 
-def test_the_tab_counts_and_shows_the_open_sessions(browser: Client, roots: Path) -> None:
+def test_the_tab_counts_and_shows_the_open_sessions(browser, roots):
     assert live_tab(browser.get("/")) == "Live 0"
     with thread_lock(roots), running_client(roots):
         page = browser.get("/?show=live")
@@ -98,19 +95,19 @@ def test_the_tab_counts_and_shows_the_open_sessions(browser: Client, roots: Path
         assert set(live_rows(page)) == {"count the apples", "count the plums"}
 
 
-def test_the_socket_draws_open_sessions_as_the_page_does(roots: Path) -> None:
+def test_the_socket_draws_open_sessions_as_the_page_does(roots):
     subscription = subscription_in('{"query": "?show=live", "asked": 1}')
     assert subscription is not None
     with thread_lock(roots, ANOTHER):
         assert live_rows(draw(subscription)) == {"count the pears": "live, open in Codex"}
 
 
-def test_a_session_that_may_be_open_is_not_called_live(browser: Client, roots: Path) -> None:
+def test_a_session_that_may_be_open_is_not_called_live(browser, roots):
     with running_client(roots, sessionId=7):
         assert live_rows(browser.get("/")) == {}
 
 
-def test_a_copy_of_an_open_session_in_another_root_is_not_live(browser: Client, roots: Path, settings: Any) -> None:
+def test_a_copy_of_an_open_session_in_another_root_is_not_live(browser, roots, settings):
     copies = roots / "copies"
     name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
     place(copies / name, Rollout(meta(), user("count the copies")).content)

@@ -1,7 +1,5 @@
 """The page of the search: places by session, facets with counts, links to the entries, and nothing active in texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +38,7 @@ def facets(answer: Any) -> dict[str, dict[str, int]]:
 
 
 @pytest.fixture
-def sessions(known_root: Path) -> list[Session]:
+def sessions(known_root):
     first = add(
         known_root,
         "a.jsonl",
@@ -53,7 +51,7 @@ def sessions(known_root: Path) -> list[Session]:
     return [first, second]
 
 
-def test_places_are_grouped_by_session_and_marked(known_root: Path, browser: Client, sessions: list[Session]) -> None:
+def test_places_are_grouped_by_session_and_marked(known_root, browser, sessions):
     answer = searched(browser, "needle")
     results = answer.context["results"]
     assert (results.places, results.sessions) == (7, 2)
@@ -66,7 +64,7 @@ def test_places_are_grouped_by_session_and_marked(known_root: Path, browser: Cli
     assert "7 places in 2 sessions" in text_of(answer)
 
 
-def test_a_place_leads_to_its_entry_with_the_search(browser: Client, sessions: list[Session]) -> None:
+def test_a_place_leads_to_its_entry_with_the_search(browser, sessions):
     answer = searched(browser, "needle", session=sessions[1].pk)
     (address,) = [hit.attributes["href"] for hit in elements(answer, ".hit")]
     entry = sessions[1].entries.get(role="assistant").entry_id
@@ -74,7 +72,7 @@ def test_a_place_leads_to_its_entry_with_the_search(browser: Client, sessions: l
     assert browser.get(address).status_code == 200
 
 
-def test_facets_count_what_they_would_leave(browser: Client, sessions: list[Session]) -> None:
+def test_facets_count_what_they_would_leave(browser, sessions):
     found = facets(searched(browser, "needle"))
     assert found["in"] == {"said": 1, "reply": 3, "thinking": 1, "call": 1, "result": 1}
     assert found["tool"] == {"bash": 1}
@@ -86,7 +84,7 @@ def test_facets_count_what_they_would_leave(browser: Client, sessions: list[Sess
     assert narrowed.context["results"].found[0].hits[0].who == "assistant"
 
 
-def test_a_filter_in_the_query_narrows_too(browser: Client, sessions: list[Session]) -> None:
+def test_a_filter_in_the_query_narrows_too(browser, sessions):
     assert searched(browser, "needle tool:bash").context["results"].places == 1
     assert searched(browser, "needle agent:codex").context["results"].places == 0
     assert searched(browser, "needle project:project").context["results"].sessions == 2
@@ -94,16 +92,13 @@ def test_a_filter_in_the_query_narrows_too(browser: Client, sessions: list[Sessi
     assert "in:nobody was ignored" in text_of(searched(browser, "needle in:nobody"))
 
 
-def test_only_what_was_ticked_can_be_unticked(browser: Client, sessions: list[Session]) -> None:
+def test_only_what_was_ticked_can_be_unticked(browser, sessions):
     answer = searched(browser, "needle is:seen", **{"in": "reply"})
     ticks = {one.attributes["value"]: one.attributes for one in elements(answer, ".facet input[checked]")}
-    assert {value: "disabled" in attributes for value, attributes in ticks.items()} == {
-        "reply": False,
-        "seen": True,
-    }
+    assert {value: "disabled" in attributes for value, attributes in ticks.items()} == {"reply": False, "seen": True}
 
 
-def test_empty_states_say_what_to_do(browser: Client, known_root: Path) -> None:
+def test_empty_states_say_what_to_do(browser, known_root):
     assert "No sessions yet" in text_of(searched(browser, ""))
     add(known_root, "a.jsonl", user("alpha"))
     assert "Search everything" in text_of(searched(browser, ""))
@@ -115,7 +110,7 @@ def test_empty_states_say_what_to_do(browser: Client, known_root: Path) -> None:
     assert "searchable: 1 of 2 sessions" in text_of(searched(browser, "alpha"))
 
 
-def test_sessions_of_other_directories_are_not_shown(browser: Client, tmp_path: Path, known_root: Path) -> None:
+def test_sessions_of_other_directories_are_not_shown(browser, tmp_path, known_root):
     other = tmp_path / "other"
     other.mkdir()
     (other / "c.jsonl").write_bytes(session_bytes(chain(user("secret needle"))))
@@ -128,7 +123,7 @@ def test_sessions_of_other_directories_are_not_shown(browser: Client, tmp_path: 
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
-def test_hostile_texts_are_inert(browser: Client, known_root: Path, hostile: str) -> None:
+def test_hostile_texts_are_inert(browser, known_root, hostile):
     called = assistant(call("c", hostile, path=f"needle {hostile}"))
     session = add(known_root, "a.jsonl", user(f"needle {hostile}"), called)
     typed = hostile.encode("utf-8", "replace").decode()
@@ -137,18 +132,18 @@ def test_hostile_texts_are_inert(browser: Client, known_root: Path, hostile: str
     assert_inert(browser.get(session.get_absolute_url(), {"q": f"absent {typed}"}))
 
 
-def test_a_removed_file_is_said_beside_its_place(browser: Client, known_root: Path) -> None:
+def test_a_removed_file_is_said_beside_its_place(browser, known_root):
     session = add(known_root, "a.jsonl", user("needle"))
     session.path.unlink()
     assert "does not exist" in text_of(searched(browser, "needle"))
 
 
-def test_htmx_gets_the_results_only(browser: Client, sessions: list[Session]) -> None:
+def test_htmx_gets_the_results_only(browser, sessions):
     part = browser.get("/search", {"q": "needle"}, headers={"HX-Request": "true"})
     assert part.content.lstrip().startswith(b'<div id="results">')
 
 
-def test_queries_do_not_grow_with_the_results(browser: Client, known_root: Path) -> None:
+def test_queries_do_not_grow_with_the_results(browser, known_root):
     add(known_root, "a.jsonl", user("needle"))
     searched(browser, "needle")
     with CaptureQueriesContext(connection) as few:
@@ -160,12 +155,12 @@ def test_queries_do_not_grow_with_the_results(browser: Client, known_root: Path)
     assert len(many) == len(few)
 
 
-def test_odd_addresses_are_answered(browser: Client, sessions: list[Session]) -> None:
+def test_odd_addresses_are_answered(browser, sessions):
     for query in ("page=0", "page=99", "page=x", "session=x", "session=99", "sort=x", "in=x", "q=%00"):
         assert browser.get(f"/search?q=needle&{query}").status_code == 200, query
 
 
-def test_every_page_has_the_field(browser: Client, sessions: list[Session]) -> None:
+def test_every_page_has_the_field(browser, sessions):
     for address in ("/", "/search", sessions[0].get_absolute_url(), "/settings"):
         assert len(elements(browser.get(address), "input[data-search=all]")) == 1
 
@@ -177,7 +172,7 @@ def within(browser: Client, address: str) -> Any:
     return browser.get(address).context["within"]
 
 
-def test_a_search_within_a_session_goes_to_its_first_place(browser: Client, sessions: list[Session]) -> None:
+def test_a_search_within_a_session_goes_to_its_first_place(browser, sessions):
     address = sessions[0].get_absolute_url()
     ids = list(sessions[0].entries.order_by("offset").values_list("entry_id", flat=True))
     answer = browser.get(address, {"q": "needle -nothing"})
@@ -188,20 +183,20 @@ def test_a_search_within_a_session_goes_to_its_first_place(browser: Client, sess
     assert [one.previous for one in places] == [ids[-1], *ids[:-1]]
 
 
-def test_a_place_between_two_finds_has_both(browser: Client, known_root: Path) -> None:
+def test_a_place_between_two_finds_has_both(browser, known_root):
     session = add(known_root, "a.jsonl", user("needle"), user("hay"), user("needle again"))
     first, hay, last = session.entries.order_by("offset").values_list("entry_id", flat=True)
     found = within(browser, f"{session.get_absolute_url()}/entries/{hay}?q=needle")
     assert (found.position, found.entries, found.previous, found.next) == (0, 2, first, last)
 
 
-def test_a_search_within_a_session_that_finds_nothing_says_so(browser: Client, sessions: list[Session]) -> None:
+def test_a_search_within_a_session_that_finds_nothing_says_so(browser, sessions):
     answer = browser.get(sessions[1].get_absolute_url(), {"q": "needle in:user"})
     assert answer.status_code == 200
     assert "not found" in text_of(answer)
 
 
-def test_a_session_that_is_not_searchable_yet_says_so(browser: Client, known_root: Path) -> None:
+def test_a_session_that_is_not_searchable_yet_says_so(browser, known_root):
     (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("needle"))))
     index_roots()
     address = Session.objects.get().get_absolute_url()

@@ -1,10 +1,6 @@
 """What is typed into a search field finds words, and is never an error of the index."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from string import ascii_letters, digits
 
 import pytest
@@ -29,7 +25,7 @@ TEXTS = (
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TextStore]:
+def store(tmp_path):
     with TextStore(tmp_path) as opened:
         alike = Alike(1, 1, "", 1)
         found = [IndexedPassage(number, alike, None, index_text(text)) for number, text in enumerate(TEXTS)]
@@ -51,7 +47,7 @@ def found_by(store: TextStore, typed: str) -> list[int]:
     ]
 
 
-def test_words_and_phrases_are_found(store: TextStore) -> None:
+def test_words_and_phrases_are_found(store):
     for typed, expected in {
         "race condition": [0, 1],
         "condition RACE": [0, 1],
@@ -83,7 +79,7 @@ def test_words_and_phrases_are_found(store: TextStore) -> None:
         assert found_by(store, typed) == expected, typed
 
 
-def test_what_is_marked_begins_a_word() -> None:
+def test_what_is_marked_begins_a_word():
     for typed, text, marked in (
         ("race", "embrace _race races", ["race", "races"]),
         ('"race"', "racerace races RACE", ["RACE"]),
@@ -98,9 +94,7 @@ def test_what_is_marked_begins_a_word() -> None:
         assert [text[start:end] for start, end in pattern.spans(text)] == marked, text
 
 
-def test_few_words_with_a_beginning_are_named_and_many_are_not(
-    store: TextStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_words_with_a_beginning_are_named_and_many_are_not(store, monkeypatch):
     assert store.words_from("fla") == ["flags", "flaky"]
     assert store.words_from("flaw") == []
     named = found_by(store, "fla -flags"), found_by(store, "fla")
@@ -110,19 +104,19 @@ def test_few_words_with_a_beginning_are_named_and_many_are_not(
 
 
 @given(word=st.text(alphabet=ascii_letters + digits, min_size=1))
-def test_a_plain_word_is_the_token_that_the_index_has(tmp_path_factory: pytest.TempPathFactory, word: str) -> None:
+def test_a_plain_word_is_the_token_that_the_index_has(tmp_path_factory, word):
     with TextStore(tmp_path_factory.mktemp("search")) as store:
         assert store.tokens_of(word) == store.tokens_of(f"{word} ")
 
 
 @given(typed=st.text(max_size=60) | st.text(alphabet='"*-:(){}^+\\ aé語\0\ud800', max_size=30))
-def test_nothing_that_is_typed_is_an_error(tmp_path_factory: pytest.TempPathFactory, typed: str) -> None:
+def test_nothing_that_is_typed_is_an_error(tmp_path_factory, typed):
     with TextStore(tmp_path_factory.mktemp("search")) as store:
         found_by(store, typed)
     snippet(typed, SearchQuery.of(typed).patterns)
 
 
-def test_filters_are_read_from_the_query() -> None:
+def test_filters_are_read_from_the_query():
     filters = SearchFilters.of('tool:bash agent:claude in:user is:removed project:"a b" before:2026-02 role:x race')
     assert filters.tools == {"bash"}
     assert filters.agents == {"claude-code"}
@@ -135,7 +129,7 @@ def test_filters_are_read_from_the_query() -> None:
     assert [term.text for term in filters.query.terms] == ["race"]
 
 
-def test_what_only_looks_like_a_filter_is_a_word() -> None:
+def test_what_only_looks_like_a_filter_is_a_word():
     query = SearchQuery.of("http://example.org -is:seen tool:")
     assert [(term.text, term.excluded) for term in query.terms] == [
         ("http://example.org", False),
@@ -145,7 +139,7 @@ def test_what_only_looks_like_a_filter_is_a_word() -> None:
     assert not query.filters
 
 
-def test_a_day_a_month_and_a_year_have_a_start_and_an_end() -> None:
+def test_a_day_a_month_and_a_year_have_a_start_and_an_end():
     for text, first, after in (
         ("2026", "2026-01-01", "2027-01-01"),
         ("2026-12", "2026-12-01", "2027-01-01"),

@@ -1,7 +1,5 @@
 """The full-text index follows the sessions: growth costs what is new, and what is gone leaves no words."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -72,7 +70,7 @@ def by_state(typed: str) -> dict[str, set[str]]:
     return found
 
 
-def test_growth_adds_only_new_entries(redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_growth_adds_only_new_entries(redline, tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
     recorded = chain(user("alpha"), assistant(text("bravo")), user("charlie"))
     write(path, recorded[:3])
@@ -97,9 +95,7 @@ WORDS = "alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ
 
 @pytest.mark.parametrize("other", [True, False], ids=["with-another", "alone"])
 @pytest.mark.parametrize("is_removed", [True, False], ids=["removed", "rewritten"])
-def test_a_session_that_is_removed_or_rewritten_leaves_no_words(
-    redline: Installation, tmp_path: Path, other: bool, is_removed: bool
-) -> None:
+def test_a_session_that_is_removed_or_rewritten_leaves_no_words(redline, tmp_path, other, is_removed):
     """Neither in the index nor in its file."""
     path = tmp_path / "a.jsonl"
     write(path, chain(user(WORDS), assistant(text("bravo"))))
@@ -122,7 +118,7 @@ def test_a_session_that_is_removed_or_rewritten_leaves_no_words(
     assert (b"harlie" in kept, b"ylophone" in kept) == (other, False)
 
 
-def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline: Installation, tmp_path: Path) -> None:
+def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     for path in corpus_sessions(tmp_path)[:4]:
@@ -138,7 +134,7 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline: I
     assert 0 < entries <= Entry.objects.count()
 
 
-def test_states_follow_compactions_and_branches(redline: Installation, tmp_path: Path) -> None:
+def test_states_follow_compactions_and_branches(redline, tmp_path):
     path = tmp_path / "a.jsonl"
     said = (user("first needle"), assistant(text("second needle")))
     recorded = chain(*said, user("third needle"), assistant(text("fourth needle")))
@@ -156,7 +152,7 @@ def test_states_follow_compactions_and_branches(redline: Installation, tmp_path:
     assert by_state("needle") == {"SEEN": {"first", "fifth"}, "ELSEWHERE": elsewhere}
 
 
-def test_what_a_deletion_removed_is_struck(redline: Installation) -> None:
+def test_what_a_deletion_removed_is_struck(redline):
     work = (user("go needle"), assistant(call("c1")), result("c1", "a needle"), assistant(text("needle")))
     recorded = chain(*work, user("on"))
     ids = [entry["id"] for entry in recorded[1:]]
@@ -169,7 +165,7 @@ def test_what_a_deletion_removed_is_struck(redline: Installation) -> None:
     assert states("needle is:seen") == [PassageState.SEEN] * 2
 
 
-def test_a_killed_pass_is_continued(redline: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_pass_is_continued(redline, tmp_path, monkeypatch):
     monkeypatch.setattr(text_index, "ROWS_AT_ONCE", 2)
     path = tmp_path / "a.jsonl"
     write(path, chain(*(user(f"word{number}") for number in range(7))))
@@ -183,12 +179,12 @@ def test_a_killed_pass_is_continued(redline: Installation, tmp_path: Path, monke
     assert words_in(redline) == {f"word{number}" for number in range(7)}
 
 
-def test_only_one_process_writes(redline: Installation) -> None:
+def test_only_one_process_writes(redline):
     with only_text_indexer(0), pytest.raises(Conflict, match="Another Redline process"), only_text_indexer(0):
         pass
 
 
-def test_an_index_of_another_version_is_built_again(redline: Installation, tmp_path: Path) -> None:
+def test_an_index_of_another_version_is_built_again(redline, tmp_path):
     path = tmp_path / "a.jsonl"
     write(path, chain(user("alpha")))
     bring_up_to_date(path)
@@ -199,13 +195,13 @@ def test_an_index_of_another_version_is_built_again(redline: Installation, tmp_p
     assert len(hits("alpha")) == 1
 
 
-def test_a_damaged_index_is_reported(redline: Installation) -> None:
+def test_a_damaged_index_is_reported(redline):
     (redline.data / FILE).write_bytes(b"not a database" * 100)
     with pytest.raises(SystemFailure, match="Delete it"):
         hits("alpha")
 
 
-def test_a_file_that_changes_meanwhile_stops_no_other(redline: Installation, tmp_path: Path) -> None:
+def test_a_file_that_changes_meanwhile_stops_no_other(redline, tmp_path):
     write(tmp_path / "a.jsonl", chain(user("alpha"), user("bravo")))
     write(tmp_path / "b.jsonl", chain(user("charlie")))
     index_paths([tmp_path])
@@ -219,7 +215,7 @@ def test_a_file_that_changes_meanwhile_stops_no_other(redline: Installation, tmp
     assert words_in(redline) == {"charlie", "delta"}
 
 
-def test_the_follower_makes_sessions_searchable(known_root: Path) -> None:
+def test_the_follower_makes_sessions_searchable(known_root):
     write(known_root / "a.jsonl", chain(user("alpha")))
     texts = TextIndexer()
     follower = Follower(background=texts.step)
@@ -234,9 +230,7 @@ def test_the_follower_makes_sessions_searchable(known_root: Path) -> None:
 
 
 @pytest.mark.parametrize(("seconds", "are_announced"), [(0, True), (3_600, False)])
-def test_only_a_pass_that_takes_long_is_announced_to_open_pages(
-    seconds: int, are_announced: bool, known_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_pass_that_takes_long_is_announced_to_open_pages(seconds, are_announced, known_root, monkeypatch):
     announced: list[object] = []
     monkeypatch.setattr(text_index, "ANNOUNCED_SECONDS", seconds)
     monkeypatch.setattr(text_index, "publish", lambda _, texts: announced.append(texts))
@@ -251,7 +245,7 @@ def test_only_a_pass_that_takes_long_is_announced_to_open_pages(
     assert announced[-2:] == (last if are_announced else [])
 
 
-def test_hostile_text_is_found_as_it_is(redline: Installation, tmp_path: Path) -> None:
+def test_hostile_text_is_found_as_it_is(redline, tmp_path):
     hostile = "needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"
     path = tmp_path / "a.jsonl"
     recorded = chain(user("x"))

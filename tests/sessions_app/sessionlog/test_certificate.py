@@ -1,7 +1,5 @@
 """Certificates: what speaks against continuing a session, and how the result is stored."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 
@@ -44,11 +42,11 @@ def package(outcome: PackageOutcome) -> PackageResult:
         ({"client": package(PackageOutcome.REFUSED)}, False),
     ],
 )
-def test_a_certificate_holds_unless_something_speaks_against_it(facts: dict[str, Any], holds: bool) -> None:
+def test_a_certificate_holds_unless_something_speaks_against_it(facts, holds):
     assert certificate(**facts).holds is holds
 
 
-def test_it_says_what_was_checked() -> None:
+def test_it_says_what_was_checked():
     assert certificate().sentence == "1,234 messages as in pi"
     assert certificate(versions="pi 0.87 and newer").sentence == "1,234 messages as in pi 0.87 and newer"
     assert certificate(difference="").sentence.endswith("pi, compared with the approved plan")
@@ -57,7 +55,7 @@ def test_it_says_what_was_checked() -> None:
     assert certificate(package=package(PackageOutcome.FAILED)).sentence.endswith("as in pi")
 
 
-def test_it_is_stored_as_json_and_read_back() -> None:
+def test_it_is_stored_as_json_and_read_back():
     full = certificate(violations=BROKEN, difference="", refusal="no", package=package(PackageOutcome.REFUSED))
     stored = msgspec.to_builtins(full)
     assert msgspec.convert(stored, Certificate) == full

@@ -1,7 +1,5 @@
 """The totals of a context: the agent's own count, and the size that pages show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -58,54 +56,54 @@ def size(*messages: Recorded, reader: Reader = ATOMIC) -> tuple[int, Basis]:
 # ---- the agent's count --------------------------------------------------------------------------------------
 
 
-def test_without_a_report_everything_is_estimated() -> None:
+def test_without_a_report_everything_is_estimated():
     assert usage(user(FOUR), said(), result("c", FOUR)) == (12, 0, 12)
     assert size(user(FOUR), said()) == (8, Basis.ABOUT)
     assert Tally.of(PI.rebuild(()), (), PI.rebuild).size.tokens == 0
 
 
-def test_the_last_report_counts_with_an_estimate_of_what_follows_it() -> None:
+def test_the_last_report_counts_with_an_estimate_of_what_follows_it():
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 500}))
     talk = (*talk, user(FOUR), bash("", FOUR))
     assert usage(*talk) == (508, 500, 8)
 
 
 @pytest.mark.parametrize("stop", ["error", "aborted"])
-def test_a_report_of_an_assistant_that_did_not_finish_is_ignored(stop: str) -> None:
+def test_a_report_of_an_assistant_that_did_not_finish_is_ignored(stop):
     unfinished = said({"totalTokens": 9000}, stopReason=stop)
     assert usage(user(FOUR), said({"totalTokens": 100}), unfinished) == (104, 100, 4)
     assert usage(user(FOUR), unfinished) == (8, 0, 8)
 
 
-def test_a_report_without_a_total_is_the_sum_of_its_parts() -> None:
+def test_a_report_without_a_total_is_the_sum_of_its_parts():
     parts = {"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}
     assert usage(said(parts), user(FOUR)) == (4325, 4321, 4)
     assert usage(said({"totalTokens": 7, **parts})) == (7, 7, 0)
 
 
-def test_an_assistant_without_a_report_is_skipped() -> None:
+def test_an_assistant_without_a_report_is_skipped():
     assert usage(said({"totalTokens": 100}), said()) == (104, 100, 4)
 
 
-def test_a_report_of_zero_tokens_is_none_as_in_a_fork() -> None:
+def test_a_report_of_zero_tokens_is_none_as_in_a_fork():
     assert usage(user(FOUR), said({}), user(FOUR)) == (12, 0, 12)
     assert usage(user(FOUR), said({"totalTokens": 100}), said({})) == (104, 100, 4)
     assert size(user(FOUR), said({}), user(FOUR)) == (12, Basis.ABOUT)
 
 
-def test_a_report_of_a_deleted_assistant_does_not_count() -> None:
+def test_a_report_of_a_deleted_assistant_does_not_count():
     talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 900}))
     assert usage(*talk, compaction(whole("e4"))) == (104, 100, 4)
 
 
-def test_entries_that_are_not_sent_still_count_as_in_the_agent() -> None:
+def test_entries_that_are_not_sent_still_count_as_in_the_agent():
     assert usage(said({"totalTokens": 100}), bash("", FOUR, excludeFromContext=True)) == (104, 100, 4)
 
 
 # ---- the size -----------------------------------------------------------------------------------------------
 
 
-def test_a_report_of_exactly_this_context_is_its_size() -> None:
+def test_a_report_of_exactly_this_context_is_its_size():
     assert size(user(FOUR), said({"totalTokens": 12})) == (12, Basis.REPORTED)
     assert size(user(FOUR), said({"totalTokens": 12}), user(FOUR)) == (18, Basis.ABOUT)
 
@@ -121,30 +119,30 @@ TALK = (user(FOUR), said({"totalTokens": 16}), user(FOUR))
         (PI, summary_compaction("x" * 4, "e3"), 10),
     ],
 )
-def test_a_compaction_takes_what_it_removes_from_a_report(reader: Reader, compact: Recorded, tokens: int) -> None:
+def test_a_compaction_takes_what_it_removes_from_a_report(reader, compact, tokens):
     assert size(*TALK, reader=reader) == (24, Basis.ABOUT)
     assert size(*TALK, compact, reader=reader) == (tokens, Basis.ABOUT)
     assert usage(*TALK, compaction(whole("e1"))) == (20, 16, 4), "the agent's own count is not changed"
 
 
-def test_a_report_of_a_message_that_was_struck_still_gives_the_measure() -> None:
+def test_a_report_of_a_message_that_was_struck_still_gives_the_measure():
     talk = (user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3")))
     assert size(*talk) == (16, Basis.ABOUT)
 
 
-def test_a_report_after_a_compaction_counts_again() -> None:
+def test_a_report_after_a_compaction_counts_again():
     talk = (user(FOUR), said({"totalTokens": 16}), compaction(whole("e1")), said({"totalTokens": 12}))
     assert size(*talk) == (12, Basis.REPORTED)
     assert size(*talk, user(FOUR)) == (18, Basis.ABOUT)
 
 
-def test_a_compaction_that_the_reader_ignores_changes_nothing() -> None:
+def test_a_compaction_that_the_reader_ignores_changes_nothing():
     talk = (user(FOUR), said({"totalTokens": 16}))
     assert size(*talk, compaction(whole("e1")), reader=PI) == (16, Basis.REPORTED)
     assert size(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == (16, Basis.REPORTED)
 
 
-def test_what_redline_wrote_has_the_measure_of_what_it_compacted() -> None:
+def test_what_redline_wrote_has_the_measure_of_what_it_compacted():
     """The reports in a new session are of contexts with more in them."""
     branch = branch_of(chain(*TALK))
     inherited = InheritedMeasure(branch[2].offset, Measure(Measured(1_000, 800)))
@@ -157,7 +155,7 @@ def test_what_redline_wrote_has_the_measure_of_what_it_compacted() -> None:
     assert totals(None).size.tokens == 24
 
 
-def test_a_count_is_wanted_until_enough_of_the_branch_is_counted() -> None:
+def test_a_count_is_wanted_until_enough_of_the_branch_is_counted():
     entries = session_log(chain(user(FOUR), said({"totalTokens": 1}), user(FOUR))).entries
     tally = Tally()
     for entry in entries[:2]:
@@ -176,13 +174,11 @@ def test_a_count_is_wanted_until_enough_of_the_branch_is_counted() -> None:
     ("tokens", "window", "due"),
     [(84, 100, False), (85, 100, True), (0, 10, True), (10**9, None, False), (85, 101, False)],
 )
-def test_compaction_is_due_above_the_window_less_the_reserve_and_never_in_an_unknown_one(
-    tokens: int, window: int | None, due: bool
-) -> None:
+def test_compaction_is_due_above_the_window_less_the_reserve_and_never_in_an_unknown_one(tokens, window, due):
     assert is_due(tokens, window, reserve_tokens=16) is due
 
 
-def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep() -> None:
+def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep():
     def after_first(*messages: Recorded) -> int | None:
         return PI.rebuild(branch_of(chain(*messages))).after_first
 
@@ -198,7 +194,7 @@ def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep() -> N
 # ---- model and thinking level -------------------------------------------------------------------------------
 
 
-def test_the_model_in_use_is_the_latest_change_or_assistant() -> None:
+def test_the_model_in_use_is_the_latest_change_or_assistant():
     change = {"type": "model_change", "provider": "p", "modelId": "changed"}
     spoke = said(provider="q", model="spoke")
     assert model_of(branch_of(chain(user("x"), change, spoke))) == ("q", "spoke")
@@ -206,7 +202,7 @@ def test_the_model_in_use_is_the_latest_change_or_assistant() -> None:
     assert model_of(branch_of(chain(user("x"), said()))) is None
 
 
-def test_the_thinking_level_is_the_latest_one_that_was_set() -> None:
+def test_the_thinking_level_is_the_latest_one_that_was_set():
     def level(*levels: object) -> str:
         changes = ({"type": "thinking_level_change", "thinkingLevel": one} for one in levels)
         return thinking_level_of(branch_of(chain(user("x"), *changes)))
@@ -263,9 +259,7 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
     [assistant(text("its thinking is the latest no more"))],
 )
-def test_incremental_totals_are_those_of_the_branch(
-    reader: Reader, start: list[Recorded], appended: list[Recorded]
-) -> None:
+def test_incremental_totals_are_those_of_the_branch(reader, start, appended):
     entries = session_log(chain(user("x"), *start, *appended)).entries
     known = len(start) + 1
     tally = rebuilt_tally(reader, entries[:known])
@@ -281,7 +275,7 @@ def test_incremental_totals_are_those_of_the_branch(
 
 
 @given(st.lists(plain_entries, max_size=8), st.sampled_from([ATOMIC, PI]))
-def test_a_session_without_compactions_is_totalled_while_it_is_read(messages: list[Recorded], reader: Reader) -> None:
+def test_a_session_without_compactions_is_totalled_while_it_is_read(messages, reader):
     entries = session_log(chain(*messages)).entries
     tally = Tally()
     for entry in entries:
@@ -291,7 +285,7 @@ def test_a_session_without_compactions_is_totalled_while_it_is_read(messages: li
         assert tally.size == rebuilt_tally(reader, entries).size
 
 
-def test_totals_are_not_continued_past_a_fork_or_a_compaction() -> None:
+def test_totals_are_not_continued_past_a_fork_or_a_compaction():
     entries = session_log(chain(user("x"), user("y"), user("z"))).entries
     tally = rebuilt_tally(ATOMIC, entries[:2])
     assert tally.carries(entries[2])
@@ -301,7 +295,7 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction() -> None:
         assert not tally.carries(msgspec.structs.replace(entries[2], kind=kind))
 
 
-def test_totals_continue_after_a_compaction_in_the_same_measure() -> None:
+def test_totals_continue_after_a_compaction_in_the_same_measure():
     talk = (user(FOUR), said({"totalTokens": 16}), summary_compaction("x" * 4, "e2"))
     entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 12}))).entries
     tally = rebuilt_tally(PI, entries[:3])

@@ -1,7 +1,5 @@
 """JSON: everything that the agent reads is read, and printed as the agent prints it."""
 
-from __future__ import annotations
-
 import json
 import math
 import random
@@ -51,7 +49,7 @@ NUMBERS = """
 """Numbers as they are recorded, and as JavaScript prints them."""
 
 
-def test_every_number_is_the_double_that_javascript_reads() -> None:
+def test_every_number_is_the_double_that_javascript_reads():
     numbers = dict(pair.split("=") for pair in NUMBERS.split())
     numbers |= {"1" * 310: "null", "-" + "9" * 5000: "null"}
     assert {recorded: stringify(parse(recorded.encode())) for recorded in numbers} == numbers
@@ -60,28 +58,28 @@ def test_every_number_is_the_double_that_javascript_reads() -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_printed_double_is_read_as_the_same_double(number: float) -> None:
+def test_a_printed_double_is_read_as_the_same_double(number):
     printed = stringify(number)
     assert float(printed) == number
     assert stringify(parse(printed.encode())) == printed
 
 
-def test_keys_that_are_array_indexes_come_first_and_ascending() -> None:
+def test_keys_that_are_array_indexes_come_first_and_ascending():
     recorded = b'{"b":1,"10":2,"9":3,"01":4,"4294967294":5,"4294967295":6,"-1":7,"1.5":8,"0":9,"":10}'
     assert stringify(parse(recorded)) == (
         '{"0":9,"9":3,"10":2,"4294967294":5,"b":1,"01":4,"4294967295":6,"-1":7,"1.5":8,"":10}'
     )
 
 
-def test_digits_of_other_scripts_are_not_array_indexes() -> None:
+def test_digits_of_other_scripts_are_not_array_indexes():
     assert stringify({"b": 1, "٣": 2, "3": 3}) == '{"3":3,"b":1,"٣":2}'
 
 
-def test_a_repeated_key_has_its_last_value_at_its_first_position() -> None:
+def test_a_repeated_key_has_its_last_value_at_its_first_position():
     assert stringify(parse(b'{"a":1,"b":2,"a":3}')) == '{"a":3,"b":2}'
 
 
-def test_a_lone_surrogate_is_printed_as_an_escape_and_a_pair_is_not() -> None:
+def test_a_lone_surrogate_is_printed_as_an_escape_and_a_pair_is_not():
     assert stringify(parse(rb'"\ud83d"')) == r'"\ud83d"'
     assert stringify(parse(rb'["x\uDE00\uD83D"]')) == r'["x\ude00\ud83d"]'
     assert stringify(parse(rb'"\ud83d\ude00"')) == '"😀"'
@@ -89,7 +87,7 @@ def test_a_lone_surrogate_is_printed_as_an_escape_and_a_pair_is_not() -> None:
     assert stringify("\ud83d" + "\ude00") == '"😀"', "two halves that were joined later are one character"
 
 
-def test_only_quotes_backslashes_and_control_characters_are_escaped() -> None:
+def test_only_quotes_backslashes_and_control_characters_are_escaped():
     assert stringify('"\\/') == r'"\"\\/"'
     assert stringify("\b\t\n\f\r") == r'"\b\t\n\f\r"'
     assert stringify("\x00\x0b\x1b\x1f") == r'"\u0000\u000b\u001b\u001f"'
@@ -99,13 +97,13 @@ def test_only_quotes_backslashes_and_control_characters_are_escaped() -> None:
         assert stringify([plain, 1.5]) == f'["{plain}",1.5]'
 
 
-def test_there_is_no_white_space_between_the_parts() -> None:
+def test_there_is_no_white_space_between_the_parts():
     assert stringify(parse(b' { "a" : [ 1 , { } , [ ] , true , false , null ] } ')) == (
         '{"a":[1,{},[],true,false,null]}'
     )
 
 
-def test_values_json_cannot_represent_are_a_programming_error() -> None:
+def test_values_json_cannot_represent_are_a_programming_error():
     with pytest.raises(TypeError, match="bytes"):
         stringify({"a": b"x"})
 
@@ -113,7 +111,7 @@ def test_values_json_cannot_represent_are_a_programming_error() -> None:
 @given(json_values)
 @example({"a": 1e400})
 @example({"0": "\ud800", "b": [1.0, -0.0]})
-def test_printing_is_stable(value: Any) -> None:
+def test_printing_is_stable(value):
     printed = stringify(value)
     assert stringify(parse(printed.encode())) == printed
 
@@ -129,7 +127,7 @@ plain_values = st.recursive(
 
 
 @given(plain_values, st.booleans())
-def test_output_is_the_same_if_javascript_and_python_agree(value: Any, beside_a_double: bool) -> None:
+def test_output_is_the_same_if_javascript_and_python_agree(value, beside_a_double):
     expected = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if beside_a_double:
         # A double selects the other printer.
@@ -165,7 +163,7 @@ def sample(seed: int, count: int) -> list[Any]:
     return [value(4) for _ in range(count)]
 
 
-def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> None:
+def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it():
     values = sample(seed=2026, count=500)
     # Python's own printer escapes everything that is not ASCII, so that the recorded bytes are unambiguous.
     recorded = [json.dumps(value).encode() for value in values]
@@ -182,7 +180,7 @@ def test_a_fixed_sample_is_printed_as_the_real_json_stringify_prints_it() -> Non
 
 
 @pytest.mark.parametrize("depth", [100, 500, 900])
-def test_whatever_can_be_read_can_be_printed_at_any_depth(depth: int) -> None:
+def test_whatever_can_be_read_can_be_printed_at_any_depth(depth):
     for inside in (b"", b"1.5", b'{"a":[1.0,2]}'):
         recorded = nested(depth, inside)
         try:
@@ -215,11 +213,11 @@ def test_whatever_can_be_read_can_be_printed_at_any_depth(depth: int) -> None:
         (b"123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
-def test_everything_the_agent_reads_is_read(raw: bytes, value: Any) -> None:
+def test_everything_the_agent_reads_is_read(raw, value):
     assert parse(raw) == value
 
 
-def test_input_the_agent_cannot_read_is_refused_with_an_explanation() -> None:
+def test_input_the_agent_cannot_read_is_refused_with_an_explanation():
     def is_explained(raw: bytes) -> bool:
         try:
             parse(raw)
@@ -243,7 +241,7 @@ def test_input_the_agent_cannot_read_is_refused_with_an_explanation() -> None:
 @given(
     st.binary(max_size=60) | any_text.map(lambda text: json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
 )
-def test_arbitrary_bytes_are_read_or_refused(raw: bytes) -> None:
+def test_arbitrary_bytes_are_read_or_refused(raw):
     try:
         value = parse(raw)
     except ValueError:
@@ -270,17 +268,17 @@ def units(text: str) -> list[int]:
 @given(any_text)
 @example("😀")
 @example("\ud83d")
-def test_the_length_of_a_string_is_its_number_of_utf16_units(text: str) -> None:
+def test_the_length_of_a_string_is_its_number_of_utf16_units(text):
     assert utf16_length(text) == len(units(text))
 
 
 @given(any_text, st.integers(0, 12), st.integers(0, 12))
 @example("a😀b", 2, 4)
-def test_a_slice_counts_utf16_units_and_may_cut_a_pair(text: str, start: int, end: int) -> None:
+def test_a_slice_counts_utf16_units_and_may_cut_a_pair(text, start, end):
     assert units(utf16_slice(text, start, end)) == units(text)[start:end]
 
 
-def test_each_half_of_a_cut_pair_is_a_lone_surrogate() -> None:
+def test_each_half_of_a_cut_pair_is_a_lone_surrogate():
     assert utf16_slice("a😀b", 0, 2) == "a\ud83d"
     assert utf16_slice("a😀b", 2, 4) == "\ude00b"
     assert utf16_slice("a😀b", 1, 3) == "😀"
@@ -291,7 +289,7 @@ def test_each_half_of_a_cut_pair_is_a_lone_surrogate() -> None:
 @example("\ud83d\ude00")
 @example("\ude00\ud83d")
 @example("\ud800\ud800\udc00")
-def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text: str) -> None:
+def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text):
     stored = well_formed(text)
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     assert stored.encode().decode() == stored == re.sub("[\ud800-\udfff]", "�", joined)
@@ -312,11 +310,11 @@ def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text: str
         (b"[null]", ""),
     ],
 )
-def test_a_value_in_a_template_looks_as_in_javascript(recorded: bytes, shown: str) -> None:
+def test_a_value_in_a_template_looks_as_in_javascript(recorded, shown):
     assert to_string(parse(recorded)) == shown
 
 
-def test_a_deeply_nested_list_can_be_converted_to_text() -> None:
+def test_a_deeply_nested_list_can_be_converted_to_text():
     assert to_string(parse(nested(600, b'1,"b"'))) == "1,b"
 
 
@@ -331,15 +329,15 @@ def test_a_deeply_nested_list_can_be_converted_to_text() -> None:
         (rb'["\ud800", 1.0]', '["\\ud800",1]'),
     ],
 )
-def test_equal_values_have_one_canonical_text(recorded: bytes, printed: str) -> None:
+def test_equal_values_have_one_canonical_text(recorded, printed):
     assert canonical(parse(recorded)) == printed
 
 
 @given(st.dictionaries(any_text, json_values))
-def test_the_canonical_text_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) -> None:
+def test_the_canonical_text_does_not_depend_on_the_order_of_keys(value):
     assert canonical(dict(reversed(value.items()))) == canonical(value)
     assert canonical(value).isascii()
 
 
-def test_a_deeply_nested_value_has_a_canonical_text() -> None:
+def test_a_deeply_nested_value_has_a_canonical_text():
     assert canonical(parse(nested(600, b'{"b":1,"a":2}'))) == nested(600, b'{"a":2,"b":1}').decode()

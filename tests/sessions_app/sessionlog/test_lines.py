@@ -1,7 +1,5 @@
 """The line reader: any bytes, in any chunks, become the same lines, and no byte is lost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 from hypothesis import example, given
@@ -32,14 +30,14 @@ def joined(lines: Sequence[Line]) -> bytes:
 @given(file_bytes, st.lists(st.integers(0, 200)))
 @example(b"\n", [0, 0, 1, 1])
 @example(b"a\nb", [1, 2])
-def test_any_chunking_gives_the_same_lines(data: bytes, places: list[int]) -> None:
+def test_any_chunking_gives_the_same_lines(data, places):
     assert list(split_lines(cut(data, places))) == list(split_lines([data]))
 
 
 @given(file_bytes)
 @example(b"")
 @example(b"a\r\nb\rc\n")
-def test_the_lines_of_a_file_are_the_file(data: bytes) -> None:
+def test_the_lines_of_a_file_are_the_file(data):
     lines = list(split_lines([data]))
     assert joined(lines) == data
     assert [line.number for line in lines] == list(range(1, len(lines) + 1))
@@ -53,7 +51,7 @@ def test_the_lines_of_a_file_are_the_file(data: bytes) -> None:
 
 
 @given(file_bytes)
-def test_only_the_last_line_can_lack_its_newline(data: bytes) -> None:
+def test_only_the_last_line_can_lack_its_newline(data):
     lines = list(split_lines([data]))
     assert all(line.complete for line in lines[:-1])
     if lines:
@@ -61,7 +59,7 @@ def test_only_the_last_line_can_lack_its_newline(data: bytes) -> None:
 
 
 @given(file_bytes, st.integers(0, 50))
-def test_reading_can_continue_at_the_end_of_any_line(data: bytes, at: int) -> None:
+def test_reading_can_continue_at_the_end_of_any_line(data, at):
     lines = list(split_lines([data]))
     at %= len(lines) + 1
     before, after = lines[:at], lines[at:]
@@ -69,12 +67,12 @@ def test_reading_can_continue_at_the_end_of_any_line(data: bytes, at: int) -> No
     assert list(split_lines([data[end:]], offset=end, number=at + 1)) == after
 
 
-def test_only_a_newline_ends_a_line() -> None:
+def test_only_a_newline_ends_a_line():
     data = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h".encode()
     assert [line.raw for line in split_lines([data + b"\n"])] == [data]
 
 
-def test_a_line_of_twelve_million_characters_is_read_whole() -> None:
+def test_a_line_of_twelve_million_characters_is_read_whole():
     long = b"x" * LONGEST_MET
     data = b"first\n" + long + b"\nlast"
     chunks = (data[start : start + 65_536] for start in range(0, len(data), 65_536))
@@ -85,7 +83,7 @@ def test_a_line_of_twelve_million_characters_is_read_whole() -> None:
     assert (middle.complete, last.complete) == (True, False)
 
 
-def test_at_most_a_line_and_a_chunk_are_requested() -> None:
+def test_at_most_a_line_and_a_chunk_are_requested():
     requested = []
 
     def chunks() -> Iterator[bytes]:

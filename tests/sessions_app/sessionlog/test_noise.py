@@ -1,13 +1,11 @@
 """Noise: records of the agent's environment are skipped, and nothing that a user said."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.sessionlog.noise import is_noise, noise_words, without_images
 
 
-def test_records_of_the_environment_are_noise() -> None:
+def test_records_of_the_environment_are_noise():
     records = [
         "<local-command-stdout>Catch you later!</local-command-stdout>",
         "<local-command-stdout></local-command-stdout>",
@@ -26,7 +24,7 @@ def test_records_of_the_environment_are_noise() -> None:
     assert [words for words in records if not is_noise(words)] == []
 
 
-def test_messages_of_the_user_are_not_noise() -> None:
+def test_messages_of_the_user_are_not_noise():
     messages = [
         "",
         "  ",
@@ -45,7 +43,7 @@ def test_messages_of_the_user_are_not_noise() -> None:
     assert [words for words in messages if is_noise(words)] == []
 
 
-def test_a_long_text_of_unclosed_marks_is_classified_quickly() -> None:
+def test_a_long_text_of_unclosed_marks_is_classified_quickly():
     assert is_noise("<command-name>" * 200_000)
     assert not is_noise("[" * 1_000_000)
     assert not is_noise("[Request interrupted by user" * 100_000)
@@ -60,7 +58,7 @@ def test_a_long_text_of_unclosed_marks_is_classified_quickly() -> None:
         ("<image name=[Image #1]", "<image name=[Image #1]"),
     ],
 )
-def test_the_tags_of_an_image_before_a_message_are_left_out(text: str, title: str) -> None:
+def test_the_tags_of_an_image_before_a_message_are_left_out(text, title):
     assert without_images(text) == title
 
 
@@ -79,5 +77,5 @@ def test_the_tags_of_an_image_before_a_message_are_left_out(text: str, title: st
         ("/compact now", "/compact now"),
     ],
 )
-def test_a_record_is_told_without_its_tags(text: str, words: str) -> None:
+def test_a_record_is_told_without_its_tags(text, words):
     assert noise_words(text) == words

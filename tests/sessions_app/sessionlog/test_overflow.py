@@ -1,7 +1,5 @@
 """The overflow rule: providers' reports of a context that is too long are recognised, and nothing else is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -12,13 +10,7 @@ from hypothesis import strategies as st
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import Tally, has_overflown, why_due
 from sessions_app.sessionlog.entries import Entry
-from sessions_app.sessionlog.overflow import (
-    ANY_WINDOW,
-    OVERFLOWS,
-    READ_CHARACTERS,
-    overflown_window,
-    tells_overflow,
-)
+from sessions_app.sessionlog.overflow import ANY_WINDOW, OVERFLOWS, READ_CHARACTERS, overflown_window, tells_overflow
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import assistant, chain, compaction, session_log, text, user, whole
 
@@ -110,11 +102,11 @@ WINDOW = 200_000
 # Messages ---------------------------------------------------------------------------------------------------
 
 
-def test_every_provider_in_the_table_has_an_example() -> None:
+def test_every_provider_in_the_table_has_an_example():
     assert [who for who, _ in OVERFLOWS] == list(WORDS)
 
 
-def test_each_pattern_matches_its_own_message() -> None:
+def test_each_pattern_matches_its_own_message():
     for who, pattern in OVERFLOWS:
         for words in WORDS[who]:
             assert pattern.search(words.lower()), words
@@ -122,26 +114,26 @@ def test_each_pattern_matches_its_own_message() -> None:
             assert tells_overflow(f"Error:\n  {words.upper()}")
 
 
-def test_temporary_and_other_faults_are_not_overflows() -> None:
+def test_temporary_and_other_faults_are_not_overflows():
     assert list(filter(tells_overflow, OTHER)) == []
 
 
-def test_a_number_of_tokens_is_not_taken_for_a_status() -> None:
+def test_a_number_of_tokens_is_not_taken_for_a_status():
     assert tells_overflow("prompt is too long: 429429 tokens > 200000 maximum")
 
 
-def test_matching_a_very_long_message_ends() -> None:
+def test_matching_a_very_long_message_ends():
     for words in ("input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000):
         # A backtracking pattern would take longer than a test may.
         assert not tells_overflow(words)
 
 
-def test_only_the_beginning_of_an_error_is_read() -> None:
+def test_only_the_beginning_of_an_error_is_read():
     assert not tells_overflow("x" * READ_CHARACTERS + " prompt is too long")
 
 
 @given(st.text())
-def test_any_message_can_be_classified(words: str) -> None:
+def test_any_message_can_be_classified(words):
     assert tells_overflow(words) in (True, False)
 
 
@@ -164,13 +156,11 @@ def test_any_message_can_be_classified(words: str) -> None:
         ("length", "", 0, 0, False),
     ],
 )
-def test_a_message_overflows_a_window_as_the_agent_judges_it(
-    stop: str, error: str, sent: int, output: int, overflown: bool
-) -> None:
+def test_a_message_overflows_a_window_as_the_agent_judges_it(stop, error, sent, output, overflown):
     assert has_overflown(overflown_window(stop, error, sent, output), WINDOW) is overflown
 
 
-def test_an_error_message_needs_no_window() -> None:
+def test_an_error_message_needs_no_window():
     overflow = overflown_window("error", "prompt is too long", 0, 0)
     assert overflow == ANY_WINDOW
     assert has_overflown(overflow, None)
@@ -191,7 +181,7 @@ def test_an_error_message_needs_no_window() -> None:
         (90, 100, 100, "overflow"),
     ],
 )
-def test_a_session_is_due_once(tokens: int | None, overflow: int | None, window: int | None, why: str) -> None:
+def test_a_session_is_due_once(tokens, overflow, window, why):
     assert why_due(tokens, overflow, window, reserve_tokens=15) == why
 
 
@@ -216,7 +206,7 @@ def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | 
     return tally_of(session_log(chain(*messages)).entries, reader).overflow
 
 
-def test_the_last_assistant_of_the_branch_counts() -> None:
+def test_the_last_assistant_of_the_branch_counts():
     assert overflow_of(user("x"), TOO_LONG) == ANY_WINDOW
     assert overflow_of(user("x"), TOO_LONG, user("and now?")) == ANY_WINDOW
     assert overflow_of(user("x"), TOO_LONG, user("and now?"), ANSWER) is None
@@ -224,19 +214,19 @@ def test_the_last_assistant_of_the_branch_counts() -> None:
     assert overflow_of(user("x")) is None
 
 
-def test_another_branch_does_not_count() -> None:
+def test_another_branch_does_not_count():
     recorded = chain(user("x"), TOO_LONG, user("another way"))
     recorded[3]["parentId"] = "e1"
     assert tally_of(session_log(recorded).entries).overflow is None
 
 
-def test_an_overflow_of_one_model_does_not_count_for_another() -> None:
+def test_an_overflow_of_one_model_does_not_count_for_another():
     assert overflow_of(user("x"), TOO_LONG, SWITCH) is None
     assert overflow_of(user("x"), TOO_LONG, SWITCH, SWITCH_BACK) == ANY_WINDOW
     assert overflow_of(user("x"), TOO_LONG, SWITCH, assistant(text("yes"), **LARGE)) is None
 
 
-def test_an_honoured_compaction_ends_an_overflow() -> None:
+def test_an_honoured_compaction_ends_an_overflow():
     ended = [user("x"), ANSWER, TOO_LONG, compaction(whole("e2"))]
     assert overflow_of(*ended) is None
     assert overflow_of(*ended, reader="pi") == ANY_WINDOW, "pi ignores it, so the context is as long as it was"
@@ -259,7 +249,7 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from(sorted(READERS)))
-def test_the_incremental_overflow_is_that_of_the_branch(messages: list[dict[str, Any]], reader: str) -> None:
+def test_the_incremental_overflow_is_that_of_the_branch(messages, reader):
     entries = session_log(chain(*messages)).entries
     tally = Tally()
     for end, entry in enumerate(entries, 1):
@@ -270,6 +260,6 @@ def test_the_incremental_overflow_is_that_of_the_branch(messages: list[dict[str,
 
 
 @pytest.mark.parametrize("error", [None, 7, [], {"a": 1}, "\ud800", "x" * 10_000_000])
-def test_any_error_value_can_be_read(error: object) -> None:
+def test_any_error_value_can_be_read(error):
     said = assistant(stopReason="error", errorMessage=error, usage={"input": "many", "cacheRead": None})
     assert overflow_of(user("x"), said) is None

@@ -1,7 +1,5 @@
 """Packed index rows: an entry is restored exactly, except for what is read from the file."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,24 +46,24 @@ def unpacked(entry: Entry, packed: bytes) -> Entry:
 
 
 @given(entries)
-def test_an_entry_is_restored_exactly(entry: Entry) -> None:
+def test_an_entry_is_restored_exactly(entry):
     assert unpacked(entry, pack(entry)) == entry
 
 
 @given(entries, st.builds(BoundaryControl, st.lists(words).map(tuple), st.none() | words))
-def test_a_boundary_is_restored_without_its_line(entry: Entry, control: BoundaryControl) -> None:
+def test_a_boundary_is_restored_without_its_line(entry, control):
     boundary = msgspec.structs.replace(entry, control=control)
     bare = msgspec.structs.replace(boundary, control=None)
     assert unpacked(bare, pack(boundary)) == boundary
 
 
 @given(entries)
-def test_the_recorded_object_and_the_columns_are_not_packed(entry: Entry) -> None:
+def test_the_recorded_object_and_the_columns_are_not_packed(entry):
     bare = msgspec.structs.replace(entry, number=0, offset=0, length=0, id="", parent_id=None, control=None)
     assert pack(entry) == pack(bare)
 
 
-def test_realistic_entries_are_restored() -> None:
+def test_realistic_entries_are_restored():
     said = assistant(thinking("t"), text("größer 😀"), call("c1"), usage={"totalTokens": 9}, provider="p", model="m")
     branch = branch_of(chain(user("x"), said, result("c1", error=True), compaction(whole("e1"))))
     assert [unpacked(entry, pack(entry)) for entry in branch] == branch

@@ -1,7 +1,5 @@
 """The rules that providers enforce: what an agent sends is accepted, or the violation is found and named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -79,7 +77,7 @@ def repaired(*messages: Recorded, sending: Sending | None = None) -> list[str]:
 
 
 @pytest.mark.parametrize("sending", [NO_REPAIRS, PI.rebuild(()).sending, SENDING_0_9], ids=["none", "pi", "atomic"])
-def test_a_plain_conversation_is_accepted(sending: Sending) -> None:
+def test_a_plain_conversation_is_accepted(sending):
     messages = (
         user("Mend it."),
         assistant(thinking("hm"), text("I look."), call("a"), call("b")),
@@ -91,14 +89,10 @@ def test_a_plain_conversation_is_accepted(sending: Sending) -> None:
     assert violations(replace(context_of(*messages), sending=sending)) == ()
 
 
-def test_an_unusual_conversation_is_accepted() -> None:
+def test_an_unusual_conversation_is_accepted():
     accepted = {
         "a summary first": (user("x"), assistant(text("y")), summary_compaction("so far", "e2")),
-        "a system message before a result": (
-            *ASKED,
-            {"role": "system", "content": "New rules."},
-            result("a"),
-        ),
+        "a system message before a result": (*ASKED, {"role": "system", "content": "New rules."}, result("a")),
         "what is not sent before a result": (*ASKED, bash("ls", "", excludeFromContext=True), result("a")),
         "a failed message with a call": (user("x"), FAILED, user("y")),
         "an aborted one": (user("x"), ABORTED, user("y")),
@@ -119,14 +113,14 @@ def test_an_unusual_conversation_is_accepted() -> None:
     [(), (user("y"),), (assistant(text("y")),), (bash("ls", ""), user("y")), (custom("y"),)],
     ids=["end", "user", "assistant", "command", "custom"],
 )
-def test_a_call_needs_a_result_directly_after_it(then: tuple[Recorded, ...]) -> None:
+def test_a_call_needs_a_result_directly_after_it(then):
     messages = (user("x"), assistant(call("a"), call("b")), result("a"), *then)
     assert "unanswered_call e2 b" in found(*messages, sending=NO_REPAIRS)
     assert found(*messages) == []
     assert repaired(*messages) == ["unanswered_call e2 b"]
 
 
-def test_only_the_remaining_calls_of_a_message_need_results() -> None:
+def test_only_the_remaining_calls_of_a_message_need_results():
     deleted = compaction(block("e2", 0), whole("e3"))
     messages = (user("x"), assistant(call("a"), call("b")), result("a"), result("b"), user("y"), deleted)
     assert found(*messages, reader="atomic-0.8", sending=NO_REPAIRS) == []
@@ -145,44 +139,31 @@ def test_only_the_remaining_calls_of_a_message_need_results() -> None:
         ((*ASKED, assistant(text("I lo"), stopReason="aborted"), result("a")), "stray_result e4 a"),
     ],
     ids=[
-        *(
-            "a result without any call",
-            "one without the id of a call",
-            "one before its call",
-            "a second result",
-        ),
+        *("a result without any call", "one without the id of a call", "one before its call", "a second result"),
         *("an id that is used again", "an id that is used twice", "a result of a failed message"),
         "a failed message between a call and its result",
     ],
 )
-def test_a_conversation_is_refused(messages: tuple[Recorded, ...], violation: str) -> None:
+def test_a_conversation_is_refused(messages, violation):
     assert found(*messages) == [violation]
 
 
 @pytest.mark.parametrize("between", [user("y"), assistant(text("y")), bash("ls", "")], ids=["user", "said", "bash"])
-def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_call(between: Recorded) -> None:
+def test_a_result_that_comes_later_is_refused_although_the_agent_answers_the_call(between):
     messages = (*ASKED, between, result("a"))
     assert found(*messages) == ["stray_result e4 a"]
     assert repaired(*messages) == ["unanswered_call e2 a"]
 
 
-def test_an_agent_that_drops_stray_results_repairs_them_all() -> None:
-    messages = (
-        user("x"),
-        result("z"),
-        assistant(call("a")),
-        result("a"),
-        result("a"),
-        user("y"),
-        result("a"),
-    )
+def test_an_agent_that_drops_stray_results_repairs_them_all():
+    messages = (user("x"), result("z"), assistant(call("a")), result("a"), result("a"), user("y"), result("a"))
     strays = ["stray_result e2 z", "repeated_result e5 a", "stray_result e7 a"]
     assert found(*messages) == strays
     assert found(*messages, sending=SENDING_0_9) == []
     assert repaired(*messages, sending=SENDING_0_9) == strays
 
 
-def test_a_failed_assistant_message_counts_where_the_agent_sends_it() -> None:
+def test_a_failed_assistant_message_counts_where_the_agent_sends_it():
     for failed in (FAILED, ABORTED):
         assert found(user("x"), failed, user("y"), sending=NO_REPAIRS) == ["unanswered_call e2 a"]
     answered = (user("x"), FAILED, result("a"))
@@ -190,7 +171,7 @@ def test_a_failed_assistant_message_counts_where_the_agent_sends_it() -> None:
     assert found(*answered, sending=SENDING_0_9) == ["stray_result e3 a"]
 
 
-def test_what_is_sent_as_a_part_of_another_message_takes_no_part() -> None:
+def test_what_is_sent_as_a_part_of_another_message_takes_no_part():
     context = context_of(user("x"), result("a"), assistant(call("b")), result("b"))
     as_text = [msgspec.structs.replace(message, as_text=True) for message in context.messages[1:]]
     assert violations(context) != ()
@@ -214,17 +195,14 @@ LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
         ([text("so"), thinking("first"), thinking("second"), call("a")], True),
         ([call("a")], True),
     ],
-    ids=[
-        *("text gone", "text edited", "one gone", "first gone", "order", "edited", "not at the start"),
-        "all gone",
-    ],
+    ids=[*("text gone", "text edited", "one gone", "first gone", "order", "edited", "not at the start"), "all gone"],
 )
-def test_an_edit_keeps_the_thinking_of_the_latest_message(content: list[Recorded], is_changed: bool) -> None:
+def test_an_edit_keeps_the_thinking_of_the_latest_message(content, is_changed):
     changed = found(user("x"), LATEST, result("a"), context_edit("e2", {"content": content}))
     assert changed == (["changed_thinking e2"] if is_changed else [])
 
 
-def test_only_thinking_at_the_start_of_the_latest_message_that_is_sent_has_to_stay() -> None:
+def test_only_thinking_at_the_start_of_the_latest_message_that_is_sent_has_to_stay():
     latest = assistant(text("so"), thinking("first"), call("a"))
     edited = context_edit("e2", {"content": [thinking("first"), call("a")]})
     assert found(user("x"), latest, result("a"), edited) == []
@@ -239,23 +217,17 @@ def test_only_thinking_at_the_start_of_the_latest_message_that_is_sent_has_to_st
 
 @pytest.mark.parametrize(
     "empty",
-    [
-        user(""),
-        custom(""),
-        {"role": "user", "content": []},
-        {"role": "user", "content": [text("")]},
-        assistant(),
-    ],
+    [user(""), custom(""), {"role": "user", "content": []}, {"role": "user", "content": [text("")]}, assistant()],
     ids=["user", "custom", "no blocks", "empty block", "assistant"],
 )
-def test_a_message_without_content_is_refused_unless_the_agent_drops_it(empty: Recorded) -> None:
+def test_a_message_without_content_is_refused_unless_the_agent_drops_it(empty):
     messages = (user("x"), empty, user("y"))
     assert found(*messages) == []
     assert repaired(*messages) == ["empty_content e2"]
     assert found(*messages, sending=NO_REPAIRS) == ["empty_content e2"]
 
 
-def test_of_results_only_those_of_failed_calls_need_content() -> None:
+def test_of_results_only_those_of_failed_calls_need_content():
     assert found(user("x"), bash("", ""), assistant(thinking("")), sending=NO_REPAIRS) == []
     assert found(*ASKED, result("a", "")) == []
     assert found(*ASKED, result("a", "", error=True)) == ["empty_content e3 a"]
@@ -270,17 +242,17 @@ def test_of_results_only_those_of_failed_calls_need_content() -> None:
     ],
     ids=["nothing", "empty user", "empty assistant", "failed", "excluded"],
 )
-def test_the_first_message_that_is_sent_is_not_an_assistants(unsent: tuple[Recorded, ...]) -> None:
+def test_the_first_message_that_is_sent_is_not_an_assistants(unsent):
     messages = (*unsent, assistant(text("x")), assistant(text("y")))
     assert found(*messages) == [f"assistant_first e{len(unsent) + 1}"]
 
 
-def test_what_a_user_said_is_not_the_first_message_once_it_is_edited_out() -> None:
+def test_what_a_user_said_is_not_the_first_message_once_it_is_edited_out():
     messages = (user("x"), assistant(text("y")), context_edit("e1", None))
     assert found(*messages) == ["assistant_first e2"]
 
 
-def test_a_stray_result_is_not_the_first_message() -> None:
+def test_a_stray_result_is_not_the_first_message():
     messages = (result("a"), assistant(text("y")))
     assert found(*messages) == ["stray_result e1 a", "assistant_first e2"]
     assert found(*messages, sending=SENDING_0_9) == ["assistant_first e2"]
@@ -289,7 +261,7 @@ def test_a_stray_result_is_not_the_first_message() -> None:
 # ---- sentences and comparison -------------------------------------------------------------------------------
 
 
-def test_a_violation_names_the_entry_and_the_error_of_the_provider() -> None:
+def test_a_violation_names_the_entry_and_the_error_of_the_provider():
     (one,) = violations(context_of(user("x"), result("a")))
     assert one.sentence == (
         "Entry e2 is a result of call a, which no entry before it has. Providers refuse the conversation: a tool "
@@ -302,7 +274,7 @@ def test_a_violation_names_the_entry_and_the_error_of_the_provider() -> None:
     )
 
 
-def test_the_fault_of_a_stray_result_names_its_call() -> None:
+def test_the_fault_of_a_stray_result_names_its_call():
     failed = assistant(call("a"), stopReason="error")
     for messages, words in (
         ((user("x"), failed, result("a")), "but entry e2 with this call failed and is not sent"),
@@ -316,11 +288,11 @@ def test_the_fault_of_a_stray_result_names_its_call() -> None:
         assert one.fault.endswith(f"is a result of call a, {words}")
 
 
-def test_every_rule_has_an_error() -> None:
+def test_every_rule_has_an_error():
     assert all(Violation(rule, "e1", "", "Something").error for rule in ProviderRule)
 
 
-def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_any_more() -> None:
+def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_any_more():
     known = Violation(ProviderRule.UNANSWERED_CALL, "e1", "a", "Words", is_repaired=True)
     assert new_violations([known], [known, known._replace(fault="Other words")]) == ()
     for change in (
@@ -333,13 +305,10 @@ def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_a
         assert new_violations([known], [known, changed]) == (changed,)
 
 
-def test_another_assistant_may_come_first_where_one_did_before() -> None:
+def test_another_assistant_may_come_first_where_one_did_before():
     before, after = (
         violations(context_of(*messages))
-        for messages in (
-            (assistant(text("a")), assistant(text("b")), user("x")),
-            (assistant(text("b")), user("x")),
-        )
+        for messages in ((assistant(text("a")), assistant(text("b")), user("x")), (assistant(text("b")), user("x")))
     )
     known = [one for one in before if one.rule is ProviderRule.ASSISTANT_FIRST]
     assert len(known) == 1
@@ -357,17 +326,17 @@ def broken_at(*messages: Recorded) -> str | None:
     return None if broken is None else broken.entry_id
 
 
-def test_the_first_violation_that_is_not_repaired_breaks_a_session() -> None:
+def test_the_first_violation_that_is_not_repaired_breaks_a_session():
     assert broken_at(user("x"), assistant(call("a"))) is None
     assert broken_at(user("x"), assistant(call("a")), user("y"), result("b"), result("c")) == "e4"
 
 
-def test_the_first_violation_comes_before_those_at_the_end() -> None:
+def test_the_first_violation_comes_before_those_at_the_end():
     edited = context_edit("e3", {"content": [text("so")]})
     assert broken_at(user("x"), result("a"), assistant(thinking("hm"), text("so")), edited) == "e2"
 
 
-def test_an_entry_that_the_agent_refuses_breaks_a_session_first() -> None:
+def test_an_entry_that_the_agent_refuses_breaks_a_session_first():
     edit = {"type": "context_edit", "targetId": "e1"}
     broken = SentConversation.of(context_of(user("x"), result("a"), edit)).broken
     assert broken is not None
@@ -375,7 +344,7 @@ def test_an_entry_that_the_agent_refuses_breaks_a_session_first() -> None:
     assert "cannot open" in broken.sentence
 
 
-def test_changed_thinking_breaks_a_session_until_the_next_assistant_message() -> None:
+def test_changed_thinking_breaks_a_session_until_the_next_assistant_message():
     edited = context_edit("e2", {"content": [text("so")]})
     messages = (user("x"), assistant(thinking("hm"), text("so")), edited, user("y"))
     assert broken_at(*messages) == "e2"
@@ -384,7 +353,7 @@ def test_changed_thinking_breaks_a_session_until_the_next_assistant_message() ->
 
 
 @pytest.mark.parametrize("sending", [PI.rebuild(()).sending, NO_REPAIRS], ids=["pi", "none"])
-def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending: Sending) -> None:
+def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending):
     messages = (
         *(user("x"), assistant(call("a"), call("b")), result("a"), result("b")),
         *(assistant(call("c"), stopReason="error"), assistant(call("d")), user("y")),
@@ -399,20 +368,20 @@ def test_a_stored_conversation_continues_as_if_it_had_been_read_at_once(sending:
         assert again.broken == SentConversation.of(context).broken is not None
 
 
-def test_a_stored_conversation_stays_small() -> None:
+def test_a_stored_conversation_stays_small():
     many = [one for number in range(KEPT_CALLS + 1) for one in (assistant(call(f"c{number}")), result(f"c{number}"))]
     stored = SentConversation.of(context_of(user("x"), *many, user("y")))
     stored.forget_old_calls()
     assert list(stored.calls) == [f"c{number}" for number in range(1, KEPT_CALLS + 1)]
 
 
-def test_the_sentence_of_a_breakage_is_short_even_if_ids_are_long() -> None:
+def test_the_sentence_of_a_breakage_is_short_even_if_ids_are_long():
     broken = SentConversation.of(context_of(user("x"), result("a" * 10_000))).broken
     assert isinstance(broken, Breakage)
     assert len(broken.sentence) == SENTENCE_CHARACTERS
 
 
-def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it() -> None:
+def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it():
     branch = branch_of(chain(assistant(text("a")), assistant(text("b")), user("on")))
     before, after = (violations(PI.rebuild(one)) for one in (branch, branch[1:]))
     assert [one.entry_id for one in (*before, *after)] == ["e1", "e2"]
@@ -437,7 +406,7 @@ def rules_of(messages: list[Any]) -> list[str]:
     return [one.rule for one in (*conversation.read(messages), *conversation.violations_at_end())]
 
 
-def test_the_entries_of_a_reply_are_one_message() -> None:
+def test_the_entries_of_a_reply_are_one_message():
     calls = [assistant(call("c1")), assistant(call("c2"))]
     messages = (user("go"), *calls, result("c1"), result("c2"))
     assert rules_of(of_reply(*messages)) == []
@@ -446,20 +415,20 @@ def test_the_entries_of_a_reply_are_one_message() -> None:
     assert rules_of(of_reply(*between)) == []
 
 
-def test_what_the_client_adds_does_not_part_a_reply_from_its_results() -> None:
+def test_what_the_client_adds_does_not_part_a_reply_from_its_results():
     added = {"role": "custom", "content": "added"}
     messages = (user("go"), assistant(call("c1")), added, result("c1"))
     assert rules_of(of_reply(*messages)) == []
     assert rules_of(of_reply(*messages, reply="")) == ["unanswered_call", "stray_result"]
 
 
-def test_another_reply_ends_the_one_before() -> None:
+def test_another_reply_ends_the_one_before():
     first = of_reply(user("go"), assistant(call("c1")))
     second = of_reply(user("go"), assistant(text("on")), reply="S")[1:]
     assert rules_of([*first, *second]) == ["unanswered_call"]
 
 
-def test_changed_thinking_in_any_entry_of_the_latest_reply_is_a_violation() -> None:
+def test_changed_thinking_in_any_entry_of_the_latest_reply_is_a_violation():
     parts = of_reply(user("go"), assistant(thinking("t"), text("a")), assistant(text("b")))
     changed = [parts[0], msgspec.structs.replace(parts[1], blocks=parts[1].entry.blocks[1:]), parts[2]]
     assert rules_of(changed) == ["changed_thinking"]

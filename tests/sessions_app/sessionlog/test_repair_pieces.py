@@ -1,7 +1,5 @@
 """The account of a repair: where each byte of the original is."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.sessionlog.repair_pieces import PREVIEW, Fate, RepairAccount, RepairChange, RepairPiece
@@ -14,7 +12,7 @@ def account_of(*pieces: RepairPiece) -> RepairAccount:
     return account
 
 
-def test_positions_are_those_in_the_file_that_has_the_bytes() -> None:
+def test_positions_are_those_in_the_file_that_has_the_bytes():
     account = account_of(
         RepairPiece(Fate.LOST, 1, 0, b"xy", "why"),
         RepairPiece(Fate.KEPT, 1, 2, b"abc"),
@@ -31,7 +29,7 @@ def test_positions_are_those_in_the_file_that_has_the_bytes() -> None:
     assert (account.lost_size, account.inserted_size) == (3, 1)
 
 
-def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown() -> None:
+def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown():
     account = account_of(
         RepairPiece(Fate.LOST, 1, 0, b"a" * (PREVIEW - 1), "why"),
         RepairPiece(Fate.LOST, 2, PREVIEW - 1, b"bb", "why"),
@@ -42,6 +40,6 @@ def test_neighbouring_lost_bytes_are_one_change_with_the_first_bytes_shown() -> 
     assert account.changes[0].preview == b"a" * (PREVIEW - 1) + b"b"
 
 
-def test_a_gap_is_refused() -> None:
+def test_a_gap_is_refused():
     with pytest.raises(ValueError, match="piece at byte 3, expected at 2"):
         account_of(RepairPiece(Fate.KEPT, 1, 0, b"ab"), RepairPiece(Fate.KEPT, 1, 3, b"c"))

@@ -1,7 +1,5 @@
 """What a file is instead of a session, in the words of the refusal."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.sessionlog.errors import BadInput
@@ -27,12 +25,12 @@ from sessions_app.sessionlog.session import ParserState, require_session
         ),
     ],
 )
-def test_a_refusal_says_what_a_file_begins_with(head: bytes, words: str) -> None:
+def test_a_refusal_says_what_a_file_begins_with(head, words):
     with pytest.raises(BadInput) as caught:
         require_session(ParserState(), "a.jsonl", lambda: head)
     assert caught.value.code == "not_a_session"
     assert words in caught.value.message
 
 
-def test_a_session_is_not_asked_for_its_beginning() -> None:
+def test_a_session_is_not_asked_for_its_beginning():
     require_session(ParserState(recognised=True), "a.jsonl", lambda: pytest.fail("it was read"))

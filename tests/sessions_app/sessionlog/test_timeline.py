@@ -1,7 +1,5 @@
 """The timeline: each change of a context with what it removed, and the size of the context over its entries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest
@@ -54,13 +52,13 @@ def noted_summary() -> tuple[list[Entry], str]:
     return branch_to(session, session.user("on")), summary
 
 
-def test_a_context_that_only_grows_has_no_points() -> None:
+def test_a_context_that_only_grows_has_no_points():
     found = timeline("pi", *TALK)
     assert found.points == ()
     assert list(found.sizes) == sorted(found.sizes)
 
 
-def test_the_edits_of_one_write_are_one_point() -> None:
+def test_the_edits_of_one_write_are_one_point():
     found = timeline("pi", *TALK, context_edit("e3", None), context_edit("e2", None), user("on"))
     (point,) = found.points
     assert (point.kind, point.first.id, point.last.id, point.entries) == (EntryKind.EDIT, "e5", "e6", 2)
@@ -68,7 +66,7 @@ def test_the_edits_of_one_write_are_one_point() -> None:
     assert point.tokens_removed > 100
 
 
-def test_edits_of_two_writes_are_two_points_although_nothing_is_between_them() -> None:
+def test_edits_of_two_writes_are_two_points_although_nothing_is_between_them():
     recorded = result("c1", "x" * 400)
     found = timeline(
         "pi",
@@ -80,22 +78,22 @@ def test_edits_of_two_writes_are_two_points_although_nothing_is_between_them() -
     assert [(point.entries, point.returned) for point in found.points] == [(2, 0), (1, 1)]
 
 
-def test_an_edit_that_names_no_entry_is_no_point() -> None:
+def test_an_edit_that_names_no_entry_is_no_point():
     found = timeline("pi", *TALK, context_edit("00000000", None), user("on"))
     assert found.points == ()
 
 
-def test_edits_apart_are_two_points() -> None:
+def test_edits_apart_are_two_points():
     found = timeline("pi", *TALK, context_edit("e3", None), user("on"), context_edit("e2", None))
     assert removed_ids(found) == [["e3"], ["e2"]]
 
 
-def test_a_lost_block_counts_as_removed() -> None:
+def test_a_lost_block_counts_as_removed():
     found = timeline("pi", *TALK, context_edit("e2", {"content": [text("a look")]}), context_edit("e3", None))
     assert removed_ids(found) == [["e2", "e3"]]
 
 
-def test_content_that_comes_back_is_counted() -> None:
+def test_content_that_comes_back_is_counted():
     recorded = result("c1", "x" * 400)
     back = context_edit("e3", {"content": recorded["content"]})
     found = timeline("pi", *TALK, context_edit("e3", None), user("on"), back)
@@ -103,7 +101,7 @@ def test_content_that_comes_back_is_counted() -> None:
     assert found.points[1].tokens_removed < 0
 
 
-def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned() -> None:
+def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned():
     found = timeline("pi", *TALK, summary_compaction("S", "e4"), user("on"))
     (point,) = found.points
     assert (point.kind, point.returned) == (EntryKind.SUMMARY, 0)
@@ -113,27 +111,27 @@ def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned()
 @pytest.mark.parametrize(
     ("reader", "kinds"), [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])]
 )
-def test_what_the_reader_ignores_is_no_point(reader: str, kinds: list[EntryKind]) -> None:
+def test_what_the_reader_ignores_is_no_point(reader, kinds):
     found = timeline(reader, *TALK, compaction(whole("e3")), context_edit("e3", None))
     assert [point.kind for point in found.points] == kinds
 
 
 @pytest.mark.parametrize("reader", ["atomic-0.8", "pi", "atomic-0.9"])
-def test_the_last_size_is_the_estimate_of_the_context(reader: str) -> None:
+def test_the_last_size_is_the_estimate_of_the_context(reader):
     branch = branch_of(chain(*TALK, compaction(whole("e4")), user("b"), context_edit("e4", None), user("c")))
     found = timeline_of(branch, READERS[reader])
     assert len(found.sizes) == len(branch)
     assert found.sizes[-1] == READERS[reader].rebuild(branch).estimate
 
 
-def test_an_undo_is_a_point() -> None:
+def test_an_undo_is_a_point():
     undo = {"type": "custom", "customType": "redline.undo"}
     found = timeline("pi", *TALK, undo, user("on"))
     (point,) = found.points
     assert (point.kind, point.last.id, point.tokens_removed, point.removed) == (EntryKind.UNDO, "e5", 0, ())
 
 
-def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees() -> None:
+def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees():
     branch, summary = noted_summary()
     (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
     assert point.last.id == summary
@@ -158,18 +156,18 @@ def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
         assert (change.point if change is not None else None) == points.get(entry.id)
 
 
-def test_a_change_is_found_by_any_entry_of_it() -> None:
+def test_a_change_is_found_by_any_entry_of_it():
     edits = context_edit("e4", None), context_edit("e6", None)
     recorded = chain(*TALK, summary_compaction("so far", "e4"), user("on"), *edits)
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
 
 
-def test_a_boundary_is_found_by_the_summary_that_follows_it() -> None:
+def test_a_boundary_is_found_by_the_summary_that_follows_it():
     branch, _ = noted_summary()
     assert_found_by_each_entry(branch, CLAUDE_CODE.generations[0].reader)
 
 
-def test_a_summary_that_no_boundary_precedes_is_no_change() -> None:
+def test_a_summary_that_no_boundary_precedes_is_no_change():
     session = ClaudeSession()
     session.boundary()
     session.user("go")
@@ -177,7 +175,7 @@ def test_a_summary_that_no_boundary_precedes_is_no_change() -> None:
     assert change_at(branch_to(session, last), last, CLAUDE_CODE.generations[0].reader) is None
 
 
-def test_a_change_knows_what_was_kept_beside_what_it_added() -> None:
+def test_a_change_knows_what_was_kept_beside_what_it_added():
     rules = {"role": "system", "content": "rules"}
     recorded = chain(rules, *TALK, summary_compaction("so far", "e5") | {"systemMessage": rules})
     change = change_at(branch_of(recorded), "e6", READERS["pi"])

@@ -1,7 +1,5 @@
 """The tree: the agent's branches, all of them finite, however damaged the file is."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,7 +35,7 @@ def damage(tree: SessionTree) -> list[tuple[DamageKind, int]]:
     return [(one.kind, one.number) for one in tree.damage]
 
 
-def test_a_branch_runs_from_the_root_to_its_leaf() -> None:
+def test_a_branch_runs_from_the_root_to_its_leaf():
     tree = tree_of(("a", None), ("b", "a"), ("c", "a"), ("d", "b"))
     assert path(tree, "d") == ["a", "b", "d"]
     assert path(tree, "c") == ["a", "c"]
@@ -46,12 +44,12 @@ def test_a_branch_runs_from_the_root_to_its_leaf() -> None:
     assert damage(tree) == []
 
 
-def test_a_fork_lists_its_branches_in_file_order() -> None:
+def test_a_fork_lists_its_branches_in_file_order():
     tree = tree_of(("a", None), ("c", "a"), ("b", "a"), ("r", None), ("d", "c"))
     assert tree.children == {NO_PARENT: [0, 3], 0: [1, 2], 1: [4]}
 
 
-def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf() -> None:
+def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf():
     tree = tree_of(("a", None))
     for ask in (tree.entry, tree.position, tree.branch, lambda one: tree.descends("a", one)):
         with pytest.raises(BadInput) as caught:
@@ -63,7 +61,7 @@ def test_an_unknown_id_is_bad_input_and_an_empty_session_has_no_leaf() -> None:
     assert caught.value.code == "no_entries"
 
 
-def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported() -> None:
+def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported():
     tree = tree_of(("a", None), ("x", "a"), ("b", "x"), ("x", None), ("c", "x"))
     assert tree.entry("x").number == 5
     assert [one.number for one in tree.branch("b")] == [5, 4]
@@ -80,33 +78,21 @@ def test_the_last_entry_of_an_id_counts_and_earlier_ones_are_reported() -> None:
         ([("x", None)] * 3, "x", "x", [(DamageKind.DUPLICATE_ID, 2), (DamageKind.DUPLICATE_ID, 3)]),
         ([("a", "a"), ("b", "a")], "b", "ab", [(DamageKind.CYCLE, 2)]),
         ([("r", None), ("a", "b"), ("b", "a"), ("c", "b")], "c", "abc", [(DamageKind.CYCLE, 3)]),
-        (
-            [("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")],
-            "b",
-            "ab",
-            [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)],
-        ),
-        (
-            [("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")],
-            "d",
-            "cd",
-            [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)],
-        ),
+        ([("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")], "b", "ab", [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)]),
+        ([("a", "b"), ("c", "d"), ("b", "a"), ("d", "c")], "d", "cd", [(DamageKind.CYCLE, 2), (DamageKind.CYCLE, 3)]),
     ],
     ids=[
         *("a parent that comes later", "an orphan", "an id that occurs three times", "its own parent"),
         *("each other's parent", "the first of two cycles", "the second of two cycles"),
     ],
 )
-def test_a_branch_is_cut_where_it_is_damaged_and_the_damage_is_reported(
-    links: list[tuple[str, str | None]], leaf: str, branch: str, damaged: list[tuple[DamageKind, int]]
-) -> None:
+def test_a_branch_is_cut_where_it_is_damaged_and_the_damage_is_reported(links, leaf, branch, damaged):
     tree = tree_of(*links)
     assert path(tree, leaf) == list(branch)
     assert damage(tree) == damaged
 
 
-def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered() -> None:
+def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered():
     length = 1_000
     links = [(f"e{number}", f"e{(number - 7) % length}") for number in range(length)]
     tree = tree_of(("z", "e500"), *links)
@@ -116,13 +102,13 @@ def test_a_long_cycle_is_cut_once_above_its_first_line_wherever_it_is_entered() 
     assert path(tree, "z")[-2:] == ["e500", "z"]
 
 
-def test_a_cycle_that_a_duplicate_closes_is_cut() -> None:
+def test_a_cycle_that_a_duplicate_closes_is_cut():
     tree = tree_of(("x", None), ("b", "x"), ("c", "b"), ("x", "c"), ("d", "x"))
     assert damage(tree) == [(DamageKind.DUPLICATE_ID, 2), (DamageKind.CYCLE, 3)]
     assert [one.number for one in tree.branch("d")] == [3, 4, 5, 6]
 
 
-def test_descent_follows_the_branch_only() -> None:
+def test_descent_follows_the_branch_only():
     tree = tree_of(("a", None), ("b", "a"), ("c", "b"), ("d", "a"))
     assert tree.descends("c", "a")
     assert tree.descends("c", "c")
@@ -135,7 +121,7 @@ ids = st.integers(0, 12).map(str)
 
 @given(st.lists(st.tuples(ids, ids | st.none()), max_size=25))
 @example([("0", "0"), ("0", "1"), ("1", "0")])
-def test_every_branch_is_finite_and_has_no_entry_twice(links: list[tuple[str, str | None]]) -> None:
+def test_every_branch_is_finite_and_has_no_entry_twice(links):
     tree = tree_of(*links)
     for one in tree.entries:
         branch = path(tree, one.id)
@@ -148,14 +134,14 @@ def test_every_branch_is_finite_and_has_no_entry_twice(links: list[tuple[str, st
 
 
 @given(st.lists(st.tuples(ids, ids | st.none()), max_size=25))
-def test_every_id_has_exactly_one_position(links: list[tuple[str, str | None]]) -> None:
+def test_every_id_has_exactly_one_position(links):
     tree = tree_of(*links)
     placed = [tree.entries[position].id for below in tree.children.values() for position in below]
     assert sorted(placed) == sorted({entry_id for entry_id, _ in links})
 
 
 @given(st.permutations(range(12)))
-def test_an_undamaged_tree_is_undamaged_in_any_order_of_its_lines(order: list[int]) -> None:
+def test_an_undamaged_tree_is_undamaged_in_any_order_of_its_lines(order):
     links = [(str(number), str((number - 1) // 2) if number else None) for number in order]
     tree = tree_of(*links)
     assert damage(tree) == []
@@ -179,7 +165,7 @@ def without_hanging() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("step", [-1, 1], ids=["parent before", "parent after"])
-def test_a_chain_of_50_000_entries_is_one_branch(step: int) -> None:
+def test_a_chain_of_50_000_entries_is_one_branch(step):
     """Walking each entry to its root would take 1,250,000,000 steps here."""
     links = [(str(number), str(number + step)) for number in range(LONG)]
     with without_hanging():
@@ -189,7 +175,7 @@ def test_a_chain_of_50_000_entries_is_one_branch(step: int) -> None:
     assert [kind for kind, _ in damage(tree)] == [DamageKind.MISSING_PARENT]
 
 
-def test_a_cycle_of_50_000_entries_is_cut_once() -> None:
+def test_a_cycle_of_50_000_entries_is_cut_once():
     with without_hanging():
         tree = tree_of(*((str(number), str((number + 1) % LONG)) for number in range(LONG)))
     assert damage(tree) == [(DamageKind.CYCLE, 2)]

@@ -1,7 +1,5 @@
 """The rows of a tree: each entry once, in lanes that a drawing can follow, folded without hiding anything."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -53,7 +51,7 @@ trees = st.lists(st.tuples(names, names | st.none(), roles), min_size=1, max_siz
 
 
 @given(trees)
-def test_every_entry_of_the_tree_is_in_exactly_one_row(links: Links) -> None:
+def test_every_entry_of_the_tree_is_in_exactly_one_row(links):
     rows = rows_of(*links)
     placed = [position for row in rows.rows for position in row.stretch.positions]
     assert sorted(placed) == sorted(one for found in rows.tree.children.values() for one in found)
@@ -66,7 +64,7 @@ def test_every_entry_of_the_tree_is_in_exactly_one_row(links: Links) -> None:
 
 
 @given(trees)
-def test_the_entries_of_a_lane_follow_each_other(links: Links) -> None:
+def test_the_entries_of_a_lane_follow_each_other(links):
     """What a drawing relies on: each lane to the left of a row's goes on below it."""
     rows = rows_of(*links)
     above: list[int] = []  # the last position of each lane that is open
@@ -88,7 +86,7 @@ def test_the_entries_of_a_lane_follow_each_other(links: Links) -> None:
 
 
 @given(trees)
-def test_the_active_branch_is_lane_0_down_to_the_leaf(links: Links) -> None:
+def test_the_active_branch_is_lane_0_down_to_the_leaf(links):
     rows = rows_of(*links)
     active = [position for row in rows.rows if row.is_active for position in row.stretch.positions]
     assert active == rows.path(rows.tree.leaf.id)
@@ -105,7 +103,7 @@ def test_the_active_branch_is_lane_0_down_to_the_leaf(links: Links) -> None:
 
 
 @given(trees)
-def test_there_are_as_many_branches_as_entries_that_nothing_follows(links: Links) -> None:
+def test_there_are_as_many_branches_as_entries_that_nothing_follows(links):
     rows = rows_of(*links)
     children = rows.tree.children
     ends = {one for found in children.values() for one in found} - children.keys()
@@ -123,7 +121,7 @@ def _placed(rows: TreeRows) -> list[Entry]:
 
 
 @given(trees, st.sets(st.integers(0, 25)), st.sets(st.integers(0, 25)))
-def test_a_fold_hides_nothing_but_plain_rows(links: Links, kept: set[int], opened: set[int]) -> None:
+def test_a_fold_hides_nothing_but_plain_rows(links, kept, opened):
     rows = rows_of(*links).rows
     shown = folded(rows, kept, opened)
     assert [row for one in shown for row in (one.rows if isinstance(one, FoldedRows) else [one])] == rows
@@ -142,7 +140,7 @@ def test_a_fold_hides_nothing_but_plain_rows(links: Links, kept: set[int], opene
 
 
 @given(trees, st.data())
-def test_a_comparison_parts_two_branches_where_they_part(links: Links, data: st.DataObject) -> None:
+def test_a_comparison_parts_two_branches_where_they_part(links, data):
     rows = rows_of(*links)
     placed = [one.id for one in _placed(rows)]
     one, other = data.draw(st.sampled_from(placed)), data.draw(st.sampled_from(placed))
@@ -158,20 +156,20 @@ def test_a_comparison_parts_two_branches_where_they_part(links: Links, data: st.
 # ---- the drawing ----------------------------------------------------------------------------------------------
 
 
-def test_a_turn_is_a_row_with_all_that_follows_it() -> None:
+def test_a_turn_is_a_row_with_all_that_follows_it():
     rows = rows_of(*chain("abcde", USER, ASSISTANT, USER, ASSISTANT, ASSISTANT))
     assert drawn(rows) == [("ab", 0), ("cde", 0)]
     assert [(row.turn, row.stretch.tokens) for row in rows.rows] == [(1, 3), (2, 12)]
     assert [row.stretch.kind for row in rows.rows] == [RowKind.TURN, RowKind.TURN]
 
 
-def test_what_precedes_the_first_message_belongs_to_its_turn() -> None:
+def test_what_precedes_the_first_message_belongs_to_its_turn():
     rows = rows_of(*chain("abc", "", "", USER))
     assert drawn(rows) == [("abc", 0)]
     assert rows.tree.entries[rows.rows[0].stretch.start].id == "c"
 
 
-def test_the_other_branches_of_a_fork_are_drawn_before_the_one_that_goes_on() -> None:
+def test_the_other_branches_of_a_fork_are_drawn_before_the_one_that_goes_on():
     # a ─ b ─ f ─ g      the leaf is g
     #  ├─ c ─ e
     #  └─ d
@@ -182,13 +180,13 @@ def test_the_other_branches_of_a_fork_are_drawn_before_the_one_that_goes_on() ->
     assert [row.follows_fork for row in rows.rows] == [True, True, False, True, True, False, False]
 
 
-def test_off_the_active_branch_the_one_written_last_goes_on() -> None:
+def test_off_the_active_branch_the_one_written_last_goes_on():
     # a ─ z, and a ─ b with c (older) and d, which e follows
     links = [("a", None), ("b", "a"), ("d", "b"), ("c", "b"), ("e", "d"), ("z", "a")]
     assert drawn(rows_of(*links)) == [("a", 0), ("b", 1), ("c", 2), ("d", 1), ("e", 1), ("z", 0)]
 
 
-def test_a_branch_that_goes_on_past_the_leaf_is_not_active_there() -> None:
+def test_a_branch_that_goes_on_past_the_leaf_is_not_active_there():
     class Earlier(SessionTree):
         @property
         def leaf(self) -> Entry:
@@ -199,7 +197,7 @@ def test_a_branch_that_goes_on_past_the_leaf_is_not_active_there() -> None:
     assert drawn_ == [(True, False, 0), (True, True, 0), (False, False, 0)]
 
 
-def test_a_compaction_and_a_branch_summary_have_rows_of_their_own() -> None:
+def test_a_compaction_and_a_branch_summary_have_rows_of_their_own():
     entries = [
         entry(1, "a", None),
         Entry(2, 200, 99, "b", "a", "compaction", EntryKind.SUMMARY, control=SummaryControl(None, False)),
@@ -213,7 +211,7 @@ def test_a_compaction_and_a_branch_summary_have_rows_of_their_own() -> None:
     assert [row.turn for row in rows.rows] == [1, 1, 1, 1, 2]
 
 
-def test_a_summary_on_the_line_of_its_boundary_belongs_to_it() -> None:
+def test_a_summary_on_the_line_of_its_boundary_belongs_to_it():
     entries = [
         entry(1, "a", None),
         Entry(2, 200, 99, "b", "a", "compacted", EntryKind.BOUNDARY, control=BoundaryControl()),
@@ -224,7 +222,7 @@ def test_a_summary_on_the_line_of_its_boundary_belongs_to_it() -> None:
     assert drawn(TreeRows(SessionTree(entries))) == [("a", 0), ("bcd", 0), ("e", 0)]
 
 
-def test_turns_that_were_taken_back_are_a_branch_of_their_own() -> None:
+def test_turns_that_were_taken_back_are_a_branch_of_their_own():
     back = BoundaryControl(("a", "b"), turns=1)
     entries = [
         entry(1, "a", None),
@@ -243,7 +241,7 @@ def test_turns_that_were_taken_back_are_a_branch_of_their_own() -> None:
 @pytest.mark.parametrize(
     "kept", [("gone",), ("e",), ()], ids=["of an entry that is not there", "of itself", "of nothing"]
 )
-def test_a_boundary_that_cannot_be_placed_stays_where_it_is(kept: tuple[str, ...]) -> None:
+def test_a_boundary_that_cannot_be_placed_stays_where_it_is(kept):
     back = BoundaryControl(kept, turns=1)
     entries = [entry(1, "a", None), Entry(2, 200, 99, "e", "a", "x", EntryKind.BOUNDARY, control=back)]
     assert drawn(TreeRows(SessionTree(entries))) == [("a", 0), ("e", 0)]
@@ -256,14 +254,14 @@ def words(shown: Sequence[TreeRow | FoldedRows], rows: TreeRows) -> list[str]:
     return [f"{len(one.rows)} rows" if isinstance(one, FoldedRows) else ids_of(rows, one) for one in shown]
 
 
-def test_a_run_without_a_fork_is_folded_between_its_first_and_its_last_row() -> None:
+def test_a_run_without_a_fork_is_folded_between_its_first_and_its_last_row():
     rows = rows_of(*chain("abcdef"))
     assert words(folded(rows.rows, (), ()), rows) == ["a", "4 rows", "f"]
     assert words(folded(rows.rows, {2}, ()), rows) == ["a", "b", "c", "2 rows", "f"]
     assert words(folded(rows.rows, (), {1}), rows) == list("abcdef")
 
 
-def test_an_opened_fold_shows_its_first_rows_and_folds_the_rest() -> None:
+def test_an_opened_fold_shows_its_first_rows_and_folds_the_rest():
     links: list[tuple[str, str | None]] = [("0", None)]
     links += [(str(number), str(number - 1)) for number in range(1, 300)]
     rows = rows_of(*links)
@@ -278,14 +276,14 @@ def test_an_opened_fold_shows_its_first_rows_and_folds_the_rest() -> None:
 # ---- questions ------------------------------------------------------------------------------------------------
 
 
-def test_an_entry_that_does_not_exist_is_refused() -> None:
+def test_an_entry_that_does_not_exist_is_refused():
     rows = rows_of(("a", None))
     for ask in (rows.row_of, rows.path, lambda entry_id: compare(rows, "a", entry_id)):
         with pytest.raises(BadInput, match="no entry gone"):
             ask("gone")
 
 
-def test_a_deep_tree_is_drawn_without_recursion() -> None:
+def test_a_deep_tree_is_drawn_without_recursion():
     """Every second entry is a branch of its own, each a level deeper."""
     links: list[tuple[str, str | None]] = [("0", None)]
     for number in range(1, 20_000):

@@ -1,9 +1,6 @@
 """Roots and windows are changed on the settings page; what the configuration sets is not."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.http import HttpResponse
@@ -18,7 +15,7 @@ from tests.html import HOSTILE_TEXTS, assert_inert, elements, text_of, texts
 
 
 @pytest.fixture
-def more(tmp_path: Path) -> Path:
+def more(tmp_path):
     """A directory with a session, in no root."""
     place(
         tmp_path / "more" / "b.jsonl",
@@ -40,7 +37,7 @@ def added(browser: Client, path: Path, agent: str = "atomic") -> Root:
 # ---- roots -----------------------------------------------------------------------------------------------------
 
 
-def test_an_added_root_is_searched_like_a_configured_one(browser: Client, known_root: Path, more: Path) -> None:
+def test_an_added_root_is_searched_like_a_configured_one(browser, known_root, more):
     root = added(browser, more)
     assert (root.configured, root.added, root.agent) == (True, True, "atomic")
     assert {found.path for found in configured_roots()} == {str(known_root), str(more)}
@@ -50,7 +47,7 @@ def test_an_added_root_is_searched_like_a_configured_one(browser: Client, known_
     assert "added here" in shown
 
 
-def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser: Client, known_root: Path, more: Path) -> None:
+def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser, known_root, more):
     root = added(browser, more)
     index_roots()
     before = (more / "b.jsonl").read_bytes()
@@ -63,7 +60,7 @@ def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser: Client, 
     assert "Hello." in text_of(browser.get("/"))
 
 
-def test_a_root_has_a_name_until_it_is_taken_away(browser: Client, known_root: Path, more: Path) -> None:
+def test_a_root_has_a_name_until_it_is_taken_away(browser, known_root, more):
     root = added(browser, more)
     post(browser, "rename-root", root=str(root.pk), name="  The   other\tmachine ")
     assert "The other machine" in texts(browser.get("/settings"), "td b")
@@ -71,7 +68,7 @@ def test_a_root_has_a_name_until_it_is_taken_away(browser: Client, known_root: P
     assert "The other machine" not in texts(browser.get("/settings"), "td b")
 
 
-def test_a_root_of_the_configuration_cannot_be_changed_here(browser: Client, known_root: Path) -> None:
+def test_a_root_of_the_configuration_cannot_be_changed_here(browser, known_root):
     configured_roots()
     root = Root.objects.get(path=str(known_root))
     for do in ("remove-root", "rename-root"):
@@ -86,9 +83,7 @@ def test_a_root_of_the_configuration_cannot_be_changed_here(browser: Client, kno
     assert (root.configured, root.name) == (True, "")
 
 
-def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(
-    browser: Client, known_root: Path, tmp_path: Path
-) -> None:
+def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(browser, known_root, tmp_path):
     configured_roots()
     place(tmp_path / "file", b"")
     for path, why in (
@@ -109,7 +104,7 @@ def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(
     assert post(browser, "add-root", path=str(tmp_path), agent="nobody").status_code == 422
 
 
-def test_what_is_typed_is_inert(browser: Client, known_root: Path, more: Path) -> None:
+def test_what_is_typed_is_inert(browser, known_root, more):
     root = added(browser, more)
     for hostile in HOSTILE_TEXTS:
         typed = hostile.encode("utf-8", "replace").decode()
@@ -122,13 +117,13 @@ def test_what_is_typed_is_inert(browser: Client, known_root: Path, more: Path) -
 
 
 @pytest.fixture
-def session(known_root: Path, more: Path) -> Session:
+def session(known_root, more):
     place(known_root / "b.jsonl", (more / "b.jsonl").read_bytes())
     index_roots()
     return Session.objects.get()
 
 
-def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser: Client, session: Session) -> None:
+def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser, session):
     assert session.window is None
     answer = post(browser, "window", model="m-1", tokens="150,000")
     assert (answer.status_code, answer["Location"]) == (303, "/settings#windows")
@@ -145,9 +140,7 @@ def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser: C
     assert ChosenWindow.objects.count() == 0
 
 
-def test_a_window_of_the_configuration_comes_first_and_is_shown_as_such(
-    browser: Client, session: Session, settings: Any
-) -> None:
+def test_a_window_of_the_configuration_comes_first_and_is_shown_as_such(browser, session, settings):
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-1": 20_000}})
     post(browser, "window", model="m-1", tokens="150000")
     session.refresh_from_db()
@@ -157,7 +150,7 @@ def test_a_window_of_the_configuration_comes_first_and_is_shown_as_such(
     assert "in your configuration" in text_of(shown)
 
 
-def test_a_window_that_cannot_be_one_is_refused(browser: Client, session: Session) -> None:
+def test_a_window_that_cannot_be_one_is_refused(browser, session):
     for tokens in ("0", "-5", "999", "a lot", "1e99", "100000001"):
         assert post(browser, "window", model="m-1", tokens=tokens).status_code == 422
     assert ChosenWindow.objects.count() == 0

@@ -1,13 +1,10 @@
 """The settings page: it shows the effective values, their sources, and errors."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path
 from typing import Any
 
-import pytest
 from django.http import HttpResponse
 from django.test import Client
 
@@ -20,7 +17,6 @@ from sessions_app.settings_page.effective_settings import effective_settings
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.files import place
 from tests.html import assert_inert, element, links, text_of, texts
-from tests.installation import Installation
 
 
 def page(browser: Client) -> HttpResponse:
@@ -46,14 +42,14 @@ def of_model(model: str) -> list[Any]:
 # ---- the configuration -------------------------------------------------------------------------------------
 
 
-def test_every_setting_is_shown_with_its_meaning(browser: Client, known_root: Path) -> None:
+def test_every_setting_is_shown_with_its_meaning(browser, known_root):
     shown = texts(page(browser), "td")
     for name, field in Configuration.model_fields.items():
         assert name in shown
         assert field.description, f"{name} needs a docstring that says what it means"
 
 
-def test_each_value_names_where_it_comes_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_value_names_where_it_comes_from(tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("REDLINE_")]:
         monkeypatch.delenv(name)
     (tmp_path / "redline.toml").write_text("live_minutes = 9\nlock_seconds = 3\n[windows]\na = 1\n")
@@ -69,30 +65,28 @@ def test_each_value_names_where_it_comes_from(tmp_path: Path, monkeypatch: pytes
     }
 
 
-def test_with_an_error_all_values_are_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_an_error_all_values_are_defaults(tmp_path, monkeypatch):
     (tmp_path / "redline.toml").write_text("lock_seconds = 3\nlive_minutes = 'soon'\n")
     _, faults = configuration.load(tmp_path)
     assert faults
     assert set(map(tuple, configuration.sources(tmp_path, faults).values())) == {()}
 
 
-def test_configuration_errors_are_shown_first(browser: Client, known_root: Path, settings: Any) -> None:
+def test_configuration_errors_are_shown_first(browser, known_root, settings):
     settings.REDLINE_FAULTS = ["live_minutes: Input should be a valid number"]
     shown = page_words(browser)
     assert shown.index("Input should be a valid number") < shown.index(" thinking_guard ")
     assert check_configuration(None)[0].id == "redline.E001"
 
 
-def test_the_sources_of_values_are_shown(browser: Client, known_root: Path, settings: Any) -> None:
+def test_the_sources_of_values_are_shown(browser, known_root, settings):
     settings.REDLINE_SOURCES = {"live_minutes": ["REDLINE_LIVE_MINUTES"], "lock_seconds": ["redline.toml"]}
     shown = page_words(browser)
     assert "REDLINE_LIVE_MINUTES" in shown
     assert str(settings.REDLINE_DATA_DIR.name) in shown
 
 
-def test_a_misspelt_variable_is_a_warning_with_a_suggestion(
-    browser: Client, known_root: Path, monkeypatch: pytest.MonkeyPatch, settings: Any
-) -> None:
+def test_a_misspelt_variable_is_a_warning_with_a_suggestion(browser, known_root, monkeypatch, settings):
     monkeypatch.setenv("REDLINE_LIVE_MINUTE", "7")
     monkeypatch.setenv("REDLINE_CORPUS", "/somewhere")
     settings.REDLINE_MISSPELT = configuration.misspelt()
@@ -102,7 +96,7 @@ def test_a_misspelt_variable_is_a_warning_with_a_suggestion(
     assert "REDLINE_LIVE_MINUTE is not a setting" in page_words(browser)
 
 
-def test_a_root_that_is_configured_twice_is_a_warning(known_root: Path, settings: Any) -> None:
+def test_a_root_that_is_configured_twice_is_a_warning(known_root, settings):
     assert check_distinct_roots(None) == []
     other_name = known_root.parent / "other"
     other_name.symlink_to(known_root)
@@ -114,9 +108,7 @@ def test_a_root_that_is_configured_twice_is_a_warning(known_root: Path, settings
 # ---- roots -------------------------------------------------------------------------------------------------
 
 
-def test_a_root_that_cannot_be_read_is_shown_with_the_reason(
-    browser: Client, known_root: Path, tmp_path: Path, settings: Any
-) -> None:
+def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, settings):
     (tmp_path / "file").write_text("")
     added = [RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")]
     roots = [*settings.REDLINE.roots, *added]
@@ -126,7 +118,7 @@ def test_a_root_that_cannot_be_read_is_shown_with_the_reason(
     assert "This directory does not exist yet" in shown
 
 
-def test_a_root_shows_its_sessions(browser: Client, known_root: Path) -> None:
+def test_a_root_shows_its_sessions(browser, known_root):
     put(known_root, "a.jsonl", of_model("m"))
     put(known_root, "b.jsonl", of_model("m"))
     (known_root / "b.jsonl").unlink()
@@ -135,7 +127,7 @@ def test_a_root_shows_its_sessions(browser: Client, known_root: Path) -> None:
     assert (found.sessions, found.missing, found.size) == (1, 1, (known_root / "a.jsonl").stat().st_size)
 
 
-def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(browser: Client, known_root: Path) -> None:
+def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(browser, known_root):
     answers = (user("one"), assistant(text("long answer " * 500)), user("two"))
     session = put(known_root, "a.jsonl", chain(*answers, compaction(whole("e2")), user("three")))
     address = f"/sessions/{session.root_id}/a.jsonl"
@@ -158,9 +150,7 @@ def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(brows
     assert (session.read_as, session.context_tokens) == ("atomic-0.8", counted)
 
 
-def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_stays(
-    browser: Client, known_root: Path
-) -> None:
+def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_stays(browser, known_root):
     session = put(known_root, "a.jsonl", of_model("m"))
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
     browser.post("/settings", {"do": "reader", "root": str(session.root_id), "reader": "pi"})
@@ -169,7 +159,7 @@ def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_
     assert Root.objects.get(pk=session.root_id).chosen_reader == "pi"
 
 
-def test_an_invalid_choice_is_refused_and_changes_nothing(browser: Client, known_root: Path) -> None:
+def test_an_invalid_choice_is_refused_and_changes_nothing(browser, known_root):
     session = put(known_root, "a.jsonl", of_model("m"))
     choice = {"do": "reader", "root": str(session.root_id)}
     unknown = {**choice, "root": "99999", "reader": "pi"}
@@ -178,15 +168,13 @@ def test_an_invalid_choice_is_refused_and_changes_nothing(browser: Client, known
     assert set(Root.objects.values_list("chosen_reader", flat=True)) == {""}
 
 
-def test_a_root_of_the_command_line_has_no_settings(browser: Client, known_root: Path, tmp_path: Path) -> None:
+def test_a_root_of_the_command_line_has_no_settings(browser, known_root, tmp_path):
     other = Root.objects.create(path=str(tmp_path / "private"))
     assert browser.post("/settings", {"do": "reader", "root": str(other.pk), "reader": "pi"}).status_code == 422
     assert "private" not in page_words(browser)
 
 
-def test_the_agents_own_settings_are_shown_with_their_faults(
-    browser: Client, known_root: Path, redline: Installation
-) -> None:
+def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root, redline):
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
     shown = page_words(browser)
@@ -197,9 +185,7 @@ def test_the_agents_own_settings_are_shown_with_their_faults(
 # ---- windows -----------------------------------------------------------------------------------------------
 
 
-def test_windows_show_their_source_and_unknown_ones_how_to_set_them(
-    browser: Client, known_root: Path, settings: Any, redline: Installation
-) -> None:
+def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, settings, redline):
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-own": 1_000, "m-unused": 5}})
     models = {"providers": {"p": {"models": [{"id": "m-agent", "contextWindow": 7_777}]}}}
     place(redline.home / ".atomic" / "agent" / "models.json", json.dumps(models).encode())
@@ -216,7 +202,7 @@ def test_windows_show_their_source_and_unknown_ones_how_to_set_them(
     assert '[windows]\n"m-nobody-knows" = 200000' in element(shown, "pre").text()
 
 
-def test_the_suggested_lines_are_valid_configuration(browser: Client, known_root: Path) -> None:
+def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     put(known_root, "a.jsonl", of_model('odd "name" \\ with/slash'))
     put(known_root, "b.jsonl", of_model("evil\u202e\n[roots]"))
     snippet = effective_settings(Path.home()).snippet
@@ -228,7 +214,7 @@ def test_the_suggested_lines_are_valid_configuration(browser: Client, known_root
 # ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
-def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(browser: Client, known_root: Path) -> None:
+def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(browser, known_root):
     session = put(known_root, "a.jsonl", of_model("m"))
     content = (known_root / "a.jsonl").read_bytes()
     (known_root / "a.jsonl").write_text("no session any more\n" * 1_000)
@@ -242,12 +228,12 @@ def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(brow
     assert "All sessions can be read" in page_words(browser)
 
 
-def test_damaged_sessions_are_counted_and_lead_to_their_list(browser: Client, known_root: Path) -> None:
+def test_damaged_sessions_are_counted_and_lead_to_their_list(browser, known_root):
     put(known_root, "a.jsonl", [*of_model("m"), b"{torn"])
     assert ("1 session", "/?show=damaged") in links(page(browser))
 
 
-def test_hostile_names_are_inert(browser: Client, known_root: Path) -> None:
+def test_hostile_names_are_inert(browser, known_root):
     put(known_root, "a.jsonl", of_model("<script>alert(1)</script>\x1b[31m\u202e"))
     name = "b\u202e<b>.jsonl"
     put(known_root, name, of_model("m"))
@@ -258,7 +244,7 @@ def test_hostile_names_are_inert(browser: Client, known_root: Path) -> None:
     assert "b\\u202e<b>.jsonl" in text_of(shown)
 
 
-def test_the_versions_are_shown(browser: Client, known_root: Path) -> None:
+def test_the_versions_are_shown(browser, known_root):
     versions = effective_settings(Path.home()).versions
     assert versions.redline
     assert versions.database.endswith("redline.sqlite3")

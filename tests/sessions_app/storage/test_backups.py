@@ -1,7 +1,5 @@
 """Backups are exact copies or not there at all, and a restore never loses the present bytes."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os
@@ -9,7 +7,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
@@ -32,7 +30,7 @@ CONTENT = b'{"type":"session"}\n' + b'{"id":"1"}\n' * 5000
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     path = tmp_path / "sessions" / "a.jsonl"
     path.parent.mkdir()
     path.write_bytes(CONTENT)
@@ -40,7 +38,7 @@ def session(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def public_session() -> Iterator[Path]:
+def public_session():
     """A session and a data directory that an unprivileged child can reach."""
     home = Path(tempfile.mkdtemp())
     session = home / "sessions" / "a.jsonl"
@@ -60,11 +58,7 @@ def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None
 
 
 def give_back(
-    data: Path,
-    session: Path,
-    backup: Path,
-    recorded: str | None,
-    replace: Callable[[Path, Path], object] = os.replace,
+    data: Path, session: Path, backup: Path, recorded: str | None, replace: Callable[[Path, Path], object] = os.replace
 ) -> restore.Restored:
     with locks.session_lock(data, session, 5) as locked:
         present = files.file_state(session)
@@ -99,9 +93,7 @@ def changed(content: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
-def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(
-    session: Path, data: Path, mode: int
-) -> None:
+def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(session, data, mode):
     session.chmod(mode)
     backup = make(data, session)
     assert backup.path == files.real_path(session).with_name(NAME)
@@ -119,7 +111,7 @@ def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(
     assert backups.list_backups(session) == [backup]
 
 
-def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session: Path, data: Path) -> None:
+def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session, data):
     if os.geteuid() == 0:
         os.chown(session, NOBODY, NOBODY)
     owner = session.stat().st_uid, session.stat().st_gid
@@ -130,10 +122,9 @@ def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session: Path
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["a.jsonl", "back\\slash.jsonl", "new\nline.jsonl", "b\\oth\\\n.jsonl", "ünï çode.jsonl", "-.jsonl"],
+    "name", ["a.jsonl", "back\\slash.jsonl", "new\nline.jsonl", "b\\oth\\\n.jsonl", "ünï çode.jsonl", "-.jsonl"]
 )
-def test_sha256sum_can_check_the_digest_file(session: Path, data: Path, name: str) -> None:
+def test_sha256sum_can_check_the_digest_file(session, data, name):
     session = session.rename(session.with_name(name))
     backup = make(data, session)
     record = backup.path.with_name(backup.path.name + ".sha256")
@@ -147,7 +138,7 @@ def test_sha256sum_can_check_the_digest_file(session: Path, data: Path, name: st
     assert subprocess.run(check, cwd=session.parent, capture_output=True).returncode == 1
 
 
-def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session: Path, data: Path) -> None:
+def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session, data):
     taken = session.with_name(NAME)
     taken.write_bytes(b"the agent's own")
     session.with_name(NAME.replace("123Z", "124Z") + ".sha256").write_bytes(b"someone's note")
@@ -162,7 +153,7 @@ def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session: Path, data:
     assert session.with_name(NAME.replace("123Z", "125Z")).is_symlink()
 
 
-def test_the_name_is_in_utc_in_every_time_zone(session: Path) -> None:
+def test_the_name_is_in_utc_in_every_time_zone(session):
     elsewhere = NOW.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert backups.backup_name(session, elsewhere) == NAME
     assert backups.backup_name(session, NOW.replace(microsecond=0)) == NAME.replace("123Z", "000Z")
@@ -186,7 +177,7 @@ def in_three_segments(session: Path) -> files.Fingerprint:
 
 
 @pytest.mark.parametrize("at", [0, 10_000, 30_000, 50_000, len(CONTENT) - 1])
-def test_a_changed_bit_anywhere_stops_the_backup(session: Path, data: Path, at: int) -> None:
+def test_a_changed_bit_anywhere_stops_the_backup(session, data, at):
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
         file.write(changed(CONTENT, at))
@@ -195,7 +186,7 @@ def test_a_changed_bit_anywhere_stops_the_backup(session: Path, data: Path, at: 
     assert beside(session) == set()
 
 
-def test_the_quick_check_misses_a_change_in_the_middle(session: Path) -> None:
+def test_the_quick_check_misses_a_change_in_the_middle(session):
     """So in the test above it is the segments that find the change, not the edges."""
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
@@ -204,7 +195,7 @@ def test_the_quick_check_misses_a_change_in_the_middle(session: Path) -> None:
         assert reader.growth(fingerprint).kind is files.GrowthKind.UNCHANGED
 
 
-def test_a_replaced_or_truncated_session_is_not_backed_up(session: Path, data: Path) -> None:
+def test_a_replaced_or_truncated_session_is_not_backed_up(session, data):
     fingerprint = fingerprint_of(session)
     os.truncate(session, len(CONTENT) - 1)
     assert refusal(lambda: make(data, session, fingerprint)) == "4 session_rewritten"
@@ -215,7 +206,7 @@ def test_a_replaced_or_truncated_session_is_not_backed_up(session: Path, data: P
     assert beside(session) == {"kept"}
 
 
-def test_lines_added_after_indexing_are_in_the_backup(session: Path, data: Path) -> None:
+def test_lines_added_after_indexing_are_in_the_backup(session, data):
     fingerprint = in_three_segments(session)
     append_as_agent(session, b'{"id":"2"}\n{"torn')
     backup = make(data, session, fingerprint)
@@ -224,13 +215,13 @@ def test_lines_added_after_indexing_are_in_the_backup(session: Path, data: Path)
     assert backup.size == len(CONTENT) + 17
 
 
-def test_a_fingerprint_that_leaves_bytes_unchecked_is_refused(session: Path, data: Path) -> None:
+def test_a_fingerprint_that_leaves_bytes_unchecked_is_refused(session, data):
     with pytest.raises(ValueError, match="reach to its size"):
         make(data, session, msgspec.structs.replace(fingerprint_of(session), segments=()))
     assert beside(session) == set()
 
 
-def test_free_space_is_checked_before_anything_is_written(session: Path, data: Path) -> None:
+def test_free_space_is_checked_before_anything_is_written(session, data):
     fingerprint = fingerprint_of(session)
     disk = os.statvfs(session.parent)
     size = disk.f_bavail * disk.f_frsize + (1 << 30)
@@ -247,15 +238,13 @@ def test_free_space_is_checked_before_anything_is_written(session: Path, data: P
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4096, len(CONTENT) - 1])
-def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(session: Path, data: Path, limit: int) -> None:
+def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(session, data, limit):
     assert refusal_in_child(lambda: make(data, session), limit_file_size(limit)) == "6 disk_full"
     assert session.read_bytes() == CONTENT
     assert beside(session) == set()
 
 
-def test_a_backup_that_cannot_be_made_durable_is_removed(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_cannot_be_made_durable_is_removed(session, data, monkeypatch):
     def fail(_: Path) -> None:
         assert beside(session) == {NAME, NAME + ".sha256"}
         raise OSError(errno.EIO, "Input/output error")
@@ -265,14 +254,14 @@ def test_a_backup_that_cannot_be_made_durable_is_removed(
     assert beside(session) == set()
 
 
-def test_an_unwritable_directory_is_permission_denied(public_session: Path) -> None:
+def test_an_unwritable_directory_is_permission_denied(public_session):
     public_session.parent.chmod(0o555)
     data = public_session.parent.parent / "data"
     assert refusal_in_child(lambda: make(data, public_session), become_nobody) == "6 permission_denied"
     assert beside(public_session) == set()
 
 
-def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session: Path, data: Path) -> None:
+def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session, data):
     outside = session.parent.parent / "outside"
     outside.write_bytes(b"not ours")
     unfinished = session.with_name(".a.jsonl.redline-backup")
@@ -289,7 +278,7 @@ def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session: Pat
 # Listing and verifying
 
 
-def test_backups_are_listed_newest_first_and_only_those_of_the_session(session: Path, data: Path) -> None:
+def test_backups_are_listed_newest_first_and_only_those_of_the_session(session, data):
     for name in [
         "a.jsonl.2025-12-31T23-59-59-999Z.compact.bak",  # made by the agent: there is no digest beside it
         "a.jsonl.2027-01-01T00-00-00-000Z.compact.bak",
@@ -313,7 +302,7 @@ def test_backups_are_listed_newest_first_and_only_those_of_the_session(session: 
     assert listed[2].size == 1
 
 
-def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session: Path, data: Path) -> None:
+def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session, data):
     backup = make(data, session)
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
@@ -321,21 +310,21 @@ def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session:
     assert backups.list_backups(session) == backups.list_backups(files.real_path(alias)) == [backup]
 
 
-def test_an_invalid_digest_file_counts_as_no_digest(session: Path, data: Path) -> None:
+def test_an_invalid_digest_file_counts_as_no_digest(session, data):
     backup = make(data, session)
     for damaged in (b"", b"zz" * 40, sha256(CONTENT).encode(), sha256(CONTENT).upper().encode() + b"  x\n"):
         backup.path.with_name(NAME + ".sha256").write_bytes(damaged)
         assert backups.recorded_sha256(backup.path) is None
 
 
-def test_a_backup_knows_its_session(session: Path) -> None:
+def test_a_backup_knows_its_session(session):
     assert backups.session_of(session.with_name(NAME)) == session
     twice = session.with_name(f"{NAME}.2026-02-05T10-00-00-123Z.compact.bak")
     assert backups.session_of(twice) == session.with_name(NAME)
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", NAME + ".sha256", NAME[7:]])
-def test_a_file_not_named_like_a_backup_is_not_a_backup(session: Path, data: Path, name: str) -> None:
+def test_a_file_not_named_like_a_backup_is_not_a_backup(session, data, name):
     path = session.with_name(name)
     path.write_bytes(CONTENT)
     assert refusal(lambda: backups.session_of(path)) == "2 not_a_backup"
@@ -345,7 +334,7 @@ def test_a_file_not_named_like_a_backup_is_not_a_backup(session: Path, data: Pat
     assert path.read_bytes() == CONTENT
 
 
-def test_a_backup_is_verified_by_reading_all_of_it(session: Path, data: Path) -> None:
+def test_a_backup_is_verified_by_reading_all_of_it(session, data):
     backup = make(data, session)
     assert backups.verify(backup.path, backup.recorded_sha256) == (True, sha256(CONTENT))
     assert backups.verify(backup.path, None) == (None, sha256(CONTENT))
@@ -353,7 +342,7 @@ def test_a_backup_is_verified_by_reading_all_of_it(session: Path, data: Path) ->
     assert backups.verify(backup.path, backup.recorded_sha256) == (False, sha256(changed(CONTENT, 30_000)))
 
 
-def test_deleting_a_backup_removes_its_digest_and_nothing_else(session: Path, data: Path) -> None:
+def test_deleting_a_backup_removes_its_digest_and_nothing_else(session, data):
     first, second = make(data, session), make(data, session)
     backups.delete_backup(first.path)
     assert backups.list_backups(session) == [second]
@@ -362,7 +351,7 @@ def test_deleting_a_backup_removes_its_digest_and_nothing_else(session: Path, da
     assert session.read_bytes() == CONTENT
 
 
-def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session: Path, data: Path) -> None:
+def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session, data):
     link = session.with_name(NAME)
     link.symlink_to(session)
     for act in (
@@ -385,7 +374,7 @@ def grown(data: Path, session: Path) -> backups.Backup:
     return backup
 
 
-def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(session: Path, data: Path) -> None:
+def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(session, data):
     session.chmod(0o640)
     backup = grown(data, session)
     present = session.read_bytes()
@@ -404,7 +393,7 @@ def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(sessi
     assert again.previous_backup is not None
 
 
-def test_a_damaged_backup_is_not_restored(session: Path, data: Path) -> None:
+def test_a_damaged_backup_is_not_restored(session, data):
     backup = grown(data, session)
     before = session.read_bytes(), state_of(session), beside(session)
     backup.path.write_bytes(changed(CONTENT, 30_000))
@@ -412,14 +401,14 @@ def test_a_damaged_backup_is_not_restored(session: Path, data: Path) -> None:
     assert (session.read_bytes(), state_of(session), beside(session)) == before
 
 
-def test_the_agents_own_backup_can_be_restored_without_a_digest(session: Path, data: Path) -> None:
+def test_the_agents_own_backup_can_be_restored_without_a_digest(session, data):
     own = session.with_name(NAME)
     own.write_bytes(b"older\n")
     assert give_back(data, session, own, None).sha256 == sha256(b"older\n")
     assert session.read_bytes() == b"older\n"
 
 
-def test_a_missing_session_is_restored(session: Path, data: Path) -> None:
+def test_a_missing_session_is_restored(session, data):
     backup = make(data, session)
     session.unlink()
     restored = back(data, session, backup)
@@ -430,7 +419,7 @@ def test_a_missing_session_is_restored(session: Path, data: Path) -> None:
 
 
 @pytest.mark.parametrize("shown", ["other size", "other file", "gone", "there"])
-def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session: Path, data: Path, shown: str) -> None:
+def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session, data, shown):
     backup = make(data, session)
     state = state_of(session)
     present = {
@@ -450,9 +439,7 @@ def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session: 
 
 
 @pytest.mark.parametrize("vanished", [False, True])
-def test_a_session_that_changes_during_the_restore_is_left_alone(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch, vanished: bool
-) -> None:
+def test_a_session_that_changes_during_the_restore_is_left_alone(session, data, monkeypatch, vanished):
     backup = grown(data, session)
     if vanished:
         session.unlink()
@@ -468,9 +455,7 @@ def test_a_session_that_changes_during_the_restore_is_left_alone(
     assert session.read_bytes() == (b"theirs\n" if vanished else grew)
 
 
-def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_that_appears_at_the_last_moment_is_not_replaced(session, data, monkeypatch):
     backup = make(data, session)
     session.unlink()
     appear = restore._appear
@@ -485,7 +470,7 @@ def test_a_session_that_appears_at_the_last_moment_is_not_replaced(
     assert beside(session) == {NAME, NAME + ".sha256"}
 
 
-def test_lines_written_at_the_moment_of_replacement_are_not_lost(session: Path, data: Path) -> None:
+def test_lines_written_at_the_moment_of_replacement_are_not_lost(session, data):
     backup = grown(data, session)
     present = session.read_bytes()
 
@@ -500,7 +485,7 @@ def test_lines_written_at_the_moment_of_replacement_are_not_lost(session: Path, 
     assert restored.previous_backup.path.read_bytes() == present + b"theirs\n"
 
 
-def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session: Path, data: Path) -> None:
+def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session, data):
     backup = grown(data, session)
     present = session.read_bytes()
 
@@ -512,9 +497,7 @@ def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session: Pa
     assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
 
 
-def test_a_backup_that_changes_after_verification_is_not_restored(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_changes_after_verification_is_not_restored(session, data, monkeypatch):
     backup = grown(data, session)
     present = session.read_bytes()
     write_ready = restore._write_ready
@@ -528,7 +511,7 @@ def test_a_backup_that_changes_after_verification_is_not_restored(
     assert session.read_bytes() == present
 
 
-def test_a_disk_that_stores_wrong_bytes_is_detected(session: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_stores_wrong_bytes_is_detected(session, data, monkeypatch):
     backup = grown(data, session)
     present = session.read_bytes()
     digest_of = restore.digest_of
@@ -543,7 +526,7 @@ def test_a_disk_that_stores_wrong_bytes_is_detected(session: Path, data: Path, m
     assert session.read_bytes() == present
 
 
-def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session: Path, data: Path) -> None:
+def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session, data):
     backup = make(data, session)
     session.write_bytes(b"short now\n")
 
@@ -554,7 +537,7 @@ def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session:
     assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
 
 
-def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(session: Path, data: Path) -> None:
+def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(session, data):
     outside = session.parent.parent / "outside"
     outside.write_bytes(b"not ours")
     session.with_name(".a.jsonl.redline-restore").symlink_to(outside)
@@ -566,7 +549,7 @@ def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(
     assert not [name for name in beside(session) if name.startswith(".")]
 
 
-def test_a_backup_of_another_session_or_directory_is_not_restored(session: Path, data: Path) -> None:
+def test_a_backup_of_another_session_or_directory_is_not_restored(session, data):
     other = session.with_name("b.jsonl")
     other.write_bytes(b"other\n")
     elsewhere = session.parent.parent / NAME
@@ -576,7 +559,7 @@ def test_a_backup_of_another_session_or_directory_is_not_restored(session: Path,
     assert session.read_bytes() == CONTENT
 
 
-def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(session: Path, data: Path) -> None:
+def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(session, data):
     alias = session.parent.parent / "alias.jsonl"
     alias.symlink_to(session)
     backup = make(data, files.real_path(alias))
@@ -587,7 +570,7 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(s
     assert session.read_bytes() == CONTENT
 
 
-def test_backing_up_and_restoring_need_the_lock(session: Path, data: Path) -> None:
+def test_backing_up_and_restoring_need_the_lock(session, data):
     backup = make(data, session)
     with locks.session_lock(data, session, 0) as locked:
         pass
@@ -598,7 +581,7 @@ def test_backing_up_and_restoring_need_the_lock(session: Path, data: Path) -> No
     assert session.read_bytes() == CONTENT
 
 
-def test_a_missing_backup_is_bad_input(session: Path, data: Path) -> None:
+def test_a_missing_backup_is_bad_input(session, data):
     with pytest.raises(BadInput) as caught:
         give_back(data, session, session.with_name(NAME), None)
     assert caught.value.code == "no_such_file"
@@ -606,7 +589,7 @@ def test_a_missing_backup_is_bad_input(session: Path, data: Path) -> None:
 
 
 @given(content=st.binary(max_size=20_000), line=st.binary(min_size=1, max_size=500))
-def test_backup_append_and_restore_bring_every_byte_back(content: bytes, line: bytes) -> None:
+def test_backup_append_and_restore_bring_every_byte_back(content, line):
     line = line.replace(b"\n", b" ")
     with tempfile.TemporaryDirectory() as home:
         session, data = Path(home) / "a.jsonl", Path(home) / "data"

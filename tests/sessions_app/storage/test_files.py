@@ -1,7 +1,5 @@
 """Sessions on disk: reading returns what is there, and an append is complete or leaves no trace."""
 
-from __future__ import annotations
-
 import base64
 import errno
 import hashlib
@@ -11,7 +9,7 @@ import shutil
 import signal
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -40,7 +38,7 @@ class Killed(BaseException):
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     path = tmp_path / "sessions" / "a.jsonl"
     path.parent.mkdir()
     path.write_bytes(HEADER + b'{"id":"1"}\n')
@@ -48,7 +46,7 @@ def session(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def public_dir() -> Iterator[Path]:
+def public_dir():
     """A directory that an unprivileged child can write to; `tmp_path` is private to root."""
     path = Path(tempfile.mkdtemp())
     path.chmod(0o777)
@@ -79,28 +77,17 @@ def records(data: Path) -> list[str]:
 # Discovery
 
 
-def test_every_session_is_listed_once_and_sorted(tmp_path: Path) -> None:
+def test_every_session_is_listed_once_and_sorted(tmp_path):
     names = ["b/2.jsonl", "a.jsonl", "b/1.jsonl", "b/c/.hidden.jsonl", "b/c/ü\n.jsonl"]
-    others = [
-        "b/x.json",
-        "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak",
-        ".a.jsonl.redline-restore",
-        "c.jsonl~",
-    ]
+    others = ["b/x.json", "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak", ".a.jsonl.redline-restore", "c.jsonl~"]
     for name in names + others:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     found = discovery.discover(tmp_path)
-    assert (found.paths, found.refused, found.unlisted) == (
-        tuple(sorted(tmp_path / name for name in names)),
-        (),
-        (),
-    )
+    assert (found.paths, found.refused, found.unlisted) == (tuple(sorted(tmp_path / name for name in names)), (), ())
 
 
-def test_a_directory_named_like_a_session_is_searched_and_not_listed_and_a_fifo_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_a_directory_named_like_a_session_is_searched_and_not_listed_and_a_fifo_is_refused(tmp_path):
     (tmp_path / "dir.jsonl").mkdir()
     (tmp_path / "dir.jsonl" / "a.jsonl").touch()
     os.mkfifo(tmp_path / "pipe.jsonl")
@@ -109,7 +96,7 @@ def test_a_directory_named_like_a_session_is_searched_and_not_listed_and_a_fifo_
     assert found.refused == ((tmp_path / "pipe.jsonl", "is not a regular file"),)
 
 
-def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path: Path) -> None:
+def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path):
     root, outside = tmp_path / "root", tmp_path / "outside"
     root.mkdir()
     outside.mkdir()
@@ -123,7 +110,7 @@ def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path: Path) -> N
     assert all("leads out of the root" in reason for _, reason in found.refused)
 
 
-def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path: Path) -> None:
+def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path):
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "a.jsonl").touch()
     (tmp_path / "d" / "loop").symlink_to(tmp_path)
@@ -135,7 +122,7 @@ def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path: Path) -> Non
     assert [path.name for path, _ in found.refused] == ["alias", "alias.jsonl", "loop", "self.jsonl"]
 
 
-def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_path: Path) -> None:
+def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_path):
     (tmp_path / "data.txt").touch()
     (tmp_path / "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak").touch()
     (tmp_path / "gone.jsonl").symlink_to("nowhere")
@@ -150,7 +137,7 @@ def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_
     assert [path.name for path, _ in found.refused] == ["bad.jsonl", "gone.jsonl", "pipe.jsonl"]
 
 
-def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
+def test_a_root_that_became_a_symlink_is_refused(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "a.jsonl").touch()
     (tmp_path / "root").symlink_to("real")
@@ -159,7 +146,7 @@ def test_a_root_that_became_a_symlink_is_refused(tmp_path: Path) -> None:
     assert [path for path, _ in found.refused] == [tmp_path / "root"]
 
 
-def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: Path) -> None:
+def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir):
     (public_dir / "closed").mkdir(mode=0)
     (public_dir / "a.jsonl").touch()
 
@@ -172,20 +159,20 @@ def test_an_unreadable_directory_is_refused_and_the_rest_is_listed(public_dir: P
 
 
 @pytest.mark.parametrize("name", ["gone", "file"])
-def test_a_root_that_is_not_a_directory_is_bad_input(tmp_path: Path, name: str) -> None:
+def test_a_root_that_is_not_a_directory_is_bad_input(tmp_path, name):
     (tmp_path / "file").touch()
     assert refusal(lambda: discovery.discover(tmp_path / name)) == "2 no_such_root"
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
-def test_no_name_can_leave_the_root(tmp_path: Path, path: str) -> None:
+def test_no_name_can_leave_the_root(tmp_path, path):
     root = tmp_path / "root"
     root.mkdir()
     (root / "out").symlink_to(tmp_path)
     assert refusal(lambda: discovery.resolve_inside(root, path)) == "2 outside_root"
 
 
-def test_a_name_inside_the_root_is_resolved(tmp_path: Path) -> None:
+def test_a_name_inside_the_root_is_resolved(tmp_path):
     (tmp_path / "link").symlink_to("real")
     real = files.real_path(tmp_path)
     assert discovery.resolve_inside(tmp_path, "link/a.jsonl") == real / "real" / "a.jsonl"
@@ -208,13 +195,13 @@ def open_only(path: Path) -> None:
         pass
 
 
-def test_a_fifo_a_device_and_a_directory_are_refused_without_blocking(tmp_path: Path) -> None:
+def test_a_fifo_a_device_and_a_directory_are_refused_without_blocking(tmp_path):
     os.mkfifo(tmp_path / "pipe.jsonl")
     for path in (tmp_path / "pipe.jsonl", tmp_path, Path("/dev/null"), Path("/dev/zero")):
         assert refusal_in_child(partial(open_only, path)) == "2 not_a_file"
 
 
-def test_a_missing_file_is_bad_input(tmp_path: Path, session: Path) -> None:
+def test_a_missing_file_is_bad_input(tmp_path, session):
     assert files.file_state(tmp_path / "gone.jsonl") is None
     assert refusal(lambda: files.file_state(tmp_path)) == "2 not_a_file"
     with pytest.raises(BadInput, match="was not read") as caught:
@@ -223,18 +210,15 @@ def test_a_missing_file_is_bad_input(tmp_path: Path, session: Path) -> None:
     assert refusal(lambda: open_only(session / "below.jsonl")) == "2 no_such_file"
 
 
-def test_an_unreadable_file_is_permission_denied(public_dir: Path) -> None:
+def test_an_unreadable_file_is_permission_denied(public_dir):
     path = public_dir / "a.jsonl"
     path.touch(mode=0)
     assert refusal_in_child(lambda: open_only(path), become_nobody) == "6 permission_denied"
 
 
-@given(
-    pieces=st.lists(st.binary(max_size=9000), min_size=1, max_size=4),
-    size=st.sampled_from([4096, 5000, 1 << 20]),
-)
+@given(pieces=st.lists(st.binary(max_size=9000), min_size=1, max_size=4), size=st.sampled_from([4096, 5000, 1 << 20]))
 @example(pieces=[b"\nabc", b"", b"\n"], size=4096)
-def test_a_fingerprint_made_in_steps_matches_the_bytes(tmp_path: Path, pieces: list[bytes], size: int) -> None:
+def test_a_fingerprint_made_in_steps_matches_the_bytes(tmp_path, pieces, size):
     path = tmp_path / "grown.jsonl"
     path.write_bytes(b"")
     fingerprint = None
@@ -260,7 +244,7 @@ def test_a_fingerprint_made_in_steps_matches_the_bytes(tmp_path: Path, pieces: l
         assert at == end
 
 
-def test_a_last_line_without_newline_can_be_included_and_a_fingerprint_survives_json(session: Path) -> None:
+def test_a_last_line_without_newline_can_be_included_and_a_fingerprint_survives_json(session):
     append_as_agent(session, b'{"id":"2"}')
     with files.SessionReader(session) as reader:
         content = b"".join(reader.chunks(0))
@@ -269,7 +253,7 @@ def test_a_last_line_without_newline_can_be_included_and_a_fingerprint_survives_
     assert msgspec.json.decode(msgspec.json.encode(whole), type=files.Fingerprint) == whole
 
 
-def test_only_bytes_that_were_read_can_be_fingerprinted(session: Path) -> None:
+def test_only_bytes_that_were_read_can_be_fingerprinted(session):
     with files.SessionReader(session) as reader:
         end = read_until_end(reader, 0)
         for wrong in (end - 1, end + 1, 1):
@@ -280,13 +264,9 @@ def test_only_bytes_that_were_read_can_be_fingerprinted(session: Path) -> None:
             reader.fingerprint(end, fingerprint)
 
 
-def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(session: Path) -> None:
+def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(session):
     with files.SessionReader(session) as reader:
-        for wrong in (
-            lambda: reader.chunks(-1),
-            lambda: reader.chunks(0, 4095),
-            lambda: reader.read_at(-1, 1),
-        ):
+        for wrong in (lambda: reader.chunks(-1), lambda: reader.chunks(0, 4095), lambda: reader.read_at(-1, 1)):
             with pytest.raises(ValueError, match="cannot read"):
                 wrong()
         beyond = session.stat().st_size + 1
@@ -294,7 +274,7 @@ def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(s
         assert refusal(lambda: reader.read_at(beyond, 1)) == "4 session_rewritten"
 
 
-def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path: Path) -> None:
+def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path):
     path = tmp_path / "large.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 100_000)
     before = fingerprint_of(path)
@@ -304,10 +284,7 @@ def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path: Path) -> None:
         assert reader.bytes_read <= 8192
         after = reader.fingerprint(read_until_end(reader, before.size), before)
         assert reader.bytes_read <= 16384 + 23
-    assert after.segments == (
-        *before.segments,
-        (after.size, hashlib.sha256(b"ten more bytes to read\n").hexdigest()),
-    )
+    assert after.segments == (*before.segments, (after.size, hashlib.sha256(b"ten more bytes to read\n").hexdigest()))
 
 
 def replace_by_a_copy(path: Path) -> None:
@@ -338,7 +315,7 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
         (overwrite_at(-4096), "the bytes before 20,000 changed"),
     ],
 )
-def test_a_rewritten_session_is_recognised(tmp_path: Path, attack: Callable[[Path], None], reason: str) -> None:
+def test_a_rewritten_session_is_recognised(tmp_path, attack, reason):
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 200)
     before = fingerprint_of(path)
@@ -372,9 +349,7 @@ def rewrite_the_first_bytes(path: Path) -> None:
         lambda path: os.truncate(path, 10),
     ],
 )
-def test_a_session_that_changes_during_reading_gives_no_fingerprint(
-    tmp_path: Path, attack: Callable[[Path], None]
-) -> None:
+def test_a_session_that_changes_during_reading_gives_no_fingerprint(tmp_path, attack):
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 30_000)
     size = path.stat().st_size
@@ -392,7 +367,7 @@ def test_a_session_that_changes_during_reading_gives_no_fingerprint(
 
 
 @pytest.mark.parametrize("left", [0, files.CHUNK - 1, files.CHUNK, files.CHUNK + 1])
-def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path: Path, left: int) -> None:
+def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path, left):
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 30_000)
 
@@ -404,7 +379,7 @@ def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path: Path, lef
     assert refusal(read) == "4 session_rewritten"
 
 
-def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path: Path) -> None:
+def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes((b"x" * 99 + b"\n") * 100)
     before = fingerprint_of(path)
@@ -415,7 +390,7 @@ def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path: Path) -
         assert refusal(lambda: reader.fingerprint(end, before)) == "4 session_rewritten"
 
 
-def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session: Path) -> None:
+def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session):
     with files.SessionReader(session) as reader:
         chunks = reader.chunks(0)
         first = next(chunks)
@@ -427,7 +402,7 @@ def test_a_session_that_grows_during_reading_is_read_to_its_new_end(session: Pat
     assert fingerprint.segments == ((len(indexed), hashlib.sha256(indexed).hexdigest()),)
 
 
-def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session: Path) -> None:
+def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session):
     with files.SessionReader(session) as reader:
         assert reader.read_at(2, 4) == HEADER[2:6]
         os.truncate(session, 5)
@@ -442,7 +417,7 @@ def lock(data: Path, session: Path) -> None:
         pass
 
 
-def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: Path, data: Path) -> None:
+def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session, data):
     act = partial(lock, data, session)
     with locks.session_lock(data, session, 0):
         assert refusal_in_child(act) == "4 session_locked"
@@ -450,7 +425,7 @@ def test_a_busy_lock_is_a_conflict_in_another_process_and_in_this_one(session: P
     assert refusal_in_child(act) == "done"
 
 
-def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(session: Path, data: Path) -> None:
+def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(session, data):
     alias = session.with_name("alias.jsonl")
     alias.symlink_to(session)
     with locks.session_lock(data, files.real_path(alias), 0):
@@ -460,7 +435,7 @@ def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(ses
         locks.session_lock(data, session, -1).__enter__()
 
 
-def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Path) -> None:
+def test_nothing_is_written_after_the_lock_was_released(session, data):
     before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
         pass
@@ -469,13 +444,13 @@ def test_nothing_is_written_after_the_lock_was_released(session: Path, data: Pat
     assert session.read_bytes() == before
 
 
-def test_the_lock_is_released_after_an_error(session: Path, data: Path) -> None:
+def test_the_lock_is_released_after_an_error(session, data):
     with pytest.raises(Killed), locks.session_lock(data, session, 0):
         raise Killed
     assert refusal_in_child(lambda: append(data, session)) == "done"
 
 
-def test_a_data_directory_that_cannot_be_written_is_reported(public_dir: Path, session: Path) -> None:
+def test_a_data_directory_that_cannot_be_written_is_reported(public_dir, session):
     (public_dir / "data").mkdir(mode=0o500)
     answer = refusal_in_child(lambda: append(public_dir / "data", session), become_nobody)
     assert answer == "6 permission_denied"
@@ -533,11 +508,7 @@ def other_bytes(_: Path) -> Callable[[int, bytes], int]:
         pytest.param(writes(THEIRS, OURS), "4 foreign_append", THEIRS, [], id="a foreign line before ours"),
         pytest.param(writes(OURS, THEIRS), "done", LINE + b"\n" + THEIRS, [], id="one right after ours"),
         pytest.param(
-            writes(slice(20), b"\n{}\n"),
-            "6 append_left",
-            LINE[:20] + b"\n{}\n",
-            UNRESOLVED,
-            id="a short write",
+            writes(slice(20), b"\n{}\n"), "6 append_left", LINE[:20] + b"\n{}\n", UNRESOLVED, id="a short write"
         ),
         pytest.param(writes(slice(20)), "6 disk_full", b"", [], id="a short write, and nobody else's"),
         pytest.param(writes(slice(0)), "6 disk_full", b"", [], id="a write of zero bytes"),
@@ -549,16 +520,14 @@ def other_bytes(_: Path) -> Callable[[int, bytes], int]:
         pytest.param(replaced, "4 session_changed", b"", [], id="the session is replaced"),
     ],
 )
-def test_an_append_is_complete_or_removed_or_reported(
-    session: Path, data: Path, write: Any, answer: str, added: bytes, left: list[str]
-) -> None:
+def test_an_append_is_complete_or_removed_or_reported(session, data, write, answer, added, left):
     before = session.read_bytes()
     assert refusal(lambda: append(data, session, write=write(session))) == answer
     assert session.read_bytes() == before + added
     assert records(data) == left
 
 
-def test_a_line_is_written_by_exactly_one_write(session: Path, data: Path) -> None:
+def test_a_line_is_written_by_exactly_one_write(session, data):
     before, payloads = session.stat().st_size, []
 
     def write(fd: int, payload: bytes) -> int:
@@ -569,9 +538,7 @@ def test_a_line_is_written_by_exactly_one_write(session: Path, data: Path) -> No
     assert payloads == [LINE * 2000 + b"\n"]
 
 
-def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(session, data, monkeypatch):
     before = session.read_bytes()
     monkeypatch.setattr(os, "setsid", lambda: os.kill(os.getpid(), signal.SIGKILL))
     answer = refusal(lambda: append(data, session, write=storage_append.write_apart))
@@ -579,7 +546,7 @@ def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(
     assert session.read_bytes() == before
 
 
-def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session: Path) -> None:
+def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session):
     before = session.read_bytes()
     line = LINE * 5_000
     reading, writing = os.pipe()
@@ -600,7 +567,7 @@ def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session: Path
 
 
 @pytest.mark.parametrize("length", [0, 10, files.CHUNK - 1, files.CHUNK, 2 * files.CHUNK + 1])
-def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, length: int) -> None:
+def test_a_complete_last_line_gets_its_newline_first(session, data, length):
     last = json.dumps({"id": "2", "text": "x" * length}).encode()
     append_as_agent(session, last)
     before = session.read_bytes()
@@ -616,13 +583,13 @@ def test_a_complete_last_line_gets_its_newline_first(session: Path, data: Path, 
     assert appended == (len(before) + 1, len(LINE))
 
 
-def test_a_single_line_without_newline_is_checked_from_its_first_byte(session: Path, data: Path) -> None:
+def test_a_single_line_without_newline_is_checked_from_its_first_byte(session, data):
     session.write_bytes(HEADER[:-1])
     append(data, session, is_complete=lambda line: line == HEADER[:-1])
     assert session.read_bytes() == HEADER + LINE + b"\n"
 
 
-def test_to_a_torn_last_line_nothing_is_appended_unless_it_is_confirmed(session: Path, data: Path) -> None:
+def test_to_a_torn_last_line_nothing_is_appended_unless_it_is_confirmed(session, data):
     append_as_agent(session, b'{"id":"2","te')
     before = session.read_bytes()
     assert refusal(lambda: append(data, session)) == "4 torn_last_line"
@@ -634,7 +601,7 @@ def test_to_a_torn_last_line_nothing_is_appended_unless_it_is_confirmed(session:
 
 
 @pytest.mark.parametrize("line", [b"", b"a\nb", b"a\n"])
-def test_anything_but_one_line_is_a_programming_error(session: Path, data: Path, line: bytes) -> None:
+def test_anything_but_one_line_is_a_programming_error(session, data, line):
     before = session.read_bytes()
     with pytest.raises(ValueError, match="no newline"):
         append(data, session, line)
@@ -657,9 +624,7 @@ def overwrite_later(path: Path) -> None:
         (Path.unlink, "2 no_such_file"),
     ],
 )
-def test_a_session_that_changed_after_the_check_is_not_written_to(
-    session: Path, data: Path, attack: Callable[[Path], None], answer: str
-) -> None:
+def test_a_session_that_changed_after_the_check_is_not_written_to(session, data, attack, answer):
     judged = state_of(session)
     attack(session)
     before = content_of(session)
@@ -670,7 +635,7 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(
     assert records(data) == []
 
 
-def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(session: Path, data: Path) -> None:
+def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(session, data):
     append_as_agent(session, b'{"id":"2"}')
     before = session.read_bytes()
 
@@ -695,8 +660,8 @@ def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(s
     ids=["a line of its own", "joined with a foreign one"],
 )
 def test_our_line_between_two_foreign_ones_stays_is_reported_and_recorded_if_it_is_separate(
-    session: Path, data: Path, first: bytes, code: str, words: str, is_recorded: bool
-) -> None:
+    session, data, first, code, words, is_recorded
+):
     before, last = session.read_bytes(), b'{"id":"t2"}\n'
     recorded: list[storage_append.Appended] = []
     offset = len(before) + len(first)
@@ -708,7 +673,7 @@ def test_our_line_between_two_foreign_ones_stays_is_reported_and_recorded_if_it_
     assert records(data) == ([] if is_recorded else UNRESOLVED)
 
 
-def test_nothing_is_truncated_while_another_process_has_the_file_open(session: Path, data: Path) -> None:
+def test_nothing_is_truncated_while_another_process_has_the_file_open(session, data):
     before = session.read_bytes()
     with session.open("ab") as agent:
 
@@ -722,9 +687,7 @@ def test_nothing_is_truncated_while_another_process_has_the_file_open(session: P
     assert session.read_bytes() == before + THEIRS + LINE + b'\n{"id":"later"}\n'
 
 
-def test_opening_a_file_during_truncation_waits_and_loses_nothing(
-    session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_a_file_during_truncation_waits_and_loses_nothing(session, monkeypatch):
     before = session.read_bytes()
     append_as_agent(session, LINE)
     truncate_file = os.ftruncate
@@ -743,9 +706,7 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(
 
 
 @pytest.mark.parametrize("purpose", ["redline-backup", "redline-restore"])
-def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_directories(
-    session: Path, data: Path, purpose: str
-) -> None:
+def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_directories(session, data, purpose):
     draft = session.with_name(f".{session.name}.{purpose}")
     draft.write_bytes(b"unfinished")
     other = session.with_name(f".other.jsonl.{purpose}")
@@ -762,7 +723,7 @@ def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_direct
     assert other.read_bytes() == b"another session's"
 
 
-def test_an_unsettled_step_is_settled_by_a_later_lock(session: Path, data: Path) -> None:
+def test_an_unsettled_step_is_settled_by_a_later_lock(session, data):
     settled: list[locks.Recovery] = []
 
     def fail(_: locks.LockedSession) -> None:
@@ -781,10 +742,9 @@ def test_an_unsettled_step_is_settled_by_a_later_lock(session: Path, data: Path)
 
 
 @pytest.mark.parametrize(
-    "room",
-    [pytest.param(1_000, id="a part"), pytest.param(0, id="nothing"), pytest.param(-230_000, id="no record")],
+    "room", [pytest.param(1_000, id="a part"), pytest.param(0, id="nothing"), pytest.param(-230_000, id="no record")]
 )
-def test_an_append_for_which_there_is_no_room_changes_nothing(session: Path, data: Path, room: int) -> None:
+def test_an_append_for_which_there_is_no_room_changes_nothing(session, data, room):
     session.write_bytes(HEADER * 10_000)
     before = session.read_bytes()
     act = partial(append, data, session, b"x" * 60_000)
@@ -793,9 +753,7 @@ def test_an_append_for_which_there_is_no_room_changes_nothing(session: Path, dat
     assert records(data) == [] or room < 0
 
 
-def test_a_line_that_cannot_be_synced_is_removed_again(
-    session: Path, data: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_that_cannot_be_synced_is_removed_again(session, data, monkeypatch):
     before = session.read_bytes()
     sync = files.sync
 
@@ -813,7 +771,7 @@ def test_a_line_that_cannot_be_synced_is_removed_again(
     assert records(data) == []
 
 
-def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session: Path, data: Path) -> None:
+def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session, data):
     before = session.read_bytes()
 
     def write(fd: int, payload: bytes) -> int:
@@ -828,7 +786,7 @@ def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session: Path, d
     assert session.read_bytes() == before + LINE + b"\n"
 
 
-def test_an_unwritable_session_is_permission_denied(public_dir: Path) -> None:
+def test_an_unwritable_session_is_permission_denied(public_dir):
     path = public_dir / "a.jsonl"
     path.write_bytes(HEADER)
     path.chmod(0o444)
@@ -837,7 +795,7 @@ def test_an_unwritable_session_is_permission_denied(public_dir: Path) -> None:
     assert path.read_bytes() == HEADER
 
 
-def test_two_processes_append_and_every_line_is_whole(session: Path, data: Path) -> None:
+def test_two_processes_append_and_every_line_is_whole(session, data):
     before = session.read_bytes()
 
     def append_all(name: bytes) -> None:
@@ -885,7 +843,7 @@ def recover(data: Path, session: Path) -> locks.Recovery:
         return locked.recovery
 
 
-def test_without_a_crash_there_is_nothing_to_recover(session: Path, data: Path) -> None:
+def test_without_a_crash_there_is_nothing_to_recover(session, data):
     append(data, session)
     assert recover(data, session) == locks.Recovery(RecoveryKind.NOT_NEEDED)
 
@@ -903,9 +861,7 @@ def test_without_a_crash_there_is_nothing_to_recover(session: Path, data: Path) 
         (0, b"\0" * (len(LINE) + 1), RecoveryKind.UNRESOLVED, b"\0" * (len(LINE) + 1)),
     ],
 )
-def test_the_next_lock_settles_an_append_that_was_interrupted(
-    session: Path, data: Path, part: int, then: bytes, kind: RecoveryKind, kept: bytes
-) -> None:
+def test_the_next_lock_settles_an_append_that_was_interrupted(session, data, part, then, kind, kept):
     before = session.read_bytes()
     crash(data, session, die_after(part, then))
     recovery = recover(data, session)
@@ -917,9 +873,7 @@ def test_the_next_lock_settles_an_append_that_was_interrupted(
 
 
 @pytest.mark.parametrize("attack", [replace_by_a_copy, Path.unlink, lambda path: os.truncate(path, 5)])
-def test_an_interrupted_append_to_another_file_is_left_alone(
-    session: Path, data: Path, attack: Callable[[Path], None]
-) -> None:
+def test_an_interrupted_append_to_another_file_is_left_alone(session, data, attack):
     crash(data, session, die_after(20))
     attack(session)
     left = content_of(session)
@@ -927,7 +881,7 @@ def test_an_interrupted_append_to_another_file_is_left_alone(
     assert content_of(session) == left
 
 
-def test_the_kept_record_says_what_was_to_be_written(session: Path, data: Path) -> None:
+def test_the_kept_record_says_what_was_to_be_written(session, data):
     crash(data, session, die_after(20, b"\n{}\n"))
     record = recover(data, session).record
     assert record is not None
@@ -936,7 +890,7 @@ def test_the_kept_record_says_what_was_to_be_written(session: Path, data: Path) 
     assert base64.b64decode(kept["payload"]) == LINE + b"\n"
 
 
-def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data: Path) -> None:
+def test_a_damaged_record_is_kept_and_the_session_left_alone(session, data):
     before = session.read_bytes()
     crash(data, session, die_after(0))
     next((data / "locks").glob("*.intent")).write_bytes(b'{"path":')
@@ -945,7 +899,7 @@ def test_a_damaged_record_is_kept_and_the_session_left_alone(session: Path, data
     assert session.read_bytes() == before
 
 
-def test_an_unfinished_record_announces_nothing(session: Path, data: Path) -> None:
+def test_an_unfinished_record_announces_nothing(session, data):
     with locks.session_lock(data, session, 0) as locked:
         locked.intent.with_suffix(".draft").write_bytes(b'{"pa')
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED

@@ -1,7 +1,5 @@
 """Whether a file is locked by another process is seen without locking it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable, Iterator
@@ -15,7 +13,7 @@ from sessions_app.storage.held_locks import is_locked
 
 
 @pytest.fixture
-def lock(tmp_path: Path) -> Path:
+def lock(tmp_path):
     path = tmp_path / "thread.lock"
     path.touch()
     return path
@@ -29,7 +27,7 @@ def held(path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int 
     os.close(descriptor)
 
 
-def test_a_held_lock_is_seen_until_it_is_given_back(lock: Path) -> None:
+def test_a_held_lock_is_seen_until_it_is_given_back(lock):
     other = lock.with_name("other.lock")
     other.touch()
     assert is_locked(lock) is False
@@ -40,14 +38,12 @@ def test_a_held_lock_is_seen_until_it_is_given_back(lock: Path) -> None:
 
 
 @pytest.mark.parametrize(("how", "kind"), [(fcntl.flock, fcntl.LOCK_SH), (fcntl.lockf, fcntl.LOCK_EX)])
-def test_only_an_exclusive_lock_of_the_whole_file_counts(
-    lock: Path, how: Callable[[int, int], object], kind: int
-) -> None:
+def test_only_an_exclusive_lock_of_the_whole_file_counts(lock, how, kind):
     with held(lock, how, kind):
         assert is_locked(lock) is False
 
 
-def test_nothing_is_locked_by_the_look(lock: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_locked_by_the_look(lock, monkeypatch):
     taken: list[str] = []
     for name in ("flock", "lockf", "fcntl"):
         monkeypatch.setattr(fcntl, name, lambda *_, name=name: taken.append(name))
@@ -55,20 +51,18 @@ def test_nothing_is_locked_by_the_look(lock: Path, monkeypatch: pytest.MonkeyPat
     assert taken == []
 
 
-def test_a_file_that_is_gone_is_not_locked(tmp_path: Path) -> None:
+def test_a_file_that_is_gone_is_not_locked(tmp_path):
     assert is_locked(tmp_path / "gone" / "thread.lock") is False
 
 
-def test_a_link_is_not_followed(lock: Path) -> None:
+def test_a_link_is_not_followed(lock):
     link = lock.with_name("link.lock")
     link.symlink_to(lock)
     with held(lock):
         assert is_locked(link) is False
 
 
-def test_a_system_without_a_list_of_locks_does_not_say(
-    lock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_without_a_list_of_locks_does_not_say(lock, tmp_path, monkeypatch):
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
     with held(lock):
         assert is_locked(lock) is None

@@ -1,7 +1,5 @@
 """A server's address is on this machine, and one process listens there."""
 
-from __future__ import annotations
-
 import os
 import socket
 
@@ -19,7 +17,7 @@ from sessions_app.storage.loopback import LoopbackAddress, is_listening, loopbac
         ("http://[::1]:4096", "::1", 4096),
     ],
 )
-def test_an_address_on_this_machine(text: str, host: str, port: int) -> None:
+def test_an_address_on_this_machine(text, host, port):
     assert loopback_address(text) == (host, port)
     assert loopback_address(str(loopback_address(text))) == (host, port)
 
@@ -33,13 +31,13 @@ OTHERS = """
 
 
 @pytest.mark.parametrize("text", ["", *OTHERS.split()])
-def test_any_other_address_is_refused(text: str) -> None:
+def test_any_other_address_is_refused(text):
     with pytest.raises(ValueError, match=r"address|[Pp]ort"):
         loopback_address(text)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "::"])  # noqa: S104  # all are to be found
-def test_this_process_listens(host: str) -> None:
+def test_this_process_listens(host):
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as server:
         server.bind((host, 0))

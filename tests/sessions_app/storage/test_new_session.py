@@ -1,7 +1,5 @@
 """A new session beside another one appears whole or not at all, replaces nothing, and is recorded once."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -25,7 +23,7 @@ class Crash(BaseException):
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     path = tmp_path / "sessions" / "a.jsonl"
     path.parent.mkdir()
     path.write_bytes(b'{"type":"session"}\n')
@@ -58,7 +56,7 @@ def recovery_of(data: Path, session: Path) -> tuple[RecoveryKind, str]:
     return found[0].kind, found[0].note
 
 
-def test_it_has_every_byte_and_the_mode_of_the_session(data: Path, session: Path) -> None:
+def test_it_has_every_byte_and_the_mode_of_the_session(data, session):
     made = create(data, session)
     path, content = session.with_name(NAME), b"".join(LINES)
     assert path.read_bytes() == content
@@ -68,13 +66,13 @@ def test_it_has_every_byte_and_the_mode_of_the_session(data: Path, session: Path
     assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
 
 
-def test_long_content_is_written_in_pieces(data: Path, session: Path) -> None:
+def test_long_content_is_written_in_pieces(data, session):
     line = b"x" * 999 + b"\n"
     made = create(data, session, (line for _ in range(3 * files.CHUNK // 1_000)))
     assert made.size == session.with_name(NAME).stat().st_size == 3 * files.CHUNK // 1_000 * 1_000
 
 
-def test_it_is_checked_before_it_has_its_name(data: Path, session: Path) -> None:
+def test_it_is_checked_before_it_has_its_name(data, session):
     seen = []
 
     def look(draft: Path) -> None:
@@ -88,7 +86,7 @@ def refuse(draft: Path) -> None:
     raise SystemFailure("not_proven", "It is not what was approved.")
 
 
-def test_a_refused_content_leaves_nothing(data: Path, session: Path) -> None:
+def test_a_refused_content_leaves_nothing(data, session):
     before = snapshot(session.parent)
     assert refusal(lambda: create(data, session, check=refuse)) == "6 not_proven"
     assert snapshot(session.parent) == before
@@ -96,7 +94,7 @@ def test_a_refused_content_leaves_nothing(data: Path, session: Path) -> None:
 
 
 @pytest.mark.parametrize("is_link", [False, True])
-def test_no_file_is_replaced(data: Path, session: Path, is_link: bool) -> None:
+def test_no_file_is_replaced(data, session, is_link):
     there = session.with_name(NAME)
     if is_link:
         there.symlink_to("nowhere")
@@ -108,7 +106,7 @@ def test_no_file_is_replaced(data: Path, session: Path, is_link: bool) -> None:
     assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
 
 
-def test_a_full_disk_leaves_nothing(data: Path, session: Path) -> None:
+def test_a_full_disk_leaves_nothing(data, session):
     before = snapshot(session.parent)
     lines = [b"x" * 9_999 + b"\n"] * 50
     answer = refusal_in_child(lambda: create(data, session, lines), limit_file_size(100_000))
@@ -116,9 +114,7 @@ def test_a_full_disk_leaves_nothing(data: Path, session: Path) -> None:
     assert snapshot(session.parent) == before
 
 
-def test_content_that_reads_back_differently_is_reported(
-    data: Path, session: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_content_that_reads_back_differently_is_reported(data, session, monkeypatch):
     def write_wrong(fd: int, content: bytes) -> None:
         files.write_all(fd, content.replace(b"e2", b"e3"))
 
@@ -134,7 +130,7 @@ def fail(_: object) -> None:
     raise SystemFailure("not_recorded", "The database is busy.")
 
 
-def test_what_could_not_be_recorded_is_recorded_by_the_next_lock(data: Path, session: Path) -> None:
+def test_what_could_not_be_recorded_is_recorded_by_the_next_lock(data, session):
     assert refusal(lambda: create(data, session, record=fail)) == "6 not_recorded"
     assert session.with_name(NAME).read_bytes() == b"".join(LINES)
     assert recovery_of(data, session) == (RecoveryKind.MADE, "the note")
@@ -152,14 +148,14 @@ def crash_at(owner: object, name: str, act: Callable[[], object], how: Callable[
             act()
 
 
-def test_one_that_was_announced_and_not_made_leaves_nothing(data: Path, session: Path) -> None:
+def test_one_that_was_announced_and_not_made_leaves_nothing(data, session):
     before = snapshot(session.parent)
     crash_at(Path, "hardlink_to", lambda: create(data, session))
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
     assert snapshot(session.parent) == before
 
 
-def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(data: Path, session: Path) -> None:
+def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(data, session):
     crash_at(new_session, "sync_directory", lambda: create(data, session))
     with session.with_name(NAME).open("ab") as file:
         file.write(b'{"id":"e3"}\n')
@@ -168,7 +164,7 @@ def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(data: P
         assert locked.recovery.size == len(b"".join(LINES))
 
 
-def test_another_file_of_its_name_is_not_taken_for_it(data: Path, session: Path) -> None:
+def test_another_file_of_its_name_is_not_taken_for_it(data, session):
     def crash_with_draft(_: Path, draft: Path) -> None:
         # A killed process leaves its draft, so that no other file gets its inode.
         draft.rename(draft.with_name("kept"))
@@ -179,14 +175,14 @@ def test_another_file_of_its_name_is_not_taken_for_it(data: Path, session: Path)
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
 
 
-def test_the_draft_of_a_dead_process_is_removed(data: Path, session: Path) -> None:
+def test_the_draft_of_a_dead_process_is_removed(data, session):
     draft = session.with_name(".a.jsonl.redline-fork")
     draft.write_bytes(b"half")
     recovery_of(data, session)
     assert not draft.exists()
 
 
-def test_a_record_that_cannot_be_removed_is_reported(data: Path, session: Path) -> None:
+def test_a_record_that_cannot_be_removed_is_reported(data, session):
     def block(_: NewSession) -> None:
         (record,) = (data / "locks").glob("*.intent")
         record.unlink()
@@ -198,7 +194,7 @@ def test_a_record_that_cannot_be_removed_is_reported(data: Path, session: Path) 
     assert session.with_name(NAME).read_bytes() == b"".join(LINES)
 
 
-def test_it_needs_the_lock(data: Path, session: Path) -> None:
+def test_it_needs_the_lock(data, session):
     with locks.session_lock(data, session, 5) as locked:
         pass
     with pytest.raises(RuntimeError, match="was released"):

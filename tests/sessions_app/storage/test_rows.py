@@ -1,7 +1,5 @@
 """A killed change of rows leaves the database as it was or as it was to be, and the next lock knows which."""
 
-from __future__ import annotations
-
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -48,7 +46,7 @@ class Change:
 
 
 @pytest.fixture
-def change(tmp_path: Path) -> Change:
+def change(tmp_path):
     return Change(tmp_path)
 
 
@@ -105,7 +103,7 @@ KILLS: Final = [
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_kill_leaves_one_of_two_states(tmp_path: Path, writer: str) -> None:
+def test_a_kill_leaves_one_of_two_states(tmp_path, writer):
     wrong = []
     for number, (owner, name, how, recovery) in enumerate(KILLS):
         change = Change(tmp_path / str(number))
@@ -116,9 +114,7 @@ def test_a_kill_leaves_one_of_two_states(tmp_path: Path, writer: str) -> None:
     assert wrong == []
 
 
-def test_a_commit_that_fails_on_the_disk_is_settled_by_the_next_lock(
-    change: Change, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_fails_on_the_disk_is_settled_by_the_next_lock(change, monkeypatch):
     change.store.part("msg_0002", "x" * 100_000)
     before, commit = change.rows(), rows._commit
 
@@ -132,7 +128,7 @@ def test_a_commit_that_fails_on_the_disk_is_settled_by_the_next_lock(
     assert change.rows() == before
 
 
-def test_a_commit_that_a_reader_prevents_is_not_made(change: Change) -> None:
+def test_a_commit_that_a_reader_prevents_is_not_made(change):
     change.store.run("PRAGMA journal_mode = DELETE")
     with closing(change.store.connect()) as reader:
         reader.execute("BEGIN")
@@ -142,27 +138,27 @@ def test_a_commit_that_a_reader_prevents_is_not_made(change: Change) -> None:
     assert change.rows() == change.before
 
 
-def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_change(change: Change) -> None:
+def test_a_row_that_others_changed_since_is_not_decisive_if_another_shows_the_change(change):
     change.kill(LockedSession, "withdraw")
     change.store.run("UPDATE message SET data = '{}'")
     assert change.recovered() is RecoveryKind.MADE
 
 
-def test_a_change_that_no_row_shows_any_more_is_set_aside(change: Change) -> None:
+def test_a_change_that_no_row_shows_any_more_is_set_aside(change):
     change.kill(LockedSession, "withdraw", "prune")
     change.store.run("UPDATE message SET data = '{}'")
     change.store.run("UPDATE part SET data = '{}'")
     assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
-def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_made(change: Change) -> None:
+def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_made(change):
     change.kill(rows, "_commit", "delete", "prt_0006")
     change.store.run("DELETE FROM part WHERE id = 'prt_0006'")
     assert change.recovered() is RecoveryKind.NOT_MADE
 
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
-def test_a_trigger_is_refused_and_nothing_is_written(change: Change, writer: str) -> None:
+def test_a_trigger_is_refused_and_nothing_is_written(change, writer):
     for when in ("DELETE", "UPDATE", "INSERT"):
         change.store.run(
             f"CREATE TRIGGER on_{when} AFTER {when} ON part BEGIN DELETE FROM message; END"  # noqa: S608  # ours
@@ -171,13 +167,13 @@ def test_a_trigger_is_refused_and_nothing_is_written(change: Change, writer: str
     assert change.rows() == change.before
 
 
-def test_a_database_that_is_gone_leaves_the_record(change: Change) -> None:
+def test_a_database_that_is_gone_leaves_the_record(change):
     change.kill(LockedSession, "withdraw")
     change.store.database.unlink()
     assert change.recovered() is RecoveryKind.UNRESOLVED
 
 
-def test_columns_of_every_type_survive_a_backup(change: Change) -> None:
+def test_columns_of_every_type_survive_a_backup(change):
     run = change.store.run
     run("ALTER TABLE part ADD COLUMN more")
     run("UPDATE part SET more = x'00ff' WHERE id = 'prt_0007'")

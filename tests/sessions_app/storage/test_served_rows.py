@@ -1,9 +1,7 @@
 """A kill during a change through a server leaves one of two states, once the next lock holder has put it in order."""
 
-from __future__ import annotations
-
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -136,7 +134,7 @@ def dying(function: Callable[..., Any], number: int, is_over: bool) -> Callable[
 
 
 @pytest.fixture
-def change(tmp_path: Path) -> Iterator[Change]:
+def change(tmp_path):
     found = Change(tmp_path)
     with opencode_server(found.store.database) as found.served:
         yield found
@@ -151,7 +149,7 @@ def wrong_after(change: Change, call: Call, recovery: RecoveryKind) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kill_leaves_one_of_two_states(change: Change, kind: str) -> None:
+def test_a_kill_leaves_one_of_two_states(change, kind):
     change.of(kind)
     wrong = []
     for call, recovery in KILLS:
@@ -162,7 +160,7 @@ def test_a_kill_leaves_one_of_two_states(change: Change, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_are_put_back_exactly_if_the_server_has_ended(change: Change, kind: str) -> None:
+def test_rows_are_put_back_exactly_if_the_server_has_ended(change, kind):
     change.of(kind)
     change.kill()
     change.served.end()
@@ -170,14 +168,14 @@ def test_rows_are_put_back_exactly_if_the_server_has_ended(change: Change, kind:
     assert change.rows() == change.before
 
 
-def test_a_change_that_is_recorded_stays_if_the_server_has_ended(change: Change) -> None:
+def test_a_change_that_is_recorded_stays_if_the_server_has_ended(change):
     change.of("edited")
     change.kill(IS_RECORDED)
     change.served.end()
     assert wrong_after(change, IS_RECORDED, RecoveryKind.MADE) == ""
 
 
-def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_state(change: Change) -> None:
+def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_state(change):
     change.of("deleted")
     change.kill()
     now = change.rows()
@@ -193,7 +191,7 @@ def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_st
     assert change.is_as_before()
 
 
-def test_rows_that_others_have_changed_since_are_left_as_they_are(change: Change) -> None:
+def test_rows_that_others_have_changed_since_are_left_as_they_are(change):
     change.of("edited")
     change.kill()
     change.store.run("UPDATE part SET data = '{}' WHERE id = ?", PARTS[0])
@@ -202,7 +200,7 @@ def test_rows_that_others_have_changed_since_are_left_as_they_are(change: Change
     assert change.rows() == now
 
 
-def test_a_call_that_is_made_late_is_taken_back(change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_made_late_is_taken_back(change, monkeypatch):
     change.of("deleted")
     change.served.behave(stop_at=1)
     with monkeypatch.context() as patch:
@@ -217,7 +215,7 @@ def test_a_call_that_is_made_late_is_taken_back(change: Change, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("gone", ["database", "backup"])
-def test_without_the_database_or_the_backup_the_record_is_set_aside(change: Change, gone: str) -> None:
+def test_without_the_database_or_the_backup_the_record_is_set_aside(change, gone):
     change.of("edited")
     change.kill()
     (change.store.database if gone == "database" else change.backup()).unlink()

@@ -1,7 +1,5 @@
 """The certificate of a session: its context is checked, and compared with what the agent's own package rebuilds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -40,7 +38,7 @@ class StubPackage:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "s.jsonl"
 
 
@@ -57,14 +55,14 @@ def messages_of(loaded: LoadedSession) -> tuple[RebuiltMessage, ...]:
     return rebuilt_messages(loaded, AGENTS["pi"], context)
 
 
-def test_a_session_without_faults_is_certified(path: Path) -> None:
+def test_a_session_without_faults_is_certified(path):
     found = check(load(path, *PLAIN))
     assert (found.reader, found.checked_at, found.leaf_id, found.messages) == ("pi", NOW, "e4", 4)
     assert found.holds
     assert found.package is None
 
 
-def test_violations_and_refusals_are_found(path: Path) -> None:
+def test_violations_and_refusals_are_found(path):
     broken = check(load(path, user("go"), assistant(call("c1")), user("on"), result("c1")))
     assert [one.is_repaired for one in broken.violations] == [True, False]
     assert [one.entry_id for one in broken.unrepaired] == ["e4"]
@@ -75,7 +73,7 @@ def test_violations_and_refusals_are_found(path: Path) -> None:
     assert "no header" in check(load_session(path)).refusal
 
 
-def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(path: Path) -> None:
+def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(path):
     loaded = load(path, *PLAIN)
     package = StubPackage(PackageContext(messages_of(loaded)))
     assert check(loaded, package).package is not None
@@ -85,7 +83,7 @@ def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(p
     assert package.asked == [(data, ""), (data, ""), (data, "e3")]
 
 
-def test_what_was_added_after_loading_is_not_compared(path: Path) -> None:
+def test_what_was_added_after_loading_is_not_compared(path):
     loaded = load(path, *PLAIN)
     data = path.read_bytes()
     with path.open("ab") as file:
@@ -95,7 +93,7 @@ def test_what_was_added_after_loading_is_not_compared(path: Path) -> None:
     assert package.asked == [(data, "")]
 
 
-def test_equal_messages_are_equal(path: Path) -> None:
+def test_equal_messages_are_equal(path):
     loaded = load(path, *PLAIN, context_edit("e1", {"content": "gone"}))
     found = check(loaded, StubPackage(PackageContext(messages_of(loaded)))).package
     assert found is not None
@@ -111,7 +109,7 @@ def test_equal_messages_are_equal(path: Path) -> None:
         (lambda them: (them[3], *them[1:]), "message 1 (entry e1), user, has another content"),
     ],
 )
-def test_the_first_difference_is_named(path: Path, change: Any, detail: str) -> None:
+def test_the_first_difference_is_named(path, change, detail):
     loaded = load(path, *PLAIN)
     certificate = check(loaded, StubPackage(PackageContext(change(messages_of(loaded)))))
     assert certificate.package is not None
@@ -126,19 +124,14 @@ def test_the_first_difference_is_named(path: Path, change: Any, detail: str) -> 
         (PackageContext(failure="no Node.js"), PackageOutcome.FAILED, True),
     ],
 )
-def test_a_refusal_and_a_failure_are_results(
-    path: Path, found: PackageContext, outcome: PackageOutcome, holds: bool
-) -> None:
+def test_a_refusal_and_a_failure_are_results(path, found, outcome, holds):
     certificate = check(load(path, *PLAIN), StubPackage(found))
     assert certificate.package is not None
-    assert (certificate.package.outcome, certificate.package.detail) == (
-        outcome,
-        found.refusal or found.failure,
-    )
+    assert (certificate.package.outcome, certificate.package.detail) == (outcome, found.refusal or found.failure)
     assert certificate.holds is holds
 
 
-def test_another_branch_of_a_file_without_ids_is_not_compared(path: Path) -> None:
+def test_another_branch_of_a_file_without_ids_is_not_compared(path):
     header = {"type": "session", "id": "s", "timestamp": "t", "cwd": "/"}
     lines = [header, *({"type": "message", "timestamp": "t", "message": one} for one in PLAIN)]
     loaded = load_session(place(path, session_bytes(lines)))
@@ -148,7 +141,7 @@ def test_another_branch_of_a_file_without_ids_is_not_compared(path: Path) -> Non
     assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED  # type: ignore[union-attr]
 
 
-def test_a_session_that_was_rewritten_meanwhile_is_a_conflict(path: Path) -> None:
+def test_a_session_that_was_rewritten_meanwhile_is_a_conflict(path):
     loaded = load(path, *PLAIN)
     path.write_bytes(session_bytes(chain(user("other"))))
     with pytest.raises(Conflict) as refused:

@@ -1,9 +1,5 @@
 """The beginning of a branch is counted once, whatever a message contains."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import msgspec
 
 from sessions_app.sessionlog.entries import Texts
@@ -27,7 +23,7 @@ class Index(int):
     __hash__ = int.__hash__
 
 
-def test_the_blocks_of_a_message_are_not_compared_with_each_other(tmp_path: Path) -> None:
+def test_the_blocks_of_a_message_are_not_compared_with_each_other(tmp_path):
     many = assistant(*[text("a word")] * BLOCKS)
     path = place(tmp_path / "s.jsonl", session_bytes(chain(user("go"), many)))
     loaded = load_session(path)

@@ -1,14 +1,11 @@
 """The address of a running server: where it is served, how it is found, and how its host name is revoked."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import socket
 import stat
 import tempfile
 import urllib.error
-from collections.abc import Iterator
 from contextlib import ExitStack
 from http.client import HTTPConnection
 from pathlib import Path
@@ -31,13 +28,13 @@ from tests.wait import WAIT_SECONDS
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "address") as mine:
         yield mine
 
 
 @pytest.fixture
-def of_server(server: Server, settings: Any) -> Installation:
+def of_server(server, settings):
     """Commands in this process that use the data directory of the server."""
     settings.REDLINE_DATA_DIR = server.data
     return Installation(server.data, Path(server.environment["HOME"]))
@@ -65,12 +62,12 @@ def closing_code(socket: ClientConnection) -> int:
 # ---- addresses ---------------------------------------------------------------------------------------------
 
 
-def test_the_printed_address_has_the_secret_name(server: Server) -> None:
+def test_the_printed_address_has_the_secret_name(server):
     assert server.address.startswith(f"http://{browser_host(server.data)}:{server.port}/launch?token=")
 
 
 @pytest.mark.parametrize("at", [IPV4, IPV6])
-def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) -> None:
+def test_the_port_is_served_on_both_loopback_addresses(server, at):
     """A browser tries ::1 first: no other process may listen there."""
     name = browser_host(server.data)
     assert status(server, "/", at=at, host=name, Cookie=cookie_of(server)) == 200
@@ -78,7 +75,7 @@ def test_the_port_is_served_on_both_loopback_addresses(server: Server, at: str) 
     assert status(server, "/", at=at, host="evil.example") == 400
 
 
-def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> None:
+def test_the_plain_address_admits_scripts_but_not_browsers(server):
     bearer = {"Authorization": f"Bearer {api_token(server.data)}"}
     for at, host in ((IPV4, "127.0.0.1"), (IPV4, "localhost"), (IPV6, "[::1]")):
         assert status(server, "/api/runs/999999", at=at, host=host, **bearer) == 404
@@ -92,7 +89,7 @@ def test_the_plain_address_admits_scripts_but_not_browsers(server: Server) -> No
 # ---- finding the server ------------------------------------------------------------------------------------
 
 
-def test_a_new_launch_address_admits_another_browser(server: Server, of_server: Installation) -> None:
+def test_a_new_launch_address_admits_another_browser(server, of_server):
     ended = of_server.call("address", "--json")
     assert (ended.code, ended.json.keys()) == (0, {"address"})
     address = ended.json["address"]
@@ -102,7 +99,7 @@ def test_a_new_launch_address_admits_another_browser(server: Server, of_server: 
     assert forwarded.startswith(f"http://{browser_host(server.data)}:9/launch?token=")
 
 
-def test_without_a_server_there_is_no_address(redline: Installation) -> None:
+def test_without_a_server_there_is_no_address(redline):
     ended = redline.call("address", "--json")
     assert (ended.code, ended.error) == (4, "not_served")
     for_people = redline.call("address")
@@ -112,7 +109,7 @@ def test_without_a_server_there_is_no_address(redline: Installation) -> None:
     assert redline.call("address", "--json").error == "not_served", "a server was killed and left its record"
 
 
-def test_the_server_record_is_removed_when_the_server_ends(tmp_path: Path) -> None:
+def test_the_server_record_is_removed_when_the_server_ends(tmp_path):
     assert running_server(tmp_path) is None
     with only_server(tmp_path):
         assert running_server(tmp_path) is None
@@ -124,7 +121,7 @@ def test_the_server_record_is_removed_when_the_server_ends(tmp_path: Path) -> No
     assert not (tmp_path / "server.json").exists()
 
 
-def test_the_server_record_is_private(server: Server) -> None:
+def test_the_server_record_is_private(server):
     for name in ("server.json", "address_name"):
         assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
 
@@ -132,7 +129,7 @@ def test_the_server_record_is_private(server: Server) -> None:
 # ---- revoking the host name --------------------------------------------------------------------------------
 
 
-def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path: Path, settings: Any) -> None:
+def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path, settings):
     """Takes the host name of its server away."""
     with start_server(tmp_path) as running, running.socket("/ws/sessions") as socket:
         socket.send('{"query": ""}')
@@ -148,14 +145,14 @@ def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_p
         assert old not in ended.json["address"]
 
 
-def test_the_host_name_can_be_revoked_without_a_server(redline: Installation) -> None:
+def test_the_host_name_can_be_revoked_without_a_server(redline):
     old = browser_host(redline.data)
     ended = redline.call("address", "--revoke", "--json")
     assert (ended.code, ended.json) == (0, {"address": None})
     assert browser_host(redline.data) != old
 
 
-def test_logging_out_closes_only_this_browsers_sockets(server: Server, of_server: Installation) -> None:
+def test_logging_out_closes_only_this_browsers_sockets(server, of_server):
     def another_browser() -> Server:
         address = of_server.call("address", "--json").json["address"]
         one = Server(server.child, address, server.root, server.data, server.environment)
@@ -188,7 +185,7 @@ def take(stack: ExitStack, host: str, port: int = 0) -> int:
 
 
 @pytest.mark.parametrize("host", [IPV4, IPV6])
-def test_a_port_taken_on_either_address_is_not_used(host: str) -> None:
+def test_a_port_taken_on_either_address_is_not_used(host):
     with ExitStack() as stack:
         port = take(stack, host)
         with pytest.raises(Conflict, match=f"Port {port} is in use"):
@@ -199,14 +196,14 @@ def test_a_port_taken_on_either_address_is_not_used(host: str) -> None:
         assert {one.getsockname()[1] for one in found} == {port_of(found)}
 
 
-def test_a_failed_listen_releases_the_address_it_had_taken() -> None:
+def test_a_failed_listen_releases_the_address_it_had_taken():
     with ExitStack() as stack:
         port = take(stack, IPV6)
         assert refusal(lambda: listening(port, (IPV4, IPV6)).__enter__()) == "4 port_taken"
         take(stack, IPV4, port)
 
 
-def test_an_automatic_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_automatic_port_is_free_on_both_addresses(monkeypatch):
     """A port that the system offers for one address may be taken on the other: then another port is tried."""
     usual = socket.socket.bind
     refused: list[Any] = []
@@ -224,14 +221,14 @@ def test_an_automatic_port_is_free_on_both_addresses(monkeypatch: pytest.MonkeyP
     assert len(refused) == 3
 
 
-def test_without_ipv6_only_ipv4_is_served() -> None:
+def test_without_ipv6_only_ipv4_is_served():
     """2001:db8:: is reserved for documentation: no machine has it, just as one without IPv6 has no ::1."""
     with listening(0, (IPV4, "2001:db8::1")) as found:
         assert [one.getsockname()[0] for one in found] == [IPV4]
 
 
 @pytest.fixture
-def unserved(redline: Installation, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Installation:
+def unserved(redline, settings, monkeypatch):
     """An installation whose server ends as soon as it has printed its address."""
     settings.REDLINE_PLAIN = False
     monkeypatch.setattr(tempfile, "tempdir", tempfile.tempdir)
@@ -239,16 +236,14 @@ def unserved(redline: Installation, settings: Any, monkeypatch: pytest.MonkeyPat
     return redline
 
 
-def test_a_server_without_ipv6_says_so(unserved: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_ipv6_says_so(unserved, monkeypatch):
     monkeypatch.setattr(serve, "HOSTS", (IPV4, "2001:db8::1"))
     assert "no IPv6: the server uses 127.0.0.1 only" in unserved.call("serve", "--port", "0").out
     (listening,) = unserved.call("serve", "--port", "0", "--json").json["listening"]
     assert listening.startswith("127.0.0.1:")
 
 
-def test_without_a_port_option_the_next_free_port_is_used_and_announced(
-    unserved: Installation, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_port_option_the_next_free_port_is_used_and_announced(unserved, monkeypatch):
     with ExitStack() as stack:
         port = take(stack, IPV6)
         monkeypatch.setattr(serve, "DEFAULT_PORT", port)
@@ -262,7 +257,7 @@ def test_without_a_port_option_the_next_free_port_is_used_and_announced(
     assert "taken" not in unserved.call("serve").out
 
 
-def test_a_plain_server_announces_its_weaker_protection(unserved: Installation) -> None:
+def test_a_plain_server_announces_its_weaker_protection(unserved):
     printed = unserved.call("serve", "--port", "0", "--plain").out
     assert "weaker" in printed
     assert "every port" in printed

@@ -1,8 +1,5 @@
 """A browser's session lasts while it is used, and logging out or revoking the host name ends it for good."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,7 @@ from tests.html import actions, text_of
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+def clock(monkeypatch):
     """The time of day, which only the test moves. Request it before the browser, whose cookie is signed with it."""
 
     class Clock:
@@ -44,7 +41,7 @@ def log_out(browser: Client) -> Any:
     return browser.post("/log-out")
 
 
-def test_a_session_lasts_for_twelve_hours_after_its_last_use(clock: Any, browser: Client, known_root: Path) -> None:
+def test_a_session_lasts_for_twelve_hours_after_its_last_use(clock, browser, known_root):
     assert SESSION_SECONDS == 12 * 3600
     for _ in range(4):
         clock.advance(SESSION_SECONDS - 1)
@@ -54,16 +51,14 @@ def test_a_session_lasts_for_twelve_hours_after_its_last_use(clock: Any, browser
     assert browser.get("/").status_code == 403
 
 
-def test_a_cookie_is_renewed_only_now_and_then(clock: Any, browser: Client, known_root: Path) -> None:
+def test_a_cookie_is_renewed_only_now_and_then(clock, browser, known_root):
     assert COOKIE not in browser.get("/").cookies
     clock.advance(RENEWAL_SECONDS + 1)
     assert COOKIE in browser.get("/").cookies
     assert COOKIE not in browser.get("/").cookies
 
 
-def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(
-    clock: Any, browser: Client, known_root: Path
-) -> None:
+def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(clock, browser, known_root):
     before = copy_of(browser)
     clock.advance(RENEWAL_SECONDS + 1)
     browser.get("/")
@@ -78,14 +73,14 @@ def test_logging_out_ends_this_browsers_session_and_every_copy_of_its_cookie(
     assert other.get("/").status_code == 200
 
 
-def test_logging_out_needs_a_form_of_this_site(known_root: Path) -> None:
+def test_logging_out_needs_a_form_of_this_site(known_root):
     strict = authorized_client(enforce_csrf_checks=True)
     assert log_out(strict).status_code == 403
     assert strict.get("/log-out").status_code == 405
     assert "/log-out" in actions(strict.get("/settings"))
 
 
-def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path: Path, clock: Any) -> None:
+def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_path, clock):
     end_session(tmp_path, "first")
     clock.advance(SESSION_SECONDS - 1)
     end_session(tmp_path, "second")
@@ -97,7 +92,7 @@ def test_ended_sessions_are_remembered_while_their_cookies_could_be_valid(tmp_pa
     assert [path.name for path in tmp_path.iterdir()] == [launch_tokens.ENDED_FILE]
 
 
-def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser: Client, known_root: Path) -> None:
+def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser, known_root):
     old = browser_host(settings.REDLINE_DATA_DIR)
     new = browser_host(settings.REDLINE_DATA_DIR, renewed=True)
     assert old != new
@@ -108,7 +103,7 @@ def test_a_new_host_name_ends_all_sessions_and_replaces_the_old_one(browser: Cli
     assert new_client().get("/launch", {"token": token}).status_code == 302
 
 
-def test_the_host_name_has_128_bits_and_is_private(tmp_path: Path) -> None:
+def test_the_host_name_has_128_bits_and_is_private(tmp_path):
     names = {browser_host(tmp_path, renewed=True) for _ in range(20)}
     assert len(names) == 20
     for name in names:

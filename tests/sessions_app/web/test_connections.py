@@ -1,7 +1,5 @@
 """Strangers cannot lock anybody out, however much they send."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
@@ -28,7 +26,7 @@ PIECE = b"x" * 65_536
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "connections") as mine:
         yield mine
 
@@ -75,7 +73,7 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("headers", TOO_LONG.values(), ids=TOO_LONG)
-def test_too_many_or_too_long_headers_are_refused(server: Server, headers: dict[str, str]) -> None:
+def test_too_many_or_too_long_headers_are_refused(server, headers):
     answer = ask(server, head("GET", "/", server, **headers))
     assert (answer.status, answer.header("Connection")) == (431, "close")
     handshake = {"Upgrade": "websocket", "Connection": "Upgrade", "Cookie": cookie_of(server)}
@@ -84,13 +82,13 @@ def test_too_many_or_too_long_headers_are_refused(server: Server, headers: dict[
         assert b" 101 " not in read_to_end(opened)
 
 
-def test_headers_as_many_and_as_long_as_browsers_send_are_accepted(server: Server) -> None:
+def test_headers_as_many_and_as_long_as_browsers_send_are_accepted(server):
     headers = {f"X-{number}": "x" * 600 for number in range(90)}
     assert ask(server, head("GET", "/", server, Cookie=cookie_of(server), **headers)).status == 200
 
 
 @linux
-def test_endless_headers_use_little_memory(server: Server) -> None:
+def test_endless_headers_use_little_memory(server):
     server.get("/")
     forget_peak(server)
     before = memory_of(server)
@@ -110,7 +108,7 @@ def test_endless_headers_use_little_memory(server: Server) -> None:
 # ---- number ------------------------------------------------------------------------------------------------
 
 
-def test_a_thousand_half_sent_requests_do_not_lock_others_out(server: Server) -> None:
+def test_a_thousand_half_sent_requests_do_not_lock_others_out(server):
     with contextlib.ExitStack() as all_of_them:
         half_sent = []
         for _ in range(1_000):
@@ -125,12 +123,12 @@ def test_a_thousand_half_sent_requests_do_not_lock_others_out(server: Server) ->
 
 
 @linux
-def test_the_limit_of_open_files_is_raised(server: Server) -> None:
+def test_the_limit_of_open_files_is_raised(server):
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert resource.prlimit(server.child.pid, resource.RLIMIT_NOFILE) == (most, most)
 
 
-def test_half_of_the_descriptors_are_reserved_for_files() -> None:
+def test_half_of_the_descriptors_are_reserved_for_files():
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (500, before[1]))
@@ -182,7 +180,7 @@ def nonsense(server: Server) -> dict[str, bytes]:
     }
 
 
-def test_malformed_input_closes_the_connection_without_an_error(server: Server) -> None:
+def test_malformed_input_closes_the_connection_without_an_error(server):
     with no_error_logged(server), contextlib.ExitStack() as all_of_them:
         opened = {name: all_of_them.enter_context(connected(server)) for name in nonsense(server)}
         for name, sent in nonsense(server).items():
@@ -242,7 +240,7 @@ class Transport(asyncio.Transport):
 
 
 @pytest.fixture
-def clock() -> Iterator[Clock]:
+def clock():
     clock = Clock()
     yield clock
     for task in asyncio.all_tasks(clock):
@@ -280,7 +278,7 @@ async def refused(scope: object, receive: object, send: Any) -> None:
 HALF = b"GET / HTTP/1.1\r\nHost: x\r\n"
 
 
-def test_the_longest_waiting_connection_makes_room(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_waiting_connection_makes_room(clock, monkeypatch):
     monkeypatch.setattr(connections, "MOST_WAITING", 3)
     state = ServerState()
     busy = Opened(clock, state)
@@ -303,7 +301,7 @@ def test_the_longest_waiting_connection_makes_room(clock: Clock, monkeypatch: py
     assert not busy.transport.aborted
 
 
-def test_a_new_connection_is_closed_while_all_others_are_busy(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_connection_is_closed_while_all_others_are_busy(clock, monkeypatch):
     monkeypatch.setattr(connections, "MOST_CONNECTIONS", 2)
     state = ServerState()
     busy = [Opened(clock, state), Opened(clock, state)]
@@ -313,7 +311,7 @@ def test_a_new_connection_is_closed_while_all_others_are_busy(clock: Clock, monk
     assert not any(one.transport.aborted for one in busy)
 
 
-def test_half_sent_headers_have_a_total_limit(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_sent_headers_have_a_total_limit(clock, monkeypatch):
     monkeypatch.setattr(connections, "WAITING_BYTES", 100_000)
     state = ServerState()
     made = []
@@ -325,7 +323,7 @@ def test_half_sent_headers_have_a_total_limit(clock: Clock, monkeypatch: pytest.
     assert [one.transport.aborted for one in made] == [True, False, False]
 
 
-def test_a_body_is_waited_for_while_it_comes(clock: Clock) -> None:
+def test_a_body_is_waited_for_while_it_comes(clock):
     opened = Opened(clock, ServerState())
     opened.protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
     for _ in range(10):
@@ -337,7 +335,7 @@ def test_a_body_is_waited_for_while_it_comes(clock: Clock) -> None:
     assert opened.transport.aborted
 
 
-def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock: Clock) -> None:
+def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock):
     opened = Opened(clock, ServerState())
     opened.protocol.data_received(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + PIECE + b"x")
     for _ in range(10):
@@ -345,7 +343,7 @@ def test_a_body_is_waited_for_while_the_application_does_not_read_it(clock: Cloc
         assert not opened.transport.aborted
 
 
-def test_the_header_timeout_does_not_run_while_a_request_is_processed(clock: Clock) -> None:
+def test_the_header_timeout_does_not_run_while_a_request_is_processed(clock):
     slow, worked_on = Opened(clock, ServerState()), Opened(clock, ServerState())
     slow.protocol.data_received(HALF)
     worked_on.protocol.data_received(HALF + b"\r\n" + HALF)
@@ -378,9 +376,7 @@ REFUSED = b"(refused)"
         "half of a refused body", "half of a second request", "nothing after a request",
     ],
 )  # fmt: skip
-def test_a_connection_whose_client_sends_nothing_more_is_closed(
-    clock: Clock, sent: bytes, later: bytes, seconds: int
-) -> None:
+def test_a_connection_whose_client_sends_nothing_more_is_closed(clock, sent, later, seconds):
     opened = Opened(clock, ServerState(), refused if sent.endswith(REFUSED) else never_answered)
     for data in filter(None, (sent.removesuffix(REFUSED), later)):
         opened.protocol.data_received(data)
@@ -421,7 +417,7 @@ def answers(server: Server) -> dict[str, bytes]:
     }
 
 
-def test_every_response_has_isolation_headers_and_does_not_name_the_server(server: Server) -> None:
+def test_every_response_has_isolation_headers_and_does_not_name_the_server(server):
     seen = set()
     for name, sent in answers(server).items():
         answer = ask(server, sent)
@@ -439,7 +435,7 @@ def test_every_response_has_isolation_headers_and_does_not_name_the_server(serve
 # ---- a peer that leaves ------------------------------------------------------------------------------------
 
 
-def test_closing_a_tab_is_not_an_error(server: Server) -> None:
+def test_closing_a_tab_is_not_an_error(server):
     """At any moment: while a page is rendered, while a session is downloaded, while a socket sends updates."""
     server.put("long.jsonl", chain(user("Long."), *(user(f"word {n} " * 200) for n in range(2_000))))
     page = server.session("Long.")

@@ -1,11 +1,8 @@
 """The gate keeps nothing that strangers send, and receives nothing that is too long."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +15,6 @@ from sessions_app.web.launch_tokens import api_token, browser_host
 from sessions_app.web.middleware import REFUSED_BODY
 from tests.factories import chain, session_bytes, user
 from tests.html import field, form
-from tests.installation import Installation
 from tests.raw_http import ask, connected, cookie_of, head
 from tests.server import Server, place_in
 
@@ -56,7 +52,7 @@ def request(path: str = "/settings", method: str = "POST", host: str = "{ours}",
 
 
 @pytest.fixture
-def known(redline: Installation) -> str:
+def known(redline):
     """The Cookie header of an authorized browser."""
     return f"{COOKIE}={new_launch_cookie()}"
 
@@ -74,13 +70,13 @@ def known(redline: Installation) -> str:
         {"path": "/api/sessions/1/a.jsonl/compact", "authorization": "Bearer wrong"},
     ],
 )  # fmt: skip
-def test_a_body_that_would_be_refused_is_not_received(known: str, changed: dict[str, str]) -> None:
+def test_a_body_that_would_be_refused_is_not_received(known, changed):
     scope = request(**{"cookie": known, "origin": "http://{ours}", **changed})
     assert received(scope, []) == b""
     assert REFUSED_BODY not in scope
 
 
-def test_bodies_of_a_known_browser_and_a_script_are_received(known: str) -> None:
+def test_bodies_of_a_known_browser_and_a_script_are_received(known):
     token = api_token(settings.REDLINE_DATA_DIR)
     for scope in (
         request(cookie=known, origin="http://{ours}"),
@@ -94,7 +90,7 @@ def test_bodies_of_a_known_browser_and_a_script_are_received(known: str) -> None
 # ---- how much ----------------------------------------------------------------------------------------------
 
 
-def test_each_route_limits_the_length_of_its_body(known: str) -> None:
+def test_each_route_limits_the_length_of_its_body(known):
     limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
     assert len(received(request(cookie=known), [b"x" * limit])) == limit
     longer = [PIECE] * (limit // len(PIECE) + 1)
@@ -105,19 +101,19 @@ def test_each_route_limits_the_length_of_its_body(known: str) -> None:
     assert len(received(request("/import", cookie=known), longer)) > limit
 
 
-def test_a_body_announced_as_too_long_is_not_received(known: str) -> None:
+def test_a_body_announced_as_too_long_is_not_received(known):
     for path in ("/settings", "/import"):
         scope = request(path, cookie=known, content_length=str(10**18))
         assert received(scope, []) == b""
         assert "Nothing was done" in scope[REFUSED_BODY]
 
 
-def test_only_uploads_are_kept_on_disk() -> None:
+def test_only_uploads_are_kept_on_disk():
     assert settings.DATA_UPLOAD_MAX_MEMORY_SIZE < settings.FILE_UPLOAD_MAX_MEMORY_SIZE
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_a_form_with_too_many_parts_is_cut_off(known: str, size: int) -> None:
+def test_a_form_with_too_many_parts_is_cut_off(known, size):
     form = b"--limit\r\n\r\n" * (MOST_PARTS + 1)
     pieces = [form[start : start + size] for start in range(0, len(form), size)]
     scope = request("/import", cookie=known, content_type="multipart/form-data; boundary=limit")
@@ -132,7 +128,7 @@ def test_a_form_with_too_many_parts_is_cut_off(known: str, size: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "gate") as mine:
         yield mine
 
@@ -155,9 +151,7 @@ STRANGERS = [
 @pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="what a process writes is looked up there")
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize(("stranger", "path", "status"), STRANGERS)
-def test_nothing_sent_by_a_stranger_is_kept(
-    server: Server, stranger: dict[str, str], path: str, status: int, chunked: bool
-) -> None:
+def test_nothing_sent_by_a_stranger_is_kept(server, stranger, path, status, chunked):
     pieces = 100
     headers = {"Content_Type": "multipart/form-data; boundary=x", **stranger}
     if stranger:
@@ -174,7 +168,7 @@ def test_nothing_sent_by_a_stranger_is_kept(
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="what a process has open is looked up there")
-def test_a_long_upload_is_buffered_in_the_data_directory(server: Server) -> None:
+def test_a_long_upload_is_buffered_in_the_data_directory(server):
     """Not in Python's temporary directory, which is memory on many systems."""
     known = {"Cookie": cookie_of(server), "Content_Length": "8000000"}
     with connected(server) as opened:
@@ -191,7 +185,7 @@ def open_files(server: Server) -> str:
     return " ".join(found)
 
 
-def test_an_oversized_request_is_413_with_an_explanation(server: Server) -> None:
+def test_an_oversized_request_is_413_with_an_explanation(server):
     known = {"Cookie": cookie_of(server), "Content_Length": "3000000"}
     page = ask(server, head("POST", "/settings", server, **known))
     assert page.status == 413
@@ -201,7 +195,7 @@ def test_an_oversized_request_is_413_with_an_explanation(server: Server) -> None
     assert json.loads(answer.body)["error"]["code"] == "body_too_long"
 
 
-def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> None:
+def test_a_form_of_twenty_thousand_empty_parts_is_refused(server):
     form = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n\r\n' * 20_000
     known = {"Cookie": cookie_of(server), "Content_Type": "multipart/form-data; boundary=x"}
     answer = ask(server, head("POST", "/import", server, **known, Content_Length=str(len(form))), [form])
@@ -209,7 +203,7 @@ def test_a_form_of_twenty_thousand_empty_parts_is_refused(server: Server) -> Non
     assert b"more than 200 parts" in answer.body
 
 
-def test_an_upload_of_any_length_is_received(server: Server) -> None:
+def test_an_upload_of_any_length_is_received(server):
     token = field(form(server.get("/import"), "/import"), "csrfmiddlewaretoken")
     session = session_bytes(chain(*(user(f"word {number} " * 100) for number in range(3_000))))
     assert len(session) > settings.DATA_UPLOAD_MAX_MEMORY_SIZE

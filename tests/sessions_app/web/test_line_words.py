@@ -1,7 +1,5 @@
 """The line of a call: on a phone, the name of a file is what can be seen of its path."""
 
-from __future__ import annotations
-
 import pytest
 from django.template import Context, Template
 
@@ -20,5 +18,5 @@ LINE = Template("{{ words|line_words }}")
         ("", ""),
     ],
 )
-def test_directories_are_left_out_where_a_line_is_short(words: str, drawn: str) -> None:
+def test_directories_are_left_out_where_a_line_is_short(words, drawn):
     assert LINE.render(Context({"words": words})) == drawn

@@ -1,7 +1,5 @@
 """The client of a connection: other users of the machine are recognised, also by the server."""
 
-from __future__ import annotations
-
 import errno
 import os
 import socket
@@ -19,7 +17,7 @@ from sessions_app.web.listeners import IPV4, IPV6, listening
 from sessions_app.web.peers import Address, is_of_another_user, user_of
 from tests.processes import NOBODY, become_nobody, in_child
 from tests.raw_http import cookie_of
-from tests.server import Server, place_in
+from tests.server import place_in
 
 MAPPED = "::ffff:127.0.0.1"
 """127.0.0.1 in the notation of an IPv6 socket."""
@@ -42,7 +40,7 @@ def client_of(asked_at: str) -> socket.socket:
 
 @linux
 @ways
-def test_the_user_of_a_connection_is_known(served_at: str, asked_at: str) -> None:
+def test_the_user_of_a_connection_is_known(served_at, asked_at):
     with connected(served_at, asked_at) as (_, peer, own):
         assert user_of(peer, own) == os.geteuid()
         assert not is_of_another_user(peer, own)
@@ -50,9 +48,7 @@ def test_the_user_of_a_connection_is_known(served_at: str, asked_at: str) -> Non
 
 @linux
 @ways
-def test_another_user_is_distinguished_from_us_and_from_root(
-    served_at: str, asked_at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_user_is_distinguished_from_us_and_from_root(served_at, asked_at, monkeypatch):
     with connected(served_at, asked_at) as (_, peer, own):
         for users, is_another in (((0, 1_000), False), ((1_000, 1_000), False), ((1_001, 1_000), True)):
             monkeypatch.setattr(peers, "_user_in", lambda _, user=users[0]: user)
@@ -62,7 +58,7 @@ def test_another_user_is_distinguished_from_us_and_from_root(
 
 @linux
 @ways
-def test_a_socket_belongs_to_the_user_who_opened_it(served_at: str, asked_at: str) -> None:
+def test_a_socket_belongs_to_the_user_who_opened_it(served_at, asked_at):
     """Only root can become another user for this; otherwise it is the same user."""
     with listening(0, [served_at]) as (listener,):
 
@@ -84,7 +80,7 @@ def test_a_socket_belongs_to_the_user_who_opened_it(served_at: str, asked_at: st
 
 
 @linux
-def test_the_user_of_a_missing_connection_is_unknown() -> None:
+def test_the_user_of_a_missing_connection_is_unknown():
     with connected(IPV4, IPV4) as (client, peer, own):
         assert user_of((IPV4, 9), own) is None
         assert user_of(own, (IPV4, 9)) is None
@@ -93,17 +89,17 @@ def test_the_user_of_a_missing_connection_is_unknown() -> None:
     assert user_of(None, own) is None
 
 
-def test_a_listener_at_the_address_of_a_peer_is_not_the_peer() -> None:
+def test_a_listener_at_the_address_of_a_peer_is_not_the_peer():
     with listening(0) as (other,), listening(0) as (own,):
         assert user_of(other.getsockname(), own.getsockname()) is None
 
 
 @pytest.mark.parametrize("answer", [b"", b"\0" * 15, b"\0" * 500, b"\xff" * 500, b"\x14\0\0\0\x14\0"], ids=range(5))
-def test_an_answer_without_a_socket_has_no_user(answer: bytes) -> None:
+def test_an_answer_without_a_socket_has_no_user(answer):
     assert peers._user_in(answer) is None
 
 
-def test_without_socket_diagnostics_nobody_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_socket_diagnostics_nobody_is_refused(monkeypatch):
     def refuse(*_: object) -> socket.socket:
         raise OSError(errno.EPROTONOSUPPORT, "not supported")
 
@@ -117,7 +113,7 @@ def test_without_socket_diagnostics_nobody_is_refused(monkeypatch: pytest.Monkey
 
 
 @pytest.fixture(scope="module")
-def server(shared_server: Server) -> Iterator[Server]:
+def server(shared_server):
     with place_in(shared_server, "peers") as mine:
         yield mine
 
@@ -125,7 +121,7 @@ def server(shared_server: Server) -> Iterator[Server]:
 @linux
 @pytest.mark.parametrize("at", [IPV4, IPV6, MAPPED])
 @pytest.mark.parametrize("path", ["/", "/static/redline/redline.css", "/api/runs/999999"])
-def test_another_user_gets_no_answer_whatever_they_send(server: Server, at: str, path: str) -> None:
+def test_another_user_gets_no_answer_whatever_they_send(server, at, path):
     bearer = f"Bearer {api_token(server.data)}"
     brought = {
         "Host": f"{browser_host(server.data)}:{server.port}",

@@ -1,19 +1,13 @@
 """The log is private and bounded, has one line for each record, and contains no text of a session."""
 
-from __future__ import annotations
-
 import logging
 import stat
 from pathlib import Path
 
-import pytest
-from django.test import Client
-
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.web import server_log
 from sessions_app.web.server_log import OneLine, kept_log
-from tests.installation import UNSAFE_CHARACTERS, Installation
-from tests.server import Server
+from tests.installation import UNSAFE_CHARACTERS
 
 HOSTILE = "/sessions/%1b%5b31m%0a2026-01-01T00:00:00.000Z%20ERROR%20django.request%20forged%e2%80%ae"
 
@@ -22,7 +16,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text(encoding="utf-8").splitlines()
 
 
-def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser: Client) -> None:
+def test_a_hostile_path_or_host_stays_on_its_line(redline, browser):
     with kept_log(redline.data) as path:
         assert browser.get(HOSTILE).status_code == 404
         browser.get("/", headers={"host": "evil\x1b[2J.example"})
@@ -32,7 +26,7 @@ def test_a_hostile_path_or_host_stays_on_its_line(redline: Installation, browser
     assert not UNSAFE_CHARACTERS.search(path.read_text(encoding="utf-8").replace("\n", ""))
 
 
-def test_the_server_keeps_a_private_log(shared_server: Server) -> None:
+def test_the_server_keeps_a_private_log(shared_server):
     path = shared_server.data / "logs" / server_log.FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
@@ -42,9 +36,7 @@ def test_the_server_keeps_a_private_log(shared_server: Server) -> None:
     assert shared_server.address.partition("token=")[2] not in logged
 
 
-def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session(
-    redline: Installation,
-) -> None:
+def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session(redline):
     with kept_log(redline.data) as path:
         for raised in (
             ValueError("a secret of the session"),
@@ -64,7 +56,7 @@ def test_the_log_has_the_place_of_an_unexpected_failure_but_no_text_of_a_session
     assert "OSError: No space" in logged
 
 
-def test_the_log_rotates_and_stays_private(redline: Installation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_rotates_and_stays_private(redline, monkeypatch):
     monkeypatch.setattr(server_log, "FILE_BYTES", 2_000)
     with kept_log(redline.data) as path:
         for number in range(200):
@@ -76,12 +68,12 @@ def test_the_log_rotates_and_stays_private(redline: Installation, monkeypatch: p
     assert "line 199" in lines(path)[-1]
 
 
-def test_a_long_message_is_cut() -> None:
+def test_a_long_message_is_cut():
     record = logging.LogRecord("redline", logging.ERROR, "x", 1, "y" * 100_000, None, None)
     assert len(OneLine().format(record)) == server_log.LONGEST
 
 
-def test_nothing_is_logged_after_the_server_ended(redline: Installation) -> None:
+def test_nothing_is_logged_after_the_server_ended(redline):
     with kept_log(redline.data) as path:
         pass
     logging.getLogger("redline").warning("too late")
@@ -96,7 +88,7 @@ def refusal(number: int, second: float) -> logging.LogRecord:
     return record
 
 
-def test_refused_requests_do_not_flood_the_log(redline: Installation) -> None:
+def test_refused_requests_do_not_flood_the_log(redline):
     """Any number of refusals within ten minutes leaves some lines; the count restarts every ten minutes."""
     with kept_log(redline.data) as path:
         logging.getLogger("redline").info("serving")
@@ -112,14 +104,14 @@ def test_refused_requests_do_not_flood_the_log(redline: Installation) -> None:
     assert "something else" in logged[-1]
 
 
-def test_refusals_that_were_not_logged_are_counted_at_the_end(redline: Installation) -> None:
+def test_refusals_that_were_not_logged_are_counted_at_the_end(redline):
     with kept_log(redline.data) as path:
         for number in range(100):
             logging.getLogger("root").handle(refusal(number, 1_000))
     assert "80 more requests were refused" in lines(path)[-1]
 
 
-def test_every_internal_error_is_logged(redline: Installation) -> None:
+def test_every_internal_error_is_logged(redline):
     with kept_log(redline.data) as path:
         for number in range(200):
             logging.getLogger("django.request").error("Internal Server Error: /%d", number)

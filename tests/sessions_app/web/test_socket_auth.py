@@ -1,7 +1,5 @@
 """Sending to a closed or closing socket is not an error."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
@@ -11,7 +9,7 @@ from sessions_app.web import socket_auth
 
 
 @pytest.mark.parametrize("leaves", [False, True])
-def test_messages_to_a_closed_socket_are_dropped(monkeypatch: pytest.MonkeyPatch, leaves: bool) -> None:
+def test_messages_to_a_closed_socket_are_dropped(monkeypatch, leaves):
     """The application closes the socket, or the peer has left; either way the server would raise an error."""
     monkeypatch.setattr(socket_auth, "may_connect", lambda _: True)
     sent: list[str] = []

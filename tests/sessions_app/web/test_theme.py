@@ -1,7 +1,5 @@
 """The theme: chosen by a form, kept in a cookie, and part of the page itself."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -18,14 +16,14 @@ def drawn_in(browser: Client, address: str = "/") -> str | None:
     return element(browser.get(address), "html").attributes.get("data-theme")
 
 
-def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser: Client) -> None:
+def test_the_theme_is_that_of_the_system_until_one_is_chosen(browser):
     assert drawn_in(browser) is None
     chosen = elements(browser.get("/"), "#themes [aria-current]")
     assert [one.text() for one in chosen] == ["As the system"]
 
 
 @pytest.mark.parametrize("name", ["light", "dark"])
-def test_a_chosen_theme_is_on_every_page_and_leads_back(browser: Client, name: str) -> None:
+def test_a_chosen_theme_is_on_every_page_and_leads_back(browser, name):
     answer = browser.post("/theme", {"theme": name, "next": "/settings?x=1"})
     assert (answer.status_code, answer["Location"]) == (303, "/settings?x=1")
     cookie = answer.cookies[COOKIE]
@@ -34,7 +32,7 @@ def test_a_chosen_theme_is_on_every_page_and_leads_back(browser: Client, name: s
         assert drawn_in(browser, address) == name
 
 
-def test_any_other_theme_is_that_of_the_system(browser: Client) -> None:
+def test_any_other_theme_is_that_of_the_system(browser):
     for other in ("", '"><script>'):
         browser.post("/theme", {"theme": "dark", "next": "/"})
         browser.post("/theme", {"theme": other, "next": "/"})
@@ -43,19 +41,19 @@ def test_any_other_theme_is_that_of_the_system(browser: Client) -> None:
     assert drawn_in(browser) is None
 
 
-def test_a_form_never_leads_elsewhere(browser: Client) -> None:
+def test_a_form_never_leads_elsewhere(browser):
     sites = ("//evil.example", "https://evil.example/", "javascript:alert(1)", "/\\evil.example")
     for elsewhere in ("", "settings", *sites):
         answer = browser.post("/theme", {"theme": "dark", "next": elsewhere})
         assert answer["Location"] == "/", elsewhere
 
 
-def test_the_form_knows_the_page_that_it_is_on(browser: Client) -> None:
+def test_the_form_knows_the_page_that_it_is_on(browser):
     found = element(browser.get("/?q=a+b"), "#themes input[name=next]")
     assert found.attributes["value"] == "/?q=a+b"
 
 
-def test_every_colour_is_written_once_for_both_themes() -> None:
+def test_every_colour_is_written_once_for_both_themes():
     """A second copy of the dark colours could differ from the first one."""
     colours = [line for line in TOKENS.splitlines() if "#" in line]
     assert colours

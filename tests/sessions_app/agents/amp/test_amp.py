@@ -1,9 +1,6 @@
 """Old threads of Amp are read, and what is kept of them becomes Markdown; nothing is written to them."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +13,6 @@ from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.handoff import handoff
 from sessions_app.sessionlog.provider_rules import violations
 from sessions_app.storage.session_loader import load_session
-from tests.installation import Installation
 
 THREAD: dict[str, Any] = {
     "v": 9,
@@ -50,14 +46,14 @@ THREAD: dict[str, Any] = {
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     path = tmp_path / "amp" / "threads" / "T-1.json"
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps(THREAD, indent=2), encoding="utf-8")
     return path
 
 
-def test_results_are_entries_of_their_own(path: Path) -> None:
+def test_results_are_entries_of_their_own(path):
     loaded = load_session(path)
     branch = loaded.tree.branch(loaded.leaf_id)
     texts = loaded.texts(branch)
@@ -72,7 +68,7 @@ def test_results_are_entries_of_their_own(path: Path) -> None:
     assert not violations(AMP.generations[0].reader.rebuild(branch))
 
 
-def test_a_thread_is_found_and_indexed(redline: Installation, path: Path) -> None:
+def test_a_thread_is_found_and_indexed(redline, path):
     assert AMP.discover(path.parent).paths == (path,)
     assert agent_of(path) == "amp"
     session = index_file(path)
@@ -80,7 +76,7 @@ def test_a_thread_is_found_and_indexed(redline: Installation, path: Path) -> Non
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"id": "T-1"}', '{"id": 1, "messages": []}', "{"])
-def test_another_document_is_not_a_thread(path: Path, content: str) -> None:
+def test_another_document_is_not_a_thread(path, content):
     path.write_text(content, encoding="utf-8")
     with pytest.raises(RedlineError, match="not a thread of Amp"):
         load_session(path)
@@ -89,13 +85,13 @@ def test_another_document_is_not_a_thread(path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     "message", [7, {}, {"role": 5, "content": 5}, {"role": "user", "content": [7, {"type": []}, None]}]
 )
-def test_a_damaged_message_does_not_hide_the_others(path: Path, message: object) -> None:
+def test_a_damaged_message_does_not_hide_the_others(path, message):
     messages = [message, *THREAD["messages"]]
     path.write_text(json.dumps({**THREAD, "messages": messages}), encoding="utf-8")
     assert len(load_session(path).log.entries) >= 7
 
 
-def test_what_is_kept_becomes_markdown(path: Path) -> None:
+def test_what_is_kept_becomes_markdown(path):
     loaded = load_session(path)
     branch = loaded.tree.branch(loaded.leaf_id)
     messages = AMP.generations[0].reader.rebuild(branch).messages
@@ -109,7 +105,7 @@ def test_what_is_kept_becomes_markdown(path: Path) -> None:
     )
 
 
-def test_nothing_is_written_and_the_refusal_says_why(redline: Installation, path: Path) -> None:
+def test_nothing_is_written_and_the_refusal_says_why(redline, path):
     before = path.read_bytes()
     found = redline.call("compact", path, "--yes", "--ratio", "0.9", "--preserve-recent", "0")
     assert found.code != 0

@@ -1,7 +1,5 @@
 """The filters: every recorded deletion is applied, except those that replay safety reverts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,19 +9,7 @@ from hypothesis import strategies as st
 from sessions_app.agents.atomic.filters import effective_filters, recorded_filters
 from sessions_app.agents.atomic.reader import AtomicReader
 from sessions_app.sessionlog.controls import DeletionControl
-from tests.factories import (
-    assistant,
-    block,
-    branch_of,
-    call,
-    chain,
-    compaction,
-    result,
-    text,
-    thinking,
-    user,
-    whole,
-)
+from tests.factories import assistant, block, branch_of, call, chain, compaction, result, text, thinking, user, whole
 
 Hidden = tuple[set[str], dict[str, set[int]]]
 NOTHING: Hidden = (set(), {})
@@ -47,7 +33,7 @@ def kept(*messages: dict[str, Any]) -> list[Any]:
 # ---- adding up ----------------------------------------------------------------------------------------------
 
 
-def test_all_deletions_on_the_branch_add_up() -> None:
+def test_all_deletions_on_the_branch_add_up():
     assert hidden(user("x"), assistant(text("y"))) == NOTHING
     assert hidden(
         user("x"),
@@ -58,7 +44,7 @@ def test_all_deletions_on_the_branch_add_up() -> None:
     ) == ({"e1", "e4"}, {"e2": {0, 2}})
 
 
-def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
+def test_a_compaction_on_another_branch_hides_nothing_here():
     recorded = chain(user("a"), compaction(whole("e1")), user("b"))
     recorded[-1]["parentId"] = "e1"
     branch = branch_of(recorded)
@@ -66,7 +52,7 @@ def test_a_compaction_on_another_branch_hides_nothing_here() -> None:
     assert not effective_filters(branch).entries
 
 
-def test_only_a_context_compaction_deletes_and_also_what_follows_it() -> None:
+def test_only_a_context_compaction_deletes_and_also_what_follows_it():
     assert hidden(compaction(whole("e2")), user("x"))[0] == {"e2"}
     assert hidden(user("x"), {**compaction(whole("e1")), "type": "compaction"}) == NOTHING
 
@@ -80,18 +66,18 @@ INVALID: list[Any] = [
 
 
 @pytest.mark.parametrize("target", INVALID, ids=str)
-def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target: object) -> None:
+def test_an_invalid_deletion_is_skipped_and_its_neighbours_are_applied(target):
     broken = {"type": "context_compaction", "deletedTargets": [target, whole("e2")]}
     assert hidden(user("x"), user("y"), broken) == ({"e2"}, {})
 
 
-def test_a_compaction_without_a_list_of_deletions_deletes_nothing() -> None:
+def test_a_compaction_without_a_list_of_deletions_deletes_nothing():
     assert hidden(user("x"), {"type": "context_compaction"}) == NOTHING
     for targets in (None, 7, "e1", whole("e1"), []):
         assert hidden(user("x"), {"type": "context_compaction", "deletedTargets": targets}) == NOTHING, targets
 
 
-def test_targets_keep_their_recorded_order() -> None:
+def test_targets_keep_their_recorded_order():
     branch = branch_of(chain(user("x"), compaction(whole("e9"), block("e1", 2), whole("e9"))))
     control = branch[-1].control
     assert isinstance(control, DeletionControl)
@@ -118,12 +104,12 @@ REMAINING: dict[str, tuple[list[Any], list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", REMAINING)
-def test_what_remains_of_a_message(name: str) -> None:
+def test_what_remains_of_a_message(name):
     messages, left = REMAINING[name]
     assert kept(*messages) == left
 
 
-def test_only_remaining_blocks_count_in_the_estimate() -> None:
+def test_only_remaining_blocks_count_in_the_estimate():
     said = assistant(text("a" * 8), text("b" * 40), text("c" * 4))
     context = AtomicReader().rebuild(branch_of(chain(said, compaction(block("e1", 1)))))
     assert (context.messages[0].tokens, context.estimate) == (3, 3)
@@ -149,10 +135,7 @@ SAFE: dict[str, tuple[list[Any], Hidden]] = {
         for index in range(4)
     },
     "no block beside redacted thinking either": ([REDACTED, compaction(block("e1", 1))], NOTHING),
-    "a block that does not exist counts as targeting it": (
-        [*TALK, compaction(block("e2", 99), whole("e3"))],
-        NOTHING,
-    ),
+    "a block that does not exist counts as targeting it": ([*TALK, compaction(block("e2", 99), whole("e3"))], NOTHING),
     "a compaction that targets it loses all its targets among the results": (
         [*TALK, compaction(block("e2", 2), whole("e3"), block("e4", 0), whole("e1"))],
         ({"e1"}, {}),
@@ -184,15 +167,12 @@ SAFE: dict[str, tuple[list[Any], Hidden]] = {
         ({"e2", "e3", "e4"}, {}),
     ),
     "a plan against it is reverted": ([*TALK, PLAN], NOTHING),
-    "such a plan is reinstated by a later assistant": (
-        [*TALK, PLAN, assistant(text("z"))],
-        ({"e3"}, {"e2": {2}}),
-    ),
+    "such a plan is reinstated by a later assistant": ([*TALK, PLAN, assistant(text("z"))], ({"e3"}, {"e2": {2}})),
 }
 
 
 @pytest.mark.parametrize("name", SAFE)
-def test_the_latest_thinking_can_be_replayed(name: str) -> None:
+def test_the_latest_thinking_can_be_replayed(name):
     messages, found = SAFE[name]
     assert hidden(*messages) == found
 
@@ -204,9 +184,7 @@ plans = st.lists(st.builds(whole, ids) | st.builds(block, ids, st.integers(0, 4)
 
 
 @given(st.lists(plans, max_size=3))
-def test_the_latest_thinking_is_replayed_whole_or_not_at_all_and_nothing_else_is_added(
-    compactions: list[dict[str, Any]],
-) -> None:
+def test_the_latest_thinking_is_replayed_whole_or_not_at_all_and_nothing_else_is_added(compactions):
     branch = branch_of(chain(*TALK, *compactions))
     effective, recorded = effective_filters(branch), recorded_filters(branch)
     assert "e2" not in effective.blocks or "e2" in effective.entries

@@ -1,7 +1,5 @@
 """The writer: one line that the agent honours, with exactly what was approved."""
 
-from __future__ import annotations
-
 import json
 
 from sessions_app.agents.atomic.reader import AtomicReader
@@ -22,7 +20,7 @@ def written() -> bytes:
     return line
 
 
-def test_the_line_follows_the_leaf_and_names_what_was_approved() -> None:
+def test_the_line_follows_the_leaf_and_names_what_was_approved():
     assert json.loads(written()) == {
         "type": "context_compaction",
         "id": "e9",
@@ -46,18 +44,18 @@ def test_the_line_follows_the_leaf_and_names_what_was_approved() -> None:
     }
 
 
-def test_the_agent_reads_the_approved_context_from_the_line() -> None:
+def test_the_agent_reads_the_approved_context_from_the_line():
     context = AtomicReader().rebuild(branch_of([*chain(*MESSAGES), written()]))
     assert [one.entry.id for one in context.messages] == ["e1", "e2", "e4"]
     assert [block.index for block in context.messages[1].blocks or ()] == [0]
 
 
-def test_targets_that_the_agent_will_not_apply_are_known_before_the_write() -> None:
+def test_targets_that_the_agent_will_not_apply_are_known_before_the_write():
     branch = branch_of(chain(user("go"), assistant(thinking("hm"), text("I read it"), call("c1")), result("c1")))
     targets = (Target("e2", 1), Target("e2", 2), Target("e3"))
     assert WRITER.unapplied(branch, targets) == targets
 
 
-def test_targets_that_the_agent_applies_are_not_among_them() -> None:
+def test_targets_that_the_agent_applies_are_not_among_them():
     recorded = chain(user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), text("c")), user("on"))
     assert WRITER.unapplied(branch_of(recorded), [Target("e2", 0), Target("e3", 1)]) == ()

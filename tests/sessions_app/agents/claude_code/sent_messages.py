@@ -1,7 +1,5 @@
 """What Claude Code sends of small sessions, in a short notation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Attachments, images and documents: what is sent of them, and what is shown in the place of their data."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any
@@ -63,21 +61,21 @@ def file(name: str, parent: str, *texts: str, kind: str = "file") -> Object:
 
 
 @pytest.mark.parametrize("kind", [note, file])
-def test_only_the_first_attachment_with_several_texts_is_several_messages(kind: Any) -> None:
+def test_only_the_first_attachment_with_several_texts_is_several_messages(kind):
     first = kind("a", "p1", "A1", "A2")
     assert prompted(first) == ["user: A1", "user: A2\n | p1"]
     assert prompted(first, note("b", "a", "B1", "B2")) == ["user: A1", "user: A2 | B1 | B2\n | p1"]
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
-def test_a_text_before_one_of_a_file_ends_with_a_newline(kind: str) -> None:
+def test_a_text_before_one_of_a_file_ends_with_a_newline(kind):
     found = file("b", "a", "B1", "B2", kind=kind)
     assert prompted(note("a", "p1", "A"), found, note("c", "b", "C")) == ["user: A\n | B1\n | B2 | C\n | p1"]
     assert prompted(note("a", "p1", "A"), note("b", "a", "B1", "B2")) == ["user: A | B1 | B2\n | p1"]
 
 
 @pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
-def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind: str) -> None:
+def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind):
     added = [note("a", "x", "A1", "A2"), note("b", "a", "B")]
     assert answered(*added) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
     found = file("b", "a", "B1", "B2", kind=kind)
@@ -85,7 +83,7 @@ def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind: str) 
     assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == after
 
 
-def test_an_attached_image_is_sent_as_an_image() -> None:
+def test_an_attached_image_is_sent_as_an_image():
     b = attachment("b", "a", "B")
     assert prompted(picture("a", "p1"), b) == ["user: [image] | B\n | p1"]
     assert answered(picture("a", "x"), b) == "user: =c1 | [image] | B"
@@ -93,7 +91,7 @@ def test_an_attached_image_is_sent_as_an_image() -> None:
     assert first["content"] == [IMAGE, text("p1")]
 
 
-def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts() -> None:
+def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts():
     def added(**content: Any) -> str:
         prompt, system = prompted(bare("a", "p1", **content))
         assert prompt == "user: p1"
@@ -106,7 +104,7 @@ def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts() ->
     assert added(type="mcp_resource", content={"contents": texts}) == "system: one\ntwo"
 
 
-def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message() -> None:
+def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message():
     typed = bare("a", "p1", type="queued_command", prompt=[text("see"), IMAGE])
     assert prompted(typed) == ["user: see | [image] | p1"]
 
@@ -136,7 +134,7 @@ WORDS = {"type": "document", "title": "N", "source": {"type": "text", "data": "I
         ({"type": "document", "title": "T" * 9_000, "source": {"media_type": "m" * 9_000}}, None),
     ],
 )
-def test_an_image_or_a_document_is_named_instead_of_its_data(block: Object, shown: str | None) -> None:
+def test_an_image_or_a_document_is_named_instead_of_its_data(block, shown):
     for content in ([text("before"), block], [answer("c1", [text("before"), block])]):
         entry, texts = described(user("p1", None, content))
         label = texts.block((entry.blocks or ())[-1].index)
@@ -145,7 +143,7 @@ def test_an_image_or_a_document_is_named_instead_of_its_data(block: Object, show
         assert [one.type for one in entry.blocks or ()][-1] == block["type"]
 
 
-def test_an_image_and_each_page_of_a_document_are_estimated() -> None:
+def test_an_image_and_each_page_of_a_document_are_estimated():
     def tokens(kind: str, size: int) -> int:
         entry, _ = described(user("p1", None, [{"type": kind, "source": {"data": "x" * (size * 4 // 3)}}]))
         return entry.tokens
@@ -165,20 +163,20 @@ def test_an_image_and_each_page_of_a_document_are_estimated() -> None:
         ({"type": "new", "content": {"deep": [{"data": DATA}]}}, '{"deep":[{"data":"[3,004 bytes]"}]}'),
     ],
 )
-def test_an_attachment_is_shown_with_its_name_and_its_kind(content: Object, shown: str | None) -> None:
+def test_an_attachment_is_shown_with_its_name_and_its_kind(content, shown):
     entry, texts = described(user("p1", None), bare("a", "p1", **content))
     assert entry.type == f"attachment:{content['type']}"
     assert texts.whole == shown if shown is not None else "Do it" in (texts.whole or "")
     assert DATA[:40] not in str(texts.whole)
 
 
-def test_an_attached_image_is_shown_by_its_name_and_estimated() -> None:
+def test_an_attached_image_is_shown_by_its_name_and_estimated():
     entry, texts = described(user("p1", None), picture("a", "p1"))
     assert texts.whole == f"pic.png\n{LABEL}"
     assert 1_200 < entry.tokens < 1_220
 
 
-def test_what_an_attachment_does_not_contain_is_not_sent() -> None:
+def test_what_an_attachment_does_not_contain_is_not_sent():
     assert prompted(attachment("a", "p1", "A", type="file"), note("b", "a", "B")) == ["user: B\n | p1"]
     for content in (None, "", [], {}):
         added = bare("a", "p1", type="file", displayPath="a.txt", content=content)

@@ -1,7 +1,5 @@
 """One appended line deletes from a session, and another one brings it back."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -23,7 +21,7 @@ from .writing import WRITERS, Talk, context_ids, context_of, lines_of_file, put
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
+def talk(tmp_path):
     return Talk(tmp_path)
 
 
@@ -33,7 +31,7 @@ def boundary_of(path: Path) -> dict[str, object]:
     return line
 
 
-def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_context(talk: Talk) -> None:
+def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_context(talk):
     before = talk.put().read_bytes()
     path = talk.deleted(talk["c1"], talk["r1"])
     assert path.read_bytes().startswith(before)
@@ -45,21 +43,21 @@ def test_one_line_is_appended_that_lists_what_remains_in_the_order_of_the_contex
     assert context_ids(path) == kept
 
 
-def test_a_client_that_reads_no_list_finds_the_whole_old_conversation(talk: Talk) -> None:
+def test_a_client_that_reads_no_list_finds_the_whole_old_conversation(talk):
     line = boundary_of(talk.deleted(talk["a1"]))
     segment = {"headUuid": talk["p1"], "anchorUuid": line["uuid"], "tailUuid": talk["a2"]}
     assert line["compactMetadata"]["preservedSegment"] == segment
     assert (line["parentUuid"], line["logicalParentUuid"]) == (None, talk["a2"])
 
 
-def test_the_segment_does_not_reach_across_an_earlier_compaction(talk: Talk) -> None:
+def test_the_segment_does_not_reach_across_an_earlier_compaction(talk):
     talk.session.boundary()
     summary = talk.session.user("what was said", isCompactSummary=True)
     (answer,) = talk.session.reply("m4")
     assert boundary_of(talk.deleted(answer))["compactMetadata"]["preservedSegment"]["headUuid"] == summary
 
 
-def test_the_client_finds_every_field_that_its_own_compaction_reads(talk: Talk) -> None:
+def test_the_client_finds_every_field_that_its_own_compaction_reads(talk):
     path = talk.deleted(talk["a1"])
     metadata = boundary_of(path)["compactMetadata"]
     assert (metadata["trigger"], metadata["cumulativeDroppedTokens"]) == ("manual", 0)
@@ -70,20 +68,20 @@ def test_the_client_finds_every_field_that_its_own_compaction_reads(talk: Talk) 
     assert newest.kind is EntryKind.BOUNDARY
 
 
-def test_what_is_said_after_it_follows_what_remains(talk: Talk) -> None:
+def test_what_is_said_after_it_follows_what_remains(talk):
     path = talk.deleted(talk["a1"])
     kept = context_ids(path)
     later = talk.continued(path)
     assert context_ids(path) == [*kept, *later]
 
 
-def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk: Talk) -> None:
+def test_a_second_one_lists_lines_from_both_sides_of_the_first(talk):
     talk.session.boundary(talk["p2"], talk["a2"])
     later = [talk.session.user("p3"), *talk.session.reply("m4"), talk.session.user("p4")]
     assert context_ids(talk.deleted(later[1])) == [talk["p2"], talk["a2"], later[0], later[2]]
 
 
-def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk: Talk) -> None:
+def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_follows(talk):
     boundary = talk.session.new_id()
     summary = f"{boundary[:-12]}{len(talk.session.lines) + 1:012}"
     talk.session.boundary(talk["p2"], talk["a2"], anchor=summary)
@@ -94,7 +92,7 @@ def test_the_lines_that_a_compaction_kept_stay_between_its_summary_and_what_foll
 
 
 @pytest.mark.parametrize("back", [("a1",), ("c2", "r2"), ("a1", "c2", "r2")], ids="-".join)
-def test_another_one_brings_lines_back_at_their_places(talk: Talk, back: tuple[str, ...]) -> None:
+def test_another_one_brings_lines_back_at_their_places(talk, back):
     whole = context_of(talk.put())
     path = talk.deleted(talk["a1"], talk["c2"], talk["r2"])
     later = talk.continued(path)
@@ -110,7 +108,7 @@ def test_another_one_brings_lines_back_at_their_places(talk: Talk, back: tuple[s
     assert context_ids(path) == [*left, *later]
 
 
-def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path: Path) -> None:
+def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path):
     session = ClaudeSession()
     session.user("p1")
     session.assistant("m1", text("s1"), call("c1"))
@@ -125,7 +123,7 @@ def test_a_line_with_several_blocks_is_left_to_the_fork(tmp_path: Path) -> None:
     assert list(protected.values()) == [free, refused, refused, refused]
 
 
-def test_a_line_without_an_id_cannot_be_listed(talk: Talk) -> None:
+def test_a_line_without_an_id_cannot_be_listed(talk):
     talk.session.lines[0] = talk.session.lines[0].replace(f'"uuid": "{talk["p1"]}", '.encode(), b"")
     assert context_ids(talk.put())[0] == "line-1"
     with pytest.raises(BadInput) as failure:
@@ -153,7 +151,7 @@ def refusal_after(*versions: object) -> str:
     return reading.refused.get("boundary", "")
 
 
-def test_a_session_that_a_new_client_continued_last_can_have_a_boundary_and_one_of_an_old_client_none() -> None:
+def test_a_session_that_a_new_client_continued_last_can_have_a_boundary_and_one_of_an_old_client_none():
     for versions in (["2.1.143"], ["2.1.330"], ["2.2.0"], ["2.1.112", "2.1.143"], ["2.1.330", None]):
         assert not refusal_after(*versions), versions
     assert not refusal_after("nightly", "10.0.0")
@@ -170,12 +168,12 @@ HUGE, OTHER_DIGITS = "9" * 5_000 + ".0.0", "٢.١.٣٣٠"
     [None, "nightly", "", "2.1.330-beta.1", "2.1", HUGE, OTHER_DIGITS, 3, ["2.1.330"]],
     ids=lambda version: repr(version)[:12].encode("ascii", "replace").decode(),
 )
-def test_a_session_that_does_not_show_its_last_client_gets_none(version: object) -> None:
+def test_a_session_that_does_not_show_its_last_client_gets_none(version):
     before = () if version is None else ("2.1.330",)
     assert "does not show which version continued it last" in refusal_after(*before, version)
 
 
-def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client() -> None:
+def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_shows_a_client():
     session = ClaudeSession()
     session.user("said", version="2.1.112")
     session.beside(type="custom-title", customTitle="named later", version="2.1.330")
@@ -188,7 +186,7 @@ def test_neither_what_stands_beside_the_conversation_nor_an_unfinished_line_show
     assert "boundary" in CLAUDE_CODE.refused_writers(parser.state)
 
 
-def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one() -> None:
+def test_a_client_that_never_honours_a_boundary_is_not_said_to_refuse_one():
     reading = Reading(CLAUDE_CODE, CLAUDE_CODE.generations[1], "").of_session(ParserState())
     assert not reading.refused
     with pytest.raises(BadInput, match="does not honour the writer boundary"):

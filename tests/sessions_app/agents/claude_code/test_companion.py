@@ -1,9 +1,5 @@
 """Promises of outputs beside a session: only files in the agent's own directories are ever opened."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from sessions_app.agents.claude_code.companion import companion_of
@@ -17,7 +13,7 @@ def note(name: str, session: str = SESSION) -> str:
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     for owner in (SESSION, OTHER):
         directory = tmp_path / owner / "tool-results"
         directory.mkdir(parents=True)
@@ -27,7 +23,7 @@ def session(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("owner", [SESSION, OTHER])
-def test_an_output_is_found_below_the_directory_of_its_session(session: Path, owner: str) -> None:
+def test_an_output_is_found_below_the_directory_of_its_session(session, owner):
     assert companion_of(session, note("b1.txt", owner)) == session.parent / owner / "tool-results" / "b1.txt"
 
 
@@ -43,11 +39,11 @@ def test_an_output_is_found_below_the_directory_of_its_session(session: Path, ow
         "x" * 5_000 + note("b1.txt"),
     ],
 )
-def test_nothing_else_is_opened(session: Path, text: str) -> None:
+def test_nothing_else_is_opened(session, text):
     assert companion_of(session, text) is None
 
 
-def test_no_link_is_followed(session: Path) -> None:
+def test_no_link_is_followed(session):
     directory = session.parent / SESSION / "tool-results"
     (directory / "link.txt").symlink_to(session.parent / "secret.txt")
     (session.parent / "1b8f5b2e-8c1f-4a6e-9d57-3f0a4f1d2c3b").symlink_to(session.parent / OTHER)

@@ -1,7 +1,5 @@
 """A fork has what survives of a context, and nothing that describes the old session."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ CHANGED = re.compile(rb'"(?:parentUuid|sessionId|entrypoint)": ?(?:null|"[^"]*")
 
 
 @pytest.fixture
-def talk(tmp_path: Path) -> Talk:
+def talk(tmp_path):
     return Talk(tmp_path)
 
 
@@ -33,7 +31,7 @@ def fork_of(talk: Talk, *targets: str) -> tuple[Path, list[dict[str, Any]]]:
     return fork, lines_of_file(fork)
 
 
-def test_each_line_follows_the_one_before_it_in_a_session_that_is_named_after_its_file(talk: Talk) -> None:
+def test_each_line_follows_the_one_before_it_in_a_session_that_is_named_after_its_file(talk):
     fork, lines = fork_of(talk, talk["c1"], talk["r1"], talk["a1"])
     *nodes, title = lines
     assert [line["uuid"] for line in nodes] == context_ids(fork)
@@ -44,7 +42,7 @@ def test_each_line_follows_the_one_before_it_in_a_session_that_is_named_after_it
     assert {line["entrypoint"] for line in nodes} == {"cli"}
 
 
-def test_what_survives_keeps_every_other_byte(talk: Talk) -> None:
+def test_what_survives_keeps_every_other_byte(talk):
     session = talk.session
     odd = (
         '{ "type":"user","uuid":"odd", "parentUuid" : "' + str(session.last) + '","n":1.50,"timestamp":'
@@ -58,7 +56,7 @@ def test_what_survives_keeps_every_other_byte(talk: Talk) -> None:
     assert odd.encode().partition(b'"n"')[2] in fork.read_bytes()
 
 
-def test_no_line_reports_used_tokens(talk: Talk) -> None:
+def test_no_line_reports_used_tokens(talk):
     talk.session.reply("m1", text("a"), text("b"), input_tokens=180_000, cache_read_input_tokens=9)
     _, lines = fork_of(talk)
     usages = [line["message"]["usage"] for line in lines if line["type"] == "assistant"]
@@ -66,7 +64,7 @@ def test_no_line_reports_used_tokens(talk: Talk) -> None:
     assert not any(any(usage.values()) for usage in usages)
 
 
-def test_the_title_says_what_it_is_a_fork_of_or_its_day(talk: Talk) -> None:
+def test_the_title_says_what_it_is_a_fork_of_or_its_day(talk):
     assert fork_of(talk)[1][-1]["customTitle"] == "Session of 2026-01-01 00:00 (forked with Redline)"
     talk.session.beside(type="custom-title", customTitle="Fix the parser", sessionId="x")
     for name, targets in (("forked", ()), ("curated", (talk["a1"],))):
@@ -74,7 +72,7 @@ def test_the_title_says_what_it_is_a_fork_of_or_its_day(talk: Talk) -> None:
         assert fork_of(talk, *targets)[1][-1]["customTitle"] == f"Fix the parser ({name} with Redline)"
 
 
-def test_what_describes_the_old_session_is_left_out(talk: Talk) -> None:
+def test_what_describes_the_old_session_is_left_out(talk):
     session = talk.session
     session.beside(type="api-request", id="q1", sessionId="x")
     session.beside(type="last-prompt", lastPrompt="p2", leafUuid=talk["a2"])
@@ -89,14 +87,14 @@ def test_what_describes_the_old_session_is_left_out(talk: Talk) -> None:
     assert context_ids(fork)[-1] == last
 
 
-def test_attachments_stay_unless_they_are_deleted(talk: Talk) -> None:
+def test_attachments_stay_unless_they_are_deleted(talk):
     for targets in ((), (talk["env"],)):
         talk.directory /= "next"
         _, lines = fork_of(talk, *targets)
         assert (talk["env"] in {line.get("uuid") for line in lines}) == (not targets)
 
 
-def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path: Path) -> None:
+def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path):
     session = ClaudeSession()
     session.user("p1")
     caller = session.assistant("m1", text("s1"), call("c1"), call("c2"))
@@ -116,7 +114,7 @@ def test_a_call_and_its_result_lose_their_blocks_and_keep_their_lines(tmp_path: 
     assert second != rest
 
 
-def test_a_result_can_lose_an_image_and_keep_its_text(tmp_path: Path) -> None:
+def test_a_result_can_lose_an_image_and_keep_its_text(tmp_path):
     session = ClaudeSession()
     session.user("p1")
     session.reply("m1", call("c1"))
@@ -129,7 +127,7 @@ def test_a_result_can_lose_an_image_and_keep_its_text(tmp_path: Path) -> None:
     assert lines[line]["message"]["content"] == [{**block, "content": [text("seen")]}]
 
 
-def test_what_an_earlier_compaction_left_out_is_left_out(talk: Talk) -> None:
+def test_what_an_earlier_compaction_left_out_is_left_out(talk):
     talk.session.boundary(talk["p2"], talk["a2"])
     later = [talk.session.user("p3"), *talk.session.reply("m4", thinking("t"), text("a"))]
     fork, lines = fork_of(talk, later[0])
@@ -137,7 +135,7 @@ def test_what_an_earlier_compaction_left_out_is_left_out(talk: Talk) -> None:
     assert not any(line.get("subtype") == "compact_boundary" for line in lines)
 
 
-def test_a_line_without_an_id_gets_one(tmp_path: Path) -> None:
+def test_a_line_without_an_id_gets_one(tmp_path):
     said = {"role": "user", "content": "p1"}
     session = ClaudeSession()
     session.beside(type="user", timestamp="2026-11-20T10:00:00.000Z", message=said)
@@ -151,7 +149,7 @@ def test_a_line_without_an_id_gets_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("last", ["attachment", "command"])
-def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path: Path, last: str) -> None:
+def test_an_older_client_would_not_send_what_nothing_said_follows(tmp_path, last):
     session = ClaudeSession()
     session.user("p1")
     session.reply("m1")

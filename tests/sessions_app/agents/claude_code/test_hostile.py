@@ -1,7 +1,5 @@
 """Whatever a file contains, it is read: no exception, no endless walk, and nothing that a provider would refuse."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import json
@@ -14,7 +12,7 @@ from hypothesis import strategies as st
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState
-from tests.claude_sessions import Object, answer, at, call, text, thinking, timed
+from tests.claude_sessions import answer, at, call, text, thinking, timed
 
 from .sent_messages import CURRENT, OLDER, entries_of
 
@@ -63,7 +61,7 @@ SESSIONS = st.lists(LINES, min_size=1, max_size=14)
 
 
 @given(SESSIONS)
-def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines: list[Object]) -> None:
+def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines):
     raw = timed(lines)
     tree = CLAUDE_CODE.tree(entries_of(raw))
     for entry in [*tree.entries, tree.leaf]:
@@ -92,7 +90,7 @@ def assert_paired(messages: list[Any]) -> None:
 
 
 @given(SESSIONS, st.data())
-def test_reading_in_two_steps_is_reading_at_once(lines: list[Object], data: st.DataObject) -> None:
+def test_reading_in_two_steps_is_reading_at_once(lines, data):
     raw = timed(lines)
     cut = raw.index(b"\n", data.draw(st.integers(0, len(raw) - 1))) + 1
     first = CLAUDE_CODE.parser(ParserState(), [])
@@ -105,7 +103,7 @@ def test_reading_in_two_steps_is_reading_at_once(lines: list[Object], data: st.D
 
 
 @given(SESSIONS)
-def test_an_entry_that_is_read_again_is_the_same(lines: list[Object]) -> None:
+def test_an_entry_that_is_read_again_is_the_same(lines):
     raw = timed(lines)
     for entry in entries_of(raw):
         again = CLAUDE_CODE.read_again(raw[entry.offset :][: entry.length], entry, 1)
@@ -118,7 +116,7 @@ WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "att
 
 
 @given(st.lists(WRONG, max_size=5))
-def test_values_of_wrong_types_are_read(lines: list[Any]) -> None:
+def test_values_of_wrong_types_are_read(lines):
     raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
     assert len(CLAUDE_CODE.tree(entries_of(raw)).entries) == len(lines)
 
@@ -131,7 +129,7 @@ ANYTHING = (None, 7, True, "\ud800", [], {}, ["a"], {"a": []}, {"content": 7}, {
 
 
 @pytest.mark.parametrize("kind", ["user", "assistant", "attachment", "system", "custom-title"])
-def test_any_field_may_be_anything(kind: str) -> None:
+def test_any_field_may_be_anything(kind):
     usual = {"type": kind, "uuid": "a", "message": {"content": "x"}, "attachment": {"content": "x"}}
     for field, odd in itertools.product(FIELDS, ANYTHING):
         raw = json.dumps({**usual, field: odd}).encode() + b"\n"
@@ -143,7 +141,7 @@ def test_any_field_may_be_anything(kind: str) -> None:
 
 
 @pytest.mark.parametrize(("opening", "end"), [("[", "]"), ('{"content":', "}")])
-def test_an_attachment_may_be_nested_as_deeply_as_can_be_read(opening: str, end: str) -> None:
+def test_an_attachment_may_be_nested_as_deeply_as_can_be_read(opening, end):
     attachment = f'{{"type":"odd","content":{opening * 900}1{end * 900}}}'
     line = f'{{"type":"attachment","uuid":"a","attachment":{attachment}}}\n'
     (entry,) = entries_of(line.encode())

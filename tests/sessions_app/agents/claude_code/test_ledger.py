@@ -1,10 +1,7 @@
 """The request ledger: hashes of the messages that the client sent, compared with Redline's reading."""
 
-from __future__ import annotations
-
 import hashlib
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
@@ -25,12 +22,7 @@ def message(role: str, *blocks: Any, **fields: Any) -> Object:
 
 
 def request(name: str, *messages: Object, base: str = "", keep: int = 0) -> Object:
-    ledger: Object = {
-        "type": "api-request",
-        "id": name,
-        "keep": keep,
-        "tail": list(map(message_hash, messages)),
-    }
+    ledger: Object = {"type": "api-request", "id": name, "keep": keep, "tail": list(map(message_hash, messages))}
     return ledger | {"params": {"output_config": EFFORT}} | ({"base": base} if base else {})
 
 
@@ -55,43 +47,43 @@ TALK = [
 ]
 
 
-def test_recorded_requests_are_reproduced_from_the_lines_before_them() -> None:
+def test_recorded_requests_are_reproduced_from_the_lines_before_them():
     assert proof_of(TALK) == LedgerResult(2, compared=2, equal=2, messages=4, reproduced=4, recorded=0)
     assert proof_of(TALK, compared=1) == LedgerResult(2, compared=1, equal=1, messages=3, reproduced=3, recorded=0)
 
 
-def test_a_session_without_a_ledger_proves_nothing() -> None:
+def test_a_session_without_a_ledger_proves_nothing():
     assert proof_of([TALK[0], TALK[2]]) is None
     assert proof_of([TALK[0], request("q", P1, base="gone", keep=1)]) is None
 
 
-def test_what_the_ledger_contains_itself_is_counted_apart() -> None:
+def test_what_the_ledger_contains_itself_is_counted_apart():
     own = message("user", "the client's own words")
     lines = [blob(own), user("p1", None), request("q1", own, P1)]
     assert proof_of(lines) == LedgerResult(1, compared=1, equal=1, messages=2, reproduced=1, recorded=1)
 
 
-def test_another_reading_is_noticed() -> None:
+def test_another_reading_is_noticed():
     other = [*TALK[:2], reply("r1", "p1", call("d")), *TALK[3:]]
     assert proof_of(other) == LedgerResult(2, compared=2, equal=1, messages=4, reproduced=2, recorded=0)
     swapped = [user("p1", None), reply("r1", "p1"), request("q", message("assistant", "r1"), P1)]
     assert proof_of(swapped) == LedgerResult(1, compared=1, equal=0, messages=2, reproduced=1, recorded=0)
 
 
-def test_a_message_of_the_system_says_the_effort() -> None:
+def test_a_message_of_the_system_says_the_effort():
     system = message("system", "A", output_config=EFFORT)
     lines = [user("p1", None), attachment("a", "p1", "A", role="system"), request("q", P1, system)]
     assert proof_of(lines) == LedgerResult(1, compared=1, equal=1, messages=2, reproduced=2, recorded=0)
 
 
-def test_the_hash_does_not_depend_on_how_a_text_is_recorded() -> None:
+def test_the_hash_does_not_depend_on_how_a_text_is_recorded():
     marked = {**text("p1"), "cache_control": {"type": "ephemeral"}}
     assert len({message_hash(one) for one in (P1, {"role": "user", "content": "p1"}, message("user", marked))}) == 1
     as_sent = '{"content":[{"text":"é","type":"text"}],"role":"user"}'.encode()
     assert message_hash(message("user", "é")) == hashlib.sha256(as_sent).hexdigest()
 
 
-def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path: Path) -> None:
+def test_a_certificate_says_how_many_recorded_messages_are_reproduced(tmp_path):
     path = tmp_path / "session.jsonl"
     path.write_bytes(timed(TALK))
     loaded = load_session(path)

@@ -1,7 +1,5 @@
 """Of a recorded line only what has to differ in another session is replaced."""
 
-from __future__ import annotations
-
 import json
 
 from sessions_app.agents.claude_code.lines import is_one_of_several, line_without, moved_line
@@ -16,7 +14,7 @@ LINE = (
 NO_USAGE = b'{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}'
 
 
-def test_the_parent_the_session_and_the_reported_tokens_are_replaced() -> None:
+def test_the_parent_the_session_and_the_reported_tokens_are_replaced():
     expected = (
         LINE.replace(b'"old"', b'"n1"')
         .replace(b'"here"', b'"there"')
@@ -26,25 +24,25 @@ def test_the_parent_the_session_and_the_reported_tokens_are_replaced() -> None:
     assert moved_line(LINE, parentUuid="n1", sessionId="there") == expected
 
 
-def test_the_remaining_blocks_keep_every_recorded_byte() -> None:
+def test_the_remaining_blocks_keep_every_recorded_byte():
     entry = Entry(2, 0, len(LINE), "n2", None, "assistant", role=Role.ASSISTANT)
     left = line_without(LINE, [entry], {"n2": frozenset({1})})
     assert rb'"content": [{"type":"text","text":"\u0041]}" },{ "n" : 1.50 }] ,"id":"m1"' in left
     assert line_without(LINE, [entry], {"n3": None}) == LINE
 
 
-def test_a_line_without_a_parent_or_a_session_gets_them() -> None:
+def test_a_line_without_a_parent_or_a_session_gets_them():
     minimal = b'{"type":"user","uuid":"n1","message":{"role":"user","content":"go"}}'
     moved = moved_line(minimal, parentUuid="n0", sessionId="there")
     assert json.loads(moved) == {**json.loads(minimal), "parentUuid": "n0", "sessionId": "there"}
     assert moved.endswith(minimal[1:])
 
 
-def test_no_entrypoint_is_made_up() -> None:
+def test_no_entrypoint_is_made_up():
     assert b"entrypoint" not in moved_line(b'{"uuid":"n1","message":{"content":"go"}}', parentUuid=None)
 
 
-def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part() -> None:
+def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():
     def entry(entry_id: str, parent_id: str | None = None) -> Entry:
         return Entry(2, 0, 9, entry_id, parent_id, "user")
 

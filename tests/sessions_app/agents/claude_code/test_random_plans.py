@@ -1,7 +1,5 @@
 """Whatever plan the airlock accepts, a session written by either writer has the approved context, again and again."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,7 +64,7 @@ def only_thinking(context: ActiveContext) -> set[str]:
 
 
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> None:
+def test_a_written_plan_has_the_approved_context(tmp_path, name):
     chance, writer = random.Random(name), WRITERS[name]
     deleted = 0
     for path in sessions(tmp_path):
@@ -84,7 +82,7 @@ def test_a_written_plan_has_the_approved_context(tmp_path: Path, name: str) -> N
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_plans_on_top_of_plans_have_the_approved_context(tmp_path: Path, seed: int) -> None:
+def test_plans_on_top_of_plans_have_the_approved_context(tmp_path, seed):
     chance = random.Random(seed)
     path = put(story(chance), tmp_path)
     for _ in range(6):

@@ -1,7 +1,5 @@
 """What Claude Code sends of a session, rule by rule; each case was recorded from the client."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -67,7 +65,7 @@ def calls_and_results(count: int) -> list[Object]:
     return lines
 
 
-def test_the_work_grows_with_the_length_of_a_turn() -> None:
+def test_the_work_grows_with_the_length_of_a_turn():
     short, long = calls_and_results(50), calls_and_results(200)
     sent(short)
     assert calls_made(lambda: sent(long)) < 5 * calls_made(lambda: sent(short))
@@ -132,18 +130,18 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
 
 
 @pytest.mark.parametrize("name", BRANCHES)
-def test_a_branch(name: str) -> None:
+def test_a_branch(name):
     lines, said = BRANCHES[name]
     assert sent(lines) == turns(said)
 
 
 @pytest.mark.parametrize("kind", ["progress", "unheard-of"])
-def test_what_the_client_passes_over_is_no_leaf(kind: str) -> None:
+def test_what_the_client_passes_over_is_no_leaf(kind):
     assert sent([*answered("c1"), reply("end", "x"), line("n", "r1", kind)])[-1] == "assistant: end"
     assert sent([*talk(2), user("p2b", "r1"), line("n", "r2", kind)])[2] == "user: p2b"
 
 
-def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older() -> None:
+def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_older():
     def gap(seconds: float) -> list[str]:
         lost = reply("r2", "gone", timestamp=at(1 + seconds))
         return sent([*talk(1), lost])
@@ -152,7 +150,7 @@ def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_ol
     assert gap(5.001) == ["assistant: r2"]
 
 
-def test_of_several_entries_of_the_same_time_the_first_is_followed() -> None:
+def test_of_several_entries_of_the_same_time_the_first_is_followed():
     moment = at(4)
     lines = [*talk(1), user("p2", "r1", timestamp=moment), reply("r2", "p2", timestamp=moment)]
     lost = reply("r3", "gone", timestamp=moment)
@@ -160,14 +158,14 @@ def test_of_several_entries_of_the_same_time_the_first_is_followed() -> None:
 
 
 @pytest.mark.parametrize("kind", ["progress", "system"])
-def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind: str) -> None:
+def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind):
     other = [user("other", None), line("n", "other", kind)]
     assert sent([*talk(1), *other, reply("r2", "gone")]) == turns("other / r2")
     side = user("s", None, isSidechain=True)
     assert sent([*talk(1), side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
 
 
-def test_a_cycle_is_cut_above_its_first_line() -> None:
+def test_a_cycle_is_cut_above_its_first_line():
     cycle = [user("a", "b"), reply("b", "a")]
     assert sent([*talk(2), *cycle]) == [*TWO_TURNS, "user: a", "assistant: b"]
     whole = [*talk(2)]
@@ -224,7 +222,7 @@ KEPT: dict[str, tuple[list[Object], str, str]] = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_a_boundary_keeps(name: str) -> None:
+def test_a_boundary_keeps(name):
     lines, newer, older = KEPT[name]
     closed = "assistant: No response requested."
     for expected, generation in ((newer, CURRENT), (older or newer, OLDER)):
@@ -232,28 +230,28 @@ def test_a_boundary_keeps(name: str) -> None:
         assert [message for message in messages if message != closed] == turns(expected)
 
 
-def test_what_follows_a_kept_entry_in_the_middle_is_sent_without_the_later_ones() -> None:
+def test_what_follows_a_kept_entry_in_the_middle_is_sent_without_the_later_ones():
     lines = [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")]
     assert sent(lines) == turns("p1 / r1 / p4 / r4")
 
 
-def test_what_follows_a_dropped_entry_follows_the_kept_ones() -> None:
+def test_what_follows_a_dropped_entry_follows_the_kept_ones():
     after = [user("p4", "r2"), reply("r4", "p4")]
     lines = [*talk(3), boundary("b", "r3", "p1 r1"), *after]
     assert sent(lines) == turns("p1 / r1 / p4 / r4")
 
 
-def test_a_boundary_keeps_entries_of_other_branches() -> None:
+def test_a_boundary_keeps_entries_of_other_branches():
     lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")]
     assert sent(lines) == [*TWO_TURNS, "user: p2b", "assistant: r2b"]
 
 
-def test_after_a_boundary_that_keeps_entries_the_last_one_drops_all_others() -> None:
+def test_after_a_boundary_that_keeps_entries_the_last_one_drops_all_others():
     lines = [*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")]
     assert sent(lines) == []
 
 
-def test_all_lines_of_a_reply_and_their_results_are_sent_together() -> None:
+def test_all_lines_of_a_reply_and_their_results_are_sent_together():
     assert sent(parallel()) == PARALLEL
     lines = parallel()
     between = [*lines[:3], lines[5], lines[3], lines[6], lines[4], *lines[7:]]
@@ -262,20 +260,20 @@ def test_all_lines_of_a_reply_and_their_results_are_sent_together() -> None:
     assert sent(behind_first) == PARALLEL
 
 
-def test_a_result_at_the_end_of_the_file_is_the_leaf() -> None:
+def test_a_result_at_the_end_of_the_file_is_the_leaf():
     lines = parallel()
     late = [*lines[:5], *lines[6:], lines[5]]
     assert sent(late) == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", "assistant: No response requested."]
 
 
-def test_of_results_on_two_branches_the_first_in_the_file_is_sent() -> None:
+def test_of_results_on_two_branches_the_first_in_the_file_is_sent():
     first = user("x1", "r1", [answer("c1", "first")])
     second = user("x2", "r1", [answer("c1", "second")])
     lines = [user("p1", None), reply("r1", "p1", call("c1")), first, reply("end1", "x1")]
     assert sent([*lines, second, reply("end2", "x2")])[2:] == ['user: =c1 "first"', "assistant: end2"]
 
 
-def test_what_was_added_to_a_result_comes_with_it() -> None:
+def test_what_was_added_to_a_result_comes_with_it():
     lines = parallel()
     added = [*lines[:6], attachment("a", "x1", "A"), *lines[6:]]
     assert sent(added)[2] == 'user: =c1 "found c1\\n\\nA" | =c2 | =c3'
@@ -283,7 +281,7 @@ def test_what_was_added_to_a_result_comes_with_it() -> None:
     assert sent([*lines[:5], said, *lines[6:]])[2] == "user: =c1 | =c2 | =c3 | said"
 
 
-def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_nothing_follows() -> None:
+def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_nothing_follows():
     lines = parallel()
     dated = [one | {"timestamp": at(10 + second)} for second, one in enumerate(lines[5:8])]
     for end in ("x1", "x3"):
@@ -296,28 +294,28 @@ def test_results_are_in_the_order_of_the_file_and_before_in_that_of_time_if_noth
         assert sent(by_time, OLDER)[2] == f"user: {'=c2 | =c3 | =c1' if is_first else '=c1 | =c2 | =c3'}"
 
 
-def test_lines_of_a_reply_on_another_branch_come_after_its_own() -> None:
+def test_lines_of_a_reply_on_another_branch_come_after_its_own():
     lines = [user("p1", None), reply("r1", "p1", of="R"), reply("r2", "r1", of="R"), user("p2", "r1")]
     assert sent([*lines, reply("end", "p2")]) == turns("p1 / r1 | r2 / p2 / end")
     copies = [boundary("b", "r1"), user("q1", "b"), reply("s1", "q1", of="reply r1")]
     assert sent([*talk(1), *copies]) == turns("q1 / s1 | r1")
 
 
-def test_dropped_lines_of_a_kept_reply_do_not_come_back() -> None:
+def test_dropped_lines_of_a_kept_reply_do_not_come_back():
     lines = [*parallel(), boundary("b", "end", "p1 r1 r2 r4 x1 x3 end")]
     assert sent(lines) == turns("p1 / ~t | !c1 | !c3 / =c1 | =c3 / end")
     again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
     assert sent(again)[-1] == "assistant: r4"
 
 
-def test_the_branches_of_a_tree_are_those_of_the_conversation() -> None:
+def test_the_branches_of_a_tree_are_those_of_the_conversation():
     tree = tree_of(parallel())
     assert [len(children) for children in tree.children.values()] == [1] * len(tree.entries)
     behind_first = tree_of([*parallel()[:8], line("n", "r3", "progress"), reply("end", "x1")])
     assert [len(children) for children in behind_first.children.values()] == [1] * len(behind_first.entries)
 
 
-def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply() -> None:
+def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
     lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), result("x1", "r1", "c1")]
     more = [reply("r2", "x1", call("c2"), of="S"), result("x2", "r2", "c2"), reply("r3", "x2", of="R")]
     assert sent([*lines, *more])[1:3] == ["assistant: r3 | !c1", "user: =c1"]
@@ -370,12 +368,7 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
         "",
     ),
     "one unanswered call of several is answered": (
-        [
-            user("p1", None),
-            reply("r1", "p1", call("c1"), call("c2")),
-            result("x", "r1", "c1"),
-            reply("r2", "x"),
-        ],
+        [user("p1", None), reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1"), reply("r2", "x")],
         f"p1 / !c1 | !c2 / {MISSING} | =c1 / r2",
         "",
     ),
@@ -416,12 +409,7 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
         " | a /  | b",
     ),
     "a reply of only thinking is left out": (
-        [
-            user("p1", None),
-            reply("r1", "p1", thinking("t")),
-            user("p2", "r1"),
-            reply("r2", "p2", thinking("u"), "b"),
-        ],
+        [user("p1", None), reply("r1", "p1", thinking("t")), user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")],
         "p1\n | p2 / ~u | b",
         "",
     ),
@@ -499,27 +487,27 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
 
 
 @pytest.mark.parametrize("name", SENT)
-def test_a_request(name: str) -> None:
+def test_a_request(name):
     lines, newer, older = SENT[name]
     assert sent(lines) == turns(newer)
     assert sent(lines, OLDER) == turns(older or newer)
 
 
-def test_attachments_come_before_the_texts_of_their_turn() -> None:
+def test_attachments_come_before_the_texts_of_their_turn():
     lines = [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")]
     assert sent(lines) == turns("A | B\n | p1 / r1")
     before = [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")]
     assert sent(before)[2] == "user: A\n | p2"
 
 
-def test_attachments_of_the_system_are_one_message_after_the_turn() -> None:
+def test_attachments_of_the_system_are_one_message_after_the_turn():
     system_one = attachment("a", "p1", "A", "B", role="system")
     lines = [user("p1", None), system_one, attachment("c", "a", "C", role="system"), reply("r1", "c")]
     assert sent(lines) == ["user: p1", "system: A\nB\n\nC", "assistant: r1"]
 
 
 @pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])
-def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected: str | None) -> None:
+def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
     lines = [user("p1", None), reply("r1", "p1", call("c1")), user("x", "r1", [answer("c1", content)])]
     lines += [attachment("a", "x", "A"), attachment("b", "a", "B"), user("p2", "b"), reply("r2", "p2")]
     found = sent(lines)[2]
@@ -528,7 +516,7 @@ def test_an_attachment_after_a_result_becomes_part_of_it(content: Any, expected:
         assert found == f"user: =c1 {expected} | p2"
 
 
-def test_each_text_of_an_attachment_but_the_last_is_a_message() -> None:
+def test_each_text_of_an_attachment_but_the_last_is_a_message():
     lines = [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")]
     assert sent(lines) == ["user: A", "user: B\n | p1", "assistant: r1"]
 
@@ -549,7 +537,7 @@ def test_each_text_of_an_attachment_but_the_last_is_a_message() -> None:
         ("claude-sonnet-5", False),
     ],
 )
-def test_for_an_older_model_attachments_of_the_system_are_the_users(model: str, is_older: bool) -> None:
+def test_for_an_older_model_attachments_of_the_system_are_the_users(model, is_older):
     tagged = "<system-reminder>\nA\n</system-reminder>"
     model_field = {"model": model}
     lines = [
@@ -566,7 +554,7 @@ def test_for_an_older_model_attachments_of_the_system_are_the_users(model: str, 
     assert sent(lines) == [*first, "assistant: !c", *second, "assistant: r2"]
 
 
-def test_the_last_reply_says_the_model_that_takes_the_attachments() -> None:
+def test_the_last_reply_says_the_model_that_takes_the_attachments():
     added = [user("p1", None), attachment("a", "p1", "A", role="system")]
     older, newer = {"model": "claude-sonnet-4-6"}, {"model": "claude-opus-4-8"}
     lines = [*added, reply("r1", "a", message=older), user("p2", "r1"), reply("r2", "p2", message=newer)]
@@ -575,7 +563,7 @@ def test_the_last_reply_says_the_model_that_takes_the_attachments() -> None:
     assert sent(lines)[0] == "user: A\n | p1"
 
 
-def test_a_text_for_the_system_has_no_tags() -> None:
+def test_a_text_for_the_system_has_no_tags():
     tagged = "<system-reminder>\nA\n</system-reminder>"
     lines = [user("p1", None), attachment("a", "p1", tagged, role="system"), reply("r1", "a")]
     assert sent(lines) == ["user: p1", "system: A", "assistant: r1"]
@@ -583,13 +571,13 @@ def test_a_text_for_the_system_has_no_tags() -> None:
     assert sent(between)[2] == f"user: {tagged}"
 
 
-def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words() -> None:
+def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words():
     lines = [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")]
     assert sent(lines) == ["user: p1", "system: more", "assistant: r1"]
     assert sent(lines, OLDER) == turns("more\n | p1 / r1")
 
 
-def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered() -> None:
+def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered():
     def shown(*rendered: str, **content: Any) -> list[str]:
         lines = [user("p1", None), attachment("a", "p1", *rendered, **content), reply("r1", "a")]
         return sent(lines, OLDER)[:-1]
@@ -599,7 +587,7 @@ def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_
     assert shown(type="file", content="inside") == ["user: inside\n | p1"]
 
 
-def test_a_blank_prompt_is_sent_only_if_nothing_else_is() -> None:
+def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
     blank, answered = user("p1", None, " "), reply("r1", "p1")
     assert sent([blank, answered]) == turns("  / r1")
     assert sent([user("p1", None, [text(" ")]), answered]) == turns("(no content) / r1")
@@ -608,16 +596,11 @@ def test_a_blank_prompt_is_sent_only_if_nothing_else_is() -> None:
     assert sent([user("p1", None, [text(" "), text("x")]), answered], OLDER)[0] == "user:   | x"
 
 
-def test_a_reply_goes_on_after_what_is_said_beside_a_result() -> None:
+def test_a_reply_goes_on_after_what_is_said_beside_a_result():
     lines = [user("p1", None), reply("r1", "p1", call("c1"), of="R"), user("x", "r1", [answer("c1")])]
     lines += [user("u", "x", "said"), reply("r2", "u", "more", of="R")]
     assert sent(lines, OLDER) == turns("p1 / !c1 | more / =c1 | said")
-    again = [
-        user("p1", None),
-        reply("r1", "p1", "a", of="R"),
-        user("p2", "r1"),
-        reply("r2", "p2", "b", of="R"),
-    ]
+    again = [user("p1", None), reply("r1", "p1", "a", of="R"), user("p2", "r1"), reply("r2", "p2", "b", of="R")]
     assert sent(again) == turns("p1 / a / p2 / b")
 
 
@@ -630,17 +613,17 @@ def test_a_reply_goes_on_after_what_is_said_beside_a_result() -> None:
         ({"type": "file", "content": {"type": "text", "file": {"content": "inside"}}}, "inside"),
     ],
 )
-def test_what_an_attachment_adds_without_being_rendered(content: Object, expected: str | None) -> None:
+def test_what_an_attachment_adds_without_being_rendered(content, expected):
     lines = [user("p1", None), attachment("a", "p1", **content), reply("r1", "a")]
     between = [] if expected is None else [f"system: {expected}"]
     assert sent(lines) == ["user: p1", *between, "assistant: r1"]
 
 
-def test_a_recorded_prompt_of_the_system_is_not_sent() -> None:
+def test_a_recorded_prompt_of_the_system_is_not_sent():
     lines = [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")]
     assert sent(lines) == turns("p1 / r1")
 
 
-def test_broken_lines_are_skipped() -> None:
+def test_broken_lines_are_skipped():
     first, *rest = talk(2)
     assert sent([first, '{"type":"user","uuid":"b', "[]", *rest, '{"type":']) == TWO_TURNS

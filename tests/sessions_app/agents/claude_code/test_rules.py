@@ -1,9 +1,5 @@
 """What belongs together in a session of Claude Code goes together, or not at all."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
@@ -27,7 +23,7 @@ from .writing import WRITERS, put
     ],
     ids=["a text alone", "thinking alone", "a call with its thinking", "a whole reply"],
 )
-def test_no_reply_is_left_with_only_its_thinking(tmp_path: Path, named: set[str], deleted: set[str]) -> None:
+def test_no_reply_is_left_with_only_its_thinking(tmp_path, named, deleted):
     session = ClaudeSession()
     session.user("go")
     said = session.reply("m1", thinking("t"), text("s"), call("c"))

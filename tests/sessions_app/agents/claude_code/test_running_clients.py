@@ -1,7 +1,5 @@
 """A session that a running client has registered is open; only a client that has certainly ended has nothing open."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -21,7 +19,7 @@ on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows 
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     path = tmp_path / ".claude" / "projects" / "-home-dev-project" / f"{SESSION_ID}.jsonl"
     path.parent.mkdir(parents=True)
     path.write_text("")
@@ -53,14 +51,14 @@ def own_domain() -> str:
 
 
 @pytest.fixture
-def ended() -> int:
+def ended():
     """The id of a process that has ended."""
     process = subprocess.Popen(["true"])
     process.wait()
     return process.pid
 
 
-def test_a_running_client_has_its_session_open_and_no_other(session: Path) -> None:
+def test_a_running_client_has_its_session_open_and_no_other(session):
     register(session, f"{OWN}.json", pid=OWN)
     found = open_elsewhere(session, session.parents[2])
     assert found == (f"is open in Claude Code (process {OWN})", True)
@@ -68,34 +66,32 @@ def test_a_running_client_has_its_session_open_and_no_other(session: Path) -> No
     assert not shown(session)
 
 
-def test_a_client_that_has_ended_has_nothing_open(session: Path, ended: int) -> None:
+def test_a_client_that_has_ended_has_nothing_open(session, ended):
     register(session, f"{ended}.json", pidDomain=own_domain())
     assert not shown(session)
 
 
 @on_linux
-def test_a_later_process_with_the_same_id_is_not_the_client(session: Path) -> None:
+def test_a_later_process_with_the_same_id_is_not_the_client(session):
     register(session, f"{OWN}.json", procStart="1")
     assert not shown(session)
     register(session, f"{OWN}.json", procStart=start_of_this_process())
     assert shown(session) == "open"
 
 
-def test_a_start_of_another_form_proves_nothing(session: Path) -> None:
+def test_a_start_of_another_form_proves_nothing(session):
     for start in (None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]):
         register(session, f"{OWN}.json", procStart=start)
         assert shown(session) == "open", start
 
 
-def test_a_start_that_the_system_does_not_show_proves_nothing(
-    session: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_start_that_the_system_does_not_show_proves_nothing(session, monkeypatch, tmp_path):
     monkeypatch.setattr(running_clients, "_PROCESSES", tmp_path / "none")
     register(session, f"{OWN}.json", procStart="1", pidDomain=ELSEWHERE)
     assert shown(session) == "open"
 
 
-def test_a_process_of_another_user_runs(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_of_another_user_runs(session, monkeypatch):
     def denied(pid: int, signal: int) -> None:
         raise PermissionError
 
@@ -105,7 +101,7 @@ def test_a_process_of_another_user_runs(session: Path, monkeypatch: pytest.Monke
 
 
 @on_linux
-def test_a_process_of_another_computer_or_container_cannot_be_seen(session: Path, ended: int) -> None:
+def test_a_process_of_another_computer_or_container_cannot_be_seen(session, ended):
     register(session, f"{ended}.json", pidDomain=ELSEWHERE, procStart="1")
     found = open_elsewhere(session, session.parents[2])
     assert found is not None
@@ -114,13 +110,13 @@ def test_a_process_of_another_computer_or_container_cannot_be_seen(session: Path
     assert shown(session) == "open"
 
 
-def test_a_name_that_is_not_a_process_id_is_ignored(session: Path) -> None:
+def test_a_name_that_is_not_a_process_id_is_ignored(session):
     for name in ("0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"):
         register(session, name)
         assert not shown(session), name
 
 
-def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session: Path, ended: int) -> None:
+def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session, ended):
     own = session.parents[2] / "sessions" / f"{OWN}.json"
     for content in ("", "[]", "null", "{}", '{"sessionId": 7}', "{" * 5_000):
         register(session, own.name).write_text(content)
@@ -129,13 +125,13 @@ def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session: Path
     assert not shown(session)
 
 
-def test_no_link_is_followed_but_it_may_be_of_the_session(session: Path, tmp_path: Path) -> None:
+def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
     outside = register(session, "outside.json", sessionId="another").rename(tmp_path / "outside.json")
     (session.parents[2] / "sessions" / f"{OWN}.json").symlink_to(outside)
     assert shown(session) == "uncertain"
 
 
-def test_a_register_that_is_a_link_is_not_followed(session: Path, tmp_path: Path) -> None:
+def test_a_register_that_is_a_link_is_not_followed(session, tmp_path):
     register(session, f"{OWN}.json")
     of_session = session.parents[2] / "sessions"
     of_session.rename(tmp_path / "elsewhere")
@@ -145,13 +141,13 @@ def test_a_register_that_is_a_link_is_not_followed(session: Path, tmp_path: Path
     assert (str(of_session) in found.sentence, found.is_certain) == (True, False)
 
 
-def test_without_a_register_nothing_is_known(session: Path) -> None:
+def test_without_a_register_nothing_is_known(session):
     assert not shown(session)
     (session.parents[2] / "sessions").write_text("")
     assert shown(session) == "uncertain"
 
 
-def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(session: Path, tmp_path: Path) -> None:
+def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(session, tmp_path):
     real = tmp_path / "disk" / "sessions of Claude"
     real.parent.mkdir()
     session.parents[1].rename(real)
@@ -162,6 +158,6 @@ def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(se
     assert not shown(found, tmp_path / "another")
 
 
-def test_a_copy_outside_the_agents_directory_is_not_open(session: Path, tmp_path: Path) -> None:
+def test_a_copy_outside_the_agents_directory_is_not_open(session, tmp_path):
     register(session, f"{OWN}.json")
     assert not shown(tmp_path / f"{SESSION_ID}.jsonl", session.parents[2])

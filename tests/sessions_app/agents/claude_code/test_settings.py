@@ -1,36 +1,29 @@
 """Claude Code compacts where its settings say, and nothing hostile is opened to find that out."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessions_app.agents.claude_code.settings import (
-    config_directory,
-    model_windows,
-    read_settings,
-    user_settings,
-)
+from sessions_app.agents.claude_code.settings import config_directory, model_windows, read_settings, user_settings
 from sessions_app.sessionlog.context import is_due
 
 MODEL = ("anthropic", "claude-opus-5-5")
 
 
 @pytest.fixture(autouse=True)
-def without_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_variable(monkeypatch):
     monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     return tmp_path / "home"
 
 
 @pytest.fixture
-def cwd(tmp_path: Path) -> Path:
+def cwd(tmp_path):
     return tmp_path / "project"
 
 
@@ -71,14 +64,12 @@ AUTO, PERCENT = "CLAUDE_CODE_AUTO_COMPACT_WINDOW", "CLAUDE_AUTOCOMPACT_PCT_OVERR
     ],
     ids=str,
 )
-def test_the_client_compacts_from_a_number_of_tokens_on(
-    home: Path, cwd: Path, settings: dict[str, Any], tokens: int
-) -> None:
+def test_the_client_compacts_from_a_number_of_tokens_on(home, cwd, settings, tokens):
     put(home / ".claude" / "settings.json", **settings)
     assert compacts_from(home, cwd) == tokens
 
 
-def test_the_local_settings_come_first_then_the_projects_then_the_users(home: Path, cwd: Path) -> None:
+def test_the_local_settings_come_first_then_the_projects_then_the_users(home, cwd):
     user = put(home / ".claude" / "settings.json", autoCompactWindow=110_000)
     assert compacts_from(home, cwd) == 77_000
     project = put(cwd / ".claude" / "settings.json", autoCompactWindow=120_000)
@@ -97,9 +88,7 @@ def test_the_local_settings_come_first_then_the_projects_then_the_users(home: Pa
     ],
     ids=str,
 )
-def test_automatic_compaction_can_be_switched_off(
-    home: Path, cwd: Path, settings: dict[str, Any], is_final: bool
-) -> None:
+def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final):
     assert read_settings(str(cwd), home).switched_off_in is None
     path = put(home / ".claude" / "settings.json", **settings)
     assert read_settings(str(cwd), home).switched_off_in == path
@@ -107,15 +96,13 @@ def test_automatic_compaction_can_be_switched_off(
     assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
 
 
-def test_only_settings_of_compaction_are_shown(home: Path) -> None:
+def test_only_settings_of_compaction_are_shown(home):
     others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}}
     put(home / ".claude" / "settings.json", autoCompactWindow=120_000, **others)
     assert user_settings(home).compaction == {"autoCompactWindow": 120_000}
 
 
-def test_the_users_directory_can_be_configured(
-    home: Path, cwd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_users_directory_can_be_configured(home, cwd, tmp_path, monkeypatch):
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
     path = put(tmp_path / "elsewhere" / "settings.json", autoCompactWindow=120_000)
     assert config_directory(home) == path.parent
@@ -125,7 +112,7 @@ def test_the_users_directory_can_be_configured(
     assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
 
 
-def test_a_link_out_of_the_project_is_not_followed(home: Path, cwd: Path, tmp_path: Path) -> None:
+def test_a_link_out_of_the_project_is_not_followed(home, cwd, tmp_path):
     secret = put(tmp_path / "secret.json", autoCompactEnabled=False)
     (cwd / ".claude").mkdir(parents=True)
     (cwd / ".claude" / "settings.json").symlink_to(secret)
@@ -133,12 +120,12 @@ def test_a_link_out_of_the_project_is_not_followed(home: Path, cwd: Path, tmp_pa
     assert (found.compaction, bool(found.fault)) == ({}, True)
 
 
-def test_a_hostile_directory_of_a_session_is_harmless(home: Path) -> None:
+def test_a_hostile_directory_of_a_session_is_harmless(home):
     for cwd in ("", "relative", "/home/\0", "/dev/null"):
         assert read_settings(cwd, home).files == (), cwd
 
 
-def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home: Path, cwd: Path) -> None:
+def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home, cwd):
     assert model_windows(home) == {}
     put(home / ".claude" / "settings.json", model="claude-opus-5-5[1m]")
     assert model_windows(home) == {"claude-opus-5-5": 1_000_000}

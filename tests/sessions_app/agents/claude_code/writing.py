@@ -1,7 +1,5 @@
 """A session of Claude Code on disk, and what its writers make of it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, Final

@@ -24,12 +24,7 @@ THREAD = "01a20000-0000-7000-8000-000000000001"
 
 def message(role: str, *texts: str, **fields: Any) -> Item:
     kind = "output_text" if role == "assistant" else "input_text"
-    return {
-        "type": "message",
-        "role": role,
-        "content": [{"type": kind, "text": one} for one in texts],
-        **fields,
-    }
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": one} for one in texts], **fields}
 
 
 def user(*texts: str, **fields: Any) -> Item:
@@ -50,13 +45,7 @@ def developer(text: str = "rules") -> Item:
 
 def reasoning(text: str = "hm", name: str = "rs_1") -> Item:
     summary = [{"type": "summary_text", "text": text}]
-    return {
-        "type": "reasoning",
-        "id": name,
-        "summary": summary,
-        "content": None,
-        "encrypted_content": "e" * 40,
-    }
+    return {"type": "reasoning", "id": name, "summary": summary, "content": None, "encrypted_content": "e" * 40}
 
 
 def call(call_id: str = "c1", name: str = "exec_command", **arguments: Any) -> Item:
@@ -98,8 +87,7 @@ def turn_context(model: str = "gpt-5") -> Item:
 
 def usage_record(tokens: int, total: int) -> Item:
     return line(
-        "token_usage_record",
-        {"usage": {"total_tokens": tokens}, "thread_token_usage": {"total_tokens": total}},
+        "token_usage_record", {"usage": {"total_tokens": tokens}, "thread_token_usage": {"total_tokens": total}}
     )
 
 

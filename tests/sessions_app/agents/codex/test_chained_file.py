@@ -1,8 +1,5 @@
 """A thread's bytes: those of the files that it is based on, then its own."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,7 +36,7 @@ FORK = Rollout(meta(OTHER, history_base=based(BASE, lines=3)), user("c"), first=
 
 
 @pytest.mark.parametrize("there", ["sessions/2026/01/05", "sessions/2025/12/31", "archived_sessions"])
-def test_a_fork_has_the_first_part_of_its_base(tmp_path: Path, there: str) -> None:
+def test_a_fork_has_the_first_part_of_its_base(tmp_path, there):
     BASE.save(tmp_path / there)
     found = read(FORK.save(tmp_path / "sessions/2026/01/05", name(OTHER)))
     assert kept(found.sent()) == ["a", "b", "c"]
@@ -49,14 +46,14 @@ def test_a_fork_has_the_first_part_of_its_base(tmp_path: Path, there: str) -> No
     assert not found.parser.damage
 
 
-def test_bases_have_bases(tmp_path: Path) -> None:
+def test_bases_have_bases(tmp_path):
     BASE.save(tmp_path)
     FORK.save(tmp_path, name(OTHER))
     third = Rollout(meta(THIRD, history_base=based(FORK, OTHER)), user("d"), first=5)
     assert kept(read(third.save(tmp_path, name(THIRD))).sent()) == ["a", "b", "c", "d"]
 
 
-def test_a_reverted_thread_continues_an_earlier_segment_of_itself(tmp_path: Path) -> None:
+def test_a_reverted_thread_continues_an_earlier_segment_of_itself(tmp_path):
     BASE.save(tmp_path)
     first = Rollout(meta(history_base=based(BASE, lines=3)), user("c"), user("gone"), first=3)
     first.save(tmp_path, name(THREAD, OTHER))
@@ -64,7 +61,7 @@ def test_a_reverted_thread_continues_an_earlier_segment_of_itself(tmp_path: Path
     assert kept(read(second.save(tmp_path, name(THREAD, THIRD))).sent()) == ["a", "b", "c", "d"]
 
 
-def test_every_entry_is_read_at_its_offset(tmp_path: Path) -> None:
+def test_every_entry_is_read_at_its_offset(tmp_path):
     BASE.save(tmp_path)
     path = FORK.save(tmp_path, name(OTHER))
     with RolloutReader(path) as reader:
@@ -104,9 +101,7 @@ def linked_directory(directory: Path) -> None:
 
 
 @pytest.mark.parametrize("prepare", [missing, shorter, cut_line, linked, linked_directory])
-def test_a_base_that_cannot_be_used_is_reported_and_the_own_file_is_read(
-    tmp_path: Path, prepare: Callable[[Path], None]
-) -> None:
+def test_a_base_that_cannot_be_used_is_reported_and_the_own_file_is_read(tmp_path, prepare):
     directory = tmp_path / "sessions"
     path = FORK.save(directory, name(OTHER))
     prepare(directory)
@@ -115,7 +110,7 @@ def test_a_base_that_cannot_be_used_is_reported_and_the_own_file_is_read(
     assert [one.kind for one in found.parser.damage] == [DamageKind.MISSING_PARENT]
 
 
-def test_a_file_that_is_its_own_base_is_read_once(tmp_path: Path) -> None:
+def test_a_file_that_is_its_own_base_is_read_once(tmp_path):
     sizes = (based(Rollout(meta(history_base=own_base(size)))) for size in range(100, 999))
     size = next(end for end, found in enumerate(sizes, 100) if found["end_byte_offset"] == end)
     path = Rollout(meta(history_base=own_base(size)), user("a")).save(tmp_path)
@@ -126,7 +121,7 @@ def own_base(size: int) -> dict[str, object]:
     return {"thread_id": THREAD, "end_ordinal_exclusive": 1, "end_byte_offset": size}
 
 
-def test_a_link_does_not_hide_the_base(tmp_path: Path) -> None:
+def test_a_link_does_not_hide_the_base(tmp_path):
     BASE.save(tmp_path / "archived_sessions")
     path = FORK.save(tmp_path / "sessions", name(OTHER))
     (tmp_path / "sessions" / name(THREAD)).symlink_to(path)
@@ -134,12 +129,12 @@ def test_a_link_does_not_hide_the_base(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("base", [5, {}, {"thread_id": "../x", "end_byte_offset": 1}, {"thread_id": THREAD}])
-def test_an_unusable_base_is_none(tmp_path: Path, base: object) -> None:
+def test_an_unusable_base_is_none(tmp_path, base):
     found = read(Rollout(meta(OTHER, history_base=base), user("a")).save(tmp_path, name(OTHER)))
     assert kept(found.sent()) == ["a"]
 
 
-def test_only_rollouts_are_bases(tmp_path: Path) -> None:
+def test_only_rollouts_are_bases(tmp_path):
     BASE.save(tmp_path, f"other-{THREAD}.jsonl")
     assert find_rollout(tmp_path / name(OTHER), THREAD) is None
 
@@ -158,7 +153,7 @@ def growth(path: Path, previous: Fingerprint) -> GrowthKind:
         return reader.growth(previous).kind
 
 
-def test_a_fingerprint_is_of_the_own_file(tmp_path: Path) -> None:
+def test_a_fingerprint_is_of_the_own_file(tmp_path):
     BASE.save(tmp_path)
     path = FORK.save(tmp_path, name(OTHER))
     found = fingerprint(path)
@@ -168,7 +163,7 @@ def test_a_fingerprint_is_of_the_own_file(tmp_path: Path) -> None:
         assert plain.growth(found).kind is GrowthKind.UNCHANGED
 
 
-def test_growth_of_the_own_file_is_read_alone(tmp_path: Path) -> None:
+def test_growth_of_the_own_file_is_read_alone(tmp_path):
     BASE.save(tmp_path)
     path = FORK.save(tmp_path, name(OTHER))
     before, state = fingerprint(path), read(path).parser.state
@@ -181,7 +176,7 @@ def test_growth_of_the_own_file_is_read_alone(tmp_path: Path) -> None:
     assert fingerprint(path, before, state.next_offset).segments[:1] == before.segments
 
 
-def test_growth_of_the_base_changes_nothing(tmp_path: Path) -> None:
+def test_growth_of_the_base_changes_nothing(tmp_path):
     BASE.save(tmp_path)
     path = FORK.save(tmp_path, name(OTHER))
     before = fingerprint(path)
@@ -189,7 +184,7 @@ def test_growth_of_the_base_changes_nothing(tmp_path: Path) -> None:
     assert growth(path, before) is GrowthKind.UNCHANGED
 
 
-def test_another_base_is_a_rewritten_session(tmp_path: Path) -> None:
+def test_another_base_is_a_rewritten_session(tmp_path):
     base = BASE.save(tmp_path)
     path = FORK.save(tmp_path, name(OTHER))
     before = fingerprint(path)
@@ -199,7 +194,7 @@ def test_another_base_is_a_rewritten_session(tmp_path: Path) -> None:
     assert growth(path, before) is GrowthKind.REWRITTEN
 
 
-def test_a_session_without_a_base_reads_as_any_file(tmp_path: Path) -> None:
+def test_a_session_without_a_base_reads_as_any_file(tmp_path):
     path = Rollout(meta(), user("x" * 2 * EDGE)).save(tmp_path)
     with RolloutReader(path) as reader, SessionReader(path) as plain:
         assert list(reader.chunks(0)) == list(plain.chunks(0))

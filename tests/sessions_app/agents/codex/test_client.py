@@ -1,7 +1,5 @@
 """A dry resume of a thread, by programs that take the place of Codex."""
 
-from __future__ import annotations
-
 import json
 import stat
 import sys
@@ -18,7 +16,6 @@ from sessions_app.agents.dry_resume.scratch import new_scratch
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
 from tests.files import place, snapshot
-from tests.installation import Installation
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
 
@@ -60,7 +57,7 @@ HONEST: Final = "send(*items, added, prompt)\n"
 
 
 @pytest.fixture
-def thread(redline: Installation) -> Path:
+def thread(redline):
     rollout = Rollout(meta(), turn_context(), user("go"), call(), output(), answer("done"))
     return place(redline.home / ".codex" / "sessions" / NAME, rollout.content)
 
@@ -72,7 +69,7 @@ def program(tmp_path: Path, does: str) -> Path:
     return path
 
 
-def test_a_client_that_sends_the_same_messages(redline: Installation, thread: Path, tmp_path: Path) -> None:
+def test_a_client_that_sends_the_same_messages(redline, thread, tmp_path):
     before = snapshot(redline.home / ".codex")
     found = redline.call("certify", thread, "--client", program(tmp_path, HONEST))
     assert found.code == 0, found.out
@@ -100,15 +97,13 @@ def test_a_client_that_sends_the_same_messages(redline: Installation, thread: Pa
     ],
     ids=["changed", "compacts", "only-compacts", "refuses"],
 )
-def test_a_client_that_does_not_send_them(
-    redline: Installation, thread: Path, tmp_path: Path, does: str, words: str
-) -> None:
+def test_a_client_that_does_not_send_them(redline, thread, tmp_path, does, words):
     found = redline.call("certify", thread, "--client", program(tmp_path, does))
     assert words in found.out
     assert found.code == 1
 
 
-def test_a_client_that_cannot_be_used_is_not_a_difference(redline: Installation, thread: Path, tmp_path: Path) -> None:
+def test_a_client_that_cannot_be_used_is_not_a_difference(redline, thread, tmp_path):
     found = redline.call("certify", thread, "--client", program(tmp_path, "sys.exit('no \\x1b[31mlicence')"))
     assert found.code == 0
     assert "Client: not compared. Codex 0.169.0 could not be used: it does not run without" in found.out
@@ -116,22 +111,20 @@ def test_a_client_that_cannot_be_used_is_not_a_difference(redline: Installation,
     assert "\x1b" not in found.out
 
 
-def test_a_copy_with_another_name_is_not_found_by_the_client(
-    redline: Installation, thread: Path, tmp_path: Path
-) -> None:
+def test_a_copy_with_another_name_is_not_found_by_the_client(redline, thread, tmp_path):
     renamed = thread.rename(thread.with_name("notes.jsonl"))
     found = redline.call("certify", renamed, "--client", program(tmp_path, HONEST), "--json").json
     assert found["client"]["outcome"] == "failed"
     assert "has no thread id" in found["client"]["detail"]
 
 
-def test_only_the_last_entry_is_continued(redline: Installation, thread: Path, tmp_path: Path) -> None:
+def test_only_the_last_entry_is_continued(redline, thread, tmp_path):
     found = redline.call("certify", thread, "--leaf", "2", "--client", program(tmp_path, HONEST), "--json").json
     assert found["client"]["outcome"] == "failed"
     assert "at its last entry" in found["client"]["detail"]
 
 
-def test_a_program_that_prints_no_version_is_refused(tmp_path: Path) -> None:
+def test_a_program_that_prints_no_version_is_refused(tmp_path):
     nothing = tmp_path / "codex"
     for content in (None, "#!/bin/sh\necho hello\n"):
         if content is not None:
@@ -141,7 +134,7 @@ def test_a_program_that_prints_no_version_is_refused(tmp_path: Path) -> None:
             CODEX.find_client(nothing)
 
 
-def test_the_client_on_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_on_the_path(tmp_path, monkeypatch):
     python = [directory for directory in ("/usr/bin", "/usr/local/bin") if Path(directory, "env").exists()]
     monkeypatch.setenv("PATH", ":".join([str(tmp_path), *python]))
     assert CODEX.find_client(None) is None
@@ -156,7 +149,7 @@ def content_of(*recorded: Item, base: bytes = b"") -> list[bytes]:
     return [base + b"".join(json.dumps(one).encode() + b"\n" for one in recorded)]
 
 
-def test_a_thread_is_taken_apart_into_its_files() -> None:
+def test_a_thread_is_taken_apart_into_its_files():
     first = content_of(meta(BASE), line("response_item", user("go")))[0]
     own_meta = meta(history_base={"thread_id": BASE, "end_byte_offset": len(first)})
     whole = content_of(own_meta, line("response_item", answer("ok")), base=first)[0]
@@ -165,14 +158,14 @@ def test_a_thread_is_taken_apart_into_its_files() -> None:
     assert {name: b"".join(lines) for name, lines in files.items()} == expected
 
 
-def test_a_header_that_names_another_end_begins_no_file() -> None:
+def test_a_header_that_names_another_end_begins_no_file():
     first = content_of(meta())[0]
     for thread_id, end in ((BASE, 7), ("../../escaped", len(first)), ("\ud800", len(first)), (None, None)):
         again = meta(history_base={"thread_id": thread_id, "end_byte_offset": end})
         assert [name for name, _ in ThreadFiles(NAME, content_of(again, base=first))] == [NAME]
 
 
-def test_hostile_names_in_a_thread_are_written_as_text(tmp_path: Path) -> None:
+def test_hostile_names_in_a_thread_are_written_as_text(tmp_path):
     hostile = '"]\nnotify = ["/bin/sh"]\n\ud800'
     content = content_of(meta(model_provider=hostile), turn_context(hostile))
     scratch = new_scratch(tmp_path, "http://127.0.0.1:1")
@@ -182,7 +175,7 @@ def test_hostile_names_in_a_thread_are_written_as_text(tmp_path: Path) -> None:
     assert written["model"] == written["model_provider"] == hostile.replace("\ud800", "\ufffd")
 
 
-def test_the_settings_of_a_thread_are_its_latest() -> None:
+def test_the_settings_of_a_thread_are_its_latest():
     settings = {"model_provider_id": "second", "model": "larger"}
     changed = line("event_msg", {"type": "thread_settings_applied", "thread_settings": settings})
     damaged = b'{"type":"turn_context","payload":\n{"type":"session_meta","payload":7}\n'

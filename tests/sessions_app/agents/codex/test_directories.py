@@ -1,7 +1,5 @@
 """A rollout is found by its id, wherever it is, without a search of everything."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -21,7 +19,7 @@ LONG_AGO = 1_700_000_000
 
 
 @pytest.fixture
-def listed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def listed(monkeypatch):
     """The directories that are listed, by name."""
     found: list[str] = []
 
@@ -55,7 +53,7 @@ def asker(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("day", ["22", "21", "23"])
-def test_the_day_of_the_id_is_looked_at_before_all_others(tmp_path: Path, listed: list[str], day: str) -> None:
+def test_the_day_of_the_id_is_looked_at_before_all_others(tmp_path, listed, day):
     found = rollout(tmp_path / "sessions" / "2026" / "11" / day)
     for other in range(1, 13):
         rollout(tmp_path / "sessions" / "2025" / f"{other:02}" / "04", RANDOM_ID)
@@ -63,7 +61,7 @@ def test_the_day_of_the_id_is_looked_at_before_all_others(tmp_path: Path, listed
     assert set(listed) <= {"31", "22", "21", "23"}
 
 
-def test_a_segment_is_found_by_its_own_id(tmp_path: Path) -> None:
+def test_a_segment_is_found_by_its_own_id(tmp_path):
     found = rollout(tmp_path / "sessions" / "2026" / "11" / "22", thread=RANDOM_ID)
     assert find_rollout(asker(tmp_path), NOW_ID) == found
     assert find_rollout(asker(tmp_path / "again"), RANDOM_ID) is None
@@ -71,12 +69,12 @@ def test_a_segment_is_found_by_its_own_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", [f"sessions/{OTHER_DAY}", "sessions/odd", "sessions", "archived_sessions"])
 @pytest.mark.parametrize("rollout_id", [NOW_ID, RANDOM_ID, "ffffffff-ffff-7320-873a-4163e9e7ed7d"])
-def test_a_rollout_that_was_moved_is_found(tmp_path: Path, where: str, rollout_id: str) -> None:
+def test_a_rollout_that_was_moved_is_found(tmp_path, where, rollout_id):
     found = rollout(tmp_path / where, rollout_id)
     assert find_rollout(asker(tmp_path), rollout_id) == found
 
 
-def test_a_tree_that_has_not_changed_is_not_listed_again(tmp_path: Path, listed: list[str]) -> None:
+def test_a_tree_that_has_not_changed_is_not_listed_again(tmp_path, listed):
     found = rollout(tmp_path / "sessions" / OTHER_DAY)
     path = asker(tmp_path)
     settle(tmp_path)
@@ -88,7 +86,7 @@ def test_a_tree_that_has_not_changed_is_not_listed_again(tmp_path: Path, listed:
     assert listed == []
 
 
-def test_a_rollout_that_appears_later_is_found(tmp_path: Path) -> None:
+def test_a_rollout_that_appears_later_is_found(tmp_path):
     path = asker(tmp_path)
     for directory in (OTHER_DAY, "2026/01/02"):
         settle(tmp_path)
@@ -98,7 +96,7 @@ def test_a_rollout_that_appears_later_is_found(tmp_path: Path) -> None:
         found.unlink()
 
 
-def test_a_directory_that_has_just_changed_is_not_remembered(tmp_path: Path) -> None:
+def test_a_directory_that_has_just_changed_is_not_remembered(tmp_path):
     """Its time of change is too coarse to show the next one."""
     path = asker(tmp_path)
     assert find_rollout(path, NOW_ID) is None
@@ -108,7 +106,7 @@ def test_a_directory_that_has_just_changed_is_not_remembered(tmp_path: Path) -> 
     assert find_rollout(path, NOW_ID) == found
 
 
-def test_the_search_ends(tmp_path: Path, listed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_ends(tmp_path, listed, monkeypatch):
     monkeypatch.setattr(directories, "MAX_DIRECTORIES", 12)
     for number in range(40):
         rollout(tmp_path / "sessions" / f"{number:02}", RANDOM_ID)

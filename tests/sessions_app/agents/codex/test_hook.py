@@ -1,7 +1,5 @@
 """What Codex sends to its hook, and what it understands as an answer."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -26,18 +24,18 @@ def sent(**fields: Any) -> bytes:
     return json.dumps({**SENT, **fields}).encode()
 
 
-def test_the_session_is_named_by_its_path_or_by_its_id() -> None:
+def test_the_session_is_named_by_its_path_or_by_its_id():
     assert HOOK.question(sent()) == (SENT["transcript_path"], "threshold", {"model": "gpt"})
     assert HOOK.question(sent(transcript_path=None, trigger="manual"))[:2] == ("0199", "manual")
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b"{}", sent(transcript_path=None, session_id=None)])
-def test_anything_else_is_refused(content: bytes) -> None:
+def test_anything_else_is_refused(content):
     with pytest.raises(ValueError):
         HOOK.question(content)
 
 
-def test_codex_compacts_without_output_and_stops_with_its_reason() -> None:
+def test_codex_compacts_without_output_and_stops_with_its_reason():
     assert HOOK.reply(HookStep.COMPACT, "Words.") == HookReply(errors="Words.")
     for step in (HookStep.CONTINUE, HookStep.STOP):
         reply = HOOK.reply(step, "“Words.”")

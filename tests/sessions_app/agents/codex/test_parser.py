@@ -1,7 +1,5 @@
 """Lines of a rollout become entries; what cannot be used is counted, and nothing raises."""
 
-from __future__ import annotations
-
 import copy
 import json
 from typing import Any
@@ -88,11 +86,7 @@ def described(item: Item) -> Any:
             'toolCall c1 tool_search {"q":1}',
         ),
         (output("c1", "done"), Role.TOOL_RESULT, "done"),
-        (
-            output("c1", [{"type": "input_text", "text": "a"}, {"type": "input_image"}]),
-            Role.TOOL_RESULT,
-            "a\n[image]",
-        ),
+        (output("c1", [{"type": "input_text", "text": "a"}, {"type": "input_image"}]), Role.TOOL_RESULT, "a\n[image]"),
         ({"type": "custom_tool_call_output", "call_id": "c1", "output": "ok"}, Role.TOOL_RESULT, "ok"),
         ({"type": "tool_search_output", "call_id": "c1", "tools": []}, Role.TOOL_RESULT, ""),
         ({"type": "compaction", "encrypted_content": "abc"}, Role.COMPACTION_SUMMARY, "[encrypted]"),
@@ -101,13 +95,13 @@ def described(item: Item) -> Any:
         ({"type": "web_search_call", "action": {}}, Role.ASSISTANT, '{"type":"web_search_call","action":{}}'),
     ],
 )
-def test_items_have_a_role_and_a_text(item: Item, role: str, text: str) -> None:
+def test_items_have_a_role_and_a_text(item, role, text):
     entry, texts = described(item)
     assert (entry.kind, entry.role, entry.type) == (EntryKind.MESSAGE, role, item["type"])
     assert texts.joined(entry.blocks) == text
 
 
-def test_added_context_is_recognised_by_its_kind() -> None:
+def test_added_context_is_recognised_by_its_kind():
     kinds = {"internal_chat_message_metadata_passthrough": {"content_item_kinds": ["environments.anything"]}}
     entry, _ = described(user("x", **kinds))
     assert entry.role == Role.INJECTED
@@ -124,25 +118,25 @@ UNSENT: list[Item] = [
 ]
 
 
-def test_items_that_codex_does_not_send_are_kept_outside_the_context() -> None:
+def test_items_that_codex_does_not_send_are_kept_outside_the_context():
     for item in UNSENT:
         found = thread(user("go"), item)
         assert (found.entries[2].kind, found.ids()) == (EntryKind.OTHER, ["1"]), item
 
 
-def test_encrypted_reasoning_weighs_what_its_base64_holds() -> None:
+def test_encrypted_reasoning_weighs_what_its_base64_holds():
     entry, texts = described({**reasoning(), "summary": [], "encrypted_content": "e" * 1600})
     assert (entry.tokens, entry.blocks[0].type) == (300, BlockType.REDACTED_THINKING)
     assert texts.joined(entry.blocks) == ""
 
 
-def test_tokens_are_characters_by_four() -> None:
+def test_tokens_are_characters_by_four():
     assert described(user("x" * 41))[0].tokens == 11
     assert described(output(text="x" * 40))[0].tokens == 10
     assert described(call("c1", "tool"))[0].tokens == 2
 
 
-def test_calls_and_outputs_have_the_id_of_their_pair() -> None:
+def test_calls_and_outputs_have_the_id_of_their_pair():
     found = thread(call("c7"), output("c7"))
     assert list(found.entries[1].call_ids()) == ["c7"]
     assert found.entries[2].result_for == "c7"
@@ -157,20 +151,20 @@ def header_of(*recorded: Item) -> Header:
     return header
 
 
-def test_the_header_is_that_of_the_session_and_not_a_copied_one_of_another_thread() -> None:
+def test_the_header_is_that_of_the_session_and_not_a_copied_one_of_another_thread():
     header = header_of(meta(forked_from_id="parent", timestamp="t"), meta("another"), user("go"))
     assert (header.id, header.cwd, header.timestamp) == (THREAD, "/work", "t")
     assert header.parent_session == "parent"
 
 
-def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent() -> None:
+def test_the_thread_of_a_subagent_has_the_one_that_started_it_as_its_parent():
     source = {"subagent": {"thread_spawn": {"parent_thread_id": "parent", "depth": 1}}}
     header = header_of(meta(parent_thread_id="parent", source=source))
     assert (header.parent_session, header.is_subagent) == ("parent", True)
     assert not header_of(meta(forked_from_id="parent", source="exec")).is_subagent
 
 
-def test_lines_beside_the_conversation_are_in_no_branch() -> None:
+def test_lines_beside_the_conversation_are_in_no_branch():
     beside = line("event_msg", {"type": "task_started"}), line("token_usage_record", {}), line("new", {})
     found = thread(user("go"), *beside)
     assert [entry.is_beside for entry in found.entries] == [False, False, True, True, True]
@@ -178,24 +172,24 @@ def test_lines_beside_the_conversation_are_in_no_branch() -> None:
     assert found.entries[2].type == "task_started"
 
 
-def test_a_turn_names_the_model() -> None:
+def test_a_turn_names_the_model():
     entry = thread(turn_context("gpt-5")).entries[1]
     assert (entry.kind, entry.model) == (EntryKind.MODEL, ("openai", "gpt-5"))
     assert entry.control == ModelControl("", "gpt-5")
 
 
-def test_an_entry_is_named_after_its_ordinal_or_in_a_legacy_file_after_its_line() -> None:
+def test_an_entry_is_named_after_its_ordinal_or_in_a_legacy_file_after_its_line():
     assert [one.id for one in thread(user("a"), user("b")).entries] == ["0", "1", "2"]
     legacy = parsed(meta(), user("a"), b"", user("b"), paginated=False)
     assert [one.id for one in legacy.entries] == ["1", "2", "4"]
 
 
-def test_a_repeated_ordinal_gives_another_id() -> None:
+def test_a_repeated_ordinal_gives_another_id():
     lines = [json.dumps(line("response_item", user(text), ordinal=5)).encode() for text in "abc"]
     assert [one.id for one in parsed(*lines, b"", user("d")).entries] == ["5", "5-2", "5-3", "4-5"]
 
 
-def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() -> None:
+def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once():
     first = (user("go"), answer("a"), call("c1"), usage_record(100, 100), output("c1"))
     found = thread(*first, token_count(100, 100), answer("b"), token_count(150, 250))
     reported = {entry.id: entry.usage for entry in found.branch if entry.usage}
@@ -204,7 +198,7 @@ def test_a_report_of_tokens_belongs_to_the_answer_before_it_and_counts_once() ->
     assert found.context().usage.tokens == 150
 
 
-def test_the_window_is_the_latest_that_an_event_names() -> None:
+def test_the_window_is_the_latest_that_an_event_names():
     def event(kind: str, **fields: Any) -> Item:
         return line("event_msg", {"type": kind, **fields})
 
@@ -218,13 +212,13 @@ def test_the_window_is_the_latest_that_an_event_names() -> None:
     assert windows == [None, 400_000, 258_400, 258_400]
 
 
-def test_a_report_after_an_output_belongs_to_the_call() -> None:
+def test_a_report_after_an_output_belongs_to_the_call():
     found = thread(user("go"), call("c1"), output("c1", "x" * 40), token_count(100, 100))
     assert {entry.id: entry.usage for entry in found.branch if entry.usage} == {"2": 100}
     assert found.context().usage.tokens == 110
 
 
-def test_an_output_has_the_name_of_its_tool() -> None:
+def test_an_output_has_the_name_of_its_tool():
     found = thread(call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3"))
     assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
     again = CODEX.read_again(found.line(found.entries[3]), found.entries[3], 1)
@@ -232,7 +226,7 @@ def test_an_output_has_the_name_of_its_tool() -> None:
     assert again[0].tool_name == "b"
 
 
-def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call() -> None:
+def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call():
     named = json.dumps({"agent_id": "01a2-child", "nickname": "Locke"})
     texts = [named, "no JSON", "[]", '{"agent_id": 7}', ["a list"]]
     calls = [call(f"c{place}", "spawn_agent") for place in range(len(texts))]
@@ -256,7 +250,7 @@ STARTED: Item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "age
         ("text", ""),
     ],
 )
-def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item: object, subagent: str) -> None:
+def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item, subagent):
     event = line("event_msg", {"type": "item_completed", "item": item})
     found = thread(call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
     entry = found.entries[-1]
@@ -275,7 +269,7 @@ def control(found: Parsed, entry_id: str) -> BoundaryControl:
     return value
 
 
-def test_items_of_a_compaction_that_were_recorded_before_are_those_entries() -> None:
+def test_items_of_a_compaction_that_were_recorded_before_are_those_entries():
     found = thread(user("a"), answer("b"), user("c"), compacted(user("c"), user("a"), answer("new")))
     assert control(found, "4").kept == ("3", "1", "4.3")
     part = found.tree.entry("4.3")
@@ -283,18 +277,18 @@ def test_items_of_a_compaction_that_were_recorded_before_are_those_entries() -> 
     assert (part.number, part.role, part.kind) == (5, Role.ASSISTANT, EntryKind.MESSAGE)
 
 
-def test_metadata_does_not_make_an_item_another_one_but_an_id_does() -> None:
+def test_metadata_does_not_make_an_item_another_one_but_an_id_does():
     note = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}, "metadata": {"x": 1}}
     found = thread(user("a"), user("b", id="m1"), compacted(user("a", **note), user("b", id="m2")))
     assert control(found, "3").kept == ("1", "3.2")
 
 
-def test_equal_items_are_taken_in_order_and_once() -> None:
+def test_equal_items_are_taken_in_order_and_once():
     found = thread(user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x")))
     assert control(found, "4").kept == ("2", "3", "1", "4.4")
 
 
-def test_many_equal_items_are_not_compared_with_each_other() -> None:
+def test_many_equal_items_are_not_compared_with_each_other():
     count = 100_000
     history = ItemHistory({"ids": list(map(str, range(count))), "by_digest": {"x": list(range(count))}})
     assert history.places_of(["x"] * (count + 1)) == [*range(count), None]
@@ -310,7 +304,7 @@ def summed_up() -> Item:
 
 
 @pytest.mark.parametrize("boundary", [summed_up(), summarised(SUMMARY)])
-def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary: Item) -> None:
+def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary):
     found = thread(user("a"), reasoning("b"), answer("c"), answer("all of it"), boundary)
     assert control(found, "5").began_id == "4"
     found = thread(user("a"), answer("c"), reasoning("b"), answer("all of it"), usage_record(1, 1), boundary)
@@ -329,44 +323,42 @@ def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary: Item)
         [],
     ],
 )
-def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(
-    before: list[Item],
-) -> None:
+def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(before):
     found = thread(*before, summarised(SUMMARY))
     assert control(found, str(len(before) + 1)).began_id is None
 
 
-def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one() -> None:
+def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
     found = thread(answer("all of it"), summed_up(), summed_up())
     assert control(found, "2").began_id == "1"
     assert control(found, "3").began_id is None
 
 
-def test_a_part_of_an_earlier_compaction_is_known_as_well() -> None:
+def test_a_part_of_an_earlier_compaction_is_known_as_well():
     found = thread(user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b")))
     assert control(found, "4").kept == ("2.1", "3")
 
 
-def test_unknown_items_of_a_compaction_are_shown_and_not_sent() -> None:
+def test_unknown_items_of_a_compaction_are_shown_and_not_sent():
     items = [user("a"), {"type": "future"}, 5]
     found = thread(user("a"), line("compacted", {"message": "", "replacement_history": items}))
     assert control(found, "2").kept == ("1",)
     assert [entry.id for entry in found.entries] == ["0", "1", "2", "2.2", "2.3"]
 
 
-def test_a_summary_without_items_keeps_the_prompts() -> None:
+def test_a_summary_without_items_keeps_the_prompts():
     found = thread(developer(), user("a"), answer("b"), user("c"), summarised("so far"))
     assert control(found, "5").kept == ("2", "4", "5.1")
     assert found.line(found.tree.entry("5.1")) == b'"so far"'
     assert found.texts["5.1"].whole == "so far"
 
 
-def test_a_summary_of_other_words_is_a_prompt_for_the_next_one() -> None:
+def test_a_summary_of_other_words_is_a_prompt_for_the_next_one():
     found = thread(user("a"), summarised("so far"), user("b"), summarised("more"))
     assert control(found, "4").kept == ("1", "2.1", "3", "4.1")
 
 
-def test_the_summary_of_codex_is_recognised() -> None:
+def test_the_summary_of_codex_is_recognised():
     found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
     assert part.role == Role.COMPACTION_SUMMARY
@@ -376,7 +368,7 @@ def test_the_summary_of_codex_is_recognised() -> None:
     assert control(found, "3").kept == ("1", "3.1")
 
 
-def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
+def test_rolled_back_turns_are_gone_from_the_history_that_follows():
     found = thread(
         user("a"), answer("b"), user("c"), answer("d"), user("e"), rolled_back(2), user("f"), summarised("s")
     )
@@ -385,12 +377,12 @@ def test_rolled_back_turns_are_gone_from_the_history_that_follows() -> None:
 
 
 @pytest.mark.parametrize(("turns", "left"), [(0, 4), (1, 2), (2, 0), (9, 0)])
-def test_a_rollback_cuts_before_a_prompt(turns: int, left: int) -> None:
+def test_a_rollback_cuts_before_a_prompt(turns, left):
     found = thread(user("a"), answer("b"), user("c"), answer("d"), rolled_back(turns))
     assert len(control(found, "5").kept) == left
 
 
-def test_a_compaction_with_neither_items_nor_a_message_changes_nothing() -> None:
+def test_a_compaction_with_neither_items_nor_a_message_changes_nothing():
     found = thread(user("a"), line("compacted", {}))
     assert found.tree.entry("2").kind is EntryKind.OTHER
     assert found.ids() == ["1"]
@@ -399,17 +391,14 @@ def test_a_compaction_with_neither_items_nor_a_message_changes_nothing() -> None
 # ---- damage ---------------------------------------------------------------------------------------------------
 
 
-def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted() -> None:
-    read, hidden = (
-        reasoning("hm"),
-        {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "abcd"},
-    )
+def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted():
+    read, hidden = (reasoning("hm"), {"type": "reasoning", "id": "rs", "summary": [], "encrypted_content": "abcd"})
     found = thread(read, hidden).entries[1:]
     kinds = [[block.type for block in entry.blocks or ()] for entry in found]
     assert kinds == [[BlockType.THINKING], [BlockType.REDACTED_THINKING]]
 
 
-def test_reasoning_that_can_be_read_weighs_what_is_read() -> None:
+def test_reasoning_that_can_be_read_weighs_what_is_read():
     summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
     both = {**reasoning(), "content": None, "summary": summary, "encrypted_content": "e" * 1600}
     entry, texts = described(both)
@@ -417,7 +406,7 @@ def test_reasoning_that_can_be_read_weighs_what_is_read() -> None:
     assert texts.joined(entry.blocks) == f"{'a' * 40}\n\n{'b' * 38}"
 
 
-def test_an_image_that_was_made_counts_as_an_image_whatever_its_size() -> None:
+def test_an_image_that_was_made_counts_as_an_image_whatever_its_size():
     drawn = {"type": "image_generation_call", "id": "ig", "status": "completed", "result": "aGk=" * 9_000}
     asked = {"type": "web_search_call", "id": "ws", "action": {"query": "x"}}
     image, search = thread(drawn, asked).entries[1:]
@@ -425,36 +414,36 @@ def test_an_image_that_was_made_counts_as_an_image_whatever_its_size() -> None:
     assert search.tokens < 30
 
 
-def test_a_part_of_a_message_without_a_type_is_unknown() -> None:
+def test_a_part_of_a_message_without_a_type_is_unknown():
     odd = {"type": "message", "role": "user", "content": [{"text": "a"}, {"type": "input_new", "n": 1}, 5]}
     (entry,) = thread(odd).entries[1:]
     assert [block.type for block in entry.blocks or ()] == [BlockType.UNKNOWN, "input_new", BlockType.UNKNOWN]
 
 
-def test_bytes_that_are_no_object_any_more_are_no_entry() -> None:
+def test_bytes_that_are_no_object_any_more_are_no_entry():
     place = thread(user("a")).entries[-1]
     for raw in (b"[1]", b'"text"', b"null", b"{"):
         assert CODEX.read_again(raw, place, 1) is None
 
 
-def test_damage_is_counted_and_the_rest_is_read() -> None:
+def test_damage_is_counted_and_the_rest_is_read():
     found = thread(b'{"type":"response_item","payl', b"5", b"\xff\xfe", user("a"))
     kinds = [one.kind for one in found.parser.damage]
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NOT_JSON]
     assert found.ids() == ["4"]
 
 
-def test_a_missing_base_is_reported() -> None:
+def test_a_missing_base_is_reported():
     found = parsed(meta(history_base={"thread_id": "x", "end_byte_offset": 5}), user("a"))
     assert [one.kind for one in found.parser.damage] == [DamageKind.MISSING_PARENT]
 
 
-def test_a_file_without_known_lines_is_not_a_session() -> None:
+def test_a_file_without_known_lines_is_not_a_session():
     with pytest.raises(BadInput, match="not a session"):
         read_session(CODEX.parser(ParserState(), []), split_lines([b'{"type":"other"}\n']), "x")
 
 
-def test_a_last_line_without_its_newline_is_read_but_not_remembered() -> None:
+def test_a_last_line_without_its_newline_is_read_but_not_remembered():
     content = Rollout(meta(), user("a")).content
     torn = json.dumps(line("response_item", user("b"), ordinal=2)).encode()
     found = Parsed(content + torn)
@@ -485,7 +474,7 @@ lines = st.one_of(
 
 
 @given(st.lists(lines, max_size=12), st.integers(0, 12))
-def test_reading_on_gives_the_same_as_reading_at_once(recorded: list[Item], cut: int) -> None:
+def test_reading_on_gives_the_same_as_reading_at_once(recorded, cut):
     whole = Rollout(meta(), *recorded)
     split = whole.lines[: cut + 1]
     first = Parsed(b"".join(one + b"\n" for one in split))
@@ -499,7 +488,7 @@ def test_reading_on_gives_the_same_as_reading_at_once(recorded: list[Item], cut:
 
 
 @given(st.lists(lines, max_size=12))
-def test_every_entry_is_read_again_from_its_bytes(recorded: list[Item]) -> None:
+def test_every_entry_is_read_again_from_its_bytes(recorded):
     found = thread(*recorded)
     for entry in found.entries:
         again = CODEX.read_again(found.line(entry), entry, 1)
@@ -514,16 +503,7 @@ json_values = st.recursive(
     max_leaves=8,
 )
 kinds = st.sampled_from(
-    [
-        "session_meta",
-        "response_item",
-        "compacted",
-        "event_msg",
-        "turn_context",
-        "token_usage_record",
-        "world_state",
-        "",
-    ]
+    ["session_meta", "response_item", "compacted", "event_msg", "turn_context", "token_usage_record", "world_state", ""]
 )
 payloads = json_values | st.fixed_dictionaries(
     {
@@ -544,7 +524,7 @@ payloads = json_values | st.fixed_dictionaries(
 
 
 @given(st.lists(st.tuples(kinds, payloads, json_values), max_size=6), st.binary(max_size=20))
-def test_nothing_raises(recorded: list[tuple[str, Any, Any]], tail: bytes) -> None:
+def test_nothing_raises(recorded, tail):
     raws = [json.dumps({"type": kind, "payload": payload, "ordinal": place}) for kind, payload, place in recorded]
     found = Parsed("".join(one + "\n" for one in raws).encode() + tail)
     if found.entries and not all(entry.is_beside for entry in found.entries):
@@ -552,5 +532,5 @@ def test_nothing_raises(recorded: list[tuple[str, Any, Any]], tail: bytes) -> No
     assert len({entry.id for entry in found.entries}) == len(found.entries)
 
 
-def test_messages_of_other_roles_keep_them() -> None:
+def test_messages_of_other_roles_keep_them():
     assert described(message("critic", "x"))[0].role == "critic"

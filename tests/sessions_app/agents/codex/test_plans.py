@@ -1,17 +1,12 @@
 """Random accepted plans on threads made of real sessions, by every writer: the approved context, as in a commit."""
 
-from __future__ import annotations
-
 import random
-from pathlib import Path
 
 import pytest
 
 from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
 from devtools.bench.sessions import generate, read_branch, real_sessions
 from devtools.bench.written_plans import notes_on
-from sessions_app.agents.base import Generation
-from sessions_app.agents.changes import SessionWriter
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.storage.session_loader import load_session
 
@@ -29,9 +24,7 @@ CASES = [
     CASES,
     ids=[f"{one.reader.name}-{writer.name}-{'paginated' if is_new else 'legacy'}" for one, writer, is_new in CASES],
 )
-def test_every_accepted_plan_gives_the_approved_context(
-    generation: Generation, writer: SessionWriter, paginated: bool, tmp_path: Path
-) -> None:
+def test_every_accepted_plan_gives_the_approved_context(generation, writer, paginated, tmp_path):
     chance = random.Random(3)
     smallest = sorted(real_sessions(), key=lambda path: path.stat().st_size)[:2]
     made = [read_branch(path).recorded for path in smallest]

@@ -1,7 +1,5 @@
 """The rules by which Codex rebuilds a conversation, and what it sends of it."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.agents.codex import records
@@ -36,38 +34,18 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
         "",
     ),
     "the newest compaction decides, and what follows is added": (
-        (
-            user("a"),
-            answer("b"),
-            compacted(user("a")),
-            answer("c"),
-            compacted(user("a"), user("x")),
-            answer("d"),
-        ),
+        (user("a"), answer("b"), compacted(user("a")), answer("c"), compacted(user("a"), user("x")), answer("d")),
         "1 5.2 6",
         "",
     ),
-    "lines that make no items do not matter": (
-        (user("a"), world_state(), turn_context(), answer("b")),
-        "1 4",
-        "",
-    ),
+    "lines that make no items do not matter": ((user("a"), world_state(), turn_context(), answer("b")), "1 4", ""),
     "a summary without items leaves the newest messages of the user only": (
         (user("a"), user("b" * 79_996), user("c"), summarised("so far")),
         "2 3 4.1",
         "",
     ),
     "a rollback drops the context added before it in newer versions only": (
-        (
-            environment(),
-            user("a"),
-            answer("b"),
-            developer(),
-            environment("2"),
-            *FOUR[:2],
-            rolled_back(1),
-            FOUR[2],
-        ),
+        (environment(), user("a"), answer("b"), developer(), environment("2"), *FOUR[:2], rolled_back(1), FOUR[2]),
         "1 2 3 9",
         "1 2 3 4 5 9",
     ),
@@ -82,11 +60,7 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
         "1",
         "1 2",
     ),
-    "a note of Codex is no message of the user": (
-        (user("a"), NOTE, user("b"), NOTE, rolled_back(1)),
-        "1",
-        "1 2",
-    ),
+    "a note of Codex is no message of the user": ((user("a"), NOTE, user("b"), NOTE, rolled_back(1)), "1", "1 2"),
     "a compaction after a rollback counts alone": (
         (user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")),
         "1 2 5",
@@ -97,18 +71,18 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
 
 
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_the_context(name: str) -> None:
+def test_the_context(name):
     items, newer, older = CONTEXTS[name]
     assert thread(*items).ids(READER) == newer.split()
     assert thread(*items).ids(OLDER_READER) == (older or newer).split()
 
 
-def test_the_newest_compaction_is_named() -> None:
+def test_the_newest_compaction_is_named():
     found = thread(user("a"), compacted(user("a")), compacted(user("a")))
     assert found.context().newest_compaction == found.tree.entry("3")
 
 
-def test_a_summary_without_items_leaves_the_text_of_the_users_messages() -> None:
+def test_a_summary_without_items_leaves_the_text_of_the_users_messages():
     first, image = user("a"), {"type": "input_image", "image_url": "data:"}
     first["content"] += [image, {"type": "input_text", "text": "b"}]
     items = (developer(), environment(), first, answer("x"), user("c"), summarised("so far"), answer("y"))
@@ -117,7 +91,7 @@ def test_a_summary_without_items_leaves_the_text_of_the_users_messages() -> None
     assert kept(thread(user("a"), NOTE, summarised("so far")).sent()) == ["a", "so far"]
 
 
-def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch):
     opening = "Of another model: "
     monkeypatch.setattr(records, "SUMMARY_OPENING", (len(opening), records.digest_of_text(opening)))
     first, second = summarised(f"{opening}first"), summarised(f"{opening}second")
@@ -127,7 +101,7 @@ def test_a_summary_without_items_leaves_out_an_earlier_one_of_codex(monkeypatch:
     assert kept(thread(user("a"), first, user("b")).sent()) == ["a", "Of another model: first", "b"]
 
 
-def test_entries_of_other_kinds_are_ignored() -> None:
+def test_entries_of_other_kinds_are_ignored():
     boundary = thread(user("a"), rolled_back(1)).tree.entry("2")
     assert boundary.kind is EntryKind.BOUNDARY
     assert not READER.ignores(boundary)
@@ -136,11 +110,11 @@ def test_entries_of_other_kinds_are_ignored() -> None:
 # ---- what is sent ---------------------------------------------------------------------------------------------
 
 
-def test_an_output_without_a_call_is_left_out() -> None:
+def test_an_output_without_a_call_is_left_out():
     assert kept(thread(user("a"), output("c1")).sent()) == ["a"]
 
 
-def test_a_call_without_an_output_is_answered_directly_after_it() -> None:
+def test_a_call_without_an_output_is_answered_directly_after_it():
     custom = {"type": "custom_tool_call", "call_id": "c3", "name": "x", "input": ""}
     found = thread(user("a"), call("c1"), call("c2"), output("c2"), custom)
     assert kept(found.sent()) == [
@@ -155,12 +129,12 @@ def test_a_call_without_an_output_is_answered_directly_after_it() -> None:
     assert found.sent()[2]["output"] == "aborted"
 
 
-def test_pairs_are_completed_in_a_compaction_as_well() -> None:
+def test_pairs_are_completed_in_a_compaction_as_well():
     found = thread(user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9")))
     assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
 
 
-def test_metadata_is_not_sent_and_ids_only_by_newer_versions() -> None:
+def test_metadata_is_not_sent_and_ids_only_by_newer_versions():
     note: dict[str, object] = {"internal_chat_message_metadata_passthrough": {}, "metadata": {}}
     found = thread(user("a", id="msg_1", **note))
     assert found.sent(READER) == [user("a", id="msg_1")]
@@ -175,19 +149,19 @@ def broken(*recorded: dict[str, object]) -> list[tuple[ProviderRule, str, bool]]
     return [(one.rule, one.entry_id, one.is_repaired) for one in found]
 
 
-def test_a_result_may_follow_its_call_at_any_distance() -> None:
+def test_a_result_may_follow_its_call_at_any_distance():
     assert not broken(user("a"), call("c1"), call("c2"), answer("x"), output("c2"), user("b"), output("c1"))
 
 
-def test_the_conversation_may_begin_with_anyone() -> None:
+def test_the_conversation_may_begin_with_anyone():
     assert not broken(answer("x"), user("a"))
 
 
-def test_codex_repairs_pairs() -> None:
+def test_codex_repairs_pairs():
     expected = [(ProviderRule.STRAY_RESULT, "3", True), (ProviderRule.UNANSWERED_CALL, "2", True)]
     assert broken(user("a"), call("c1"), output("c2"), answer("x")) == expected
 
 
-def test_a_call_after_its_result_is_unanswered() -> None:
+def test_a_call_after_its_result_is_unanswered():
     expected = [ProviderRule.STRAY_RESULT, ProviderRule.UNANSWERED_CALL]
     assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == expected

@@ -1,7 +1,5 @@
 """Codex's own lock on a thread: held by Redline during a write, and a certain sign that the thread is open."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Iterator
@@ -19,7 +17,7 @@ from .rollouts import THREAD, Rollout, meta
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Path:
+def session(tmp_path):
     return Rollout(meta()).save(tmp_path / "codex" / "sessions" / "2026" / "01" / "05")
 
 
@@ -56,14 +54,14 @@ def can_lock(session: Path) -> bool:
     return True
 
 
-def test_a_client_cannot_open_the_thread_during_a_write(session: Path) -> None:
+def test_a_client_cannot_open_the_thread_during_a_write(session):
     with writer_lock(session):
         assert not can_lock(session)
         assert is_open(session)
     assert can_lock(session)
 
 
-def test_an_open_thread_is_not_written_to(session: Path) -> None:
+def test_an_open_thread_is_not_written_to(session):
     with held(session), pytest.raises(Conflict) as caught, writer_lock(session):
         pass
     assert caught.value.code == "open_in_agent"
@@ -71,16 +69,14 @@ def test_an_open_thread_is_not_written_to(session: Path) -> None:
     assert "fork" in caught.value.message
 
 
-def test_an_open_thread_is_certainly_open(session: Path) -> None:
+def test_an_open_thread_is_certainly_open(session):
     assert CODEX.open_elsewhere(session) is None
     with held(session):
         assert is_open(session)
     assert CODEX.open_elsewhere(session) is None
 
 
-def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock(
-    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock(session, tmp_path, monkeypatch):
     monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
     assert CODEX.open_elsewhere(session) is None
     with held(session):
@@ -89,7 +85,7 @@ def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock
     assert not found.is_certain
 
 
-def test_the_lock_of_a_killed_client_is_free(session: Path) -> None:
+def test_the_lock_of_a_killed_client_is_free(session):
     lock_of(session).parent.mkdir()
     lock_of(session).touch()
     assert CODEX.open_elsewhere(session) is None
@@ -97,14 +93,14 @@ def test_the_lock_of_a_killed_client_is_free(session: Path) -> None:
         assert not can_lock(session)
 
 
-def test_a_session_elsewhere_has_no_lock(tmp_path: Path) -> None:
+def test_a_session_elsewhere_has_no_lock(tmp_path):
     path = Rollout(meta()).save(tmp_path)
     with writer_lock(path):
         assert list(tmp_path.iterdir()) == [path]
     assert CODEX.open_elsewhere(path) is None
 
 
-def test_a_lock_that_is_a_link_is_not_followed(session: Path, tmp_path: Path) -> None:
+def test_a_lock_that_is_a_link_is_not_followed(session, tmp_path):
     target = tmp_path / "target"
     target.touch()
     lock_of(session).parent.mkdir()
@@ -122,7 +118,7 @@ def test_a_lock_that_is_a_link_is_not_followed(session: Path, tmp_path: Path) ->
         (f"{THREAD}.jsonl", ""),
     ],
 )
-def test_a_file_is_named_after_its_thread(name: str, thread: str) -> None:
+def test_a_file_is_named_after_its_thread(name, thread):
     assert thread_id_of(Path(name)) == thread
     if thread:
         assert CODEX.resume_command(Path(name)) == ("codex", "resume", thread)

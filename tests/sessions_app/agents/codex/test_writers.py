@@ -1,7 +1,5 @@
 """What the writers record: the survivors word for word, in Codex's own form."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -62,13 +60,13 @@ def simple(**fields: Any) -> Rollout:
 # ---- compacted ------------------------------------------------------------------------------------------------
 
 
-def test_the_survivors_are_the_context() -> None:
+def test_the_survivors_are_the_context():
     after, _ = appended(simple(), "3", "4")
     assert after.ids() == ["1", "2", "5"]
     assert kept(after.sent()) == ["rules", "a", "b"]
 
 
-def test_the_line_continues_the_ordinals_and_says_where_the_backup_is() -> None:
+def test_the_line_continues_the_ordinals_and_says_where_the_backup_is():
     _, (recorded,) = appended(simple(), "3", "4")
     assert list(recorded) == ["timestamp", "ordinal", "type", "payload"]
     assert (recorded["ordinal"], recorded["type"]) == (6, "compacted")
@@ -79,7 +77,7 @@ def test_the_line_continues_the_ordinals_and_says_where_the_backup_is() -> None:
     assert not [name for name in payload if "window" in name]
 
 
-def test_the_line_begins_a_new_window() -> None:
+def test_the_line_begins_a_new_window():
     """Otherwise Codex would go by the tokens that it counted before, and compact at once."""
     rollout = Rollout(meta(context_window={"window_id": "w0"}), user("a"), call("c1"), output("c1"))
     names = ("window_number", "first_window_id", "previous_window_id", "window_id")
@@ -92,13 +90,13 @@ def test_the_line_begins_a_new_window() -> None:
     assert len({window, second["payload"]["window_id"], "w0", "w4"}) == 4
 
 
-def test_a_legacy_file_gets_no_ordinal() -> None:
+def test_a_legacy_file_gets_no_ordinal():
     after, (recorded,) = appended(simple(paginated=False), "4", "5")
     assert list(recorded) == ["timestamp", "type", "payload"]
     assert after.ids() == ["2", "3", "6"]
 
 
-def test_the_items_have_their_recorded_bytes() -> None:
+def test_the_items_have_their_recorded_bytes():
     odd = rb'{"type":"message", "role":"user","content":[ {"type":"input_text","text":"\u00e9 1.0"} ],"n":1.50,"n":2}'
     raw = b'{"ordinal":1,"type":"response_item","payload": ' + odd + b" }"
     rollout = Rollout(meta(), raw, first=0)
@@ -107,14 +105,14 @@ def test_the_items_have_their_recorded_bytes() -> None:
     assert odd in written
 
 
-def test_a_block_is_left_out_of_its_item() -> None:
+def test_a_block_is_left_out_of_its_item():
     rollout = Rollout(meta(), user("a"), answer("x", "y", "z"))
     after, (recorded,) = appended(rollout, Target("2", 1))
     assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
     assert kept(after.sent()) == ["a", "x z"]
 
 
-def test_items_of_an_earlier_compaction_and_its_summary_survive() -> None:
+def test_items_of_an_earlier_compaction_and_its_summary_survive():
     rollout = Rollout(meta(), user("a"), answer("b"), summarised("s"), answer("c"), answer("d"))
     after, _ = appended(rollout, "5")
     assert kept(after.sent()) == ["a", "s", "c"]
@@ -131,16 +129,16 @@ def baseline_of(*recorded: Item) -> list[str]:
     return [one["type"] for one in lines[1:]]
 
 
-def test_the_baseline_is_repeated() -> None:
+def test_the_baseline_is_repeated():
     assert baseline_of(world_state(), turn_context()) == ["world_state", "turn_context"]
 
 
-def test_changes_of_the_state_are_repeated_from_the_last_full_one_on() -> None:
+def test_changes_of_the_state_are_repeated_from_the_last_full_one_on():
     found = baseline_of(world_state(), world_state(full=False), world_state(), world_state(full=False), turn_context())
     assert found == ["world_state", "world_state", "turn_context"]
 
 
-def test_there_is_no_baseline_without_both_lines_or_before_a_compaction() -> None:
+def test_there_is_no_baseline_without_both_lines_or_before_a_compaction():
     assert baseline_of(world_state()) == []
     assert baseline_of(turn_context()) == []
     assert baseline_of(world_state(full=False), turn_context()) == []
@@ -162,13 +160,13 @@ def brought_back(
     return Parsed(with_said.with_lines(lines).content)
 
 
-def test_what_comes_back_has_its_place_again() -> None:
+def test_what_comes_back_has_its_place_again():
     after = brought_back(simple(), ("3", "4", "5"), ("3", "4"), (user("more"),))
     assert kept(after.sent()) == ["rules", "a", "function_call c1", "function_call_output c1", "more"]
     assert after.ids() == ["1", "2", "3", "4", "90"]
 
 
-def test_an_entry_that_lost_a_block_comes_back_whole() -> None:
+def test_an_entry_that_lost_a_block_comes_back_whole():
     rollout = Rollout(meta(), user("a"), answer("x", "y"), user("b"))
     after = brought_back(rollout, (Target("2", 0),), ("2",))
     assert kept(after.sent()) == ["a", "x y", "b"]
@@ -191,7 +189,7 @@ def read(path: Path) -> Parsed:
         return Parsed(b"".join(reader.chunks(0)))
 
 
-def test_a_fork_continues_the_original(tmp_path: Path) -> None:
+def test_a_fork_continues_the_original(tmp_path):
     new, _ = forked(tmp_path, simple(), "3", "4")
     found = read(new)
     assert kept(found.sent()) == ["rules", "a", "b"]
@@ -200,7 +198,7 @@ def test_a_fork_continues_the_original(tmp_path: Path) -> None:
     assert (found.log.header.id, found.log.header.parent_session) == expected
 
 
-def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> None:
+def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
     rollout = simple()
     new, change = forked(tmp_path, rollout, "5")
     header, boundary = map(json.loads, new.read_bytes().splitlines())
@@ -215,14 +213,14 @@ def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path: Path) -> N
     assert boundary["payload"]["window_id"] != first
 
 
-def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path: Path) -> None:
+def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path):
     rollout = simple()
     new, _ = forked(tmp_path, rollout, "5")
     rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
     assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
-def test_a_fork_of_a_fork_continues_its_own_file(tmp_path: Path) -> None:
+def test_a_fork_of_a_fork_continues_its_own_file(tmp_path):
     new, _ = forked(tmp_path, simple(), "5")
     found = read(new)
     change = FORK.write(found.branch, deletion("3", "4"), found.facts(new))
@@ -231,9 +229,7 @@ def test_a_fork_of_a_fork_continues_its_own_file(tmp_path: Path) -> None:
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
 
 
-def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(
-    tmp_path: Path,
-) -> None:
+def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(tmp_path):
     new, _ = forked(tmp_path, simple(), "5")
     found = read(new)
     branch = found.tree.branch("4")
@@ -242,7 +238,7 @@ def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_i
     assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
-def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path: Path) -> None:
+def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "x"}
     rollout = Rollout(meta(), user("a"), answer("b"), compacted(user("a"), opaque))
     path = rollout.save(tmp_path)
@@ -254,7 +250,7 @@ def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path:
     assert kept(read(new).sent()) == ["a", "b"]
 
 
-def test_the_fork_of_a_segment_names_the_segment(tmp_path: Path) -> None:
+def test_the_fork_of_a_segment_names_the_segment(tmp_path):
     segment = "01a20000-0000-7000-8000-0000000000aa"
     before = Parsed(simple().content)
     path = tmp_path / f"rollout-2026-01-05T10-00-00-{THREAD}_{segment}.jsonl"
@@ -271,7 +267,7 @@ OLDER_FORK = ThreadForkWriter(OLDER_READER, knows_bases=False)
 
 
 @pytest.mark.parametrize("writer", [FORK, OLDER_FORK])
-def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path: Path, writer: ThreadForkWriter) -> None:
+def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
     rollout = simple_legacy()
     rollout.lines[3:3] = [b"damaged", b""]
     before = Parsed(rollout.content)
@@ -290,7 +286,7 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path: Path, write
     assert [entry.id for entry in found.entries][: len(before.entries)] == [one.id for one in before.entries]
 
 
-def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path: Path) -> None:
+def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path):
     content = simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content
     before = Parsed(content)
     assert kept(before.sent()) == ["a", "c", "so far"]
@@ -298,14 +294,14 @@ def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path: Path) ->
     assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())
 
 
-def test_old_versions_do_not_fork_a_paginated_thread() -> None:
+def test_old_versions_do_not_fork_a_paginated_thread():
     before = Parsed(simple().content)
     with pytest.raises(BadInput) as caught:
         OLDER_FORK.write(before.branch, deletion(), before.facts())
     assert caught.value.code == "newer_thread"
 
 
-def test_a_legacy_thread_that_is_open_is_not_forked() -> None:
+def test_a_legacy_thread_that_is_open_is_not_forked():
     before = parsed(meta(), user("a"), paginated=False)
     with pytest.raises(Conflict) as caught:
         FORK.write(before.branch, deletion(), replace(before.facts(), is_open=True))
@@ -314,7 +310,7 @@ def test_a_legacy_thread_that_is_open_is_not_forked() -> None:
     FORK.write(paginated.branch, deletion(), replace(paginated.facts(), is_open=True))
 
 
-def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread() -> None:
+def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread():
     """It begins with its own header, and the copied lines with that of the thread that it continues."""
     other = "01a20000-0000-7000-8000-000000000002"
     before = parsed(meta(other, cwd="/own"), meta(THREAD, cwd="/first"), user("a"), paginated=False)
@@ -323,7 +319,7 @@ def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread() -> None:
     assert second["payload"]["id"] == THREAD
 
 
-def test_an_archived_thread_is_not_forked() -> None:
+def test_an_archived_thread_is_not_forked():
     before = thread(user("a"))
     with pytest.raises(BadInput) as caught:
         FORK.write(before.branch, deletion(), before.facts(Path("/codex/archived_sessions/rollout-x.jsonl")))
@@ -351,9 +347,7 @@ recorded_items = st.one_of(
 
 
 @given(st.lists(recorded_items, max_size=14), st.data(), st.booleans())
-def test_every_deletion_gives_exactly_the_approved_context(
-    recorded: list[Item], data: st.DataObject, paginated: bool
-) -> None:
+def test_every_deletion_gives_exactly_the_approved_context(recorded, data, paginated):
     rollout = Rollout(meta(), *recorded, paginated=paginated)
     before = Parsed(rollout.content)
     messages = before.context().messages
@@ -366,7 +360,7 @@ def test_every_deletion_gives_exactly_the_approved_context(
 
 
 @given(st.lists(recorded_items, max_size=14), st.data())
-def test_bringing_everything_back_gives_the_context_before(recorded: list[Item], data: st.DataObject) -> None:
+def test_bringing_everything_back_gives_the_context_before(recorded, data):
     rollout = Rollout(meta(), *recorded)
     before = Parsed(rollout.content)
     messages = before.context().messages
@@ -375,13 +369,13 @@ def test_bringing_everything_back_gives_the_context_before(recorded: list[Item],
     assert sorted(map(json.dumps, after.sent())) == sorted(map(json.dumps, before.sent()))
 
 
-def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is() -> None:
+def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is():
     before = thread(user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
     (recorded,) = map(json.loads, COMPACTED.write(before.branch, deletion("2"), before.facts()).lines)
     assert recorded["ordinal"] == 4
 
 
-def test_a_fork_can_be_read_as_a_session(tmp_path: Path) -> None:
+def test_a_fork_can_be_read_as_a_session(tmp_path):
     new, _ = forked(tmp_path, simple(), "5")
     with CODEX.open(new) as reader:
         log = read_session(CODEX.parser(ParserState(), []), split_lines(reader.chunks(0)), str(new))

@@ -1,7 +1,5 @@
 """What a client sent, compared with what it should send."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -41,11 +39,11 @@ def found(sent: list[Said], expected: list[Said]) -> str:
     ],
     ids=["plain", "before", "elsewhere", "system", "string", "ids", "cache"],
 )
-def test_what_a_client_adds_is_not_a_difference(sent: list[Said]) -> None:
+def test_what_a_client_adds_is_not_a_difference(sent):
     assert found(sent, SESSION) == ""
 
 
-def test_what_is_recorded_of_it_is_not_compared() -> None:
+def test_what_is_recorded_of_it_is_not_compared():
     recorded = said("user", "<reminder>be kind", "one")
     assert found([*SESSION, *END], [recorded, SESSION[1]]) == ""
 
@@ -57,18 +55,12 @@ def test_what_is_recorded_of_it_is_not_compared() -> None:
         ([SESSION[0], said("assistant", "two", "more"), *END], "message 2, assistant, has another content"),
         ([SESSION[0], said("user", "two"), *END], "message 2 is user instead of assistant"),
         ([SESSION[0], *END], "it sends 1 messages instead of 2: message 2 (assistant) is missing"),
-        (
-            [*SESSION, said("user", "three"), *END],
-            "after the 2 messages of the session it sends another one, user",
-        ),
+        ([*SESSION, said("user", "three"), *END], "after the 2 messages of the session it sends another one, user"),
         (
             [*SESSION, said("assistant", "three"), *END],
             "after the 2 messages of the session it sends another one, assistant",
         ),
-        (
-            [*SESSION, said("user", "three", PROBE)],
-            "after the 2 messages of the session it sends another one, user",
-        ),
+        ([*SESSION, said("user", "three", PROBE)], "after the 2 messages of the session it sends another one, user"),
         (
             [SESSION[0], said("assistant", "two", tool_calls=[{"id": "c1"}]), *END],
             "message 2, assistant, has another content",
@@ -76,17 +68,17 @@ def test_what_is_recorded_of_it_is_not_compared() -> None:
         ([said("system", "more rules"), *SESSION, *END], "message 1 is system instead of user"),
     ],
 )
-def test_the_first_difference_is_named(sent: list[Said], words: str) -> None:
+def test_the_first_difference_is_named(sent, words):
     assert found(sent, SESSION) == words
 
 
-def test_the_last_message_may_be_joined_with_the_prompt() -> None:
+def test_the_last_message_may_be_joined_with_the_prompt():
     joined = [said("user", "one", "<reminder>you are elsewhere", PROBE)]
     assert found(joined, SESSION[:1]) == ""
     assert found([said("user", "one", "two", PROBE)], SESSION[:1]) == "message 1, user, has another content"
 
 
-def test_the_client_may_put_words_around_a_recorded_text() -> None:
+def test_the_client_may_put_words_around_a_recorded_text():
     worded = [said("system", "While you worked, the user wrote: one. Answer it."), *END]
     assert found(worded, [said("system", "one")]) == ""
     assert found(worded, [said("system", "two")]) == "message 1, system, has another content"
@@ -95,11 +87,11 @@ def test_the_client_may_put_words_around_a_recorded_text() -> None:
     assert found([said("user", "he wrote: one"), *END], [said("user", "one")]) != ""
 
 
-def test_a_text_may_end_with_a_newline_before_the_prompt() -> None:
+def test_a_text_may_end_with_a_newline_before_the_prompt():
     assert found([said("user", "one\n", PROBE)], SESSION[:1]) == ""
 
 
-def test_items_without_a_role_are_compared_whole() -> None:
+def test_items_without_a_role_are_compared_whole():
     call = {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "f", "arguments": "{}"}
     thought = {"type": "reasoning", "content": [{"type": "text", "text": "hm"}], "summary": []}
     items = [SESSION[0], thought, call]
@@ -111,7 +103,7 @@ def test_items_without_a_role_are_compared_whole() -> None:
     assert found([SESSION[0], other, call, *END], items) == "message 2, reasoning, has another content"
 
 
-def test_a_conversation_ends_with_the_prompt() -> None:
+def test_a_conversation_ends_with_the_prompt():
     assert has_probe([*SESSION, *END])
     assert not has_probe([said("user", PROBE), *SESSION])
     assert not has_probe(SESSION)

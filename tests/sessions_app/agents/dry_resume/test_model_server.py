@@ -1,10 +1,7 @@
 """The model on loopback: it records requests, and gives a short answer in each dialect."""
 
-from __future__ import annotations
-
 import http.client
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +10,7 @@ from sessions_app.agents.dry_resume.model_server import ModelRequest, ModelServe
 
 
 @pytest.fixture
-def server() -> Iterator[ModelServer]:
+def server():
     with ModelServer() as started:
         yield started
 
@@ -30,18 +27,18 @@ def events(stream: bytes) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
-def test_a_request_is_recorded_without_its_query(server: ModelServer) -> None:
+def test_a_request_is_recorded_without_its_query(server):
     status, _ = post(server, "/v1/messages?beta=true", b'{"model": "m"}')
     assert status == 200
     assert server.requests == [ModelRequest("/v1/messages", {"model": "m"})]
 
 
-def test_a_body_in_chunks_is_recorded(server: ModelServer) -> None:
+def test_a_body_in_chunks_is_recorded(server):
     post(server, "/v1/messages", iter([b'{"model"', b': "m"}']), encode_chunked=True)
     assert server.requests == [ModelRequest("/v1/messages", {"model": "m"})]
 
 
-def test_messages_are_streamed_on_request(server: ModelServer) -> None:
+def test_messages_are_streamed_on_request(server):
     _, whole = post(server, "/v1/messages", b"{}")
     assert json.loads(whole)["content"] == [{"type": "text", "text": "OK"}]
     _, stream = post(server, "/v1/messages", b'{"stream": true}')
@@ -55,14 +52,14 @@ def test_messages_are_streamed_on_request(server: ModelServer) -> None:
     ]
 
 
-def test_responses_are_streamed(server: ModelServer) -> None:
+def test_responses_are_streamed(server):
     _, stream = post(server, "/v1/responses", b'{"stream": true}')
     last = events(stream)[-1]
     assert last["type"] == "response.completed"
     assert last["response"]["output"][0]["content"][0]["text"] == "OK"
 
 
-def test_completions_are_streamed_on_request(server: ModelServer) -> None:
+def test_completions_are_streamed_on_request(server):
     _, whole = post(server, "/v1/chat/completions", b"{}")
     assert json.loads(whole)["choices"][0]["message"]["content"] == "OK"
     _, stream = post(server, "/v1/chat/completions", b'{"stream": true}')
@@ -70,7 +67,7 @@ def test_completions_are_streamed_on_request(server: ModelServer) -> None:
     assert stream.endswith(b"data: [DONE]\n\n")
 
 
-def test_other_paths_and_other_bodies_are_refused(server: ModelServer) -> None:
+def test_other_paths_and_other_bodies_are_refused(server):
     assert post(server, "/v1/messages", b"[]")[0] == 400
     assert post(server, "/v1/messages", b"{")[0] == 400
     assert post(server, "/v1/messages", b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}")[0] == 400

@@ -1,10 +1,7 @@
 """Exports of OpenCode: read like the session in the database, written as the client imports them."""
 
-from __future__ import annotations
-
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from sessions_app.sessionlog.errors import BadInput
 from sessions_app.storage.session_loader import load_session
 from tests.budget import seeds
 from tests.files import backdate
-from tests.installation import Installation
 from tests.opencode_plans import GENERATION, WRITERS, approved_by, context_of, exported, fork_export, sent_of
 from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_session
 
@@ -26,11 +22,11 @@ from .test_writers import random_session
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> OpenCodeStore:
+def store(tmp_path):
     return OpenCodeStore(tmp_path / "opencode")
 
 
-def test_an_export_says_what_the_rows_say(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_an_export_says_what_the_rows_say(store, tmp_path):
     session = store.session(slug="a-name", parent_id="ses_0", title="Work")
     asked = store.user("Look.")
     replied = store.assistant(text("I look."), tool("c1"))
@@ -56,7 +52,7 @@ def test_an_export_says_what_the_rows_say(store: OpenCodeStore, tmp_path: Path) 
     assert [len(message["parts"]) for message in found["messages"]] == [1, 2]
 
 
-def test_the_context_of_an_export_is_that_of_its_session(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_the_context_of_an_export_is_that_of_its_session(store, tmp_path):
     session = worked_session(store)
     users = store.run("SELECT id FROM message WHERE json_extract(data, '$.role') = 'user' ORDER BY id")
     tail = {"type": "compaction", "auto": True, "tail_start_id": users[1]["id"]}
@@ -74,7 +70,7 @@ def test_the_context_of_an_export_is_that_of_its_session(store: OpenCodeStore, t
         assert sent_of(load_session(made)) == expected
 
 
-def test_a_row_that_is_not_readable_is_left_out_of_an_export(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_a_row_that_is_not_readable_is_left_out_of_an_export(store, tmp_path):
     session = store.session()
     asked = store.user("Look.")
     store.part(asked, '{"type": "text", "text": ')
@@ -83,7 +79,7 @@ def test_a_row_that_is_not_readable_is_left_out_of_an_export(store: OpenCodeStor
     assert [part["text"] for part in found["messages"][0]["parts"]] == ["Look."]
 
 
-def test_values_keep_their_recorded_bytes(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_values_keep_their_recorded_bytes(store, tmp_path):
     session = store.session()
     recorded = r'{ "text":"\u00e9\ud83d","type" : "text", "cost":1.50, "big":12345678901234567890 }'
     store.part(store.user(), recorded)
@@ -93,12 +89,12 @@ def test_values_keep_their_recorded_bytes(store: OpenCodeStore, tmp_path: Path) 
 
 
 @given(st.dictionaries(st.sampled_from(["id", "sessionID", "messageID", "type", "a"]), st.integers() | st.text()))
-def test_ids_are_set_and_nothing_else_is_changed(recorded: dict[str, Any]) -> None:
+def test_ids_are_set_and_nothing_else_is_changed(recorded):
     ids = {"id": "prt_1", "sessionID": "ses_1", "messageID": "msg_1"}
     assert json.loads(with_ids(json.dumps(recorded, indent=1).encode(), **ids)) == {**recorded, **ids}
 
 
-def test_a_document_of_any_shape_of_messages_is_one_document() -> None:
+def test_a_document_of_any_shape_of_messages_is_one_document():
     part, message = ExportRow("part", "prt_1", b'{"type":"text"}'), ExportRow("message", "msg_1", b"{}")
     for rows in ([], [message], [message, message], [message, part, part, message, part]):
         found = json.loads(b"".join(export_of({"id": "ses_1"}, rows)))
@@ -128,22 +124,21 @@ def _groups(rows: list[ExportRow], message: ExportRow) -> list[list[ExportRow]]:
         b'{"info":{"id":"ses_1"},"messages":%s' % (b"[" * 100_000),
     ],
 )
-def test_another_document_is_not_an_export(document: bytes) -> None:
+def test_another_document_is_not_an_export(document):
     assert lines_of_export(document) is None
 
 
 @pytest.mark.parametrize(
-    "messages",
-    ["null", '"text"', "[5]", "[{}]", '[{"info":7}]', '[{"info":{"id":"m"},"parts":{"id":"p"}}]', "[[]]"],
+    "messages", ["null", '"text"', "[5]", "[{}]", '[{"info":7}]', '[{"info":{"id":"m"},"parts":{"id":"p"}}]', "[[]]"]
 )
-def test_a_damaged_message_is_reported_or_has_no_entries(tmp_path: Path, messages: str) -> None:
+def test_a_damaged_message_is_reported_or_has_no_entries(tmp_path, messages):
     path = tmp_path / "export.json"
     path.write_text('{"info":{"id":"ses_1"},"messages":MESSAGES,"after":{"id":"a"}}'.replace("MESSAGES", messages))
     loaded = load_session(path)
     assert [entry.id for entry in loaded.log.entries if entry.id not in ("ses_1", "m")] == []
 
 
-def test_a_file_that_only_begins_like_an_export_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_only_begins_like_an_export_is_refused(tmp_path):
     path = tmp_path / "export.json"
     path.write_text('{"info":{"id":"ses_1"},')
     with pytest.raises(BadInput, match="is not an export of OpenCode"):
@@ -154,9 +149,7 @@ def test_a_file_that_only_begins_like_an_export_is_refused(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("seed", seeds(4))
-def test_a_fork_of_an_export_is_an_export_with_the_approved_context(
-    store: OpenCodeStore, tmp_path: Path, seed: int
-) -> None:
+def test_a_fork_of_an_export_is_an_export_with_the_approved_context(store, tmp_path, seed):
     chance = random.Random(seed)
     made = exported(random_session(store, chance), tmp_path / "export.json")
     loaded = load_session(made)
@@ -174,9 +167,7 @@ def _ids(document: Any) -> set[str]:
     return {one["id"] for message in messages for one in (message["info"], *message["parts"])}
 
 
-def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(
-    redline: Installation, store: OpenCodeStore, tmp_path: Path
-) -> None:
+def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(redline, store, tmp_path):
     made = backdate(exported(worked_session(store, turns=6), tmp_path / "export.json"))
     before = made.read_bytes()
     refused = redline.call("compact", made, "--yes", "--writer", "delete")
@@ -192,7 +183,7 @@ def test_an_export_is_compacted_in_a_new_one_and_that_is_undone(
     assert made.read_bytes() == before
 
 
-def test_a_deeply_nested_description_is_kept(redline: Installation, store: OpenCodeStore, tmp_path: Path) -> None:
+def test_a_deeply_nested_description_is_kept(redline, store, tmp_path):
     made = exported(worked_session(store, turns=6), tmp_path / "export.json")
     more = b'"more":%s1%s' % (b"[" * 900, b"]" * 900)
     made.write_bytes(made.read_bytes().replace(b'},"messages":', b',%s},"messages":' % more, 1))

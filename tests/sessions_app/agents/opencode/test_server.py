@@ -1,12 +1,10 @@
 """A running server is used only if it alone has the database open, serves this session, and would lose nothing."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -18,30 +16,30 @@ from sessions_app.agents.opencode.server import OpenCodeServer, is_same_row
 from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.storage.agent_database import opened_database, row_of
 from sessions_app.storage.loopback import loopback_address
-from tests.opencode_server import ServedDatabase, opencode_server
+from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
 
 RESULT = "prt_0007"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> OpenCodeStore:
+def store(tmp_path_factory):
     return OpenCodeStore(tmp_path_factory.mktemp("opencode"))
 
 
 @pytest.fixture(scope="module")
-def path(store: OpenCodeStore) -> Path:
+def path(store):
     return worked_session(store)
 
 
 @pytest.fixture(scope="module")
-def running(store: OpenCodeStore, path: Path) -> Iterator[ServedDatabase]:
+def running(store, path):
     with opencode_server(store.database) as server:
         yield server
 
 
 @pytest.fixture
-def served(running: ServedDatabase) -> Iterator[ServedDatabase]:
+def served(running):
     """The server of all tests, behaving as usual again after each of them."""
     yield running
     running.behave()
@@ -60,31 +58,31 @@ def require_ready(path: Path, url: str) -> None:
         OpenCodeServer(loopback_address(url), path).require_ready(connection, [row])
 
 
-def test_the_server_that_alone_has_the_database_open_is_used(path: Path, served: ServedDatabase) -> None:
+def test_the_server_that_alone_has_the_database_open_is_used(path, served):
     server = OPENCODE.server(path, served.url)
     assert server is not None
     assert server.address == served.url
     require_ready(path, served.url)
 
 
-def test_no_server_is_used_without_an_address_or_at_another_one(path: Path, served: ServedDatabase) -> None:
+def test_no_server_is_used_without_an_address_or_at_another_one(path, served):
     assert OPENCODE.server(path, "") is None
     assert OPENCODE.server(path, "http://127.0.0.1:9") is None
     assert OPENCODE.server(path.parent, served.url) is None
 
 
-def test_no_server_is_used_beside_another_process(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
+def test_no_server_is_used_beside_another_process(store, path, served):
     with opencode_server(store.database):
         assert OPENCODE.server(path, served.url) is None
         assert refusal(lambda: require_ready(path, served.url)) == "open_in_agent"
 
 
-def test_a_server_of_another_database_is_not_used(path: Path, served: ServedDatabase, tmp_path: Path) -> None:
+def test_a_server_of_another_database_is_not_used(path, served, tmp_path):
     other = worked_session(OpenCodeStore(tmp_path / "other"))
     assert OPENCODE.server(other, served.url) is None
 
 
-def test_a_part_is_deleted_and_made_again(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
+def test_a_part_is_deleted_and_made_again(store, path, served):
     (before,) = store.run("SELECT * FROM part WHERE id = ?", RESULT)
     server = OPENCODE.server(path, served.url)
     assert server is not None
@@ -110,9 +108,7 @@ def test_a_part_is_deleted_and_made_again(store: OpenCodeStore, path: Path, serv
         ("UPDATE part SET data = json_set(data, '$.tool', 'x') WHERE id = 'prt_0007'", "not_kept"),
     ],
 )
-def test_a_server_that_shows_something_else_is_refused(
-    path: Path, served: ServedDatabase, statement: str, code: str
-) -> None:
+def test_a_server_that_shows_something_else_is_refused(path, served, statement, code):
     with closing(sqlite3.connect(":memory:")) as copy, opened_database(path.parent, "") as connection:
         row = row_of(connection, "part", RESULT)
         copy.executescript("\n".join(connection.iterdump()))
@@ -123,7 +119,7 @@ def test_a_server_that_shows_something_else_is_refused(
         assert refusal(lambda: server.require_ready(copy, [row])) == code
 
 
-def test_a_server_that_would_lose_a_field_is_refused(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
+def test_a_server_that_would_lose_a_field_is_refused(store, path, served):
     (row,) = store.run("SELECT data FROM part WHERE id = ?", RESULT)
     store.run("UPDATE part SET data = json_set(data, '$.more', 1) WHERE id = ?", RESULT)
     assert refusal(lambda: require_ready(path, served.url)) == "not_kept"
@@ -131,7 +127,7 @@ def test_a_server_that_would_lose_a_field_is_refused(store: OpenCodeStore, path:
     require_ready(path, served.url)
 
 
-def test_an_older_server_is_refused(path: Path, served: ServedDatabase) -> None:
+def test_an_older_server_is_refused(path, served):
     for version in ("1.18.33", "1.18.40", "1.20.0", "2.0.0-beta"):
         served.behave(version=version)
         require_ready(path, served.url)
@@ -140,7 +136,7 @@ def test_an_older_server_is_refused(path: Path, served: ServedDatabase) -> None:
         assert refusal(lambda: require_ready(path, served.url)) == "server_version", version
 
 
-def test_a_busy_session_is_refused(path: Path, served: ServedDatabase) -> None:
+def test_a_busy_session_is_refused(path, served):
     served.behave(busy=True)
     assert refusal(lambda: require_ready(path, served.url)) == "session_busy"
 
@@ -152,13 +148,13 @@ ANSWERS = {
 }
 
 
-def test_an_answer_of_something_else_is_refused(path: Path, served: ServedDatabase) -> None:
+def test_an_answer_of_something_else_is_refused(path, served):
     for raw, code in ANSWERS.items():
         served.behave(raw=raw)
         assert refusal(lambda: require_ready(path, served.url)) == code, raw
 
 
-def test_a_failed_call_is_reported(store: OpenCodeStore, path: Path, served: ServedDatabase) -> None:
+def test_a_failed_call_is_reported(store, path, served):
     served.behave(fail_at=1)
     server = OPENCODE.server(path, served.url)
     assert server is not None
@@ -174,14 +170,7 @@ def test_a_failed_call_is_reported(store: OpenCodeStore, path: Path, served: Ser
         ("opencode", "", ("", "needless"), []),
     ],
 )
-def test_the_password_is_the_clients_own(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    user: str,
-    password: str,
-    accepted: tuple[str, str],
-    refused: list[tuple[str, str]],
-) -> None:
+def test_the_password_is_the_clients_own(tmp_path, monkeypatch, user, password, accepted, refused):
     """A server has its own password, so each of these starts one."""
 
     def give(given: tuple[str, str]) -> None:
@@ -202,9 +191,7 @@ def test_the_password_is_the_clients_own(
 
 
 @pytest.mark.parametrize("answer", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n12", b"no http\r\n\r\n"])
-def test_a_server_that_does_not_answer_is_not_waited_for(
-    path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
-) -> None:
+def test_a_server_that_does_not_answer_is_not_waited_for(path, monkeypatch, answer):
     monkeypatch.setattr(module, "SECONDS", 0.2)
     monkeypatch.setattr(OpenCodeServer, "is_alone", lambda _: True)
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -225,7 +212,7 @@ def test_a_server_that_does_not_answer_is_not_waited_for(
     assert refusal(lambda: require_ready(path, url)) == "server_unreachable"
 
 
-def test_a_row_that_is_no_object_is_like_no_other() -> None:
+def test_a_row_that_is_no_object_is_like_no_other():
     row = {"id": "1", "data": "[]"}
     assert is_same_row(row, dict(row))
     assert not is_same_row(row, {**row, "data": "[ ]"})

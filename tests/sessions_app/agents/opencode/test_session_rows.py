@@ -1,11 +1,8 @@
 """The lines of a session as rows of a database that a client made."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 from sessions_app.agents.opencode.session_rows import MODEL, SessionRows
@@ -25,7 +22,7 @@ def lines(*rows: dict[str, Any]) -> list[bytes]:
     return [json.dumps(row).encode() + b"\n" for row in rows]
 
 
-def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path: Path) -> None:
+def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path):
     database = tmp_path / "opencode.db"
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.executescript(SCHEMA)
@@ -54,5 +51,5 @@ def test_the_rows_take_the_place_of_those_of_the_clients_session(tmp_path: Path)
     assert json.loads(reverted) == revert
 
 
-def test_a_session_without_messages_has_a_model() -> None:
+def test_a_session_without_messages_has_a_model():
     assert SessionRows([]).model == MODEL

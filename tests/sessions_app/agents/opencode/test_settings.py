@@ -1,7 +1,5 @@
 """OpenCode's own settings: when it compacts, and whether it does so automatically."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,18 @@ MODEL = ("ours", "big")
 
 
 @pytest.fixture(autouse=True)
-def no_other_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_other_configuration(monkeypatch):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     (tmp_path / "home" / ".config" / "opencode").mkdir(parents=True)
     return tmp_path / "home"
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     (tmp_path / "project").mkdir()
     return tmp_path / "project"
 
@@ -53,16 +51,14 @@ def limited(**limits: int) -> dict[str, Any]:
         ({"input": 272_000}, 0, 0),
     ],
 )
-def test_a_reply_or_the_limit_of_input_is_left_free(
-    home: Path, project: Path, limits: dict[str, int], reserved: int | None, reserve: int
-) -> None:
+def test_a_reply_or_the_limit_of_input_is_left_free(home, project, limits, reserved, reserve):
     compaction = {} if reserved is None else {"reserved": reserved}
     write(home / ".config" / "opencode", provider=limited(**limits), compaction=compaction)
     assert read_settings(str(project), home, MODEL).budget.reserve_tokens == reserve
     assert read_settings(str(project), home, None).budget.reserve_tokens == 32_000
 
 
-def test_the_settings_of_the_project_take_precedence(home: Path, project: Path) -> None:
+def test_the_settings_of_the_project_take_precedence(home, project):
     users = write(home / ".config" / "opencode", compaction={"auto": True}, provider=limited(output=8_000))
     own = write(project, "opencode.jsonc", compaction={"auto": False}, provider=limited(output=4_000))
     found = read_settings(str(project), home, MODEL)
@@ -71,12 +67,12 @@ def test_the_settings_of_the_project_take_precedence(home: Path, project: Path) 
     assert found.switched_off_in == own
 
 
-def test_the_windows_of_configured_models_are_known(home: Path) -> None:
+def test_the_windows_of_configured_models_are_known(home):
     write(home / ".config" / "opencode", provider=limited(context=77_000))
     assert model_windows(home) == {"big": 77_000}
 
 
-def test_the_prices_of_configured_models_are_known(home: Path) -> None:
+def test_the_prices_of_configured_models_are_known(home):
     cost = {"input": 3, "output": 15, "cache_read": 0.3, "cache_write": 3.75}
     models = {"big": {"cost": cost}, "small": {"cost": "free"}}
     write(home / ".config" / "opencode", provider={"ours": {"models": models}})
@@ -84,7 +80,7 @@ def test_the_prices_of_configured_models_are_known(home: Path) -> None:
 
 
 @pytest.mark.parametrize("values", [{"provider": 7}, {"provider": {"ours": []}}, {"compaction": "x"}, {}])
-def test_what_is_not_settings_changes_nothing(home: Path, project: Path, values: dict[str, Any]) -> None:
+def test_what_is_not_settings_changes_nothing(home, project, values):
     write(home / ".config" / "opencode", **values)
     assert read_settings(str(project), home, MODEL).budget.reserve_tokens == 32_000
     assert model_windows(home) == {}

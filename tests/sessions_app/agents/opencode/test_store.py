@@ -1,7 +1,5 @@
 """A session of OpenCode is read by byte offset, while the client writes, and each change is noticed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -21,12 +19,12 @@ from tests.opencode_stores import OpenCodeStore, documents, text, tool, worked_s
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> OpenCodeStore:
+def store(tmp_path):
     return OpenCodeStore(tmp_path / "opencode")
 
 
 @pytest.fixture
-def path(store: OpenCodeStore) -> Path:
+def path(store):
     return worked_session(store)
 
 
@@ -40,7 +38,7 @@ def growth(path: Path, fingerprint: Fingerprint) -> GrowthKind:
         return reader.growth(fingerprint).kind
 
 
-def test_every_offset_gives_the_bytes_of_the_whole(path: Path) -> None:
+def test_every_offset_gives_the_bytes_of_the_whole(path):
     whole = content(path)
     assert content(path, 4096) == whole
     with OPENCODE.open(path) as reader:
@@ -49,7 +47,7 @@ def test_every_offset_gives_the_bytes_of_the_whole(path: Path) -> None:
             assert reader.read_at(offset, min(131, len(whole) - offset)) == whole[offset : offset + 131]
 
 
-def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
+def test_a_line_has_the_exact_text_of_its_row(store):
     path = store.session()
     data = '{ "text" : "caf\\u00e9 é",\t"type":"text", "n": 1.0 }'
     store.part(store.user(), data)
@@ -67,7 +65,7 @@ def test_a_line_has_the_exact_text_of_its_row(store: OpenCodeStore) -> None:
         "session SET title = x'00ff', directory = x'ff', version = x''",
     ],
 )
-def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore, path: Path, change: str) -> None:
+def test_a_session_with_a_value_that_is_not_unicode_is_read(store, path, change):
     entries = len(load_session(path).log.entries)
     store.run(f"UPDATE {change}")
     assert len(load_session(path).log.entries) >= entries - 2
@@ -86,9 +84,7 @@ def test_a_session_with_a_value_that_is_not_unicode_is_read(store: OpenCodeStore
         ("message SET data = '{'", "the message msg_0010 is not valid JSON"),
     ],
 )
-def test_a_damaged_row_is_named_and_the_others_are_read(
-    store: OpenCodeStore, path: Path, change: str, detail: str
-) -> None:
+def test_a_damaged_row_is_named_and_the_others_are_read(store, path, change, detail):
     entries = load_session(path).log.entries
     store.drop_keys()
     store.run(f"UPDATE {change} WHERE id IN ('prt_0006', 'msg_0010')")
@@ -99,7 +95,7 @@ def test_a_damaged_row_is_named_and_the_others_are_read(
     assert {entry.reply.partition("/")[0] or entry.id for entry in hidden} in ({"msg_0003"}, {"msg_0010"})
 
 
-def test_messages_in_a_newer_form_are_named(store: OpenCodeStore) -> None:
+def test_messages_in_a_newer_form_are_named(store):
     path, newer = worked_session(store), store.session("ses_2")
     entries = load_session(path).log.entries
     for session_id in ("ses_1", "ses_2"):
@@ -113,7 +109,7 @@ def test_messages_in_a_newer_form_are_named(store: OpenCodeStore) -> None:
     assert not load_session(store.session("ses_3")).log.entries[1:]
 
 
-def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
+def test_rows_with_the_same_id_are_all_read(store):
     path = store.session()
     store.assistant("One.", "Two.")
     store.drop_keys()
@@ -122,7 +118,7 @@ def test_rows_with_the_same_id_are_all_read(store: OpenCodeStore) -> None:
     assert load_session(path).tree.damage[0].kind == DamageKind.DUPLICATE_ID
 
 
-def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore, path: Path) -> None:
+def test_a_view_in_the_place_of_a_table_is_refused(store, path):
     store.run("ALTER TABLE part RENAME TO other")
     store.run("CREATE VIEW part AS SELECT * FROM other")
     with pytest.raises(RedlineError) as refused:
@@ -130,7 +126,7 @@ def test_a_view_in_the_place_of_a_table_is_refused(store: OpenCodeStore, path: P
     assert refused.value.code == "not_a_database"
 
 
-def test_an_appended_row_is_growth(store: OpenCodeStore, path: Path) -> None:
+def test_an_appended_row_is_growth(store, path):
     loaded = load_session(path)
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
     store.user("More.")
@@ -148,7 +144,7 @@ def test_an_appended_row_is_growth(store: OpenCodeStore, path: Path) -> None:
         "UPDATE message SET time_created = 1 WHERE id = 'msg_0010'",
     ],
 )
-def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, path: Path, statement: str) -> None:
+def test_a_change_before_the_end_is_a_rewrite(store, path, statement):
     loaded = load_session(path)
     store.run(statement)
     assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
@@ -156,7 +152,7 @@ def test_a_change_before_the_end_is_a_rewrite(store: OpenCodeStore, path: Path, 
         continue_loading(loaded)
 
 
-def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCodeStore, path: Path) -> None:
+def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store, path):
     loaded = load_session(path)
     store.run("UPDATE part SET data = replace(data, 'I', 'J') WHERE id = 'prt_0006'")
     assert growth(path, loaded.fingerprint) is GrowthKind.UNCHANGED
@@ -164,7 +160,7 @@ def test_the_text_of_a_change_that_shows_in_nothing_else_is_read(store: OpenCode
     assert loaded.texts([entry])["prt_0006"].whole == "J will do 0."
 
 
-def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: OpenCodeStore, path: Path) -> None:
+def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store, path):
     with closing(store.connect()) as client:
         client.execute("BEGIN IMMEDIATE")
         client.execute("UPDATE session SET title = 'Unfinished'")
@@ -177,9 +173,7 @@ def test_what_the_client_writes_meanwhile_is_seen_at_the_next_opening(store: Ope
         assert b"Unfinished" in content(path)
 
 
-def test_a_database_that_stays_locked_is_reported(
-    store: OpenCodeStore, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_database_that_stays_locked_is_reported(store, path, monkeypatch):
     monkeypatch.setattr("sessions_app.storage.agent_database.BUSY_SECONDS", 0.01)
     store.run("PRAGMA journal_mode = DELETE")
     with closing(store.connect()) as client:
@@ -190,7 +184,7 @@ def test_a_database_that_stays_locked_is_reported(
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a database", b"SQLite format 3\0" + b"x" * 4096])
-def test_what_is_not_a_database_is_reported(tmp_path: Path, damage: bytes) -> None:
+def test_what_is_not_a_database_is_reported(tmp_path, damage):
     file = tmp_path / "opencode.db"
     file.write_bytes(damage)
     with pytest.raises(RedlineError, match="not a database"):
@@ -200,14 +194,14 @@ def test_what_is_not_a_database_is_reported(tmp_path: Path, damage: bytes) -> No
     assert [refused.path for refused in found.unlisted] == [file]
 
 
-def test_a_missing_session_is_reported(store: OpenCodeStore) -> None:
+def test_a_missing_session_is_reported(store):
     with pytest.raises(RedlineError, match="has no session ses_none"):
         content(store.database / "ses_none")
     assert OPENCODE.state(store.database / "ses_none") is None
     assert OPENCODE.state(store.directory / "opencode-other.db" / "ses_1") is None
 
 
-def test_every_session_of_every_store_is_listed(store: OpenCodeStore, path: Path) -> None:
+def test_every_session_of_every_store_is_listed(store, path):
     child = store.session("ses_2", parent_id="ses_1", title="Child session - x")
     beta = OpenCodeStore(store.directory, "opencode-beta.db").session()
     older = documents(store.directory, store)
@@ -235,7 +229,7 @@ def test_every_session_of_every_store_is_listed(store: OpenCodeStore, path: Path
         "UPDATE session SET time_updated = time_updated + 1",
     ],
 )
-def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, path: Path, statement: str) -> None:
+def test_the_listing_shows_every_change_of_a_row(store, path, statement):
     other = worked_session(store, session_id="ses_2")
     before = OPENCODE.discover(store.directory).changed_ns
     store.run(f"{statement}{' AND' if 'WHERE' in statement else ' WHERE'} id NOT IN (SELECT 'ses_2')")
@@ -248,7 +242,7 @@ def test_the_listing_shows_every_change_of_a_row(store: OpenCodeStore, path: Pat
 
 
 @pytest.mark.parametrize("value", ["x'ff'", "NULL", "'soon'", "4503599627370496", "9e999", "-1"])
-def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, path: Path, value: str) -> None:
+def test_a_time_that_is_none_hides_no_session(store, path, value):
     store.drop_keys()
     store.run(f"UPDATE session SET time_updated = {value}")  # noqa: S608  # our value
     state = OPENCODE.state(path)
@@ -258,7 +252,7 @@ def test_a_time_that_is_none_hides_no_session(store: OpenCodeStore, path: Path, 
 
 
 @pytest.mark.parametrize("session_id", ["../x", "a/b", "", "a\0b", "x" * 200, None, b"ses_1"])
-def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: str | bytes | None) -> None:
+def test_an_id_that_is_not_usable_is_refused(store, session_id):
     store.session()
     store.drop_keys()
     store.run("UPDATE session SET id = ?", session_id)
@@ -267,13 +261,13 @@ def test_an_id_that_is_not_usable_is_refused(store: OpenCodeStore, session_id: s
     assert len(found.refused) == 1
 
 
-def test_sessions_are_sought_where_the_client_keeps_them() -> None:
+def test_sessions_are_sought_where_the_client_keeps_them():
     usual = ("~/.local/share/opencode",)
     assert OPENCODE.roots({}) == OPENCODE.roots({"XDG_DATA_HOME": "data"}) == usual
     assert OPENCODE.roots({"XDG_DATA_HOME": "/data"}) == ("/data/opencode",)
 
 
-def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path) -> None:
+def test_each_channel_of_the_client_has_its_own_database(tmp_path):
     names = ("opencode.db", "opencode-local.db", "opencode-feature-x.y_z.db")
     for name in (*names, "opencode.db-wal", "other.db", "opencode-.db.bak"):
         path = OpenCodeStore(tmp_path / name, name).session()
@@ -281,7 +275,7 @@ def test_each_channel_of_the_client_has_its_own_database(tmp_path: Path) -> None
         assert OPENCODE.database(path) == (path.parent if name in names else None), name
 
 
-def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_links_are_not_followed(store, tmp_path):
     worked_session(store)
     other = tmp_path / "other"
     other.mkdir()
@@ -293,7 +287,7 @@ def test_links_are_not_followed(store: OpenCodeStore, tmp_path: Path) -> None:
         content(other / "opencode.db" / "ses_1")
 
 
-def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(store: OpenCodeStore, tmp_path: Path) -> None:
+def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(store, tmp_path):
     worked_session(store)
     path = documents(tmp_path / "older", store)
     loaded = load_session(path)
@@ -306,7 +300,7 @@ def test_a_changed_document_is_a_rewrite_and_a_new_one_is_growth(store: OpenCode
     assert growth(path, loaded.fingerprint) is GrowthKind.REWRITTEN
 
 
-def test_large_outputs_are_recorded_once(store: OpenCodeStore) -> None:
+def test_large_outputs_are_recorded_once(store):
     path = store.session()
     store.user("Go.")
     store.assistant(tool("c1", "x" * 3_000_000))
@@ -317,7 +311,7 @@ def test_large_outputs_are_recorded_once(store: OpenCodeStore) -> None:
     assert result.tokens == 750_000
 
 
-def test_new_ids_are_greater_the_later_they_are_made_and_like_the_clients() -> None:
+def test_new_ids_are_greater_the_later_they_are_made_and_like_the_clients():
     ids = [OPENCODE.new_entry_id() for _ in range(100)]
     assert ids == sorted(set(ids))
     milliseconds = time.time_ns() // 1_000_000

@@ -1,7 +1,5 @@
 """Random accepted plans: each writer gives exactly the approved context, and an undo the old rows."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path
@@ -64,7 +62,7 @@ def random_session(store: OpenCodeStore, chance: random.Random) -> Path:
 
 @pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize("seed", seeds(3))
-def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: str, seed: int) -> None:
+def test_the_written_session_has_the_approved_context(tmp_path, writer, seed):
     chance = random.Random(seed)
     store = OpenCodeStore(tmp_path / "opencode")
     path = random_session(store, chance)
@@ -80,7 +78,7 @@ def test_the_written_session_has_the_approved_context(tmp_path: Path, writer: st
 
 
 @pytest.mark.parametrize("seed", seeds(3))
-def test_a_fork_has_the_approved_context_and_the_notes(tmp_path: Path, seed: int) -> None:
+def test_a_fork_has_the_approved_context_and_the_notes(tmp_path, seed):
     chance = random.Random(seed)
     path = random_session(OpenCodeStore(tmp_path / "opencode"), chance)
     session = load_session(path)
@@ -95,7 +93,7 @@ def test_a_fork_has_the_approved_context_and_the_notes(tmp_path: Path, seed: int
     with_notes(own, plan.targets, fork_export(own, plan.targets, notes), notes)
 
 
-def test_only_outputs_of_completed_calls_can_be_pruned(tmp_path: Path) -> None:
+def test_only_outputs_of_completed_calls_can_be_pruned(tmp_path):
     store = OpenCodeStore(tmp_path / "opencode")
     path = store.session()
     failed = tool("c2", status="error", error="It failed.")
@@ -105,7 +103,7 @@ def test_only_outputs_of_completed_calls_can_be_pruned(tmp_path: Path) -> None:
     assert found == [kept, editable, editable, editable, kept, editable, kept]
 
 
-def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(tmp_path: Path) -> None:
+def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(tmp_path):
     store = OpenCodeStore(tmp_path / "opencode")
     path = worked_session(store)
     before = {row["id"] for rows in every_row(store.database).values() for row in rows}
@@ -117,7 +115,7 @@ def test_the_rows_of_a_fork_have_ids_of_their_kind_that_nothing_else_has(tmp_pat
         assert all(one.startswith(prefix) and one not in before for one in ids)
 
 
-def test_a_fork_names_its_own_messages_and_leaves_other_references(tmp_path: Path) -> None:
+def test_a_fork_names_its_own_messages_and_leaves_other_references(tmp_path):
     store = OpenCodeStore(tmp_path / "opencode")
     path = store.session()
     asked = store.user("Go.")

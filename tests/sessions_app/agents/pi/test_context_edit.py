@@ -1,7 +1,5 @@
 """The writer for pi 0.87 and newer: one edit for each entry, whose surviving blocks have their recorded bytes."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +48,7 @@ def edits(recorded: Sequence[dict[str, Any] | bytes], *targets: Target) -> list[
     return list(WRITER.write(branch_of(recorded), deletion, write_facts(recorded)).lines)
 
 
-def test_a_deleted_entry_is_omitted_by_one_line() -> None:
+def test_a_deleted_entry_is_omitted_by_one_line():
     (line,) = edits(chain(user("go"), assistant(text("long")), user("on")), Target("e2"))
     assert line == (
         b'{"type":"context_edit","id":"n1","parentId":"e3","timestamp":"2026-01-05T10:00:00.000Z",'
@@ -59,7 +57,7 @@ def test_a_deleted_entry_is_omitted_by_one_line() -> None:
 
 
 @pytest.mark.parametrize("gone", [(0,), (1,), (0, 1), (0, 2)])
-def test_surviving_blocks_keep_every_recorded_byte(gone: tuple[int, ...]) -> None:
+def test_surviving_blocks_keep_every_recorded_byte(gone):
     header, first, *_ = chain(user("go"))
     recorded = [header, first, ODD_LINE, {**first, "id": "e3", "parentId": "e2"}]
     (line,) = edits(recorded, *(Target("e2", index) for index in gone))
@@ -67,7 +65,7 @@ def test_surviving_blocks_keep_every_recorded_byte(gone: tuple[int, ...]) -> Non
     assert line.endswith(b'"targetId":"e2","replacement":{"content":[' + kept + b"]}}")
 
 
-def test_results_are_omitted_before_the_call_they_answer() -> None:
+def test_results_are_omitted_before_the_call_they_answer():
     """The file may be cut between two lines: pi sends a result without its call, but answers a call itself."""
     recorded = chain(
         user("go"),
@@ -83,14 +81,14 @@ def test_results_are_omitted_before_the_call_they_answer() -> None:
     assert [line["targetId"] for line in lines] == ["e3", "e4", "e2", "e6", "e5"]
 
 
-def test_the_edits_are_a_chain_from_the_leaf() -> None:
+def test_the_edits_are_a_chain_from_the_leaf():
     recorded = chain(user("go"), assistant(text("a")), assistant(text("b")), assistant(text("c")), user("on"))
     lines = [json.loads(line) for line in edits(recorded, Target("e2"), Target("e3"), Target("e4"))]
     assert [line["parentId"] for line in lines] == ["e5", "n1", "n2"]
     assert [line["id"] for line in lines] == ["n1", "n2", "n3"]
 
 
-def test_an_edited_entry_loses_blocks_of_its_edit() -> None:
+def test_an_edited_entry_loses_blocks_of_its_edit():
     new = [{"type": "text", "text": "first"}, {"type": "text", "text": "second", "n": 1}]
     recorded = chain(
         user("go"),
@@ -103,7 +101,7 @@ def test_an_edited_entry_loses_blocks_of_its_edit() -> None:
     assert json.loads(line)["replacement"] == {"content": new[1:]}
 
 
-def test_only_entries_that_the_model_still_sees_are_edited() -> None:
+def test_only_entries_that_the_model_still_sees_are_edited():
     recorded = chain(
         user("go"),
         assistant(text("before")),
@@ -117,13 +115,13 @@ def test_only_entries_that_the_model_still_sees_are_edited() -> None:
     assert [json.loads(line)["targetId"] for line in lines] == ["e3"]
 
 
-def test_a_custom_message_can_be_omitted() -> None:
+def test_a_custom_message_can_be_omitted():
     note = {"type": "custom_message", "customType": "note", "content": "a note", "display": True}
     (line,) = edits(chain(user("go"), note, user("on")), Target("e2"))
     assert json.loads(line)["targetId"] == "e2"
 
 
-def test_it_leaves_out_only_what_the_interface_of_pi_edits() -> None:
+def test_it_leaves_out_only_what_the_interface_of_pi_edits():
     note = {"type": "custom_message", "customType": "note", "content": "a note", "display": True}
     recorded = chain(
         user("go"),

@@ -1,7 +1,5 @@
 """What each agent makes of damage, as measured with pi 0.87.1, Atomic 0.8.30 and Atomic after 0.9.15."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -11,16 +9,7 @@ from sessions_app.agents.pi.agent import PI
 from sessions_app.sessionlog.diagnosis import Finding, Severity
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import split_lines
-from tests.factories import (
-    HEADER,
-    assistant,
-    context_edit,
-    message,
-    session_bytes,
-    summary_compaction,
-    text,
-    user,
-)
+from tests.factories import HEADER, assistant, context_edit, message, session_bytes, summary_compaction, text, user
 
 A, C = message("a", None, user("one")), message("c", "b", user("three"))
 B = message("b", "a", assistant(text("two")))
@@ -40,7 +29,7 @@ def entry(recorded: dict[str, Any], entry_id: str, parent: str | None) -> dict[s
     return {**recorded, "id": entry_id, "parentId": parent}
 
 
-def test_a_sound_session_has_no_findings() -> None:
+def test_a_sound_session_has_no_findings():
     label = entry({"type": "label", "targetId": "a", "label": "x"}, "l", "c")
     new_root = message("r", None, user("again"))
     assert examined(session_bytes([HEADER, b"", A, B, raw_with_return(C), label, new_root])) == []
@@ -83,10 +72,7 @@ CASES: dict[str, tuple[list[Any], tuple[str, int, Severity, str]]] = {
         [OLD, A, b"x", B],
         ("not_json", 3, LOSS, "skips the line, and removes it when it converts the file to version 3"),
     ),
-    "old number": (
-        [OLD, A, b"5", B],
-        ("not_an_object", 3, FATAL, "fails when it converts the file to version 3"),
-    ),
+    "old number": ([OLD, A, b"5", B], ("not_an_object", 3, FATAL, "fails when it converts the file to version 3")),
     "an array in version 1": (
         [OLD, A, B, b"[]"],
         ("not_an_object", 4, NONE, "keeps it as an entry that nothing refers to"),
@@ -164,7 +150,7 @@ CASES: dict[str, tuple[list[Any], tuple[str, int, Severity, str]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_fault_is_found_with_its_line_and_consequence(name: str) -> None:
+def test_a_fault_is_found_with_its_line_and_consequence(name):
     recorded, (kind, number, severity, words) = CASES[name]
     original = session_bytes(recorded)
     found = [finding for finding in examined(original) if (finding.kind, finding.number) == (kind, number)]
@@ -180,7 +166,7 @@ def consequences_of(original: bytes) -> list[tuple[str, Severity, str]]:
     return [tuple(one) for one in finding.consequences]  # type: ignore[misc]
 
 
-def test_atomic_before_0_9_4_empties_a_session_without_a_header() -> None:
+def test_atomic_before_0_9_4_empties_a_session_without_a_header():
     assert consequences_of(session_bytes([A, B])) == [
         ("pi 0.87 and newer", FATAL, REFUSED),
         ("Atomic 0.8.26 to 0.9.8", FATAL, EMPTIED),
@@ -188,7 +174,7 @@ def test_atomic_before_0_9_4_empties_a_session_without_a_header() -> None:
     ]
 
 
-def test_only_pi_completes_an_unterminated_line() -> None:
+def test_only_pi_completes_an_unterminated_line():
     torn = "skips the line, and appends its next record to it, which is lost as well"
     whole = "reads the line, and appends its next record to it, so that both are lost"
     assert consequences_of(session_bytes([HEADER, A]) + raw(B)[:-5]) == [
@@ -203,39 +189,39 @@ def test_only_pi_completes_an_unterminated_line() -> None:
     ]
 
 
-def test_a_conversion_completes_an_unterminated_line() -> None:
+def test_a_conversion_completes_an_unterminated_line():
     assert {one[2] for one in consequences_of(session_bytes([OLD, A])[:-1])} == {"reads the line"}
     removed = "skips the line, and removes it when it converts the file to version 3"
     assert {one[2] for one in consequences_of(session_bytes([OLD, A]) + b'{"')} == {removed}
 
 
-def test_atomic_ignores_edits() -> None:
+def test_atomic_ignores_edits():
     consequences = consequences_of(session_bytes([HEADER, A, B, C, EDIT]))
     assert [one[1:] for one in consequences[1:]] == [(NONE, "ignores edits")] * 2
 
 
-def test_the_records_that_can_be_recovered_are_counted() -> None:
+def test_the_records_that_can_be_recovered_are_counted():
     (glued, _) = examined(session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))]))
     assert glued.detail.endswith("; 2 records on it can be recovered")
 
 
-def test_only_invalid_text_stays_in_a_repaired_copy() -> None:
+def test_only_invalid_text_stays_in_a_repaired_copy():
     findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
     expected = [("not_utf8", False), ("not_an_object", True)]
     assert [(one.kind, one.is_repairable) for one in findings] == expected
 
 
-def test_the_worst_consequence_is_the_severity() -> None:
+def test_the_worst_consequence_is_the_severity():
     (finding,) = examined(session_bytes([HEADER, A])[:-1])
     assert finding.severity is Severity.LOSS
 
 
-def test_a_file_without_any_record_is_not_a_session() -> None:
+def test_a_file_without_any_record_is_not_a_session():
     with pytest.raises(BadInput, match="not a session"):
         examined(b"\0" * 100)
 
 
-def test_findings_beyond_a_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_findings_beyond_a_limit_are_counted(monkeypatch):
     monkeypatch.setattr(diagnosis, "FINDINGS_KEPT", 2)
     examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
     assert len(examination.findings) == 4

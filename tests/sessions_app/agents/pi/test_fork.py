@@ -1,7 +1,5 @@
 """The writer of forks: what survives keeps its bytes, except parents, lost blocks, and for some agents token counts."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence
@@ -68,7 +66,7 @@ def without_parent(line: bytes) -> bytes:
 # ---- the file ----------------------------------------------------------------------------------------------
 
 
-def test_the_file_is_named_by_its_time_and_id() -> None:
+def test_the_file_is_named_by_its_time_and_id():
     recorded = chain(user("go"), user("on"))
     deletion = Deletion((), (), Stats())
     assert PI.write(branch_of(recorded), deletion, write_facts(recorded)).name == (
@@ -76,7 +74,7 @@ def test_the_file_is_named_by_its_time_and_id() -> None:
     )
 
 
-def test_the_header_names_the_session_it_came_from() -> None:
+def test_the_header_names_the_session_it_came_from():
     assert parsed(forked(chain(user("go"), user("on"))))[0] == {
         "type": "session",
         "version": 3,
@@ -101,25 +99,21 @@ ODD = [
 """Lines as no serializer writes them."""
 
 
-def test_survivors_keep_every_recorded_byte_but_their_parent() -> None:
+def test_survivors_keep_every_recorded_byte_but_their_parent():
     *lines, last = forked([chain()[0], *ODD], Target("e2"))
     assert [without_parent(line) for line in lines[1:]] == [without_parent(line) for line in ODD if line != ODD[1]]
     assert [entry["parentId"] for entry in parsed(lines)[1:]] == [None, "e1", "e3", "e4"]
     assert json.loads(last)["type"] == "context_edit"
 
 
-def test_an_entry_without_a_parent_gets_one() -> None:
+def test_an_entry_without_a_parent_gets_one():
     rootless = b'{ "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
     (_, first, _) = forked([chain()[0], rootless])
     assert first == b'{"parentId":null, "type":"message","id":"e1","message":{"role":"user","content":"go"}}'
 
 
-def test_surviving_blocks_keep_every_recorded_byte() -> None:
-    blocks = (
-        rb'{ "type":"text","text":"\u0041]}" }',
-        rb'{"text":"b" ,"type":"text"}',
-        rb'{"type":"text","text":"c"}',
-    )
+def test_surviving_blocks_keep_every_recorded_byte():
+    blocks = (rb'{ "type":"text","text":"\u0041]}" }', rb'{"text":"b" ,"type":"text"}', rb'{"type":"text","text":"c"}')
     line = (
         b'{"id":"e2","type":"message","parentId":"e1","message":{"content": [ '
         + b" , ".join(blocks)
@@ -130,7 +124,7 @@ def test_surviving_blocks_keep_every_recorded_byte() -> None:
     assert changed == line.replace(b"[ " + b" , ".join(blocks) + b" ]", b"[" + blocks[0] + b"," + blocks[2] + b"]")
 
 
-def test_entries_of_other_branches_are_left_out() -> None:
+def test_entries_of_other_branches_are_left_out():
     recorded = [*chain(user("go"), user("on"))]
     recorded += [{**recorded[-1], "id": "n1", "parentId": "e1"}]
     assert [entry["id"] for entry in parsed(forked(recorded))[1:-1]] == ["e1", "n1"]
@@ -139,7 +133,7 @@ def test_entries_of_other_branches_are_left_out() -> None:
 # ---- deletions and edits before ----------------------------------------------------------------------------
 
 
-def test_earlier_deletions_are_applied_and_left_out() -> None:
+def test_earlier_deletions_are_applied_and_left_out():
     recorded = chain(
         user("go"),
         assistant(text("a"), text("b")),
@@ -155,7 +149,7 @@ def test_earlier_deletions_are_applied_and_left_out() -> None:
     assert entries[1]["message"]["content"] == [text("b")]
 
 
-def test_earlier_edits_are_applied_and_left_out() -> None:
+def test_earlier_edits_are_applied_and_left_out():
     recorded = chain(
         user("go"),
         assistant(text("a"), call("c1")),
@@ -170,30 +164,26 @@ def test_earlier_edits_are_applied_and_left_out() -> None:
     assert entries[2]["message"] == {**result("c1"), "content": [text("short")]}
 
 
-def test_an_edit_by_a_text_stays_a_text_where_pi_sends_it_as_one() -> None:
+def test_an_edit_by_a_text_stays_a_text_where_pi_sends_it_as_one():
     recorded = chain(user("long"), assistant(text("a")), context_edit("e1", {"content": "short"}), user("on"))
     assert parsed(forked(recorded))[1]["message"]["content"] == "short"
 
 
-def test_older_pi_keeps_what_it_does_not_see_edited() -> None:
+def test_older_pi_keeps_what_it_does_not_see_edited():
     recorded = chain(user("go"), assistant(text("a")), context_edit("e2", None), user("on"))
     assert [entry["id"] for entry in parsed(forked(recorded, writer=OLDER_PI))[1:]] == ["e1", "e2", "e4"]
 
 
-def test_an_agent_that_ignores_edits_gets_none() -> None:
+def test_an_agent_that_ignores_edits_gets_none():
     recorded = [*chain(user("go")), {**summary_compaction("earlier", "e1"), "id": "e2", "parentId": "e1"}]
     recorded.append({**compaction(whole("e2")), "id": "e3", "parentId": "e2"})
     writer = ForkWriter(AtomicReader(), ends_with_edit=False)
     assert [entry["id"] for entry in parsed(forked(recorded, writer=writer))[1:]] == ["e1", "e2"]
 
 
-def test_a_summary_that_an_edit_omits_stays_omitted() -> None:
+def test_a_summary_that_an_edit_omits_stays_omitted():
     recorded = chain(
-        user("go"),
-        assistant(text("a")),
-        summary_compaction("short", "e2"),
-        context_edit("e3", None),
-        user("on"),
+        user("go"), assistant(text("a")), summary_compaction("short", "e2"), context_edit("e3", None), user("on")
     )
     *entries, omitted, _ = parsed(forked(recorded))[1:]
     assert [entry["id"] for entry in entries] == ["e1", "e2", "e3", "e5"]
@@ -214,9 +204,7 @@ def test_a_summary_that_an_edit_omits_stays_omitted() -> None:
         (None, ("e3",), None),
     ],
 )
-def test_a_summary_names_the_next_survivor_as_its_first_kept_entry(
-    first_kept: str | None, gone: tuple[str, ...], named: str | None
-) -> None:
+def test_a_summary_names_the_next_survivor_as_its_first_kept_entry(first_kept, gone, named):
     recorded = chain(
         user("go"),
         assistant(text("a")),
@@ -230,7 +218,7 @@ def test_a_summary_names_the_next_survivor_as_its_first_kept_entry(
     assert entries["e6"]["firstKeptEntryId"] == named
 
 
-def test_only_the_name_changes_in_a_summary() -> None:
+def test_only_the_name_changes_in_a_summary():
     line = (
         b'{"firstKeptEntryId" : "e2" , "summary":"a\\u0041 \\"firstKeptEntryId\\":\\"e2\\"",'
         b'"type":"compaction","id":"e4","parentId":"e3"}'
@@ -243,7 +231,7 @@ def test_only_the_name_changes_in_a_summary() -> None:
 # ---- labels ------------------------------------------------------------------------------------------------
 
 
-def test_labels_of_survivors_are_appended_again() -> None:
+def test_labels_of_survivors_are_appended_again():
     label = {"type": "label", "targetId": "e1", "label": "old"}
     recorded = chain(user("go"), label, assistant(text("a")), assistant(text("b")), user("on"))
     labels = {"e1": 'the "task"', "e3": "gone", "e4": "kept", "elsewhere": "x"}
@@ -271,7 +259,7 @@ def assistant_line(usage: bytes) -> bytes:
     )
 
 
-def test_pi_gets_reported_tokens_as_they_are_and_an_edit_of_no_entry() -> None:
+def test_pi_gets_reported_tokens_as_they_are_and_an_edit_of_no_entry():
     header, first, *_ = chain(user("go"))
     _, _, line, last = forked([header, first, assistant_line(USAGE)])
     assert line == assistant_line(USAGE)
@@ -285,7 +273,7 @@ def test_pi_gets_reported_tokens_as_they_are_and_an_edit_of_no_entry() -> None:
     }
 
 
-def test_other_agents_get_reported_tokens_of_zero_and_the_cost_as_it_is() -> None:
+def test_other_agents_get_reported_tokens_of_zero_and_the_cost_as_it_is():
     header, first, *_ = chain(user("go"))
     _, _, line = forked([header, first, assistant_line(USAGE)], writer=OLDER_PI)
     assert line == assistant_line(
@@ -294,13 +282,13 @@ def test_other_agents_get_reported_tokens_of_zero_and_the_cost_as_it_is() -> Non
 
 
 @pytest.mark.parametrize("usage", [b'"usage":null', b'"usage":[1]', b'"usage":{}', b'"usages":{"input":1}'])
-def test_an_unusable_report_is_left_as_it_is(usage: bytes) -> None:
+def test_an_unusable_report_is_left_as_it_is(usage):
     header, first, *_ = chain(user("go"))
     _, _, line = forked([header, first, assistant_line(usage)], writer=OLDER_PI)
     assert line == assistant_line(usage)
 
 
-def test_the_edit_of_no_entry_names_none_of_the_session() -> None:
+def test_the_edit_of_no_entry_names_none_of_the_session():
     header, *_ = chain()
     taken = {"type": "message", "id": "00000000", "parentId": None, "timestamp": "t", "message": user("go")}
     last = parsed(forked([header, taken, {**taken, "id": "e2", "parentId": "00000000"}]))[-1]
@@ -308,14 +296,14 @@ def test_the_edit_of_no_entry_names_none_of_the_session() -> None:
 
 
 @pytest.mark.parametrize("reader", readers_of(PiAgent()))
-def test_only_new_pi_gets_an_edit_at_the_end(reader: str) -> None:
+def test_only_new_pi_gets_an_edit_at_the_end(reader):
     writers = [one for one in GENERATIONS[reader][1].writers if isinstance(one, ForkWriter)]
     recorded = chain(user("go"), assistant(text("a")), user("on"))
     ends = [parsed(forked(recorded, writer=writer))[-1]["type"] for writer in writers]
     assert ends == ["context_edit" if reader == "pi" else "message"]
 
 
-def test_the_fork_of_a_guessed_agent_reports_no_tokens() -> None:
+def test_the_fork_of_a_guessed_agent_reports_no_tokens():
     """The agent may be one that does not honour the edit at the end."""
     agent, generation = GENERATIONS["pi"]
     known, guessed = (Reading(agent, generation, "", is_guess=is_guess) for is_guess in (False, True))

@@ -1,7 +1,5 @@
 """The records on a damaged line."""
 
-from __future__ import annotations
-
 import pytest
 
 from sessions_app.agents.pi import fragments as module
@@ -42,37 +40,37 @@ def parts(raw: bytes, *, is_first: bool = False) -> list[tuple[bytes, bool]]:
         (b"\xff" + B, [(b"\xff", False), (B, True)]),
     ],
 )
-def test_a_line_is_divided_into_records_and_other_bytes(raw: bytes, expected: list[tuple[bytes, bool]]) -> None:
+def test_a_line_is_divided_into_records_and_other_bytes(raw, expected):
     assert parts(raw) == expected
 
 
-def test_only_the_first_line_may_begin_with_a_byte_order_mark() -> None:
+def test_only_the_first_line_may_begin_with_a_byte_order_mark():
     other = b'{"type":"new","id":"n"}'
     assert parts(BOM + other, is_first=True) == [(BOM, False), (other, True)]
     assert parts(BOM + other) == [(BOM + other, False)]
 
 
-def test_text_that_looks_like_a_record_is_not_one() -> None:
+def test_text_that_looks_like_a_record_is_not_one():
     torn = A[:-3]
     assert parts(torn) == [(torn, False)]
 
 
-def test_a_record_inside_an_incomplete_one_is_not_a_record() -> None:
+def test_a_record_inside_an_incomplete_one_is_not_a_record():
     for following in (b',"x', b"}", b"]", b' ,"'):
         torn = b'{"type":"custom","id":"c","data":[' + B + following
         assert parts(torn) == [(torn, False)]
 
 
-def test_a_record_keeps_invalid_utf_8() -> None:
+def test_a_record_keeps_invalid_utf_8():
     raw = A.replace(b"x ", b"\xff\xe2\x80 ") + B
     assert [is_record for _, is_record in parts(raw)] == [True, True]
 
 
-def test_deep_nesting_is_not_a_record() -> None:
+def test_deep_nesting_is_not_a_record():
     raw = b'{"type":"message","a":' * 3_000 + B
     assert parts(raw)[-1] == (B, True)
 
 
-def test_a_line_is_searched_for_so_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_searched_for_so_many_records(monkeypatch):
     monkeypatch.setattr(module, "ATTEMPTS", 2)
     assert parts(A + B + A) == [(A, True), (B, True), (A, False)]

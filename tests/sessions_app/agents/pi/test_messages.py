@@ -1,7 +1,5 @@
 """Messages as pi rebuilds them from recorded lines. The hashes are of messages that pi 0.87.1 rebuilt itself."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -48,24 +46,24 @@ def rebuilt(recorded: dict[str, Any], edit: dict[str, Any] | None = None, **chan
         (summary_compaction("S", None), "d085fefd9791d77e"),
     ],
 )
-def test_a_message_is_the_one_that_the_agent_rebuilds(recorded: dict[str, Any], agents_hash: str) -> None:
+def test_a_message_is_the_one_that_the_agent_rebuilds(recorded, agents_hash):
     assert message_hash(rebuilt(recorded)) == agents_hash
 
 
-def test_only_fields_that_decide_what_the_model_receives_count() -> None:
+def test_only_fields_that_decide_what_the_model_receives_count():
     assert rebuilt(user("x") | {"timestamp": 5, "toolName": None}) == {"role": "user", "content": "x"}
     assert rebuilt({"role": "hookMessage", "content": "x"})["role"] == "custom"
     assert rebuilt({"type": "custom_message"}) == {"role": "custom", "content": []}
     assert rebuilt({"role": "custom", "content": None}) == {"role": "custom"}
 
 
-def test_a_repeated_system_message_without_content_has_none() -> None:
+def test_a_repeated_system_message_without_content_has_none():
     line = chain(summary_compaction("S", None) | {"systemMessage": {"role": "system", "content": None}})[1]
     (entry,) = branch_of([chain()[0], line])
     assert message_json(Message(entry, "system", None, 0), line) == {"role": "system"}
 
 
-def test_a_message_contains_only_the_blocks_that_remain() -> None:
+def test_a_message_contains_only_the_blocks_that_remain():
     recorded = assistant(text("one"), call("c1"), text("two"))
     blocks = branch_of(chain(recorded))[0].blocks or ()
     assert rebuilt(recorded, blocks=(blocks[0], blocks[2]))["content"] == [text("one"), text("two")]
@@ -80,25 +78,23 @@ def test_a_message_contains_only_the_blocks_that_remain() -> None:
         (assistant(text("x")), {"content": [text("y"), text("z")]}, [text("y"), text("z")]),
     ],
 )
-def test_an_edit_takes_the_place_of_the_content(
-    recorded: dict[str, Any], replacement: dict[str, Any], content: object
-) -> None:
+def test_an_edit_takes_the_place_of_the_content(recorded, replacement, content):
     found = rebuilt(recorded, context_edit("e1", replacement), blocks=None)
     assert found == fields_of(recorded) | {"content": content}
 
 
-def test_an_edit_without_content_leaves_none() -> None:
+def test_an_edit_without_content_leaves_none():
     assert rebuilt(user("x"), context_edit("e1", {}), blocks=None) == {"role": "user"}
     assert rebuilt(user("x"), context_edit("e1", "text"), blocks=None) == {"role": "user"}
 
 
-def test_the_instructions_of_a_compaction_are_a_message_of_their_own() -> None:
+def test_the_instructions_of_a_compaction_are_a_message_of_their_own():
     recorded = {**summary_compaction("S", None), "systemMessage": {"role": "system", "content": "be kind"}}
     assert rebuilt(recorded, role="system") == {"role": "system", "content": "be kind"}
     assert rebuilt(recorded) == {"role": "compactionSummary", "summary": "S"}
 
 
-def test_any_recorded_values_can_be_rebuilt() -> None:
+def test_any_recorded_values_can_be_rebuilt():
     message = Message(branch_of(chain(user("x")))[0], "user", None, 1)
     assert message_json(message, {"type": "message", "message": 7}) == {"role": "user", "content": []}
     assert message_json(message, {}, {"replacement": None}) == {"role": "user"}

@@ -1,7 +1,5 @@
 """Migration: the copy reads like the old file, and no byte changes unnecessarily."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -96,7 +94,7 @@ TALK = (
 # ---- version 1 ----------------------------------------------------------------------------------------------
 
 
-def test_a_version_1_session_reads_alike_at_version_3() -> None:
+def test_a_version_1_session_reads_alike_at_version_3():
     old = session_bytes(version_1(*TALK))
     new = copy_of(old)
     assert log_of(new).version == 3
@@ -106,19 +104,19 @@ def test_a_version_1_session_reads_alike_at_version_3() -> None:
     assert_splices(old, new)
 
 
-def test_the_copy_keeps_what_the_old_compaction_kept() -> None:
+def test_the_copy_keeps_what_the_old_compaction_kept():
     new = log_of(copy_of(session_bytes(version_1(*TALK))))
     branch = SessionTree(new.entries).branch(new.entries[-1].id)
     assert [one.entry.number for one in READERS["pi"].rebuild(branch).messages] == [6, 3, 4, 5, 8]
 
 
-def test_a_number_too_precise_for_a_double_keeps_its_digits() -> None:
+def test_a_number_too_precise_for_a_double_keeps_its_digits():
     line = b'{"type":"message","n":123456789012345678901234567890, "f":1.0,"g":1e400,"message":{"role":"user"}}'
     new = copy_of(session_bytes([V1_HEADER, line]))
     assert line[1:] in new
 
 
-def test_invalid_utf8_is_copied() -> None:
+def test_invalid_utf8_is_copied():
     line = b'{"type":"message","message":{"role":"user","content":"a\xff\xc3(\xed\xa0\x80"}}'
     old = session_bytes([V1_HEADER, line])
     assert line[1:] in copy_of(old)
@@ -126,7 +124,7 @@ def test_invalid_utf8_is_copied() -> None:
 
 
 @pytest.mark.parametrize("spaced", [b"{}", b" {  } ", b' {"type":"message"}', b'{ "type" : "message" }\r'])
-def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
+def test_a_line_with_blanks_in_it_is_spliced_too(spaced):
     old = session_bytes([V1_HEADER, spaced])
     new = copy_of(old)
     assert_reads_alike(old, new)
@@ -134,14 +132,14 @@ def test_a_line_with_blanks_in_it_is_spliced_too(spaced: bytes) -> None:
     assert log_of(new).damage == []
 
 
-def test_an_id_in_a_version_1_entry_is_replaced_by_the_derived_one() -> None:
+def test_an_id_in_a_version_1_entry_is_replaced_by_the_derived_one():
     old = session_bytes([V1_HEADER, {"type": "message", "id": "other", "parentId": "other", "message": user("x")}])
     assert_reads_alike(old, copy_of(old))
     assert log_of(copy_of(old)).entries[0].id == "00000001"
 
 
 @pytest.mark.parametrize("depth", [100, 400, 800])
-def test_a_deeply_nested_line_keeps_its_bytes(depth: int) -> None:
+def test_a_deeply_nested_line_keeps_its_bytes(depth):
     line = b'{"type":"message","x":' + b"[" * depth + b"1.0" + b"]" * depth + b"}"
     assert copy_of(session_bytes([V1_HEADER, line])).endswith(line[1:] + b"\n")
 
@@ -153,7 +151,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize("line", [*DAMAGED, json.dumps(V1_HEADER).encode()], ids=lambda line: repr(line[:20]))
-def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line: bytes) -> None:
+def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line):
     sound = version_1(user("a"), user("b"))
     old = session_bytes([*sound[:2], line, *sound[2:]])
     new = copy_of(old)
@@ -162,7 +160,7 @@ def test_a_damaged_line_is_copied_byte_for_byte_in_its_place(line: bytes) -> Non
     assert [one.kind for one in log_of(new).damage] == [one.kind for one in log_of(old).damage]
 
 
-def test_a_last_line_without_newline_stays_without_one() -> None:
+def test_a_last_line_without_newline_stays_without_one():
     whole = session_bytes(version_1(user("a"), user("b")))
     for old in (whole[:-1], whole[:-9], whole + b"{"):
         new = copy_of(old)
@@ -172,7 +170,7 @@ def test_a_last_line_without_newline_stays_without_one() -> None:
     assert copy_of(whole[:-9]).endswith(whole[:-9].rpartition(b"\n")[2])
 
 
-def test_a_header_keeps_its_byte_order_mark_and_its_fields() -> None:
+def test_a_header_keeps_its_byte_order_mark_and_its_fields():
     old = b"\xef\xbb\xbf" + session_bytes(version_1(user("a")))
     new = copy_of(old)
     assert new.startswith(b'\xef\xbb\xbf{"version":3,')
@@ -189,7 +187,7 @@ def with_header(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("above", [b"", b"\xef\xbb\xbf", b"\n", b"torn\n", b"\0\0\n"])
 @pytest.mark.parametrize("recorded", [version_1(user("a"), user("b"))[1:], chain(user("a"), user("b"))[1:]])
-def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[Any], above: bytes) -> None:
+def test_a_session_without_header_is_given_one_as_its_first_line(recorded, above):
     old = above + session_bytes(recorded)
     new = with_header(old)
     assert_reads_alike(old, new, added_above=1)
@@ -201,14 +199,14 @@ def test_a_session_without_header_is_given_one_as_its_first_line(recorded: list[
         assert new.split(b"\n", 1)[1] == old.removeprefix(b"\xef\xbb\xbf")
 
 
-def test_a_session_with_a_header_gets_no_second_one() -> None:
+def test_a_session_with_a_header_gets_no_second_one():
     old = session_bytes(version_1(user("a"), user("b")))
     assert with_header(old) == copy_of(old)
     with pytest.raises(BadInput, match="version 3"):
         with_header(session_bytes(chain(user("a"))))
 
 
-def test_a_session_without_header_is_migrated_without_one_if_none_is_given() -> None:
+def test_a_session_without_header_is_migrated_without_one_if_none_is_given():
     old = session_bytes(version_1(user("a"), user("b"))[1:])
     new = copy_of(old)
     assert_reads_alike(old, new)
@@ -223,7 +221,7 @@ def v2(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**HEADER, "version": 2}, *chain(*messages)[1:]]
 
 
-def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change() -> None:
+def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change():
     hook = {"role": "hookMessage", "content": 'says "role":"hookMessage" itself', "customType": "x"}
     recorded = v2(user("a"), hook, assistant(text("b")))
     old = b"".join(stringify(one).encode() + b"\n" for one in recorded)
@@ -245,7 +243,7 @@ def test_a_version_2_session_reads_alike_and_only_its_hook_messages_change() -> 
         rb'{"type":"message","id":"e1","message":{"role":"hook\u004dessage","content":"\ud800"}}',
     ],
 )
-def test_only_hook_messages_are_renamed_however_they_were_written(line: bytes) -> None:
+def test_only_hook_messages_are_renamed_however_they_were_written(line):
     old = session_bytes([{**HEADER, "version": 2}, line])
     new = copy_of(old)
     assert_reads_alike(old, new)
@@ -253,7 +251,7 @@ def test_only_hook_messages_are_renamed_however_they_were_written(line: bytes) -
     assert after == {**before, "message": {**before["message"], "role": "custom"}}
 
 
-def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
+def test_an_entry_of_version_2_without_id_is_damage_and_is_copied():
     line = b'{"type":"message","message":{"role":"hookMessage"}}'
     assert line + b"\n" in copy_of(session_bytes([*v2(user("a")), line]))
 
@@ -262,7 +260,7 @@ def test_an_entry_of_version_2_without_id_is_damage_and_is_copied() -> None:
 
 
 @pytest.mark.parametrize("version", [3, 3.0, 4, 10**20])
-def test_a_session_at_version_3_or_later_is_refused_before_any_output(version: object) -> None:
+def test_a_session_at_version_3_or_later_is_refused_before_any_output(version):
     data = session_bytes([{**HEADER, "version": version}, *chain(user("x"))[1:]])
     given_out = []
     with pytest.raises(BadInput) as caught:
@@ -271,20 +269,20 @@ def test_a_session_at_version_3_or_later_is_refused_before_any_output(version: o
     assert given_out == []
 
 
-def test_entries_with_ids_and_no_header_are_at_version_3() -> None:
+def test_entries_with_ids_and_no_header_are_at_version_3():
     with pytest.raises(BadInput) as caught:
         copy_of(session_bytes(chain(user("x"))[1:]))
     assert caught.value.code == "is_current"
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\n", b'{"type":"summary"}\n', b"prose\n"])
-def test_a_file_that_is_not_a_session_is_refused(data: bytes) -> None:
+def test_a_file_that_is_not_a_session_is_refused(data):
     with pytest.raises(BadInput) as caught:
         copy_of(data)
     assert caught.value.code == "not_a_session"
 
 
-def test_a_copy_is_not_migrated_again() -> None:
+def test_a_copy_is_not_migrated_again():
     with pytest.raises(BadInput) as caught:
         copy_of(copy_of(session_bytes(version_1(user("x")))))
     assert caught.value.code == "is_current"
@@ -306,15 +304,13 @@ some_lines = st.lists(
 
 
 @given(some_lines, st.booleans(), st.booleans())
-def test_the_copy_of_any_old_file_reads_alike(
-    lines: list[dict[str, Any] | bytes], with_header: bool, ended: bool
-) -> None:
+def test_the_copy_of_any_old_file_reads_alike(lines, with_header, ended):
     old = session_bytes([V1_HEADER, *lines] if with_header else [*version_1(user("a"))[1:], *lines])
     old = old if ended else old[:-1]
     assert_reads_alike(old, copy_of(old))
 
 
-def test_real_sessions_of_version_1_read_alike() -> None:
+def test_real_sessions_of_version_1_read_alike():
     directory = corpus()
     found = sorted(directory.glob("pi/*.v1.jsonl")) if directory else []
     sessions = [path.read_bytes() for path in found] or [session_bytes(version_1(*TALK * 50, *TALK))]

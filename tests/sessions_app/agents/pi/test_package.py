@@ -1,7 +1,5 @@
 """pi's own package: how it is found and run. A stand-in takes the place of Node.js; `make interop` uses the real pi."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -43,7 +41,7 @@ def installed(directory: Path, script: str = ECHO, **versions: str) -> PiPackage
 
 
 @pytest.fixture(autouse=True)
-def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_path(tmp_path, monkeypatch):
     """No agent and no Node.js of this machine."""
     directory = tmp_path / "bin"
     directory.mkdir()
@@ -54,13 +52,13 @@ def empty_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # ---- finding it ------------------------------------------------------------------------------------------------
 
 
-def test_it_is_found_in_its_own_directory_and_in_the_one_where_it_was_installed(tmp_path: Path) -> None:
+def test_it_is_found_in_its_own_directory_and_in_the_one_where_it_was_installed(tmp_path):
     base = install(tmp_path / "here")
     own = base / "node_modules" / PACKAGE
     assert find_package(base) == find_package(own) == package_at(base) == PiPackage(own, "0.87.1")
 
 
-def test_without_a_directory_it_is_that_of_the_command_on_the_path(tmp_path: Path, empty_path: Path) -> None:
+def test_without_a_directory_it_is_that_of_the_command_on_the_path(tmp_path, empty_path):
     assert find_package(None) is None
     own = install(tmp_path / "here") / "node_modules" / PACKAGE
     place(own / "dist" / "cli.js", b"").chmod(0o755)
@@ -69,9 +67,7 @@ def test_without_a_directory_it_is_that_of_the_command_on_the_path(tmp_path: Pat
 
 
 @pytest.mark.parametrize("relative", ["", ".", "bin"])
-def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: str
-) -> None:
+def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(tmp_path, monkeypatch, relative):
     package = installed(tmp_path)
     beside = tmp_path / "node_modules" / ".bin" / "node"
     working = tmp_path / "bin" if relative != "bin" else tmp_path
@@ -85,7 +81,7 @@ def test_neither_it_nor_its_node_is_looked_for_in_the_working_directory(
 
 
 @pytest.mark.parametrize("described", [None, b"nonsense", b"[]", b'{"name": "another"}'])
-def test_another_directory_is_refused(tmp_path: Path, described: bytes | None) -> None:
+def test_another_directory_is_refused(tmp_path, described):
     if described is not None:
         place(tmp_path / "package.json", described)
     with pytest.raises(BadInput) as refused:
@@ -98,14 +94,14 @@ def test_another_directory_is_refused(tmp_path: Path, described: bytes | None) -
     ("version", "reader"),
     [("0.86.1", "pi-0.86"), ("0.87.0", "pi"), ("0.99.0", "pi"), ("1.5.2", "pi"), ("1.0.0-rc.1", "pi")],
 )
-def test_its_version_decides_the_reader(version: str, reader: str) -> None:
+def test_its_version_decides_the_reader(version, reader):
     assert PiPackage(Path("/x"), version).reader.name == reader
 
 
 # ---- running it ------------------------------------------------------------------------------------------------
 
 
-def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path, monkeypatch):
     recorded: list[dict[str, object]] = []
 
     def keep(message: dict[str, object]) -> dict[str, object]:
@@ -134,12 +130,12 @@ def test_it_rebuilds_a_copy_without_the_users_environment(tmp_path: Path, monkey
     assert not Path(scratch).exists()
 
 
-def test_a_message_that_is_not_an_object_has_no_fields(tmp_path: Path) -> None:
+def test_a_message_that_is_not_an_object_has_no_fields(tmp_path):
     says = "open(sys.argv[5], 'w').write('{}\\n5\\n')\n"
     assert installed(tmp_path, says).rebuild([b""]).messages == (RebuiltMessage.of({}),)
 
 
-def test_an_error_of_pi_is_its_refusal(tmp_path: Path) -> None:
+def test_an_error_of_pi_is_its_refusal(tmp_path):
     says = (
         "import json, sys\nsession, _, result = sys.argv[3:]\n"
         "open(result, 'w').write(json.dumps({'error': f'not valid: {session}'}) + '\\n')\n"
@@ -154,11 +150,11 @@ def test_an_error_of_pi_is_its_refusal(tmp_path: Path) -> None:
         ("sys.exit(3)", "pi 0.87.1 could not be run: exit code 3."),
     ],
 )
-def test_a_package_that_does_not_run_is_a_failure(tmp_path: Path, script: str, failure: str) -> None:
+def test_a_package_that_does_not_run_is_a_failure(tmp_path, script, failure):
     assert installed(tmp_path, script).rebuild([b""]) == ((), "", failure)
 
 
-def test_a_package_that_does_not_end_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_does_not_end_is_a_failure(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SECONDS", 0.5)
     monkeypatch.setattr(module, "_node_version", lambda _: module.LEAST_NODE)
     found = installed(tmp_path, "import time\ntime.sleep(600)").rebuild([b""])
@@ -169,12 +165,12 @@ def test_a_package_that_does_not_end_is_a_failure(tmp_path: Path, monkeypatch: p
     ("node", "is_enough"),
     [("v20.20.2", False), ("v22.18.9", False), ("v22.19.0", True), ("v24.0.0", True), ("", False)],
 )
-def test_it_needs_a_new_enough_node(tmp_path: Path, node: str, is_enough: bool) -> None:
+def test_it_needs_a_new_enough_node(tmp_path, node, is_enough):
     found = installed(tmp_path, node=node).rebuild([b""])
     assert ("needs Node.js 22.19 or newer" in found.failure) is not is_enough
 
 
-def test_the_node_on_the_path_is_used_if_none_is_beside_the_package(tmp_path: Path, empty_path: Path) -> None:
+def test_the_node_on_the_path_is_used_if_none_is_beside_the_package(tmp_path, empty_path):
     package = installed(tmp_path)
     beside = tmp_path / "node_modules" / ".bin" / "node"
     beside.rename(empty_path / "node")

@@ -1,7 +1,5 @@
 """The parser: usable lines are read, others are counted, and nothing raises."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -57,7 +55,7 @@ def ids(log: SessionLog) -> list[str]:
 # ---- undamaged files ----------------------------------------------------------------------------------------
 
 
-def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
+def test_a_session_is_its_header_and_its_entries_in_file_order():
     log = session_log(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
     assert ids(log) == ["e1", "e2", "e3"]
     assert [entry.role for entry in log.entries] == ["user", "assistant", "toolResult"]
@@ -67,7 +65,7 @@ def test_a_session_is_its_header_and_its_entries_in_file_order() -> None:
     assert log.damage == []
 
 
-def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
+def test_an_entry_is_found_again_by_its_offset_and_length():
     recorded = chain(user("größer 😀"), bash("ls", "a"), user("x"))
     data = session_bytes(recorded)
     for entry, one in zip(read_bytes(data).entries, recorded[1:], strict=True):
@@ -75,7 +73,7 @@ def test_an_entry_is_found_again_by_its_offset_and_length() -> None:
         assert data[: entry.offset].count(b"\n") == entry.number - 1
 
 
-def test_unknown_types_and_keys_are_kept() -> None:
+def test_unknown_types_and_keys_are_kept():
     unknown = {"type": "from_the_future", "id": "f1", "parentId": "e1", "extra": [1]}
     data = session_bytes([*chain(user("x")), unknown])
     *_, line = split_lines([data])
@@ -86,7 +84,7 @@ def test_unknown_types_and_keys_are_kept() -> None:
     assert damage(read_bytes(data)) == []
 
 
-def test_an_old_or_a_new_header_names_where_the_session_was_branched_from() -> None:
+def test_an_old_or_a_new_header_names_where_the_session_was_branched_from():
     for header in ({**V1_HEADER, "branchedFrom": "/a.jsonl"}, {**HEADER, "parentSession": "/a.jsonl"}):
         log = session_log([header, *chain(user("x"))[1:]])
         assert log.header is not None
@@ -121,7 +119,7 @@ UNUSABLE = {
     [(line, kind) for kind, lines in UNUSABLE.items() for line in lines],
     ids=lambda value: value.name if isinstance(value, DamageKind) else repr(value[:24]),
 )
-def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: DamageKind) -> None:
+def test_an_unusable_line_is_skipped_counted_and_located(line, kind):
     data = session_bytes([HEADER, FIRST, line, THIRD])
     log = read_bytes(data)
     assert ids(log) == ["e1", "e3"]
@@ -132,7 +130,7 @@ def test_an_unusable_line_is_skipped_counted_and_located(line: bytes, kind: Dama
     assert found.detail
 
 
-def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> None:
+def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept():
     recorded = [*chain(user("x")), *[b"not json"] * 1_500, message("e2", "e1", user("y"))]
     data = session_bytes(recorded) + b"{torn"
     log = read_bytes(data)
@@ -143,7 +141,7 @@ def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept() -> Non
     assert log.state.damaged == 1_500
 
 
-def test_a_nul_run_is_named_as_one() -> None:
+def test_a_nul_run_is_named_as_one():
     log = session_log([*chain(user("x")), b"\0" * 100])
     assert "NUL" in log.damage[0].detail
 
@@ -152,11 +150,7 @@ ENDS = session_bytes([HEADER, FIRST])
 TWO = session_bytes(chain(user("x"), user("y")))
 INVALID_UTF8 = b'{"type":"message","id":"e2","message":{"role":"user","content":"a\xffb"}}'
 READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
-    "a torn last line is distinguished from invalid JSON": (
-        ENDS + SECOND[:-5],
-        "e1",
-        [(DamageKind.TORN_LINE, 3)],
-    ),
+    "a torn last line is distinguished from invalid JSON": (ENDS + SECOND[:-5], "e1", [(DamageKind.TORN_LINE, 3)]),
     "a complete last line without newline is read": (ENDS + SECOND, "e1 e2", []),
     "a line may end with a carriage return": (TWO.replace(b"\n", b"\r\n"), "e1 e2", []),
     "a byte order mark before the first line is not damage": (b"\xef\xbb\xbf" + TWO, "e1 e2", []),
@@ -168,20 +162,20 @@ READ: dict[str, tuple[bytes, str, list[tuple[DamageKind, int]]]] = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_is_read_of_a_file(name: str) -> None:
+def test_what_is_read_of_a_file(name):
     data, entries, faults = READ[name]
     log = read_bytes(data)
     assert (ids(log), damage(log)) == (entries.split(), faults)
     assert (log.header is None) == ("missing" in name)
 
 
-def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads_it() -> None:
+def test_a_byte_order_mark_counts_in_offsets_and_invalid_utf8_as_the_agent_reads_it():
     entry = read_bytes(b"\xef\xbb\xbf" + TWO).entries[0]
     assert (entry.number, entry.offset) == (2, len(json.dumps(HEADER)) + 4)
     assert session_log([HEADER, INVALID_UTF8]).entries[0].tokens == 1
 
 
-def test_without_a_header_the_version_is_told_by_the_ids() -> None:
+def test_without_a_header_the_version_is_told_by_the_ids():
     log = session_log(chain(user("x"), user("y"))[1:])
     assert (log.header, log.version, log.cwd) == (None, 3, "")
     log = session_log(version_1(user("a"), user("b"))[1:])
@@ -189,20 +183,20 @@ def test_without_a_header_the_version_is_told_by_the_ids() -> None:
     assert damage(log) == [(DamageKind.NO_HEADER, 1)]
 
 
-def test_the_first_header_counts() -> None:
+def test_the_first_header_counts():
     other = {**HEADER, "id": "other", "cwd": "/elsewhere", "version": 1}
     log = session_log([*chain(user("x")), other, message("e2", "e1", user("y"))])
     assert (log.cwd, log.version, ids(log)) == ("/home/dev/project", 3, ["e1", "e2"])
 
 
-def test_a_parent_that_is_not_storable_text_is_a_missing_parent() -> None:
+def test_a_parent_that_is_not_storable_text_is_a_missing_parent():
     log = session_log([HEADER, FIRST, rb'{"type":"message","id":"e2","parentId":"\ud800"}'])
     assert [entry.id.encode() for entry in log.entries] == [b"e1", b"e2"]
     assert (log.entries[1].parent_id or "").encode()
     assert [one.kind for one in SessionTree(log.entries).damage] == [DamageKind.MISSING_PARENT]
 
 
-def test_an_invalid_parent_makes_a_root() -> None:
+def test_an_invalid_parent_makes_a_root():
     for parent in (None, "", 7, True, [], {}):
         log = session_log([HEADER, FIRST, {"type": "message", "id": "e2", "parentId": parent}])
         assert log.entries[1].parent_id is None, parent
@@ -211,7 +205,7 @@ def test_an_invalid_parent_makes_a_root() -> None:
 # ---- older versions -----------------------------------------------------------------------------------------
 
 
-def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> None:
+def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers():
     log = session_log(version_1(user("a"), assistant(text("b")), user("c")))
     assert log.version == 1
     assert ids(log) == ["00000001", "00000002", "00000003"]
@@ -220,7 +214,7 @@ def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers() -> No
 
 
 @pytest.mark.parametrize("line", [b"{torn", b"", b"[]", b"\0\0"])
-def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
+def test_a_damaged_line_shifts_no_version_1_id(line):
     sound = version_1(user("a"), user("b"), user("c"))
     damaged: list[Any] = [*sound[:2], line, *sound[3:]]
     log = session_log(damaged)
@@ -229,29 +223,28 @@ def test_a_damaged_line_shifts_no_version_1_id(line: bytes) -> None:
     assert log.entries[0] == session_log(sound).entries[0]
 
 
-def test_an_id_in_a_version_1_file_is_ignored() -> None:
+def test_an_id_in_a_version_1_file_is_ignored():
     recorded = [{**one, "id": "same", "parentId": "same"} for one in version_1(user("a"), user("b"))[1:]]
     log = session_log([V1_HEADER, *recorded])
     assert ids(log) == ["00000001", "00000002"]
 
 
 @pytest.mark.parametrize(
-    ("index", "kept"),
-    [(2, "00000002"), (0, "00000000"), (-1, ""), (None, ""), ("2", ""), (10**30, f"{10**30:08x}")],
+    ("index", "kept"), [(2, "00000002"), (0, "00000000"), (-1, ""), (None, ""), ("2", ""), (10**30, f"{10**30:08x}")]
 )
-def test_the_first_kept_index_of_version_1_counts_file_lines(index: object, kept: str) -> None:
+def test_the_first_kept_index_of_version_1_counts_file_lines(index, kept):
     compaction = {"type": "compaction", "summary": "s", "firstKeptEntryIndex": index}
     log = session_log([*version_1(user("a"), user("b")), compaction])
     assert log.entries[-1].control == SummaryControl(kept, is_verbatim=False)
 
 
-def test_the_hook_messages_of_version_2_are_customs() -> None:
+def test_the_hook_messages_of_version_2_are_customs():
     hook = message("e1", None, {"role": "hookMessage", "content": "x"})
     log = session_log([{**HEADER, "version": 2}, hook])
     assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
 
 
-def test_the_version_in_a_header_is_a_number() -> None:
+def test_the_version_in_a_header_is_a_number():
     versions = [(2, 2), (3, 3), (3.0, 3), (4, 4), *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5))]
     for recorded, version in versions:
         log = session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]])
@@ -259,7 +252,7 @@ def test_the_version_in_a_header_is_a_number() -> None:
 
 
 @pytest.mark.parametrize("version", ["1e30", "1e400", "9" * 5000])
-def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version: str) -> None:
+def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version):
     log = session_log([f'{{"type":"session","version":{version}}}'.encode(), FIRST])
     assert 3 < log.version < 2**31
     assert ids(log) == ["e1"]
@@ -279,30 +272,24 @@ CLAUDE_CODE = [
     "data",
     [
         *(b"", b"\n\n\n", b"\0" * 5000, b"\x89PNG\r\n\x1a\n\0\0\0", b"some prose\nand more\n"),
-        *(
-            b"[]\n",
-            b"{}\n",
-            b'{"type":"session_meta"}\n',
-            b'{"type":"other","id":"x"}\n',
-            session_bytes(CLAUDE_CODE),
-        ),
+        *(b"[]\n", b"{}\n", b'{"type":"session_meta"}\n', b'{"type":"other","id":"x"}\n', session_bytes(CLAUDE_CODE)),
     ],
     ids=lambda data: repr(data[:24]),
 )
-def test_a_file_without_a_header_or_an_entry_is_not_a_session(data: bytes) -> None:
+def test_a_file_without_a_header_or_an_entry_is_not_a_session(data):
     with pytest.raises(BadInput) as caught:
         read_bytes(data)
     assert caught.value.code == "not_a_session"
     assert "the session" in caught.value.message
 
 
-def test_a_header_alone_is_a_session() -> None:
+def test_a_header_alone_is_a_session():
     for data in (session_bytes([HEADER]), session_bytes([HEADER])[:-1]):
         log = read_bytes(data)
         assert (log.cwd, log.entries, log.damage) == ("/home/dev/project", [], [])
 
 
-def test_real_sessions_are_read_and_those_of_another_agent_are_not() -> None:
+def test_real_sessions_are_read_and_those_of_another_agent_are_not():
     directory = corpus()
     claude_code = sorted(directory.glob("claude-code/*.jsonl")) if directory else []
     for path in claude_code:
@@ -358,7 +345,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_file_that_grew_byte_by_byte_is_read_as_in_one_go(name: str, ended: bool) -> None:
+def test_a_file_that_grew_byte_by_byte_is_read_as_in_one_go(name, ended):
     data = FILES[name] if ended else FILES[name][:-1]
     assert read_in_parts(data, range(len(data))) == read_in_parts(data, ())
 
@@ -366,19 +353,19 @@ def test_a_file_that_grew_byte_by_byte_is_read_as_in_one_go(name: str, ended: bo
 @given(st.sampled_from(sorted(FILES)), st.lists(st.integers(0, 5000), max_size=4), st.booleans())
 @example("version 1", [len(FILES["version 1"]) - 1], True)
 @example("no header", [FILES["no header"].index(b"\n")], True)
-def test_a_file_cut_anywhere_is_read_as_in_one_go(name: str, places: list[int], ended: bool) -> None:
+def test_a_file_cut_anywhere_is_read_as_in_one_go(name, places, ended):
     data = FILES[name] if ended else FILES[name][:-1]
     assert read_in_parts(data, places) == read_in_parts(data, ())
 
 
-def test_a_line_without_newline_does_not_change_the_stored_state() -> None:
+def test_a_line_without_newline_does_not_change_the_stored_state():
     data = session_bytes(version_1(user("a"), user("b")))
     _, _, state = read_in_parts(data, ())
     _, _, unfinished = read_in_parts(data + b'{"type":"message"}', ())
     assert unfinished == state
 
 
-def test_a_first_line_without_newline_is_read_again_when_it_is_complete() -> None:
+def test_a_first_line_without_newline_is_read_again_when_it_is_complete():
     parser = SessionParser()
     unfinished = b'{"type":"message","message":{}}'
     parser.read(next(split_lines([unfinished])))
@@ -442,7 +429,7 @@ hostile_entries = st.fixed_dictionaries(
 @given(st.lists(hostile_entries, max_size=4), st.sampled_from([None, HEADER, V1_HEADER]))
 @example([{"type": []}], None)
 @example([{"type": {}, "id": "a"}], HEADER)
-def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dict[str, Any] | None) -> None:
+def test_no_field_of_any_type_raises(recorded, header):
     lines = [json.dumps(one).encode() for one in recorded]
     data = session_bytes([header, *lines] if header else lines)
     entries, faults, state = read_in_parts(data, ())
@@ -457,7 +444,7 @@ def test_no_field_of_any_type_raises(recorded: list[dict[str, Any]], header: dic
 
 
 @pytest.mark.parametrize("depth", [150, 400, 700, 900])
-def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
+def test_a_deeply_nested_entry_is_read_or_reported(depth):
     deep: Any = "x"
     for _ in range(depth):
         deep = [deep]
@@ -474,7 +461,7 @@ def test_a_deeply_nested_entry_is_read_or_reported(depth: int) -> None:
             assert ids(log) == ["e1"]
 
 
-def test_lines_in_the_wrong_order_still_form_a_branch() -> None:
+def test_lines_in_the_wrong_order_still_form_a_branch():
     lines = [json.dumps(one).encode() for one in chain(user("a"), assistant(text("b")), user("c"))]
     log = session_log(lines[::-1])
     assert ids(log) == ["e3", "e2", "e1"]
@@ -495,7 +482,7 @@ def read_edit(replacement: object) -> tuple[Entry, Texts]:
     return found
 
 
-def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content() -> None:
+def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content():
     entry, texts = read_edit({"content": [text("one"), text("two")]})
     assert entry.blocks is not None
     assert [block.type for block in entry.blocks] == ["text", "text"]
@@ -503,21 +490,21 @@ def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content() -> None:
     assert entry.control == EditControl("e1", "replaces")
 
 
-def test_a_text_as_new_content_can_be_read_as_a_text_and_as_a_block() -> None:
+def test_a_text_as_new_content_can_be_read_as_a_text_and_as_a_block():
     entry, texts = read_edit({"content": "new"})
     assert (texts.joined(None), texts.joined(entry.blocks), texts.block(0)) == ("new", "new", "new")
     assert entry.control == EditControl("e1", "replaces", is_text=True)
 
 
 @pytest.mark.parametrize(("replacement", "effect"), [(None, "removes"), (7, "replaces"), ({}, "replaces")])
-def test_an_edit_without_new_content_has_no_text(replacement: object, effect: str) -> None:
+def test_an_edit_without_new_content_has_no_text(replacement, effect):
     entry, texts = read_edit(replacement)
     assert (entry.blocks, texts.joined(entry.blocks)) == (None, "")
     assert isinstance(entry.control, EditControl)
     assert entry.control.effect == effect
 
 
-def test_a_compactions_line_has_the_system_message_that_it_repeats() -> None:
+def test_a_compactions_line_has_the_system_message_that_it_repeats():
     recorded = chain(summary_compaction("s", None) | {"systemMessage": {"sections": {"a": "be", "b": "kind"}}})
     log = session_log(recorded)
     found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)

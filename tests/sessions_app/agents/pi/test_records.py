@@ -1,7 +1,5 @@
 """The digest: the agent's token estimates, and an entry for any line."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -31,12 +29,12 @@ def tokens(recorded: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize(("units", "estimate"), [(0, 0), (1, 1), (4, 1), (5, 2), (4800, 1200), (10**9, 25 * 10**7)])
-def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units: int, estimate: int) -> None:
+def test_four_utf16_units_are_a_token_and_the_rest_is_rounded_up(units, estimate):
     assert tokens_of(units) == estimate
 
 
 @pytest.mark.parametrize("role", ["user", "custom", "toolResult"])
-def test_user_and_tool_messages_count_texts_and_images(role: str) -> None:
+def test_user_and_tool_messages_count_texts_and_images(role):
     def of(content: object) -> int:
         return tokens({"role": role, "content": content})
 
@@ -48,7 +46,7 @@ def test_user_and_tool_messages_count_texts_and_images(role: str) -> None:
     assert of([]) == of(None) == of(7) == of({}) == 0
 
 
-def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json() -> None:
+def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json():
     """As pi counts it; fields of other types count nothing."""
 
     def of(content: object, **more: object) -> int:
@@ -64,7 +62,7 @@ def test_a_system_message_counts_its_content_its_sections_and_its_tools_as_json(
     assert of(None, sections="12345", toolsAdded=True) == of({}, sections=[7], toolsAdded=None) == 0
 
 
-def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> None:
+def test_the_text_of_a_system_message_is_its_content_or_else_its_sections():
     sections = {"tone": "Be brief.", "rules": "Be kind."}
     assert described({"role": "system", "content": "so", "sections": sections})[1].whole == "so"
     assert described({"role": "system", "content": "", "sections": sections})[1].whole == "Be brief.\n\nBe kind."
@@ -85,11 +83,11 @@ def test_the_text_of_a_system_message_is_its_content_or_else_its_sections() -> N
         ({"type": "context_compaction", "deletedTargets": []}, False),
     ],
 )
-def test_entries_that_only_pi_writes_are_marked(recorded: dict[str, Any], by_pi: bool) -> None:
+def test_entries_that_only_pi_writes_are_marked(recorded, by_pi):
     assert described(recorded)[0].sole_agent == ("pi" if by_pi else "")
 
 
-def test_an_assistant_counts_text_thinking_and_calls_but_no_images() -> None:
+def test_an_assistant_counts_text_thinking_and_calls_but_no_images():
     assert tokens(assistant(text("12345678"))) == 2
     assert tokens(assistant(thinking("12345678"))) == 2
     # read{"path":"a"} has 4 + 12 units; the id of the call counts nothing.
@@ -99,7 +97,7 @@ def test_an_assistant_counts_text_thinking_and_calls_but_no_images() -> None:
     assert tokens({"role": "assistant", "content": "12345"}) == 2
 
 
-def test_arguments_count_as_javascript_prints_them() -> None:
+def test_arguments_count_as_javascript_prints_them():
     spaced = {"type": "toolCall", "id": "c", "name": "", "arguments": {"b": 1e21, "1": [1.0, "\ud800"]}}
     printed = r'{"1":[1,"\ud800"],"b":1e+21}'
     entry, texts = described(assistant(spaced))
@@ -107,7 +105,7 @@ def test_arguments_count_as_javascript_prints_them() -> None:
     assert texts.block(0) == f"toolCall c  {printed}"
 
 
-def test_an_emoji_counts_two_units() -> None:
+def test_an_emoji_counts_two_units():
     assert tokens(user("😀" * 4)) == 2
     assert tokens(user("é" * 4)) == tokens(user("漢" * 4)) == 1
     assert tokens(assistant(text("😀" * 4))) == 2
@@ -115,13 +113,13 @@ def test_an_emoji_counts_two_units() -> None:
     assert tokens(user("\ud83d" * 5)) == 2, "a lone surrogate is one unit"
 
 
-def test_a_command_counts_with_its_output_but_without_the_added_words() -> None:
+def test_a_command_counts_with_its_output_but_without_the_added_words():
     entry, texts = described(bash("1234", "5"))
     assert entry.tokens == 2
     assert texts.whole == "Ran 1234\n5"
 
 
-def test_a_branch_summary_counts_its_summary() -> None:
+def test_a_branch_summary_counts_its_summary():
     entry, texts = described({"type": "branch_summary", "summary": "12345"})
     assert (entry.role, entry.tokens, entry.empty, texts.whole) == ("branchSummary", 2, False, "12345")
     for nothing in ({}, {"summary": ""}, {"summary": None}, {"summary": ["x"]}):
@@ -129,7 +127,7 @@ def test_a_branch_summary_counts_its_summary() -> None:
         assert (entry.is_message, entry.empty, entry.tokens) == (True, True, 0)
 
 
-def test_a_custom_message_counts_like_a_message_and_has_the_custom_role() -> None:
+def test_a_custom_message_counts_like_a_message_and_has_the_custom_role():
     entry, _ = described({"type": "custom_message", "customType": "x", "content": [text("12345"), IMAGE]})
     assert (entry.is_message, entry.role, entry.tokens) == (True, "custom", 1202)
 
@@ -152,7 +150,7 @@ def test_a_custom_message_counts_like_a_message_and_has_the_custom_role() -> Non
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_a_block_has_its_own_text_and_estimate(block: object, estimate: int, shown: str) -> None:
+def test_a_block_has_its_own_text_and_estimate(block, estimate, shown):
     entry, texts = described({"role": "user", "content": [text("first"), block]})
     assert entry.blocks is not None
     assert texts.block(1) == shown
@@ -165,7 +163,7 @@ def test_a_block_has_its_own_text_and_estimate(block: object, estimate: int, sho
 # ---- other fields -------------------------------------------------------------------------------------------
 
 
-def test_calls_and_results_are_known_by_their_ids() -> None:
+def test_calls_and_results_are_known_by_their_ids():
     entry, _ = described(assistant(text("x"), call("c1"), call("c2"), call("c1")))
     assert list(entry.call_ids()) == ["c1", "c2", "c1"]
     entry, _ = described(result("c1", "x", name="grep"))
@@ -176,7 +174,7 @@ def test_calls_and_results_are_known_by_their_ids() -> None:
     assert list(entry.call_ids()) == []
 
 
-def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed() -> None:
+def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed():
     entry, _ = described(assistant(call("c\ud800")))
     answer, _ = described(result("c\ud800"))
     assert list(entry.call_ids()) == [answer.result_for]
@@ -199,11 +197,11 @@ def test_a_call_and_its_result_match_even_if_the_id_is_not_well_formed() -> None
     ],
     ids=str,
 )
-def test_only_failures_are_marked_as_failed(recorded: dict[str, Any], failed: bool) -> None:
+def test_only_failures_are_marked_as_failed(recorded, failed):
     assert described(recorded)[0].failed is failed
 
 
-def test_exclusion_is_read_from_the_agents_field() -> None:
+def test_exclusion_is_read_from_the_agents_field():
     assert described(bash("x", "", excludeFromContext=True))[0].excluded
     assert described({"role": "custom", "content": "x", "excludeFromContext": True})[0].excluded
     assert described({"type": "custom_message", "content": "x", "excludeFromContext": True})[0].excluded
@@ -229,19 +227,19 @@ def test_exclusion_is_read_from_the_agents_field() -> None:
         ([1], None),
     ],
 )
-def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(usage: object, total: int | None) -> None:
+def test_the_context_a_provider_reports_is_its_total_or_the_sum_of_its_parts(usage, total):
     assert described(assistant(text("x"), usage=usage))[0].usage == total
     assert described({**user("x"), "usage": usage})[0].usage is None
 
 
-def test_a_model_needs_both_its_names() -> None:
+def test_a_model_needs_both_its_names():
     assert described(assistant(provider="p", model="m"))[0].model == ("p", "m")
     assert described({"type": "model_change", "provider": "p", "modelId": "m"})[0].model == ("p", "m")
     assert described(assistant(model="m"))[0].model is None
     assert described({"type": "model_change", "provider": "p", "modelId": 7})[0].model is None
 
 
-def test_every_name_can_be_stored() -> None:
+def test_every_name_can_be_stored():
     lone = "x\ud800"
     said = assistant({"type": lone}, call(lone), provider=lone, model=lone, stopReason=lone)
     answer = {**result(lone), "toolName": lone}
@@ -249,14 +247,14 @@ def test_every_name_can_be_stored() -> None:
         assert "�" in msgspec.json.encode(described(recorded)[0]).decode()
 
 
-def test_both_kinds_of_thinking_blocks_count_as_thinking() -> None:
+def test_both_kinds_of_thinking_blocks_count_as_thinking():
     assert described(assistant(thinking("x")))[0].bears_thinking
     assert described(assistant({"type": "redacted_thinking", "data": "x"}))[0].bears_thinking
     assert not described(assistant(text("thinking")))[0].bears_thinking
     assert not described(user("x"))[0].bears_thinking
 
 
-def test_control_entries_are_kept_but_no_large_content() -> None:
+def test_control_entries_are_kept_but_no_large_content():
     recorded = {"type": "label", "targetId": "e1", "label": "x", "extra": [1]}
     assert described(recorded)[0].control == LabelControl("e1", "x")
     assert described(user("x" * 1000))[0].control is None
@@ -285,7 +283,7 @@ json_values = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary", "timestamp"]), json_values))
-def test_any_line_has_a_digest_with_consistent_sums(data: dict[str, Any]) -> None:
+def test_any_line_has_a_digest_with_consistent_sums(data):
     entry, texts = described({"role-less": True, **data})
     assert entry.tokens >= 0
     entry.type.encode()
@@ -298,7 +296,7 @@ def test_any_line_has_a_digest_with_consistent_sums(data: dict[str, Any]) -> Non
 
 
 @given(st.dictionaries(st.sampled_from(["type", "message", "content", "summary"]), json_values))
-def test_describing_does_not_change_its_argument(data: dict[str, Any]) -> None:
+def test_describing_does_not_change_its_argument(data):
     before = repr(data)
     described({"role-less": True, **data})
     assert repr(data) == before

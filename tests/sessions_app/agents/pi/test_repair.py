@@ -1,7 +1,5 @@
 """A repaired copy has every record of a damaged session, and each original byte is in it or among the lost bytes."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 
@@ -70,39 +68,36 @@ def moved(recorded: dict[str, Any], parent: str | None) -> dict[str, Any]:
         pytest.param([HEADER, moved(A, "x"), B], [HEADER, A, B], b'"x"', id="missing parent of the first entry"),
         pytest.param([HEADER, moved(A, "c"), B, C], [HEADER, A, B, C], b'"c"', id="cycle of the first entry"),
         pytest.param(
-            [HEADER, A, moved(B, "c"), C],
-            [HEADER, A, B, C],
-            b'"c"',
-            id="a cycle is attached to the entry before it",
+            [HEADER, A, moved(B, "c"), C], [HEADER, A, B, C], b'"c"', id="a cycle is attached to the entry before it"
         ),
         pytest.param([HEADER, A, B, moved(C, "c")], [HEADER, A, B, C], b'"c"', id="its own parent"),
         pytest.param([HEADER, B, A], [HEADER, B, A], b"", id="a parent that comes later"),
     ],
 )
-def test_a_repair_keeps_every_record(original: list[Any], copy: list[Any], lost: bytes) -> None:
+def test_a_repair_keeps_every_record(original, copy, lost):
     written, taken, _ = repaired(session_bytes(original))
     assert written == session_bytes(copy)
     assert taken == lost
     assert unaccounted(session_bytes(original)) == ""
 
 
-def test_a_sound_session_is_copied_unchanged() -> None:
+def test_a_sound_session_is_copied_unchanged():
     original = session_bytes([HEADER, A, B, changed(C, extra={"id": "x", "n": 1.50})])
     copy, lost, account = repaired(original)
     assert (copy, lost, account.changes, account.inserted_size) == (original, b"", [], 0)
 
 
-def test_the_last_line_is_completed() -> None:
+def test_the_last_line_is_completed():
     original = session_bytes([HEADER, A])
     assert repaired(original[:-1])[:2] == (original, b"")
 
 
-def test_a_torn_last_line_is_lost() -> None:
+def test_a_torn_last_line_is_lost():
     original = session_bytes([HEADER, A])
     assert repaired(original + raw(B)[:-9])[:2] == (original, raw(B)[:-9])
 
 
-def test_a_missing_header_is_rebuilt() -> None:
+def test_a_missing_header_is_rebuilt():
     copy, lost, account = repaired(session_bytes([A, B]))
     header, rest = copy.split(b"\n", 1)
     assert rest == session_bytes([A, B])
@@ -117,19 +112,19 @@ def test_a_missing_header_is_rebuilt() -> None:
     assert [(one.fate, one.at, one.length) for one in account.changes] == [(Fate.INSERTED, 0, len(header) + 1)]
 
 
-def test_a_header_that_comes_late_gives_its_fields_to_the_new_one() -> None:
+def test_a_header_that_comes_late_gives_its_fields_to_the_new_one():
     copy, lost, _ = repaired(session_bytes([A, HEADER, B]))
     assert [parse(line) for line in copy.splitlines()] == [HEADER, A, B]
     assert lost == raw(HEADER) + b"\n"
 
 
 @pytest.mark.parametrize("found", [None, 7, ["x"]])
-def test_a_header_without_an_id_gets_one(found: object) -> None:
+def test_a_header_without_an_id_gets_one(found):
     copy, _, _ = repaired(session_bytes([changed(HEADER, id=found), A]))
     assert parse(copy.splitlines()[0]) == {**HEADER, "id": NEW_HEADER.id}
 
 
-def test_an_id_is_unique_and_children_follow_the_entry_that_was_there() -> None:
+def test_an_id_is_unique_and_children_follow_the_entry_that_was_there():
     other, child = message("a", "b", user("other")), message("d", "a", user("four"))
     copy, lost, account = repaired(session_bytes([HEADER, A, B, other, child]))
     _, first, second, renamed, last = map(parse, copy.splitlines())
@@ -142,7 +137,7 @@ def test_an_id_is_unique_and_children_follow_the_entry_that_was_there() -> None:
 
 
 @pytest.mark.parametrize("found", [None, "", 7, {"x": 1}, "\ud800"])
-def test_an_entry_without_a_usable_id_gets_one(found: object) -> None:
+def test_an_entry_without_a_usable_id_gets_one(found):
     copy, _, _ = repaired(session_bytes([HEADER, A, changed(B, id=found), moved(C, found)]))  # type: ignore[arg-type]
     records = [parse(line) for line in copy.splitlines()]
     assert isinstance(records[2]["id"], str)
@@ -152,7 +147,7 @@ def test_an_entry_without_a_usable_id_gets_one(found: object) -> None:
         assert records[3]["parentId"] == records[2]["id"]
 
 
-def test_an_entry_without_any_place_is_attached_to_the_one_before() -> None:
+def test_an_entry_without_any_place_is_attached_to_the_one_before():
     lone = {"type": "message", "message": user("lone")}
     copy, lost, _ = repaired(session_bytes([HEADER, A, lone]))
     record = parse(copy.splitlines()[2])
@@ -160,7 +155,7 @@ def test_an_entry_without_any_place_is_attached_to_the_one_before() -> None:
     assert lost == b""
 
 
-def test_entries_that_stop_an_agent_are_made_inert() -> None:
+def test_entries_that_stop_an_agent_are_made_inert():
     empty = {"type": "message", "id": "b", "parentId": "a"}
     edit = {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}
     copy, lost, _ = repaired(session_bytes([HEADER, A, empty, edit]))
@@ -170,12 +165,12 @@ def test_entries_that_stop_an_agent_are_made_inert() -> None:
 
 
 @pytest.mark.parametrize("replacement", [None, {"content": ""}, {"content": []}])
-def test_an_edit_that_can_be_used_stays(replacement: object) -> None:
+def test_an_edit_that_can_be_used_stays(replacement):
     original = session_bytes([HEADER, A, {**context_edit("a", replacement), "id": "b", "parentId": "a"}])
     assert repaired(original)[0] == original
 
 
-def test_version_1_is_a_chain_without_ids() -> None:
+def test_version_1_is_a_chain_without_ids():
     header = {key: value for key, value in HEADER.items() if key != "version"}
     first, second = ({"type": "message", "message": user(words)} for words in ("one", "one"))
     copy, lost, _ = repaired(session_bytes([header, raw(first) + raw(second), b"x"]))
@@ -183,7 +178,7 @@ def test_version_1_is_a_chain_without_ids() -> None:
     assert lost == b"x\n"
 
 
-def test_entries_inside_an_incomplete_record_stay_inside() -> None:
+def test_entries_inside_an_incomplete_record_stay_inside():
     outer = changed(B, details={"entries": [message("inner", None, user("x")), A]})
     torn = raw(outer)[:-4]
     copy, lost, _ = repaired(session_bytes([HEADER, A, torn + raw(C)]))
@@ -191,7 +186,7 @@ def test_entries_inside_an_incomplete_record_stay_inside() -> None:
     assert lost == torn + b'"b"'
 
 
-def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_number() -> None:
+def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_number():
     def attached(count: int) -> None:
         entries = [message(f"e{number}", f"e{number}", user("x")) for number in range(count)]
         copy, _, _ = repaired(session_bytes([HEADER, *entries]))
@@ -203,17 +198,17 @@ def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_nu
 
 
 @given(st.integers(min_value=0, max_value=2**64), st.integers(min_value=1, max_value=30))
-def test_every_byte_of_a_damaged_session_is_accounted_for(seed: int, size: int) -> None:
+def test_every_byte_of_a_damaged_session_is_accounted_for(seed, size):
     original = damaged(SESSIONS[0][: size + 1], random.Random(seed))
     assert unaccounted(original) == ""
 
 
 @given(st.lists(st.sampled_from([raw(HEADER), raw(A), raw(B)[:30], b'{"', b"}", b"\0", b"\n", b"\xff", b"5"])))
-def test_every_byte_of_any_file_is_accounted_for(parts: list[bytes]) -> None:
+def test_every_byte_of_any_file_is_accounted_for(parts):
     assert unaccounted(b"".join(parts)) == ""
 
 
-def test_the_changes_lead_back_to_the_original() -> None:
+def test_the_changes_lead_back_to_the_original():
     original = session_bytes([HEADER, raw(A) + raw(B), NUL, moved(C, "x")])
     copy, lost, account = repaired(original)
     assert original_of(copy, lost, account.changes) == original
@@ -222,10 +217,9 @@ def test_the_changes_lead_back_to_the_original() -> None:
 
 @pytest.mark.skipif(corpus() is None, reason="there are no real sessions")
 @pytest.mark.parametrize(
-    ("name", "size"),
-    [("pi-mono-glued-line.v1.jsonl", 0), ("agent-complex-task-youtube-headerless.jsonl", 2_038)],
+    ("name", "size"), [("pi-mono-glued-line.v1.jsonl", 0), ("agent-complex-task-youtube-headerless.jsonl", 2_038)]
 )
-def test_real_damaged_sessions_lose_nothing_that_can_be_read(name: str, size: int) -> None:
+def test_real_damaged_sessions_lose_nothing_that_can_be_read(name, size):
     directory = corpus()
     assert directory is not None
     original = (directory / "pi" / name).read_bytes()
@@ -256,6 +250,6 @@ def test_real_damaged_sessions_lose_nothing_that_can_be_read(name: str, size: in
         ),
     ],
 )
-def test_each_change_has_a_reason(original: list[Any], reasons: list[str]) -> None:
+def test_each_change_has_a_reason(original, reasons):
     _, _, account = repaired(session_bytes(original))
     assert [one.reason for one in account.changes if one.fate is Fate.LOST] == reasons

@@ -1,7 +1,5 @@
 """The agents' own files: precedence is respected, and nothing hostile is opened."""
 
-from __future__ import annotations
-
 import json
 import os
 import threading
@@ -13,17 +11,17 @@ import pytest
 from sessions_app.agents.agent_settings import BranchSummarySettings, CompactionBudget, SettingsFile
 from sessions_app.agents.atomic.agent import ATOMIC
 from sessions_app.agents.json_file import SIZE_LIMIT
-from sessions_app.agents.pi.agent import PI, PiAgent
+from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.registry import model_windows
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
+def home(tmp_path):
     return tmp_path / "home"
 
 
 @pytest.fixture
-def cwd(tmp_path: Path) -> Path:
+def cwd(tmp_path):
     return tmp_path / "project"
 
 
@@ -47,7 +45,7 @@ def project_settings(cwd: Path, home: Path) -> SettingsFile:
 # ---- settings -----------------------------------------------------------------------------------------------
 
 
-def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd: Path, home: Path) -> None:
+def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd, home):
     places = [
         cwd / ".atomic" / "settings.json",
         cwd / ".pi" / "settings.json",
@@ -62,7 +60,7 @@ def test_the_projects_settings_come_before_the_users_and_atomics_before_pis(cwd:
     assert not any(one.fault for one in found)
 
 
-def test_a_missing_file_is_not_a_fault(cwd: Path, home: Path) -> None:
+def test_a_missing_file_is_not_a_fault(cwd, home):
     assert settings_files(str(cwd), home) == []
     put(cwd / ".atomic", b"a file where a directory would be")
     assert settings_files(str(cwd), home) == []
@@ -70,13 +68,10 @@ def test_a_missing_file_is_not_a_fault(cwd: Path, home: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [
-        *(b"", b"{", b"[]", b"7", b"null", b'"text"', b"\0\0", b'{"a":NaN}', b'{"a":1,}', b"[" * 100_000),
-        b"\xff\xfe{}",
-    ],
+    [*(b"", b"{", b"[]", b"7", b"null", b'"text"', b"\0\0", b'{"a":NaN}', b'{"a":1,}', b"[" * 100_000), b"\xff\xfe{}"],
     ids=lambda content: repr(content[:10]),
 )
-def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd: Path, home: Path, content: bytes) -> None:
+def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd, home, content):
     broken = put(cwd / ".atomic" / "settings.json", content)
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"enabled": True}})
     first, second = settings_files(str(cwd), home)
@@ -85,7 +80,7 @@ def test_a_file_that_is_not_a_json_object_is_a_fault_of_that_file_only(cwd: Path
     assert (second.compaction, second.fault) == ({"enabled": True}, "")
 
 
-def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd: Path, home: Path) -> None:
+def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd, home):
     path = cwd / ".atomic" / "settings.json"
     put(path, b'{"compaction":{"a":1}}'.ljust(SIZE_LIMIT))
     assert project_settings(cwd, home).compaction == {"a": 1}
@@ -94,9 +89,7 @@ def test_the_limit_is_one_million_bytes_and_the_last_of_them_is_still_read(cwd: 
     assert (found.compaction, "larger" in found.fault) == ({}, True)
 
 
-def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_missing_file(
-    cwd: Path, home: Path
-) -> None:
+def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_missing_file(cwd, home):
     path = cwd / ".atomic" / "settings.json"
     path.mkdir(parents=True)
     assert project_settings(cwd, home).fault
@@ -111,7 +104,7 @@ def test_a_directory_and_a_symlink_loop_are_faults_and_a_dangling_symlink_is_a_m
 # ---- hostile working directories ----------------------------------------------------------------------------
 
 
-def test_a_pipe_is_neither_waited_for_nor_opened(cwd: Path, home: Path) -> None:
+def test_a_pipe_is_neither_waited_for_nor_opened(cwd, home):
     path = cwd / ".atomic" / "settings.json"
     path.parent.mkdir(parents=True)
     os.mkfifo(path)
@@ -134,7 +127,7 @@ def test_a_pipe_is_neither_waited_for_nor_opened(cwd: Path, home: Path) -> None:
     assert went_on.is_set(), "the other end was there, and waiting"
 
 
-def test_an_endless_device_is_not_read(cwd: Path, home: Path) -> None:
+def test_an_endless_device_is_not_read(cwd, home):
     path = cwd / ".pi" / "settings.json"
     path.parent.mkdir(parents=True)
     path.symlink_to("/dev/zero")
@@ -143,7 +136,7 @@ def test_an_endless_device_is_not_read(cwd: Path, home: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", [".pi", ".pi/settings.json"])
-def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd: Path, home: Path, linked: str) -> None:
+def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd, home, linked):
     settings = '{"compaction": {"reserveTokens": 77}}'
     for place in (cwd / "shared", cwd.parent / "outside"):
         (place / ".pi").mkdir(parents=True)
@@ -158,9 +151,7 @@ def test_a_link_is_followed_inside_the_project_and_not_out_of_it(cwd: Path, home
 
 
 @pytest.mark.parametrize("relative", ["", ".", "project", "../project", "~/project", "~"])
-def test_a_relative_working_directory_is_ignored(
-    cwd: Path, home: Path, relative: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_working_directory_is_ignored(cwd, home, relative, monkeypatch):
     put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     put(home / "project" / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     monkeypatch.setenv("HOME", str(home))
@@ -170,14 +161,14 @@ def test_a_relative_working_directory_is_ignored(
 
 
 @pytest.mark.parametrize("tail", ["\0", "/a\0b", "/\ud800", "/" + "x" * 10_000, "/\n", "/\x1b[2J"])
-def test_an_impossible_working_directory_is_harmless(cwd: Path, home: Path, tail: str) -> None:
+def test_an_impossible_working_directory_is_harmless(cwd, home, tail):
     put(home / ".atomic" / "agent" / "settings.json", {"compaction": {"a": 1}})
     *others, users = settings_files(f"{cwd}{tail}", home)
     assert users.compaction == {"a": 1}
     assert all(one.fault and not one.compaction for one in others)
 
 
-def test_settings_are_read_and_never_written(cwd: Path, home: Path) -> None:
+def test_settings_are_read_and_never_written(cwd, home):
     path = put(cwd / ".atomic" / "settings.json", {"compaction": {"a": 1}})
     path.chmod(0o400)
     before = path.stat()
@@ -193,7 +184,7 @@ def models(*recorded: Any) -> dict[str, Any]:
     return {"providers": {"p": {"models": list(recorded)}}}
 
 
-def test_windows_come_from_every_provider_and_atomics_file_before_pis(home: Path) -> None:
+def test_windows_come_from_every_provider_and_atomics_file_before_pis(home):
     assert model_windows(home) == {}
     ours = models({"id": "a", "contextWindow": 1}, {"id": "b", "contextWindow": 2})
     put(home / ".pi" / "agent" / "models.json", ours)
@@ -202,7 +193,7 @@ def test_windows_come_from_every_provider_and_atomics_file_before_pis(home: Path
     assert model_windows(home) == {"a": 3, "b": 2}
 
 
-def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path) -> None:
+def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home):
     for window in (None, "200000", 0, -5, True, 1e400, [], {}):
         odd = [{"id": "a", "contextWindow": window}, None, 7, {"contextWindow": 5}]
         path = put(home / ".atomic" / "agent" / "models.json", models(*odd, {"id": "b", "contextWindow": 9}))
@@ -210,7 +201,7 @@ def test_an_invalid_window_is_unknown_and_its_neighbours_are_read(home: Path) ->
         assert model_windows(home) == {"b": 9}, window
 
 
-def test_a_models_file_of_another_shape_has_no_windows(home: Path) -> None:
+def test_a_models_file_of_another_shape_has_no_windows(home):
     providers = ([], {"p": None}, {"p": {"models": {}}})
     for content in (b"{", b"[]", *({"providers": one} for one in providers), {}):
         put(home / ".atomic" / "agent" / "models.json", content)
@@ -226,12 +217,12 @@ def budget(cwd: Path, home: Path, model: tuple[str, str] | None = BIG) -> Compac
     return PI.settings(str(cwd), home, model).budget
 
 
-def test_without_settings_pi_has_its_own_defaults(cwd: Path, home: Path) -> None:
+def test_without_settings_pi_has_its_own_defaults(cwd, home):
     assert budget(cwd, home) == CompactionBudget(16_384, 20_000)
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(16_384, 0)
 
 
-def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd: Path, home: Path) -> None:
+def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd, home):
     override = {"p/a/big": {"reserveTokens": 400_000}}
     put(home / ".pi" / "agent" / "settings.json", {"compaction": {"modelOverrides": override}})
     put(cwd / ".pi" / "settings.json", {"compaction": {"reserveTokens": 5, "keepRecentTokens": 7}})
@@ -244,14 +235,14 @@ def test_a_model_override_takes_precedence_in_each_field_and_every_file(cwd: Pat
     assert budget(cwd, home) == CompactionBudget(1, 0)
 
 
-def test_atomic_ignores_settings_that_only_pi_has(cwd: Path, home: Path) -> None:
+def test_atomic_ignores_settings_that_only_pi_has(cwd, home):
     override = {"p/a/big": {"reserveTokens": 400_000}}
     compaction = {"reserveTokens": 5, "keepRecentTokens": 7, "modelOverrides": override}
     put(cwd / ".pi" / "settings.json", {"compaction": compaction})
     assert ATOMIC.settings(str(cwd), home, BIG).budget == CompactionBudget(5, 0)
 
 
-def test_what_cannot_be_used_is_skipped(cwd: Path, home: Path) -> None:
+def test_what_cannot_be_used_is_skipped(cwd, home):
     for wrong in (None, -1, 1.5, "7", True, [], 2**31):
         overrides = {"p/a/big": {"reserveTokens": wrong, "keepRecentTokens": 3}}
         section = {"reserveTokens": wrong, "keepRecentTokens": wrong, "modelOverrides": overrides}
@@ -266,7 +257,7 @@ def test_what_cannot_be_used_is_skipped(cwd: Path, home: Path) -> None:
 
 
 @pytest.mark.parametrize("agent", [PI, ATOMIC])
-def test_settings_of_branch_summaries_are_the_first_usable_ones(agent: PiAgent, cwd: Path, home: Path) -> None:
+def test_settings_of_branch_summaries_are_the_first_usable_ones(agent, cwd, home):
     assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(16_384, False)
     section = {"reserveTokens": 9, "skipPrompt": True}
     put(home / ".pi" / "agent" / "settings.json", {"branchSummary": section})
@@ -277,7 +268,7 @@ def test_settings_of_branch_summaries_are_the_first_usable_ones(agent: PiAgent, 
     assert agent.settings(str(cwd), home).branch_summary == BranchSummarySettings(9, True)
 
 
-def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd: Path, home: Path) -> None:
+def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd, home):
     for section in (None, 7, [], "x"):
         put(cwd / ".pi" / "settings.json", {"branchSummary": section})
         assert project_settings(cwd, home).branch_summary == {}, section
@@ -287,7 +278,7 @@ def test_a_section_on_branch_summaries_of_another_shape_is_skipped(cwd: Path, ho
 # ---- prices -------------------------------------------------------------------------------------------------
 
 
-def test_the_prices_of_configured_models_are_known(home: Path) -> None:
+def test_the_prices_of_configured_models_are_known(home):
     models = [
         {"id": "cached", "cost": {"input": 3, "output": 15, "cacheRead": 0.3, "cacheWrite": 3.75}},
         {"id": "plain", "cost": {"input": 2}},

@@ -1,7 +1,5 @@
 """Summaries of pi and Atomic: the conversation that a model is shown, the lists of files, and the lines."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime
 from typing import Any
@@ -40,7 +38,7 @@ def summary(**fields: Any) -> dict[str, Any]:
     return {"type": "branch_summary", "id": "s", "parentId": None, "summary": "Done.", **fields}
 
 
-def test_a_conversation_is_shown_in_named_sections() -> None:
+def test_a_conversation_is_shown_in_named_sections():
     shown = FORMAT.conversation(
         [
             user("Mend it."),
@@ -74,7 +72,7 @@ def test_a_conversation_is_shown_in_named_sections() -> None:
     ]
 
 
-def test_sections_without_text_are_left_out() -> None:
+def test_sections_without_text_are_left_out():
     empty = [
         user(""),
         assistant(text("")),
@@ -90,7 +88,7 @@ def test_sections_without_text_are_left_out() -> None:
     assert FORMAT.conversation(empty) == ""
 
 
-def test_a_tool_result_is_cut_and_the_cut_is_counted() -> None:
+def test_a_tool_result_is_cut_and_the_cut_is_counted():
     whole, cut = "x" * 2_000, "x" * 1_999 + "😀" + "y" * 7
     shown = FORMAT.conversation([result("c", whole), result("d", cut)])
     assert shown == (
@@ -98,7 +96,7 @@ def test_a_tool_result_is_cut_and_the_cut_is_counted() -> None:
     )
 
 
-def test_files_are_those_of_calls_and_of_earlier_summaries_that_no_extension_wrote() -> None:
+def test_files_are_those_of_calls_and_of_earlier_summaries_that_no_extension_wrote():
     messages = [
         assistant(call("1", path="b.py"), call("2", path="a.py"), call("3", "edit", path="b.py")),
         assistant(call("4", "write", path="new.py"), call("5", "bash", path="c.py"), call("6", path="")),
@@ -115,13 +113,13 @@ def test_files_are_those_of_calls_and_of_earlier_summaries_that_no_extension_wro
     assert FORMAT.files(messages, earlier) == FileLists(("old.py",), ("a.py", "b.py", "new.py"))
 
 
-def test_files_are_sorted_as_javascript_sorts_them() -> None:
+def test_files_are_sorted_as_javascript_sorts_them():
     paths = ["\uffff.py", "😀.py", "a.py", "B.py"]
     found = FORMAT.files([assistant(*(call(path, path=path) for path in paths))])
     assert found.read == ("B.py", "a.py", "😀.py", "\uffff.py")
 
 
-def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out() -> None:
+def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out():
     read = "<read-files>\na.py\nb.py\n</read-files>"
     modified = "<modified-files>\nc.py\n</modified-files>"
     assert FORMAT.files_text(FileLists(("a.py", "b.py"), ("c.py",))) == f"{read}\n\n{modified}"
@@ -130,15 +128,13 @@ def test_lists_of_files_are_shown_one_per_line_and_empty_ones_are_left_out() -> 
     assert FORMAT.files_text(FileLists()) == ""
 
 
-def test_the_beginning_of_a_split_turn_follows_the_history() -> None:
+def test_the_beginning_of_a_split_turn_follows_the_history():
     assert FORMAT.split_turn_text("History.", "Turn.") == ("History.\n\n---\n\n**Turn Context (split turn):**\n\nTurn.")
     assert FORMAT.split_turn_text("", "Turn.") == "**Turn Context (split turn):**\n\nTurn."
 
 
 @given(st.text(), PATHS, PATHS, st.booleans(), st.sampled_from([None, "e1"]))
-def test_the_line_of_a_branch_summary_is_read_as_what_was_written(
-    words: str, read: list[str], modified: list[str], from_hook: bool, parent_id: str | None
-) -> None:
+def test_the_line_of_a_branch_summary_is_read_as_what_was_written(words, read, modified, from_hook, parent_id):
     files = FileLists(tuple(read), tuple(modified))
     line = FORMAT.branch_summary_line(
         "s1", parent_id, MOMENT, from_id="e2", summary=words, files=files, from_hook=from_hook
@@ -153,17 +149,10 @@ def test_the_line_of_a_branch_summary_is_read_as_what_was_written(
 
 
 @given(st.text(), PATHS, PATHS, st.booleans(), st.integers(0, 2**40))
-def test_the_line_of_a_compaction_is_read_as_what_was_written(
-    words: str, read: list[str], modified: list[str], from_hook: bool, tokens: int
-) -> None:
+def test_the_line_of_a_compaction_is_read_as_what_was_written(words, read, modified, from_hook, tokens):
     files = FileLists(tuple(read), tuple(modified))
     line = FORMAT.compaction_line(
-        *("s1", "e2", MOMENT),
-        summary=words,
-        first_kept_id="e1",
-        tokens_before=tokens,
-        files=files,
-        from_hook=from_hook,
+        *("s1", "e2", MOMENT), summary=words, first_kept_id="e1", tokens_before=tokens, files=files, from_hook=from_hook
     )
     log = session_log([HEADER, message("e1", None, user("a")), message("e2", "e1", user("b")), line])
     entry = log.entries[-1]
@@ -173,21 +162,13 @@ def test_the_line_of_a_compaction_is_read_as_what_was_written(
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"type":"message"}',
-        b'{"type":"compaction"}',
-        b'{"type":"compaction","details":{}}',
-    ],
+    "line", [b"", b"{", b"[]", b'{"type":"message"}', b'{"type":"compaction"}', b'{"type":"compaction","details":{}}']
 )
-def test_a_line_without_lists_has_no_files(line: bytes) -> None:
+def test_a_line_without_lists_has_no_files(line):
     assert FORMAT.recorded_files(line) is None
 
 
-def test_only_pi_honours_compactions_and_other_agents_have_no_form() -> None:
+def test_only_pi_honours_compactions_and_other_agents_have_no_form():
     forms = {agent.key: agent.summary_format for agent in AGENTS.values()}
     assert {key for key, form in forms.items() if form is not None} == {"pi", "atomic"}
     assert PI.summary_format.honours_compactions
