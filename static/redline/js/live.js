@@ -50,19 +50,26 @@
   });
   document.addEventListener("htmx:wsError", (event) => lost(event.target, true));
 
-  /* A request without an answer. The review says itself what it has not sent. */
-  const unanswered = (isSo) => {
-    document.getElementById("unanswered").hidden = !isSo || Boolean(document.getElementById("review"));
+  /* A request without an answer: it is said until that request, or another that a person made, is answered. What the
+     page requests by itself, such as the parts that it polls, must not hide it. The review has its own words. */
+  const byPerson = ({ triggeringEvent }) => /^(click|submit|change|input)$/.test(triggeringEvent?.type);
+  const addressOf = ({ verb, path }) => `${verb} ${path}`;
+  let unanswered = "";
+  const sayUnanswered = (address) => {
+    unanswered = address;
+    document.getElementById("unanswered").hidden = !address || Boolean(document.getElementById("review"));
   };
-  document.addEventListener("htmx:sendError", () => unanswered(true));
-  document.addEventListener("htmx:afterOnLoad", () => unanswered(false));
+  document.addEventListener("htmx:sendError", ({ detail }) => sayUnanswered(addressOf(detail.requestConfig)));
+  document.addEventListener("htmx:afterOnLoad", ({ detail: { requestConfig } }) => {
+    if (byPerson(requestConfig) || addressOf(requestConfig) === unanswered) sayUnanswered("");
+  });
 
   /* A form without htmx would lead to the browser's own page about a server that is gone. */
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (!gone.size || form.method !== "post" || form.matches("[hx-post]")) return;
     event.preventDefault();
-    unanswered(true);
+    sayUnanswered(`post ${form.action}`);
   });
 
   /* A request that was answered with a page about a failure: what that says is said here. The review has its own words. */
@@ -77,8 +84,8 @@
     refused.querySelector("[data-message]").textContent = alert || words(".empty p");
     refused.hidden = false;
   });
-  document.addEventListener("htmx:beforeRequest", () => {
-    refused.hidden = true;
+  document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+    if (byPerson(detail.requestConfig)) refused.hidden = true;
   });
   document.getElementById("reload").addEventListener("click", () => window.location.reload());
 
