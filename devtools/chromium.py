@@ -13,6 +13,7 @@ ARGUMENTS: Final = (
     "--disable-component-update",
     "--disable-sync",
     "--no-first-run",
+    "--renderer-process-limit=1",
 )
 NAMES: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 """The first is the same browser without windows, and needs half the processor time."""

@@ -3,6 +3,7 @@
 from tests.isolation import TEMPORARY_DIRECTORIES
 
 # isort: split
+import gc
 import shutil
 import signal
 import tempfile
@@ -175,3 +176,9 @@ def client(redline):
 def browser(redline):
     """A browser with the launch cookie."""
     return authorized_client()
+
+
+def pytest_collection_finish():
+    """What was imported and collected stays: no garbage collection looks at it again, and forks share its memory."""
+    gc.collect()
+    gc.freeze()
