@@ -1,6 +1,7 @@
 """How many examples a property test tries: few in `make test`, more in `make test-all`."""
 
 import os
+from collections.abc import Sequence
 from typing import Final, TypeVar
 
 from hypothesis import settings
@@ -16,9 +17,9 @@ def examples(count: int = USUAL) -> settings:
     return settings(max_examples=count * FACTOR)
 
 
-def some(of: list[T]) -> list[T]:
-    """Every fifth of these in `make test`, and all of them in `make test-all`."""
-    return of[:: 5 if FACTOR == 1 else 1]
+def some(of: Sequence[T], every: int = 5, first: int = 0) -> Sequence[T]:
+    """In `make test` these in steps of `every`, beginning with the first (modulo `every`); in `make test-all` all."""
+    return of[first % every :: every] if FACTOR == 1 else of
 
 
 def seeds(count: int) -> range:

@@ -18,16 +18,20 @@ from typing import Any, Final, Self
 import pytest
 
 TICKS: Final = os.sysconf("SC_CLK_TCK")
-HEADINGS: Final = ("tests", "processor", "waiting", "programs", "forks", "servers", "browsers", "databases")
+HEADINGS: Final = ("tests", "processor", "waiting", "pythons", "programs", "forks", "servers", "browsers", "databases")
 
 
 @dataclasses.dataclass
 class Cost:
-    """Seconds of processor time and of waiting, and the number of things started."""
+    """Seconds of processor time and of waiting, and the number of things started.
+
+    A command of Redline is an interpreter (`pythons`), which takes a second; other programs take a hundredth.
+    """
 
     tests: int = 0
     processor: float = 0.0
     waiting: float = 0.0
+    pythons: int = 0
     programs: int = 0
     forks: int = 0
     servers: int = 0
@@ -45,7 +49,7 @@ class Cost:
             return "browser"
         if self.servers:
             return "server"
-        if self.programs or self.forks:
+        if self.pythons or self.programs or self.forks:
             return "process"
         return "database" if self.databases else "pure"
 
@@ -60,7 +64,10 @@ class _Counter:
     def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "subprocess.Popen":
             words = [os.fsdecode(each) for each in arguments[1]]
-            self.started.programs += 1
+            if Path(words[0]).name.startswith(("python", "redline")):
+                self.started.pythons += 1
+            else:
+                self.started.programs += 1
             self.started.servers += "serve" in words
             self.started.browsers += any("playwright" in word for word in words)
         elif event == "os.posix_spawn":
