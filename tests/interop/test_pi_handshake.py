@@ -61,9 +61,6 @@ export default (pi) => pi.on("session_start", (_event, { sessionManager }) => {
 """An extension that makes the second edit of a session fail."""
 
 
-# ---- a manual compaction -----------------------------------------------------------------------------------------
-
-
 def test_the_question_describes_the_session_as_pi_has_it(asking):
     with asking.open() as pi:
         pi.send("compact", customInstructions="keep the decisions")
@@ -160,9 +157,6 @@ def test_a_second_copy_of_the_bridge_does_not_ask_again(asking):
     assert len(asking.redline.questions) == 1
 
 
-# ---- automatic compactions ---------------------------------------------------------------------------------------
-
-
 def test_at_the_threshold_the_waiting_prompt_continues_with_what_was_approved(asking):
     with asking.prompted() as pi:
         assert asking.redline.questions[0]["reason"] == "threshold"
@@ -248,9 +242,6 @@ def test_a_stopped_turn_sends_nothing(asking):
         asking.redline.answer = CONTINUE
         pi.prompt("and on")
     assert len(asking.model.requests) == 1
-
-
-# ---- Redline is gone ---------------------------------------------------------------------------------------------
 
 
 def kill(asking: Asking) -> None:
@@ -364,8 +355,6 @@ def test_a_plan_that_redline_cannot_verify_is_shown_as_an_error(asking):
     assert (shown["notifyType"], shown["message"]) == ("error", redline.verified["message"])
 
 
-# ---- plans that do not fit ---------------------------------------------------------------------------------------
-
 UNFIT = {
     "an unknown entry": edits_of((FIRST, None), ("e9999999", None)),
     "an entry without content": edits_of((FIRST, None), ("e5", None)),
@@ -420,9 +409,6 @@ def test_edits_that_cannot_be_written_leave_pi_where_it_was(asking):
     assert words(asking.model.requests[0])[0] == "first question"
 
 
-# ---- what the bridge does not do ---------------------------------------------------------------------------------
-
-
 def test_it_uses_no_proxy(asking):
     asking.redline.answer = CONTINUE
     nowhere = dict.fromkeys(["HTTP_PROXY", "http_proxy"], "http://127.0.0.1:9")
@@ -447,9 +433,6 @@ def test_a_connection_is_tested_when_pi_starts(asking):
     (test,) = asking.redline.questions
     expected = {"test": True, "agent": "pi", "version": PINNED, "bridge": 1, "honours": "edits"}
     assert {key: test[key] for key in expected} == expected
-
-
-# ---- a long wait -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reason", ["manual", "threshold"])

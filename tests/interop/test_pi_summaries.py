@@ -138,9 +138,6 @@ def lists(found: Mapping[str, list[str]]) -> FileLists:
     return FileLists(tuple(found["readFiles"]), tuple(found["modifiedFiles"]))
 
 
-# ---- what is summarised ----------------------------------------------------------------------------------
-
-
 def require_same_compactions(work: Work, requests: list[dict[str, Any]]) -> None:
     for directory, request, answer in asked(work, requests):
         context = work.context(request["leaf"])
@@ -230,9 +227,6 @@ def test_pi_would_summarise_the_same_of_a_branch_that_is_left(work):
         found = within_budget(left.entries, request["budget"])
         assert found.tokens == answer["totalTokens"]
         assert conversation(work, messages_of(found.entries), directory) == answer["conversation"]
-
-
-# ---- what is appended ------------------------------------------------------------------------------------
 
 
 def appended(work: Work, line: bytes) -> LoadedSession:

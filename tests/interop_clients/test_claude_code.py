@@ -46,9 +46,6 @@ def client(version, tmp_path):
         yield ClaudeClient(program, tmp_path, server)
 
 
-# ---- sessions ----------------------------------------------------------------------------------------------
-
-
 def conversation(client: ClaudeClient) -> str:
     """A session of the client's own: thinking, calls at once, a failed call, and an output that is kept in a file."""
     (client.project / "notes.txt").write_text("first\nsecond\n")
@@ -111,9 +108,6 @@ def sources() -> list[Callable[[ClaudeClient], str]]:
         *(partial(made_by_hand, seed=seed) for seed in (0, 2, 3, 6)),
         *(partial(recorded, path=path) for path in found),
     ]
-
-
-# ---- what is sent ------------------------------------------------------------------------------------------
 
 
 def expected(client: ClaudeClient, session: LoadedSession, context: ActiveContext) -> list[Sent]:

@@ -178,8 +178,6 @@ def test_the_notes_of_a_fork_are_sent_in_their_places(resumed_by, tmp_path, mode
         assert said == [1] * len(made.notes)
 
 
-# ---- the way back from the client's own compaction ------------------------------------------------------------
-
 LIMIT: Final = "model_auto_compact_token_limit = 20000\nmodel_context_window = 100000"
 SUMMARY: Final = ModelReply("All that was said.\n\nIn short. ", "how to put it")
 
@@ -230,9 +228,6 @@ def test_a_curated_thread_is_not_compacted_at_once(writer_name, tmp_path, model)
     (request,) = runs.run("third", thread=thread_id_of(curated)).requests
     expected = of_the_file(sent_of(loaded, generation, plan.targets), NEW)
     assert conversation(request["input"], NEW)[: len(expected)] == expected
-
-
-# ---- open threads, and undo -----------------------------------------------------------------------------------
 
 
 def test_a_client_does_not_open_a_thread_that_redline_writes_to(tmp_path, model):

@@ -146,8 +146,6 @@ def test_a_full_session_is_not_compacted_after_a_plan(tmp_path, model):
     assert runs.sent(session)[1:] == written.approved
 
 
-# ---- through the running server ----------------------------------------------------------------------------
-
 SERVED: Final = ("delete", "prune")
 RUNNING: Final = "SELECT id FROM part WHERE data ->> 'callID' = ? AND data -> 'state' ->> 'status' = 'running'"
 LOGIN: Final = {USER_VARIABLE: "someone", PASSWORD_VARIABLE: "not to be shown"}

@@ -116,9 +116,6 @@ def asking(directory, served, model):
         yield AskingOpenCode(served, model, redline)
 
 
-# ---- a manual compaction -----------------------------------------------------------------------------------------
-
-
 def test_the_question_describes_the_session_as_opencode_has_it(asking):
     with asking.compacting():
         (question,) = asking.redline.questions
@@ -210,9 +207,6 @@ def test_two_sessions_ask_at_once(asking):
     assert asking.model.conversation == []
 
 
-# ---- automatic compactions ---------------------------------------------------------------------------------------
-
-
 def test_at_the_threshold_the_turn_continues_with_what_was_approved(asking):
     asking.begin("go on", called("c3", FULL), ModelReply("done"))
     assert asking.redline.next_question()["reason"] == "threshold"
@@ -290,9 +284,6 @@ def test_a_subagent_compacts_as_usual(asking):
     asking.wait_for_requests(3)
     assert asking.redline.questions == []
     assert asking.is_compacted
-
-
-# ---- Redline is gone ---------------------------------------------------------------------------------------------
 
 
 def stopped(redline: StandIn) -> None:
@@ -373,9 +364,6 @@ def test_redline_may_restart_while_it_is_waited_for(asking):
         asking.redline.start(port=0)
     assert asking.redline.report()["outcome"] == "applied"
     assert asking.says("go on") == [*without("c1"), "go on"]
-
-
-# ---- a plan that does not fit ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,6 @@ def server(tmp_path, agent):
         yield started
 
 
-# ---- Claude Code -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("agent", ["claude-code"])
 @pytest.mark.parametrize(
     ("version", "writer"),
@@ -96,9 +93,6 @@ def without_command(messages: Sequence[Sent]) -> list[Sent]:
     return [message for message in left if message[1]]
 
 
-# ---- Codex -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("agent", ["codex"])
 @pytest.mark.parametrize("version", ["0.169.0", "newest"])
 @pytest.mark.parametrize("writer", ["fork", "compacted"])
@@ -130,8 +124,6 @@ def test_codex_is_resumed_with_what_was_approved(version, writer, server, tmp_pa
             found = codex.conversation(runs.sent(resumed), number_of)
             codex.require_begins(found, wanted, "next prompt")
 
-
-# ---- OpenCode ---------------------------------------------------------------------------------------------
 
 OUTPUT: Final = "word " * 400
 """What tools print: long enough to be deleted."""

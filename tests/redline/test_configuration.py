@@ -30,9 +30,6 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-# Where values come from -------------------------------------------------------------------------------------
-
-
 def test_the_server_of_an_agent_has_an_address_on_this_machine(clean, tmp_path, monkeypatch):
     (tmp_path / FILE_NAME).write_text('[servers]\nopencode = "http://127.0.0.1:4096/"\n')
     assert load(tmp_path)[0].servers == {"opencode": "http://127.0.0.1:4096"}
@@ -93,9 +90,6 @@ def test_the_environment_wins_over_the_file(clean, tmp_path, monkeypatch):
     assert faults == []
     assert (found.live_minutes, found.thinking_guard, found.windows["m"]) == (7, "all", 2)
     assert [root.path for root in found.roots] == [Path("/home/someone/x")]
-
-
-# Mistakes ---------------------------------------------------------------------------------------------------
 
 
 MISTAKES = {
@@ -175,9 +169,6 @@ def test_a_root_that_is_a_file_is_a_warning(fresh):
     ended = fresh.call("index", "--json")
     assert (ended.code, ended.json["files"]) == (0, 1)
     assert "redline.W001" in ended.err
-
-
-# The data directory -----------------------------------------------------------------------------------------
 
 
 def test_files_of_redline_are_private(fresh):

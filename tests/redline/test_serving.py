@@ -34,9 +34,6 @@ def test_a_second_server_on_the_same_data_is_refused(redline):
     assert (ended.code, ended.error) == (4, "already_served")
 
 
-# ---- child processes ---------------------------------------------------------------------------------------
-
-
 def children_of(process: int) -> list[int]:
     listed = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii")
     return [int(child) for child in listed.split()]

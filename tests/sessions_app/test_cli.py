@@ -26,8 +26,6 @@ any_text = st.text(
 )
 HARMFUL = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
-# ---- escaping -----------------------------------------------------------------------------------------------
-
 
 @given(any_text)
 @example("\x1b]0;title\x07\x1b[2J\x9b31m")
@@ -100,8 +98,6 @@ def test_quoted_texts_are_printable_and_read_back_by_a_shell(texts):
     assert shown == b"".join(os.fsencode(text) + b"\0" for text in texts)
 
 
-# ---- failures -----------------------------------------------------------------------------------------------
-
 FAILURES: dict[RedlineError, int] = {
     BadInput("code", "what\x1b[2J happened"): 2,
     TargetNotMet("code", "what\x1b[2J happened"): 3,
@@ -119,9 +115,6 @@ def test_a_failure_is_explained_on_standard_error_or_with_json_in_a_document_on_
         shown = capsys.readouterr()
         assert json.loads(shown.out) == {"error": {"code": "code", "message": "what\x1b[2J happened"}}
         assert ("\x1b" in shown.out, shown.err) == (False, "")
-
-
-# ---- progress -----------------------------------------------------------------------------------------------
 
 
 class Terminal(io.StringIO):

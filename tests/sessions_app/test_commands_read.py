@@ -102,9 +102,6 @@ def arguments_of(command: str, path: Path) -> list[Any]:
     return [named.get(argument, argument) for argument in SUCCESSES[command].split()]
 
 
-# Every command ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("command", SUCCESSES)
 def test_a_command_prints_one_document_with_json_and_else_text_for_people(redline, path, command):
     ended = redline.call(*arguments_of(command, path), "--json")
@@ -186,9 +183,6 @@ def test_a_terminal_with_a_small_character_set_gets_what_it_can_show(fresh, tmp_
     assert "e1 user Gr" in ended.out
 
 
-# sessions ---------------------------------------------------------------------------------------------------
-
-
 def test_sessions_are_listed_with_their_context_usage(redline, tmp_path):
     place(
         redline.home / ".atomic" / "agent" / "sessions" / "--p--" / "a.jsonl",
@@ -264,9 +258,6 @@ def test_a_fork_names_the_session_that_it_was_made_of(redline):
     assert listed == {"a.jsonl": None, "b.jsonl": "/s/a.jsonl"}
 
 
-# timeline ---------------------------------------------------------------------------------------------------
-
-
 def test_a_timeline_names_each_change(redline):
     talk = (user("go"), assistant(text("a " * 400)), user("on"))
     undo = {"type": "custom", "customType": "redline.undo"}
@@ -278,9 +269,6 @@ def test_a_timeline_names_each_change(redline):
     ]
     rows = redline.call("timeline", path, "--reader", "pi").out.splitlines()[2:4]
     assert [row.split()[1] for row in rows] == ["context_edit", "undo"]
-
-
-# lost -------------------------------------------------------------------------------------------------------
 
 
 def summarised(redline: Installation) -> Path:
@@ -319,9 +307,6 @@ def test_a_branch_without_summaries_lost_nothing(redline, path):
     assert "0 summaries on this branch." in redline.call("lost", path).out
 
 
-# tree -------------------------------------------------------------------------------------------------------
-
-
 def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline, path):
     recorded = [
         *chain(user("Begin."), assistant(text("One way.")), user("On.")),
@@ -343,9 +328,6 @@ def test_a_tree_shows_branches_labels_compactions_and_the_leaf(redline, path):
     for expected in ("label “a place”", "c1 context_compaction", "l3 ◀ leaf", "├─ e3 user On.", "damaged: line 10"):
         assert expected in shown
     assert "no more" not in shown
-
-
-# context ----------------------------------------------------------------------------------------------------
 
 
 def test_the_context_is_what_the_model_sees(redline, path):
@@ -432,9 +414,6 @@ def test_an_unknown_entry_or_reader_is_bad_input(redline, path):
         assert (ended.code, ended.error) == (2, code)
 
 
-# The whole life of real sessions, read only ------------------------------------------------------------------
-
-
 def test_read_only_commands_change_no_byte_of_real_sessions(redline, tmp_path):
     for source in corpus_sessions(tmp_path):
         path = redline.home / source.name
@@ -456,9 +435,6 @@ def test_read_only_commands_change_no_byte_of_real_sessions(redline, tmp_path):
         assert path.stat().st_mtime_ns == found.st_mtime_ns
         path.unlink()
     assert [one.name for one in redline.home.iterdir()] == []
-
-
-# check_vectors and bench ------------------------------------------------------------------------------------
 
 
 def test_a_differing_vector_fails_the_check(redline, tmp_path):

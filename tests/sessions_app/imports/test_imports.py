@@ -40,9 +40,6 @@ def managed() -> dict[str, bytes | str]:
     return snapshot(managed_root())
 
 
-# ---- what is kept ------------------------------------------------------------------------------------------
-
-
 def test_an_imported_session_is_kept_byte_for_byte_and_can_be_read(browser, known_root):
     damaged = SESSION + b'{"torn": \n' + b"\0\0\0\n" + b'{"type":"message"'
     answer = bring(browser, ("run.jsonl", damaged))
@@ -110,9 +107,6 @@ def test_several_files_at_once_are_reported_one_by_one(browser, known_root):
     assert set(managed()) == {"old.jsonl", "a.jsonl", "c.jsonl"}
 
 
-# ---- other agents ------------------------------------------------------------------------------------------
-
-
 def sessions_of_agents(directory: Path) -> dict[str, tuple[str, bytes]]:
     """A session of each agent as its file or export, by the agent's label: the name of the file, and its bytes."""
     claude = ClaudeSession()
@@ -138,9 +132,6 @@ def test_a_session_of_any_agent_is_imported_under_its_own_name(browser, known_ro
         assert link(page, "The whole session as it is stored")
     index_roots()
     assert Session.objects.filter(missing=False, imported_at__isnull=False).count() == 4
-
-
-# ---- what is refused ---------------------------------------------------------------------------------------
 
 
 def test_a_file_that_is_not_a_session_is_refused_and_not_kept(browser, known_root, redline):
@@ -207,9 +198,6 @@ def test_a_name_with_a_path_stays_in_the_managed_root(browser, known_root, redli
     new = {name for name in set(snapshot(redline.data.parent)) - before if name.endswith(".jsonl")}
     assert len(new) == 1
     assert new.pop().startswith("data/sessions/")
-
-
-# ---- removing ----------------------------------------------------------------------------------------------
 
 
 def test_removing_asks_first_and_then_removes_the_session(browser, known_root):

@@ -64,9 +64,6 @@ def number_of(update: str) -> str | None:
     return element(update, "#listing").attributes["data-asked"]
 
 
-# ---- updates -----------------------------------------------------------------------------------------------
-
-
 def test_a_session_that_is_written_to_moves_up_and_is_live(server):
     with list_socket(server) as socket:
         update_with(socket, "count the apples")
@@ -96,9 +93,6 @@ def test_a_new_session_appears(server):
         (server.root / "new").mkdir()
         server.put("new/s.jsonl", chain(user("count what is new")))
         update_with(socket, "count what is new")
-
-
-# ---- who may connect, and with which messages --------------------------------------------------------------
 
 
 def test_a_socket_from_elsewhere_is_refused(server):

@@ -165,9 +165,6 @@ def test_every_page_has_the_field(browser, sessions):
         assert len(elements(browser.get(address), "input[data-search=all]")) == 1
 
 
-# ---- within a session --------------------------------------------------------------------------------------
-
-
 def within(browser: Client, address: str) -> Any:
     return browser.get(address).context["within"]
 

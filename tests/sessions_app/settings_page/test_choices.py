@@ -34,9 +34,6 @@ def added(browser: Client, path: Path, agent: str = "atomic") -> Root:
     return Root.objects.get(path=str(path))
 
 
-# ---- roots -----------------------------------------------------------------------------------------------------
-
-
 def test_an_added_root_is_searched_like_a_configured_one(browser, known_root, more):
     root = added(browser, more)
     assert (root.configured, root.added, root.agent) == (True, True, "atomic")
@@ -111,9 +108,6 @@ def test_what_is_typed_is_inert(browser, known_root, more):
         assert_inert(post(browser, "add-root", path=typed))
         post(browser, "rename-root", root=str(root.pk), name=typed)
         assert_inert(browser.get("/settings"))
-
-
-# ---- windows ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

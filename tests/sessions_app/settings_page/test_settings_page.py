@@ -39,9 +39,6 @@ def of_model(model: str) -> list[Any]:
     return chain(user("hello"), assistant(text("hi"), provider="p", model=model))
 
 
-# ---- the configuration -------------------------------------------------------------------------------------
-
-
 def test_every_setting_is_shown_with_its_meaning(browser, known_root):
     shown = texts(page(browser), "td")
     for name, field in Configuration.model_fields.items():
@@ -103,9 +100,6 @@ def test_a_root_that_is_configured_twice_is_a_warning(known_root, settings):
     roots = [*settings.REDLINE.roots, RootSetting(path=other_name)]
     settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
     assert [found.id for found in check_distinct_roots(None)] == ["redline.W004"]
-
-
-# ---- roots -------------------------------------------------------------------------------------------------
 
 
 def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, settings):
@@ -182,9 +176,6 @@ def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root
     assert "it is not valid JSON" in shown
 
 
-# ---- windows -----------------------------------------------------------------------------------------------
-
-
 def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, settings, redline):
     settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-own": 1_000, "m-unused": 5}})
     models = {"providers": {"p": {"models": [{"id": "m-agent", "contextWindow": 7_777}]}}}
@@ -209,9 +200,6 @@ def test_the_suggested_lines_are_valid_configuration(browser, known_root):
     (known_root.parent / "redline.toml").write_text(snippet)
     found, faults = configuration.load(known_root.parent)
     assert (faults, found.windows) == ([], {'odd "name" \\ with/slash': 200_000})
-
-
-# ---- unreadable sessions -----------------------------------------------------------------------------------
 
 
 def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(browser, known_root):

@@ -59,9 +59,6 @@ def closing_code(socket: ClientConnection) -> int:
     return socket.close_code
 
 
-# ---- addresses ---------------------------------------------------------------------------------------------
-
-
 def test_the_printed_address_has_the_secret_name(server):
     assert server.address.startswith(f"http://{browser_host(server.data)}:{server.port}/launch?token=")
 
@@ -84,9 +81,6 @@ def test_the_plain_address_admits_scripts_but_not_browsers(server):
         assert status(server, "/api/runs/999999", at=at, host=host, Cookie=cookie_of(server)) == 401
     with pytest.raises(InvalidStatus, match="403"):
         server.socket("/ws/sessions", at="127.0.0.1")
-
-
-# ---- finding the server ------------------------------------------------------------------------------------
 
 
 def test_a_new_launch_address_admits_another_browser(server, of_server):
@@ -124,9 +118,6 @@ def test_the_server_record_is_removed_when_the_server_ends(tmp_path):
 def test_the_server_record_is_private(server):
     for name in ("server.json", "address_name"):
         assert stat.S_IMODE((server.data / name).stat().st_mode) == 0o600
-
-
-# ---- revoking the host name --------------------------------------------------------------------------------
 
 
 def test_revoking_the_host_name_locks_browsers_out_and_closes_open_sockets(tmp_path, settings):
@@ -171,9 +162,6 @@ def test_logging_out_closes_only_this_browsers_sockets(server, of_server):
         assert stays.recv(timeout=WAIT_SECONDS)
     with pytest.raises(urllib.error.HTTPError, match="403"):
         leaver.get("/")
-
-
-# ---- ports -------------------------------------------------------------------------------------------------
 
 
 def take(stack: ExitStack, host: str, port: int = 0) -> int:

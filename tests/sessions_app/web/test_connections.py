@@ -63,8 +63,6 @@ def is_closed(opened: socket.socket) -> bool:
         return True
 
 
-# ---- headers -----------------------------------------------------------------------------------------------
-
 TOO_LONG = {
     "one header": {"X-Long": "x" * 70_000},
     "many headers": {f"X-{number}": "x" for number in range(101)},
@@ -105,9 +103,6 @@ def test_endless_headers_use_little_memory(server):
     assert memory_of(server) - before < 5_000_000
 
 
-# ---- number ------------------------------------------------------------------------------------------------
-
-
 def test_a_thousand_half_sent_requests_do_not_lock_others_out(server):
     with contextlib.ExitStack() as all_of_them:
         half_sent = []
@@ -138,8 +133,6 @@ def test_half_of_the_descriptors_are_reserved_for_files():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
-
-# ---- what is not HTTP --------------------------------------------------------------------------------------
 
 CHUNKED = {"Transfer_Encoding": "chunked"}
 HANDSHAKE = {
@@ -194,9 +187,6 @@ def test_malformed_input_closes_the_connection_without_an_error(server):
             assert b" 101 " not in came, name
             assert b" 500 " not in came, name
     assert "Sessions" in server.text("/")
-
-
-# ---- which connections are closed, and when ---------------------------------------------------------------
 
 
 class Clock(asyncio.SelectorEventLoop):
@@ -388,9 +378,6 @@ def test_a_connection_whose_client_sends_nothing_more_is_closed(clock, sent, lat
     assert opened.transport.aborted
 
 
-# ---- headers of every response -----------------------------------------------------------------------------
-
-
 def answers(server: Server) -> dict[str, bytes]:
     """A request for each kind of response."""
     known = {"Cookie": cookie_of(server), "Origin": server.base}
@@ -430,9 +417,6 @@ def test_every_response_has_isolation_headers_and_does_not_name_the_server(serve
             assert answer.header("X-Content-Type-Options") == "nosniff", name
             assert "default-src 'none'" in str(answer.header("Content-Security-Policy")), name
     assert seen == {101, 200, 301, 303, 400, 401, 403, 404, 405, 413, 431}
-
-
-# ---- a peer that leaves ------------------------------------------------------------------------------------
 
 
 def test_closing_a_tab_is_not_an_error(server):

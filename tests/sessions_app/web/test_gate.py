@@ -57,9 +57,6 @@ def known(redline):
     return f"{COOKIE}={new_launch_cookie()}"
 
 
-# ---- whose bodies are received -----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -85,9 +82,6 @@ def test_bodies_of_a_known_browser_and_a_script_are_received(known):
         request("/api/sessions/1/a.jsonl/compact", authorization=f"Bearer {token}"),
     ):
         assert received(scope, [b"one ", b"two"]) == b"one two"
-
-
-# ---- how much ----------------------------------------------------------------------------------------------
 
 
 def test_each_route_limits_the_length_of_its_body(known):
@@ -122,9 +116,6 @@ def test_a_form_with_too_many_parts_is_cut_off(known, size):
     scope = request("/import", cookie=known, content_type="multipart/form-data; boundary=limit")
     assert received(scope, [form[: -len(b"--limit\r\n\r\n")]])
     assert REFUSED_BODY not in scope
-
-
-# ---- on a server -------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -109,9 +109,6 @@ def test_without_socket_diagnostics_nobody_is_refused(monkeypatch):
     assert not is_of_another_user((IPV6, 1), (IPV6, 2))
 
 
-# ---- the server --------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def server(shared_server):
     with place_in(shared_server, "peers") as mine:
