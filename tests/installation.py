@@ -56,6 +56,11 @@ class Result(NamedTuple):
         assert error["message"]
         return str(error["code"])
 
+    @property
+    def refusal(self) -> str:
+        """The exit code and the code of the JSON error, such as `2 bad_arguments`."""
+        return f"{self.code} {self.error}"
+
 
 @dataclass(frozen=True)
 class Installation:
