@@ -10,8 +10,9 @@ from django.test import Client
 from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
+from tests.clients import page
 from tests.files import snapshot
-from tests.html import element, text_of
+from tests.html import element, field, text_of
 
 CONNECT = "/agents/claude-code/connect"
 REMOVE = "/agents/claude-code/remove"
@@ -25,9 +26,12 @@ def settings_file(redline):
     return path
 
 
+def words(browser: Client, address: str = "/agents") -> str:
+    return text_of(page(browser, address))
+
+
 def digest(browser: Client, address: str) -> str:
-    page = browser.get(address).content.decode()
-    return page.split('name="digest" value="')[1].split('"')[0]
+    return field(browser.get(address), "digest")
 
 
 def connected(browser: Client, project: str = "") -> None:
@@ -37,7 +41,7 @@ def connected(browser: Client, project: str = "") -> None:
 
 
 def test_all_agents_that_can_ask_are_listed(browser):
-    page = text_of(browser.get("/agents"))
+    page = words(browser)
     for label in ("Claude Code", "Codex", "OpenCode", "pi", "Atomic"):
         assert label in page
     assert "Amp" not in page
@@ -46,10 +50,10 @@ def test_all_agents_that_can_ask_are_listed(browser):
 
 
 def test_an_agent_that_is_not_installed_is_still_listed_and_no_test_is_promised(browser, monkeypatch):
-    assert "in an empty home" in text_of(browser.get(CONNECT))
+    assert "in an empty home" in words(browser, CONNECT)
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "The program codex was not found." in text_of(browser.get("/agents"))
-    page = text_of(browser.get(CONNECT))
+    assert "The program codex was not found." in words(browser)
+    page = words(browser, CONNECT)
     assert "the program claude was not found" in page
     assert "in an empty home" not in page
 
@@ -69,15 +73,15 @@ def test_connected_and_removed(browser, redline, settings_file):
     before = settings_file.read_bytes()
     connected(browser)
     assert "redline ask" in settings_file.read_text()
-    page = text_of(browser.get("/agents"))
+    page = words(browser)
     assert "Claude Code is connected in all projects." in page
     # The stand-in for Claude Code begins no session.
     assert "The test did not work" in page
     assert "Changed file" in page
-    assert "byte for byte" in text_of(browser.get(REMOVE))
+    assert "byte for byte" in words(browser, REMOVE)
     answer = browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert (answer.status_code, settings_file.read_bytes()) == (303, before)
-    assert "its token is void" in text_of(browser.get("/agents"))
+    assert "its token is void" in words(browser)
     assert connections(redline.data) == []
 
 
@@ -86,11 +90,8 @@ def test_connected_in_a_project(browser, redline, tmp_path):
     project.mkdir()
     connected(browser, str(project))
     assert (project / ".claude" / "settings.local.json").exists()
-    page = text_of(browser.get("/agents"))
-    assert "a project" in page
-    refused = browser.get(CONNECT)
-    assert refused.status_code == 200
-    assert "Remove that connection first" in text_of(refused)
+    assert "a project" in words(browser)
+    assert "Remove that connection first" in words(browser, CONNECT)
     address = f"{REMOVE}?project={quote(str(project))}"
     browser.post(REMOVE, {"project": str(project), "digest": digest(browser, address)})
     assert list(project.iterdir()) == []
@@ -104,23 +105,24 @@ def test_only_the_change_that_was_shown_is_made(browser, redline, settings_file,
     settings_file.write_text(settings_file.read_text().replace("opus", "sonnet"))
     before = snapshot(redline.home)
     answer = browser.post(address, {"project": "", "digest": shown})
-    assert answer.status_code == 409
-    assert "changed meanwhile" in text_of(answer)
+    assert (answer.status_code, "changed meanwhile" in text_of(answer)) == (409, True)
     assert snapshot(redline.home) == before
     assert browser.post(address, {"project": ""}).status_code == 409
 
 
 def test_a_file_that_cannot_be_changed_is_reported(browser, settings_file):
     settings_file.write_text("{")
-    answer = browser.get(CONNECT)
-    assert (answer.status_code, "cannot be read" in text_of(answer)) == (200, True)
     assert browser.post(CONNECT, {"project": ""}).status_code == 409
-    assert "Give the whole path" in text_of(browser.get(f"{CONNECT}?project=here"))
-    assert "is not a directory" in text_of(browser.get(f"{CONNECT}?project=/nowhere"))
-    assert "File name too long" in text_of(browser.get(f"{CONNECT}?project=/{'x' * 300}"))
-    assert "cannot be read" in text_of(browser.get(REMOVE))
+    for address, fault in (
+        (CONNECT, "cannot be read"),
+        (f"{CONNECT}?project=here", "Give the whole path"),
+        (f"{CONNECT}?project=/nowhere", "is not a directory"),
+        (f"{CONNECT}?project=/{'x' * 300}", "File name too long"),
+        (REMOVE, "cannot be read"),
+    ):
+        assert fault in words(browser, address)
     settings_file.write_text("{}")
-    assert "is not connected" in text_of(browser.get(REMOVE))
+    assert "is not connected" in words(browser, REMOVE)
 
 
 @pytest.mark.parametrize("in_project", [False, True])
@@ -128,18 +130,15 @@ def test_the_token_alone_is_revoked_if_the_file_cannot_be_changed(browser, redli
     project = str(tmp_path) if in_project else ""
     address = f"{REMOVE}?project={quote(project)}"
     connected(browser, project)
-    assert "Revoke the token only" not in text_of(browser.get(address))
+    assert "Revoke the token only" not in words(browser, address)
     (one,) = connections(redline.data)
     Path(one.changed).write_text("{")
-    answer = browser.get(address)
-    assert (answer.status_code, "cannot be read" in text_of(answer)) == (200, True)
-    assert "Revoke the token only" in text_of(answer)
-    assert "lets Claude Code compact as usual" in text_of(answer)
+    for said in ("cannot be read", "Revoke the token only", "lets Claude Code compact as usual"):
+        assert said in words(browser, address)
     answer = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
-    page = text_of(browser.get("/agents"))
-    assert "its token is void" in page
-    assert f"{one.changed} stays as it is" in page
+    page = words(browser)
+    assert ("its token is void" in page, f"{one.changed} stays as it is" in page) == (True, True)
     assert (connections(redline.data), Path(one.changed).read_text()) == ([], "{")
     again = browser.post(REMOVE, {"project": project, "revoke": "yes"})
     assert (again.status_code, "is not connected" in text_of(again)) == (409, True)
@@ -169,14 +168,13 @@ def test_a_project_that_cannot_be_meant_revokes_nothing(browser, redline):
 def test_a_bridge_without_a_connection_is_shown_and_can_be_removed(browser, redline, settings_file):
     before = settings_file.read_bytes()
     connected(browser)
-    assert "belongs to no connection" not in text_of(browser.get("/agents"))
+    assert "belongs to no connection" not in words(browser)
     assert browser.post(REMOVE, {"project": "", "revoke": "yes"}).status_code == 303
-    page = text_of(browser.get("/agents"))
-    assert "settings.json still has a bridge" in page
-    assert "Remove the bridge…" in page
+    page = words(browser)
+    assert ("settings.json still has a bridge" in page, "Remove the bridge…" in page) == (True, True)
     browser.post(REMOVE, {"project": "", "digest": digest(browser, REMOVE)})
     assert settings_file.read_bytes() == before
-    assert "belongs to no connection" not in text_of(browser.get("/agents"))
+    assert "belongs to no connection" not in words(browser)
 
 
 def test_a_connection_is_tested_again(browser, redline):
@@ -184,21 +182,19 @@ def test_a_connection_is_tested_again(browser, redline):
     browser.get("/agents")
     answer = browser.post("/agents/claude-code/test", {"name": "claude-code"})
     assert (answer.status_code, answer["Location"]) == (303, "/agents")
-    assert "could not be used" in text_of(browser.get("/agents"))
+    assert "could not be used" in words(browser)
     browser.post("/agents/claude-code/test", {"name": "other"})
-    assert "is not connected any more" in text_of(browser.get("/agents"))
+    assert "is not connected any more" in words(browser)
     assert browser.get("/agents/claude-code/test")["Location"] == "/agents#agent-claude-code"
 
 
 def test_what_became_of_a_bridge_is_shown(browser, redline, settings_file):
     connected(browser)
     settings_file.write_text("{}")
-    page = text_of(browser.get("/agents"))
-    assert "missing" in page
-    assert "Connect again" in page
+    page = words(browser)
+    assert ("missing" in page, "Connect again" in page) == (True, True)
     connected(browser)
-    found = json.loads(settings_file.read_text())
-    assert found["hooks"]["PreCompact"]
+    assert json.loads(settings_file.read_text())["hooks"]["PreCompact"]
 
 
 def test_other_agents_have_no_page(browser):
