@@ -1,9 +1,10 @@
 """How many examples a property test tries: few in `make test`, more in `make test-all`."""
 
 import os
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
+import pytest
 from hypothesis import settings
 
 T = TypeVar("T")
@@ -20,6 +21,11 @@ def examples(count: int = USUAL) -> settings:
 def some(of: Sequence[T], every: int = 5, first: int = 0) -> Sequence[T]:
     """In `make test` these in steps of `every`, beginning with the first (modulo `every`); in `make test-all` all."""
     return of[first % every :: every] if FACTOR == 1 else of
+
+
+def long_except(usual: Container[str], names: Iterable[str]) -> list[Any]:
+    """Parameters of a test: `make test` takes the usual ones, `make test-long` all."""
+    return [pytest.param(name, marks=() if name in usual else pytest.mark.long) for name in names]
 
 
 def seeds(count: int) -> range:

@@ -87,9 +87,6 @@ def refuses(browser: Client, path: Path, page: str, *, status: int = 409, **valu
     return text_of(answer)
 
 
-# ---- the list ----------------------------------------------------------------------------------------------
-
-
 def test_without_backups_the_page_says_when_one_is_made(browser, path):
     page = text_of(browser.get(f"{address(path)}/backups"))
     assert "No backups yet" in page
@@ -145,9 +142,6 @@ def test_no_address_makes_the_page_say_that_something_was_done(browser, path):
     deleted = (f"?deleted={name}", f"?deleted={FOREIGN}", "?deleted=<b>")
     for query in (*deleted, restored, f"{restored}&back={name}&overtaken=1&open=1"):
         assert not elements(browser.get(page + query), "main [role=status]")
-
-
-# ---- verifying ---------------------------------------------------------------------------------------------
 
 
 def test_a_verification_is_shown_until_the_file_changes(browser, path):
@@ -208,9 +202,6 @@ def test_the_agents_own_backups_are_listed_with_what_made_them(browser, path):
         assert f"Not made by Redline: {label} " in text_of(answer)
     anchors = [row.id for row in elements(answer, "tbody tr")]
     assert len(set(anchors)) == len(anchors) == len(labels)
-
-
-# ---- restoring ---------------------------------------------------------------------------------------------
 
 
 def test_a_compaction_can_be_restored_and_the_restore_taken_back(browser, path):
@@ -325,9 +316,6 @@ def test_a_locked_session_is_not_restored(browser, path, redline, settings):
         assert "is locked" in refuses(browser, path, of(path, name, "delete"), only="yes")
 
 
-# ---- deleting ----------------------------------------------------------------------------------------------
-
-
 def test_a_backup_is_deleted_after_a_page_that_shows_what_will_be_lost(browser, path):
     name = compacted(path)
     session = path.read_bytes()
@@ -355,9 +343,6 @@ def test_a_backup_that_became_the_only_one_needs_another_confirmation(browser, p
     assert "has become the only backup" in refuses(browser, path, page)
     assert browser.post(page, {"only": "yes"}).status_code == 303
     assert not (path.parent / first).exists()
-
-
-# ---- downloading -------------------------------------------------------------------------------------------
 
 
 def test_downloads_are_byte_exact(browser, path):
@@ -456,9 +441,6 @@ def test_a_download_has_a_harmless_file_name(name, header):
     )
     decoded = unquote(value.split("''")[-1])
     assert not set(decoded) & set("\r\n\0\u202e\\/") or "''" not in value
-
-
-# ---- names, methods, permissions ---------------------------------------------------------------------------
 
 
 OTHER_NAMES = (

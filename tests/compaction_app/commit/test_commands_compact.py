@@ -72,9 +72,6 @@ def on_terminal(answer: str, *arguments: object, **environment: str) -> tuple[in
     return os.waitstatus_to_exitcode(status), screen.decode()
 
 
-# The whole life of real sessions ----------------------------------------------------------------------------
-
-
 def test_real_sessions_are_compacted_and_restored(redline, tmp_path):
     for source in sessions_to_try(tmp_path):
         log = load_session(source).log
@@ -152,9 +149,6 @@ def test_an_old_session_is_compacted_in_a_copy(redline, tmp_path):
     assert len(context_ids(copy)) < len(context_ids(path))
 
 
-# Parameters -------------------------------------------------------------------------------------------------
-
-
 def test_parameters_on_the_command_line_are_used_and_shown(redline, path):
     given = ["--ratio", "0.3", "--preserve-recent", "5", "--query", "line_7_1"]
     found = redline.call("compact", path, "--dry-run", "--json", *given).json
@@ -193,9 +187,6 @@ def test_wrong_parameters_are_bad_input(redline, path):
         ended = redline.call("compact", path, "--yes", "--json", name, value)
         assert (ended.code, ended.error) == (2, code), (name, value)
     assert snapshot(path.parent) == before
-
-
-# What is shown ----------------------------------------------------------------------------------------------
 
 
 def test_every_deletion_is_shown_with_its_reason(redline, path):
@@ -245,9 +236,6 @@ def test_on_a_terminal_a_plan_fits_and_is_coloured_unless_disabled(path):
     rows = [line for line in plain.split("\r\n") if line.startswith("e")]
     assert rows
     assert all(len(line) <= 60 for line in rows)
-
-
-# Confirmation -----------------------------------------------------------------------------------------------
 
 
 def test_without_a_confirmation_and_a_terminal_nothing_is_written(redline, path):
@@ -351,9 +339,6 @@ def test_with_json_no_question_is_asked(path):
     assert snapshot(path.parent) == before
 
 
-# Confirmations for each danger ------------------------------------------------------------------------------
-
-
 def make_live(path: Path) -> list[str]:
     os.utime(path)
     return []
@@ -416,9 +401,6 @@ def test_a_session_with_nothing_to_delete_is_reported_as_such(redline, path):
     place(path, session_bytes(working_session(steps=0)[:2]))
     ended = redline.call("compact", path, "--json")
     assert (ended.code, ended.error) == (2, "nothing_to_compact")
-
-
-# Twice, and two at once -------------------------------------------------------------------------------------
 
 
 def test_a_session_is_compacted_twice_in_a_row_without_being_live(redline, path):

@@ -83,9 +83,6 @@ def refused(path: Path, act: Callable[[], object]) -> str:
     return answer
 
 
-# What is written --------------------------------------------------------------------------------------------
-
-
 def test_a_commit_appends_one_line_with_what_was_approved_and_keeps_the_rest_in_the_database(path):
     before, context = path.read_bytes(), context_ids(path)
     approved = approved_plan(path, compression_ratio=0.4, query="the parser")
@@ -162,9 +159,6 @@ def test_a_session_can_be_compacted_again_on_top_of_a_compaction(path):
     gone = {target["entryId"] for target in deleted if target["kind"] == "entry"}
     assert not gone & {target["entryId"] for target in again}
     assert second.parent_id == first.entry_id
-
-
-# What changed since the review ------------------------------------------------------------------------------
 
 
 def shrink(path: Path) -> None:
@@ -300,9 +294,6 @@ def test_a_line_torn_at_review_and_complete_at_commit_is_followed(path):
     assert done(approved).parent_id == "n1"
 
 
-# While it is written ----------------------------------------------------------------------------------------
-
-
 def overtaken(path: Path, line: bytes) -> Callable[[int, bytes], int]:
     """A write that an agent's own write precedes."""
 
@@ -425,9 +416,6 @@ def test_a_failing_index_update_does_not_undo_a_commit(path, monkeypatch):
     assert last_line(path)["id"] != done(approved_plan(path)).entry_id == last_line(path)["id"]
 
 
-# Confirmations ----------------------------------------------------------------------------------------------
-
-
 def test_a_session_written_to_recently_needs_a_confirmation(path):
     approved = approved_plan(path)
     foreign(path, message("n1", LAST, user("Still here.")))
@@ -541,9 +529,6 @@ def test_one_confirmation_does_not_cover_another_case(path):
     assert refused(path, lambda: done(approved, live=True, not_honoured=True)) == "5 switches_branch"
 
 
-# Versions ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_older_session_is_not_written_to(path, version):
     header, *entries = working_session()
@@ -556,9 +541,6 @@ def test_an_older_session_is_not_written_to(path, version):
     with pytest.raises(RedlineError, match="migrate-session"):
         done(approved)
     assert refused(path, lambda: done(approved)) == "2 needs_migration"
-
-
-# Two at once ------------------------------------------------------------------------------------------------
 
 
 def at_once(act: Callable[[], object]) -> list[str]:
@@ -585,9 +567,6 @@ def test_two_concurrent_commits_give_one_entry_and_one_conflict(path):
         assert path.read_bytes().startswith(before)
         assert path.read_bytes().count(b"\n") == before.count(b"\n") + 1
     assert len(snapshot(path.parent)) == 1 + 2 * 3
-
-
-# Permissions and full disks ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

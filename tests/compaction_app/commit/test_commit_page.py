@@ -214,9 +214,6 @@ def test_nothing_approved_is_nothing_to_write(session):
     assert "Nothing is approved" in text_of(session.page())
 
 
-# ---- confirmations ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["live", "below_target", "switch_branch", "after_torn_line"])
 def test_each_case_needs_its_own_confirmation_and_no_other(session, name):
     if name == "switch_branch":
@@ -279,9 +276,6 @@ def test_a_writer_of_another_agent_is_refused(work):
     assert work.path.read_bytes() == work.before
 
 
-# ---- conflicts -------------------------------------------------------------------------------------------
-
-
 def test_a_session_that_only_grew_is_committed_at_its_new_leaf(work):
     work.append(LATER)
     work.commits()
@@ -330,9 +324,6 @@ def test_a_compaction_bypassed_by_an_agent_can_be_applied_again_on_its_branch(wo
     assert [(raw["entryId"], raw.get("blockIndex")) for raw in second.origins] == [
         (raw["entryId"], raw.get("blockIndex")) for raw in first.origins
     ]
-
-
-# ---- only what was shown --------------------------------------------------------------------------------
 
 
 def test_confirming_another_plan_than_the_one_shown_writes_nothing(session):
@@ -434,9 +425,6 @@ def test_planning_again_approves_nothing_that_was_not_approved(session):
         run=session.run, order=10_000, entry_id="gone", source=Proposal.Source.PLANNER, call=1, tool="context_delete"
     )
     assert carried_from(session.run).targets == []
-
-
-# ---- a torn last line, a restore, a kill ------------------------------------------------------------------
 
 
 def test_a_torn_last_line_is_shown_on_the_form_the_review_and_the_commit_page(work):

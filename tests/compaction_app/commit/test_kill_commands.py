@@ -101,9 +101,6 @@ def assert_usable(redline: Installation, path: Path, before: bytes) -> None:
     assert {one.suffix for one in (redline.data / "locks").iterdir()} <= {".lock"}
 
 
-# ---- at any moment -----------------------------------------------------------------------------------------
-
-
 def test_a_kill_at_any_moment_leaves_the_session_as_before_or_as_after(redline, path):
     before, world = path.read_bytes(), World(redline.data, path.parent)
 
@@ -146,9 +143,6 @@ WRITERS = [
 def test_a_kill_at_any_moment_leaves_a_change_of_any_writer_whole_or_not_made(redline, reader, writer):
     kills = Kills(redline, reader, writer)
     assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)
-
-
-# ---- at the write ------------------------------------------------------------------------------------------
 
 
 def write_first_line(fd: int, payload: bytes) -> int:

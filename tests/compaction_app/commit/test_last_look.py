@@ -67,9 +67,6 @@ def undo_last(run: Run) -> None:
     assert undo(run, timezone.now()) is not None
 
 
-# ---- sums --------------------------------------------------------------------------------------------------
-
-
 def test_all_tables_have_the_headline_as_their_total(approved):
     look = look_at(approved)
     account = look.account
@@ -137,9 +134,6 @@ def test_the_size_that_the_file_will_have_is_the_one_it_gets(browser, path, endi
     assert f"afterwards {path.stat().st_size:,} bytes" in shown
 
 
-# ---- what was opened ---------------------------------------------------------------------------------------
-
-
 def test_what_nobody_opened_is_named_and_what_was_opened_is_not(browser, approved):
     largest = look_at(approved).largest[0].target
     assert "never opened" in texts(browser.get(f"/runs/{approved.pk}/commit"), "tbody tr:has(.unit) b.never")
@@ -201,9 +195,6 @@ def test_what_was_added_by_hand_is_named(browser, approved):
     assert "Added by hand" in texts(browser.get(f"/runs/{approved.pk}/commit"), "h2")
 
 
-# ---- everything undecided ----------------------------------------------------------------------------------
-
-
 def test_the_undecided_are_approved_by_one_decision_that_can_be_undone(browser, run, path):
     before = path.read_bytes()
     first, *rest = leads(run)
@@ -248,9 +239,6 @@ def test_if_nothing_is_undecided_nothing_is_offered(browser, approved):
     assert not elements(page, "form[action$=approve-rest]")
 
 
-# ---- cost --------------------------------------------------------------------------------------------------
-
-
 def test_without_a_price_only_tokens_are_given(browser, approved):
     page = text_of(browser.get(f"/runs/{approved.pk}/commit"))
     assert "The price of claude-x is not known" in page
@@ -276,9 +264,6 @@ def test_what_is_counted_as_input_is_said_and_a_free_model_has_no_plot(browser, 
     assert "Pays after 1 request" in text_of(pages[0])
     assert not elements(pages[1], "svg.plot")
     assert "Pays after" not in text_of(pages[1])
-
-
-# ---- the result, and the exports ---------------------------------------------------------------------------
 
 
 def committed(browser: Client, run: Run) -> Any:

@@ -44,9 +44,6 @@ def undone(path: Path) -> None:
     undo(request, UndoConfirmations(live=True), now, shown=planned(request, now).digest())
 
 
-# ---- pi --------------------------------------------------------------------------------------------------
-
-
 def test_what_pi_applied_is_undone_like_any_other(agent):
     before = seen(agent.path)
     handshake = approved(agent.planned())
@@ -55,9 +52,6 @@ def test_what_pi_applied_is_undone_like_any_other(agent):
     backdate(agent.path)
     undone(agent.path)
     assert seen(agent.path) == before
-
-
-# ---- OpenCode --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -129,9 +123,6 @@ def test_parts_that_were_not_deleted_are_no_compaction(store):
     assert asking.report("applied", handshake.pk)["state"] == "failed"
     assert store.run("SELECT * FROM part ORDER BY id") == rows
     assert not Compaction.objects.exists()
-
-
-# ---- Claude Code -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture

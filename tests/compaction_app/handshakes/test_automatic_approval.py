@@ -133,8 +133,6 @@ def test_rules_are_chosen_on_the_page(agent, browser):
     assert browser.post("/handshakes/", {**sent, most: "x"}).status_code == 422
 
 
-# ---- what goes with an output ----------------------------------------------------------------------------
-
 IMAGE = {"type": "image", "mimeType": "image/png"}
 
 

@@ -51,9 +51,6 @@ def context_of(agent: AskingAgent) -> list[str]:
     return [one.entry.id for one in READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)).messages]
 
 
-# ---- approved --------------------------------------------------------------------------------------------
-
-
 def test_the_agent_continues_with_what_was_approved(agent):
     before = agent.path.read_bytes()
     handshake = approved(agent.planned())
@@ -207,9 +204,6 @@ def test_an_approval_that_is_not_written_yet_can_be_taken_back(pi_root, browser)
     approve_proposals(handshake.run)
 
 
-# ---- not approved ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("step", ["compact", "continue", "stop"])
 def test_a_declined_agent_does_what_was_chosen(agent, browser, step):
     before = agent.path.read_bytes()
@@ -270,9 +264,6 @@ def test_a_session_without_enough_to_compact_is_compacted_as_usual(pi_root):
     answer = agent.poll(handshake.pk)
     assert (answer["state"], answer["do"]) == ("failed", "compact")
     assert "compacts as usual" in answer["message"]
-
-
-# ---- what moved on ---------------------------------------------------------------------------------------
 
 
 def test_a_branch_that_the_file_does_not_have_is_a_conflict(agent):
@@ -351,9 +342,6 @@ def test_two_agents_wait_at_once(pi_root, browser):
     assert other.poll(second.pk)["state"] == "waiting"
     approved(second)
     assert other.applied(second) == "applied"
-
-
-# ---- who asks --------------------------------------------------------------------------------------------
 
 
 def test_an_agent_asks_for_itself_and_sees_its_own_questions_only(agent):

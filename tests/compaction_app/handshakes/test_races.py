@@ -45,9 +45,6 @@ def to_be_written(root: Path) -> tuple[AskingAgent, Handshake]:
         return agent, approved(agent.planned(), "context-edit")
 
 
-# ---- a question after another one ------------------------------------------------------------------------
-
-
 def test_a_question_that_comes_while_an_earlier_run_is_being_stopped_gets_a_run_of_its_own(agent):
     first = Run.objects.get(handshakes=agent.ask()["id"])
     assert change_state(first.pk, RunState.RUNNING)
@@ -71,9 +68,6 @@ def test_a_question_whose_run_never_starts_ends_with_its_time(agent):
     asked = agent.ask()
     look_after_handshakes(timezone.now() + timedelta(hours=1))
     assert agent.poll(asked["id"])["state"] == "expired"
-
-
-# ---- a plan that an agent was handed ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -191,9 +185,6 @@ def test_an_approval_that_takes_until_the_time_is_over_counts(agent, monkeypatch
     assert Compaction.objects.get().created in answer["message"]
 
 
-# ---- a plan that Redline writes --------------------------------------------------------------------------
-
-
 def test_a_write_killed_before_any_step_is_made_once_and_is_said_to_be(pi_root):
     agent, handshake = to_be_written(pi_root)
     before, rewind = agent.path.read_bytes(), remember(agent)
@@ -254,9 +245,6 @@ def test_a_question_that_waits_is_not_taken_back_but_declined(agent, browser):
     handshake = agent.planned()
     assert browser.post(f"/handshakes/{handshake.pk}/take-back").status_code == 409
     assert agent.poll(handshake.pk)["state"] == "waiting"
-
-
-# ---- an agent that is gone -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("reason", "step"), [("manual", "continue"), ("threshold", "compact")])

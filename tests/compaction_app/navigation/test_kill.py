@@ -1,5 +1,5 @@
-"""A move, a label, a fork and both kinds of summary, killed before each of its parts: the next start completes it, or
-nothing of it is left."""
+"""A move, a label, a fork and both kinds of summary, killed before each of its parts and at any moment: the next start
+completes it, or nothing of it is left."""
 
 import hashlib
 from collections.abc import Callable
@@ -18,10 +18,16 @@ from compaction_app.summaries.summary_task import SummaryTask, branch_task, comp
 from sessions_app.index.index_store import session_row
 from sessions_app.index.session_locks import settle_interrupted
 from sessions_app.storage.session_loader import load_session
+from tests.budget import long_except
 from tests.compaction_app.undo.scenes import Scene, scene
 from tests.files import backdate, place
 from tests.installation import Installation
-from tests.kill_steps import World, assert_each_kill_leaves_one_of_two_states
+from tests.kill_steps import (
+    IS_SOAK,
+    World,
+    assert_any_kill_leaves_one_of_two_states,
+    assert_each_kill_leaves_one_of_two_states,
+)
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 CONFIRMED = AppendConfirmations(live=True)
@@ -33,8 +39,8 @@ STEPS: dict[str, Callable[[Scene], object]] = {
     "summary of a branch": lambda made: append_summary(branch_task(made.path, "e4")),
     "summary of a draft": lambda made: append_own_draft(made.path),
 }
-FIRST = ("move", "fork", "summary of a draft")
-"""Each kind of write once, and a draft, which changes its state; the others take the steps of a move."""
+FIRST = ("move", "fork")
+"""Each kind of write once. A draft changes its state as well; the others take the steps of a move."""
 KEEPS_LITTLE = b'{"compaction": {"keepRecentTokens": 10}}'
 
 
@@ -94,7 +100,13 @@ class Kills:
         return "after"
 
 
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("step", long_except((*FIRST, "summary of a draft"), STEPS))
 def test_a_step_killed_before_any_of_its_parts_is_completed_or_not_made(redline, step):
     kills = Kills(redline, step)
     assert_each_kill_leaves_one_of_two_states(kills.world, kills.act, kills.outcome, is_first=step in FIRST)
+
+
+@pytest.mark.parametrize("step", STEPS if IS_SOAK else FIRST[:1])
+def test_a_step_killed_at_any_moment_is_completed_or_not_made(redline, step):
+    kills = Kills(redline, step)
+    assert_any_kill_leaves_one_of_two_states(kills.world.put_back, kills.act, kills.outcome)

@@ -67,9 +67,6 @@ def refusal(path: Path, make: MakeChange, confirmations: AppendConfirmations = C
     return caught.value
 
 
-# ---- moves -------------------------------------------------------------------------------------------------------
-
-
 def test_a_move_appends_one_line_whose_parent_is_the_entry(talk):
     before = talk.path.read_bytes()
     appended = append(talk.path, move_to("e4"))
@@ -130,9 +127,6 @@ def test_an_agent_without_a_form_says_why_not(redline):
     assert moved.message.startswith("Sessions of Codex have no entry that makes it continue after an earlier")
 
 
-# ---- labels ------------------------------------------------------------------------------------------------------
-
-
 def test_a_label_is_set_changed_and_removed_by_one_line_each(talk):
     before, context = talk.path.read_bytes(), talk.context()
     named = []
@@ -160,9 +154,6 @@ def test_a_label_is_set_changed_and_removed_by_one_line_each(talk):
 )
 def test_a_label_that_cannot_be_is_refused(talk, entry_id, words, code):
     assert refusal(talk.path, set_label(entry_id, words)).code == code
-
-
-# ---- what every append promises ----------------------------------------------------------------------------------
 
 
 def test_an_append_is_backed_up_recorded_and_certified(talk):

@@ -103,9 +103,6 @@ def test_planning_again_with_a_model_says_to_which_host_it_sends_again(browser, 
             assert ("sends to gateway.example:8443 again" in shown) is said
 
 
-# ---- without script --------------------------------------------------------------------------------------
-
-
 def test_a_decision_is_kept_and_leads_back_to_where_it_was_made(browser, run):
     first = leads(run)[0]
     answer = post(browser, run, approve=ref_of(first))
@@ -261,9 +258,6 @@ def test_an_object_that_is_not_there_is_refused_and_shown(browser, run):
     assert review_of(run).refused == 2
 
 
-# ---- in place --------------------------------------------------------------------------------------------
-
-
 def test_in_place_only_what_changed_is_answered(browser, run):
     first = leads(run)[0]
     shown = page(browser, run, "?by=turn")
@@ -358,9 +352,6 @@ def test_an_undo_says_where_what_it_undid_is(browser, run):
     went = element(answer, "[data-went]").attributes
     assert went["data-group"] == group_keys(shown)[0]
     assert went["data-went"] in ids(shown)
-
-
-# ---- the page --------------------------------------------------------------------------------------------
 
 
 def test_an_open_proposal_shows_source_reason_and_pair(browser, run):
@@ -480,9 +471,6 @@ def test_nothing_in_a_transcript_can_act(browser, known_root):
         assert "<script>alert(1)</script>\"'{{ 7|add:7 }}" in text_of(shown)
 
 
-# ---- states ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("state", "words"),
     [
@@ -567,9 +555,6 @@ def test_a_run_of_another_root_is_not_found(browser, run):
     assert post(browser, run, undo="1").status_code == 404
 
 
-# ---- what others build on --------------------------------------------------------------------------------
-
-
 def test_what_is_approved_is_what_a_commit_gets(run):
     assert approved_of(run) == (None, (), {})
     first, second, third = leads(run)[:3]
@@ -621,9 +606,6 @@ def test_the_review_in_memory_follows_the_rows(run):
     decide(run, Kind.REJECT, [second], NOW)
     assert review_of(run).items[second].standing is ReviewStatus.REJECTED
     assert review_of(run) is review_of(run)
-
-
-# ---- words -----------------------------------------------------------------------------------------------
 
 
 def test_a_key_names_one_target():

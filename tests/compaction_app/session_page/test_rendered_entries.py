@@ -135,9 +135,6 @@ def test_a_long_answer_ends_with_a_paragraph(browser, idle_root):
     assert link(body(page, "e2"), "Show all 89 lines")
 
 
-# ---- as recorded -------------------------------------------------------------------------------------------
-
-
 def test_one_text_is_shown_as_recorded_on_request(browser, address):
     page = page_of(browser, address)
     (toggle,) = [one for one in elements(body(page, "e1"), "a") if text_of(one) == "As recorded"]
@@ -196,9 +193,6 @@ def test_a_deleted_text_is_struck_when_it_is_rendered(browser, idle_root):
     assert texts(article(page, "e3"), "del") == ["edit a", "-x +y"]
     page = page_of(browser, link(page, "Texts as recorded"))
     assert texts(article(page, "e3"), "del") == ["edit a", '{"path":"a","oldText":"x","newText":"y"}']
-
-
-# ---- pictures ----------------------------------------------------------------------------------------------
 
 
 SMALL, SMALLER = Picture("image/png", 30, 20, png(30, 20)), Picture("image/png", 5, 5, png(5, 5))

@@ -103,9 +103,6 @@ def entry_of(page: Any, entry_id: str, block: int = 0) -> Element:
     return found
 
 
-# ---- what is damaged -------------------------------------------------------------------------------------
-
-
 def test_a_damaged_line_is_shown_in_its_place(pages):
     recorded = chain(user("before it"), assistant(text("after it")))
     address = pages.add([*recorded[:2], b'{"type":"message","id":"torn<b>', *recorded[2:], b"\0" * 900])
@@ -144,9 +141,6 @@ def test_a_missing_parent_is_reported_at_its_entry(pages):
     page = pages.get(address)
     assert "has a parent that does not exist" in text_of(entry_of(page, "x1"))
     assert "1 error in its tree" in text_of(page)
-
-
-# ---- labels, names, changes ------------------------------------------------------------------------------
 
 
 def test_notes_say_their_value(pages):
@@ -198,9 +192,6 @@ def test_a_label_marks_its_entry_and_the_turn(pages):
     assert "not here" not in rail
     assert "labelled" not in text_of(entry_of(page, "e1"))
     assert "taken from" in text_of(entry_of(page, "e5"))
-
-
-# ---- what the model sees ---------------------------------------------------------------------------------
 
 
 def test_what_a_compaction_removed_is_struck_and_names_it(pages):
@@ -318,9 +309,6 @@ def test_only_a_requested_entry_is_selected(pages):
     assert not elements(pages.get(address, at="e4"), ".is-selected")
 
 
-# ---- pairs -----------------------------------------------------------------------------------------------
-
-
 def test_a_call_and_its_result_on_one_page_are_bracketed(pages):
     page = pages.shown(
         user("go"), assistant(call("a"), call("b")), result("a", "first"), result("b", "second"), user("thanks")
@@ -366,9 +354,6 @@ def test_a_call_id_that_is_used_twice_belongs_to_the_later_entry(pages):
     assert elements(entry_of(page, "e3"), ".tie--first")
 
 
-# ---- broken ----------------------------------------------------------------------------------------------
-
-
 def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(pages):
     recorded = chain(user("x"), assistant(text("y")), result("<c>"), user("z"))
     recorded[4]["parentId"] = "e2"
@@ -378,9 +363,6 @@ def test_a_branch_that_cannot_be_continued_says_so_and_links_to_the_entry(pages)
     assert "This branch cannot be continued. Entry e3 is a result of call <c>" in text_of(banner)
     assert link(banner, "Show the entry") == entry_address(address, "e3")
     assert elements(pages.get(address, leaf="e4"), ".banner--note") == []
-
-
-# ---- bypassed --------------------------------------------------------------------------------------------
 
 
 BY_ONE_LINE = [compaction(whole("e2"))]
@@ -447,9 +429,6 @@ def test_a_compaction_that_counts_or_was_left_knowingly_is_not_bypassed(pages, a
     assert "bypassed" not in pages.words(write_compaction(pages, after))
 
 
-# ---- who reads it ----------------------------------------------------------------------------------------
-
-
 def test_the_reader_can_be_chosen_and_given_back(pages):
     recorded = chain(user("go"), assistant(text("long " * 99)), summary_compaction("short", "e4"), user("on"))
     address = pages.add(recorded)
@@ -512,9 +491,6 @@ def test_acts_need_a_form_of_this_site(pages):
         assert strict.post(f"{address}/{act}").status_code == 403
 
 
-# ---- older versions --------------------------------------------------------------------------------------
-
-
 def old_session() -> list[Any]:
     header = {"type": "session", "id": "s", "timestamp": "t", "cwd": "/p"}
     return [header, {"type": "message", "timestamp": "t", "message": user("from the old days")}]
@@ -558,9 +534,6 @@ def test_a_session_of_today_is_not_migrated(pages):
     address = pages.add(conversation("one"))
     assert pages.browser.post(f"{address}/migrate").status_code == 409
     assert [path.name for path in pages.root.iterdir()] == ["a.jsonl"]
-
-
-# ---- what cannot be shown --------------------------------------------------------------------------------
 
 
 def test_an_empty_session_says_so(pages):
@@ -626,9 +599,6 @@ def test_the_page_of_a_whole_text_says_what_it_is(pages):
     assert text_of(element(page, "title")).startswith("Text of e2 ")
 
 
-# ---- phones ----------------------------------------------------------------------------------------------
-
-
 def test_a_narrow_page_has_a_way_to_the_turns_and_the_map(pages):
     address = pages.add(conversation("one", "two", "three"))
     page = pages.get(address, at="e4")
@@ -645,9 +615,6 @@ def test_the_sidebar_links_beyond_the_turns_it_shows(pages):
     rail = element(page, 'nav[aria-label="Branch"]')
     assert link(rail, "earlier turns")
     assert "turn-150-" in pages.words(link(rail, "later turns"))
-
-
-# ---- what is kept in memory ------------------------------------------------------------------------------
 
 
 def test_branches_of_one_file_share_its_entries(pages):
@@ -677,9 +644,6 @@ def test_the_garbage_collector_is_always_switched_on_again(pages):
     with pytest.raises(BadInput):
         branch_state(session, "nope")
     assert gc.isenabled()
-
-
-# ---- hostile ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("words", HOSTILE_TEXTS)

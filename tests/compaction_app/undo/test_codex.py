@@ -202,9 +202,6 @@ def test_a_legacy_thread_is_forked_from_before_its_own_compaction(redline):
     assert scene.path.read_bytes() == content
 
 
-# ---- the client -----------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def open_in_codex(path: Path) -> Iterator[None]:
     lock = path.parents[4] / "thread-writer-locks" / f"{thread_id_of(path)}.lock"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from sessions_app.storage.session_loader import load_session
+from tests.budget import long_except
 from tests.files import place
 from tests.paths import sessions_to_try
 
@@ -18,8 +19,15 @@ def sessions(directory: Path) -> list[bytes]:
     return [path.read_bytes() for path, log in logs.items() if log.header is not None and log.version == 3]
 
 
-@pytest.mark.parametrize("continues", [False, True], ids=["at-once", "continued"])
-@pytest.mark.parametrize(("reader", "writer"), [("atomic-0.8", "context-compaction"), ("pi", "context-edit")])
+@pytest.mark.parametrize(
+    ("reader", "writer", "continues"),
+    [
+        pytest.param("atomic-0.8", "context-compaction", False, id="atomic at once"),
+        pytest.param("atomic-0.8", "context-compaction", True, id="atomic continued", marks=pytest.mark.long),
+        pytest.param("pi", "context-edit", False, id="pi at once", marks=pytest.mark.long),
+        pytest.param("pi", "context-edit", True, id="pi continued"),
+    ],
+)
 def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer, continues):
     rng = random.Random(7)
     directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
@@ -40,7 +48,7 @@ def test_a_real_session_has_its_context_again(redline, tmp_path, reader, writer,
         assert without_usage(scene.context(undone.created)) == without_usage([*before, *later])
 
 
-@pytest.mark.parametrize("reader", ["atomic-0.8", "pi"])
+@pytest.mark.parametrize("reader", long_except(["pi"], ["atomic-0.8", "pi"]))
 def test_a_real_session_is_as_it_was_after_the_undo_of_a_fork(redline, tmp_path, reader):
     directory = redline.home / (".pi" if reader == "pi" else ".atomic") / "agent" / "sessions"
     for number, content in enumerate(sessions(tmp_path)):

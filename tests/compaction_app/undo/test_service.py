@@ -63,9 +63,6 @@ def since(parent: str, kind: str, **fields: object) -> dict[str, Any]:
     return {"type": kind, "id": f"the {kind}", "parentId": parent, "timestamp": "t", **fields}
 
 
-# Everything -------------------------------------------------------------------------------------------------
-
-
 def test_if_nothing_was_said_since_one_recorded_line_takes_the_whole_compaction_back(in_place):
     before = in_place.context()
     leaf_id = load_session(in_place.path).leaf_id
@@ -192,9 +189,6 @@ def test_a_new_session_that_is_open_elsewhere_is_not_deleted(fork):
         holder.wait()
 
 
-# Twice ------------------------------------------------------------------------------------------------------
-
-
 def test_what_is_undone_is_not_undone_again(in_place):
     committed = in_place.compact()
     in_place.undo()
@@ -253,9 +247,6 @@ def test_the_first_of_two_compactions_is_undone_under_the_second(in_place):
     ids = [one.entry.id for one in undone.plan.without.messages]
     assert not gone & set(ids)
     assert len(found) == len(before) - len(gone)
-
-
-# Some entries -----------------------------------------------------------------------------------------------
 
 
 def whole(undone: Undone) -> list[Target]:
@@ -332,9 +323,6 @@ def test_single_entries_of_a_fork_come_back_in_another_fork(fork):
     assert len(fork.context(undone.created)) == len(before) - len(whole(undone))
     fork.continue_with("Go on.")
     assert refused(lambda: fork.undo(a_result_of(fork, committed))) == "original_continued"
-
-
-# Refusals ---------------------------------------------------------------------------------------------------
 
 
 def test_entries_that_were_summarised_since_do_not_come_back(pi):
