@@ -40,8 +40,7 @@ from tests.opencode_plans import (
     with_notes,
     write_rows,
 )
-from tests.sessions_app.storage.test_rows import killed
-from tests.sessions_app.storage.test_served_rows import dying
+from tests.sessions_app.storage.test_rows import dying, killed
 from tests.wait import wait_until
 
 from .installed import client_program

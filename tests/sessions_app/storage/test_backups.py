@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -20,36 +21,21 @@ from hypothesis import strategies as st
 
 from sessions_app.sessionlog.errors import BadInput, SystemFailure
 from sessions_app.storage import append, backups, files, locks, restore
-from tests.files import append_as_agent, fingerprint_of, state_of
+from tests.files import append_as_agent, fingerprint_of, place, snapshot, state_of
 from tests.installation import refusal
 from tests.processes import NOBODY, become_nobody, limit_file_size, refusal_in_child
 
 NOW = datetime(2026, 1, 5, 10, 0, 0, 123_456, tzinfo=UTC)
 NAME = "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak"
+DIGEST = f"{NAME}.sha256"
 CONTENT = b'{"type":"session"}\n' + b'{"id":"1"}\n' * 5000
+GROWN = CONTENT + b'{"type":"context_compaction"}\n'
 
 
 @pytest.fixture
-def session(tmp_path):
-    path = tmp_path / "sessions" / "a.jsonl"
-    path.parent.mkdir()
-    path.write_bytes(CONTENT)
-    return path
-
-
-@pytest.fixture
-def public_session():
-    """A session and a data directory that an unprivileged child can reach."""
-    home = Path(tempfile.mkdtemp())
-    session = home / "sessions" / "a.jsonl"
-    session.parent.mkdir()
+def session(session):
     session.write_bytes(CONTENT)
-    for path in (home, session.parent):
-        path.chmod(0o777)
-    session.chmod(0o644)
-    yield session
-    session.parent.chmod(0o777)
-    shutil.rmtree(home)
+    return session
 
 
 def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None) -> backups.Backup:
@@ -58,11 +44,12 @@ def make(data: Path, session: Path, fingerprint: files.Fingerprint | None = None
 
 
 def give_back(
-    data: Path, session: Path, backup: Path, recorded: str | None, replace: Callable[[Path, Path], object] = os.replace
+    data: Path, session: Path, backup: backups.Backup | Path, replace: Callable[[Path, Path], object] = os.replace
 ) -> restore.Restored:
+    """Restore a backup; a path is one of which no digest is recorded."""
+    path, recorded = (backup, None) if isinstance(backup, Path) else (backup.path, backup.recorded_sha256)
     with locks.session_lock(data, session, 5) as locked:
-        present = files.file_state(session)
-        return restore.restore(locked, backup, recorded, present, NOW, replace=replace)
+        return restore.restore(locked, path, recorded, files.file_state(session), NOW, replace=replace)
 
 
 def beside(session: Path) -> set[str]:
@@ -70,15 +57,26 @@ def beside(session: Path) -> set[str]:
     return {path.name for path in session.parent.iterdir()} - {session.name}
 
 
-def back(data: Path, session: Path, backup: backups.Backup) -> restore.Restored:
-    return give_back(data, session, backup.path, backup.recorded_sha256)
+def drafts(session: Path) -> list[str]:
+    return [name for name in beside(session) if name.startswith(".")]
 
 
 def refused(data: Path, session: Path, backup: backups.Backup, replace: Any = os.replace) -> str:
     """The refusal of a restore, which leaves no draft."""
-    answer = refusal(lambda: give_back(data, session, backup.path, backup.recorded_sha256, replace))
-    assert not [name for name in beside(session) if name.startswith(".")]
+    answer = refusal(lambda: give_back(data, session, backup, replace))
+    assert not drafts(session)
     return answer
+
+
+def act_before(monkeypatch: pytest.MonkeyPatch, name: str, act: Callable[..., object]) -> None:
+    """Let something happen whenever a restore is about to call this function of its own."""
+    usual = getattr(restore, name)
+
+    def both(*arguments: object) -> object:
+        act(*arguments)
+        return usual(*arguments)
+
+    monkeypatch.setattr(restore, name, both)
 
 
 def sha256(content: bytes) -> str:
@@ -89,9 +87,6 @@ def changed(content: bytes, at: int) -> bytes:
     return content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
 
 
-# Backing up
-
-
 @pytest.mark.parametrize("mode", [0o600, 0o644, 0o440])
 def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(session, data, mode):
     session.chmod(mode)
@@ -100,14 +95,9 @@ def test_a_backup_is_byte_exact_has_the_same_mode_and_is_named_by_its_time(sessi
     assert backup.path.read_bytes() == CONTENT == session.read_bytes()
     assert stat.S_IMODE(backup.path.stat().st_mode) == mode
     assert backup.path.stat().st_nlink == 1
-    assert backup[1:] == (
-        files.real_path(session),
-        len(CONTENT),
-        NOW.replace(microsecond=123_000),
-        sha256(CONTENT),
-        "compact",
-    )
-    assert beside(session) == {NAME, NAME + ".sha256"}
+    taken_at = NOW.replace(microsecond=123_000)
+    assert backup[1:] == (files.real_path(session), len(CONTENT), taken_at, sha256(CONTENT), "compact")
+    assert beside(session) == {NAME, DIGEST}
     assert backups.list_backups(session) == [backup]
 
 
@@ -116,7 +106,7 @@ def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session, data
         os.chown(session, NOBODY, NOBODY)
     owner = session.stat().st_uid, session.stat().st_gid
     backup = make(data, session)
-    back(data, session, backup)
+    give_back(data, session, backup)
     for path in session.parent.iterdir():
         assert (path.stat().st_uid, path.stat().st_gid) == owner, path.name
 
@@ -127,7 +117,7 @@ def test_a_backup_made_by_root_belongs_to_the_owner_of_its_session(session, data
 def test_sha256sum_can_check_the_digest_file(session, data, name):
     session = session.rename(session.with_name(name))
     backup = make(data, session)
-    record = backup.path.with_name(backup.path.name + ".sha256")
+    record = backup.path.with_name(f"{backup.path.name}.sha256")
     if name == "a.jsonl":
         assert record.read_bytes() == f"{sha256(CONTENT)}  {NAME}\n".encode()
     assert backups.recorded_sha256(backup.path) == sha256(CONTENT)
@@ -139,18 +129,16 @@ def test_sha256sum_can_check_the_digest_file(session, data, name):
 
 
 def test_a_taken_name_is_skipped_and_nothing_is_overwritten(session, data):
-    taken = session.with_name(NAME)
-    taken.write_bytes(b"the agent's own")
-    session.with_name(NAME.replace("123Z", "124Z") + ".sha256").write_bytes(b"someone's note")
+    place(session.with_name(NAME), b"the agent's own")
+    place(session.with_name(DIGEST.replace("123Z", "124Z")), b"someone's note")
     session.with_name(NAME.replace("123Z", "125Z")).symlink_to("nowhere")
+    before = snapshot(session.parent)
     backup = make(data, session)
     assert backup.path.name == NAME.replace("123Z", "126Z")
     assert backup.taken_at == NOW.replace(microsecond=126_000)
+    made = {backup.path.name, f"{backup.path.name}.sha256"}
+    assert {name: kept for name, kept in snapshot(session.parent).items() if name not in made} == before
     assert backup.path.read_bytes() == CONTENT
-    assert taken.read_bytes() == b"the agent's own"
-    assert session.with_name(NAME.replace("123Z", "124Z") + ".sha256").read_bytes() == b"someone's note"
-    assert not taken.with_name(NAME + ".sha256").exists()
-    assert session.with_name(NAME.replace("123Z", "125Z")).is_symlink()
 
 
 def test_the_name_is_in_utc_in_every_time_zone(session):
@@ -181,18 +169,12 @@ def test_a_changed_bit_anywhere_stops_the_backup(session, data, at):
     fingerprint = in_three_segments(session)
     with session.open("r+b") as file:
         file.write(changed(CONTENT, at))
+    if at == 30_000:
+        with files.SessionReader(session) as reader:
+            assert reader.growth(fingerprint).kind is files.GrowthKind.UNCHANGED, "so it is the segments that find it"
     assert refusal(lambda: make(data, session, fingerprint)) == "4 session_rewritten"
     assert session.read_bytes() == changed(CONTENT, at)
     assert beside(session) == set()
-
-
-def test_the_quick_check_misses_a_change_in_the_middle(session):
-    """So in the test above it is the segments that find the change, not the edges."""
-    fingerprint = in_three_segments(session)
-    with session.open("r+b") as file:
-        file.write(changed(CONTENT, 30_000))
-    with files.SessionReader(session) as reader:
-        assert reader.growth(fingerprint).kind is files.GrowthKind.UNCHANGED
 
 
 def test_a_replaced_or_truncated_session_is_not_backed_up(session, data):
@@ -246,7 +228,7 @@ def test_a_disk_that_fills_up_during_a_backup_leaves_nothing_behind(session, dat
 
 def test_a_backup_that_cannot_be_made_durable_is_removed(session, data, monkeypatch):
     def fail(_: Path) -> None:
-        assert beside(session) == {NAME, NAME + ".sha256"}
+        assert beside(session) == {NAME, DIGEST}
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(backups, "sync_directory", fail)
@@ -254,28 +236,24 @@ def test_a_backup_that_cannot_be_made_durable_is_removed(session, data, monkeypa
     assert beside(session) == set()
 
 
-def test_an_unwritable_directory_is_permission_denied(public_session):
-    public_session.parent.chmod(0o555)
-    data = public_session.parent.parent / "data"
-    assert refusal_in_child(lambda: make(data, public_session), become_nobody) == "6 permission_denied"
-    assert beside(public_session) == set()
+def test_an_unwritable_directory_is_permission_denied(public_dir):
+    session = place(public_dir / "sessions" / "a.jsonl", CONTENT)
+    session.parent.chmod(0o555)
+    assert refusal_in_child(lambda: make(public_dir / "data", session), become_nobody) == "6 permission_denied"
+    assert beside(session) == set()
 
 
 def test_leftovers_of_a_killed_backup_are_cleaned_up_and_not_listed(session, data):
-    outside = session.parent.parent / "outside"
-    outside.write_bytes(b"not ours")
+    outside = place(session.parent.parent / "outside", b"not ours")
     unfinished = session.with_name(".a.jsonl.redline-backup")
     for leave in (partial(unfinished.write_bytes, b"half"), partial(unfinished.symlink_to, outside)):
         leave()
         assert backups.list_backups(session) == []
         backup = make(data, session)
         assert backup.path.read_bytes() == CONTENT
-        assert beside(session) == {NAME, NAME + ".sha256"}
+        assert beside(session) == {NAME, DIGEST}
         backups.delete_backup(backup.path)
     assert outside.read_bytes() == b"not ours"
-
-
-# Listing and verifying
 
 
 def test_backups_are_listed_newest_first_and_only_those_of_the_session(session, data):
@@ -313,7 +291,7 @@ def test_backups_of_a_missing_session_are_listed_even_through_a_symlink(session,
 def test_an_invalid_digest_file_counts_as_no_digest(session, data):
     backup = make(data, session)
     for damaged in (b"", b"zz" * 40, sha256(CONTENT).encode(), sha256(CONTENT).upper().encode() + b"  x\n"):
-        backup.path.with_name(NAME + ".sha256").write_bytes(damaged)
+        backup.path.with_name(DIGEST).write_bytes(damaged)
         assert backups.recorded_sha256(backup.path) is None
 
 
@@ -323,15 +301,30 @@ def test_a_backup_knows_its_session(session):
     assert backups.session_of(twice) == session.with_name(NAME)
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", NAME + ".sha256", NAME[7:]])
+def acts_on(data: Path, session: Path, path: Path) -> list[Callable[[], object]]:
+    """All that can be done with a backup."""
+    return [
+        lambda: backups.verify(path, None),
+        lambda: backups.delete_backup(path),
+        lambda: give_back(data, session, path),
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.compact.bak", DIGEST, NAME[7:]])
 def test_a_file_not_named_like_a_backup_is_not_a_backup(session, data, name):
-    path = session.with_name(name)
-    path.write_bytes(CONTENT)
-    assert refusal(lambda: backups.session_of(path)) == "2 not_a_backup"
-    assert refusal(lambda: backups.verify(path, None)) == "2 not_a_backup"
-    assert refusal(lambda: backups.delete_backup(path)) == "2 not_a_backup"
-    assert refusal(lambda: give_back(data, session, path, None)) == "2 not_a_backup"
+    path = place(session.with_name(name), CONTENT)
+    for act in (lambda: backups.session_of(path), *acts_on(data, session, path)):
+        assert refusal(act) == "2 not_a_backup"
     assert path.read_bytes() == CONTENT
+
+
+def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session, data):
+    link = session.with_name(NAME)
+    link.symlink_to(session)
+    for act in acts_on(data, session, link):
+        assert refusal(act) == "2 not_a_file"
+    assert link.is_symlink()
+    assert session.read_bytes() == CONTENT
 
 
 def test_a_backup_is_verified_by_reading_all_of_it(session, data):
@@ -351,45 +344,28 @@ def test_deleting_a_backup_removes_its_digest_and_nothing_else(session, data):
     assert session.read_bytes() == CONTENT
 
 
-def test_a_symlink_named_like_a_backup_is_neither_read_nor_deleted(session, data):
-    link = session.with_name(NAME)
-    link.symlink_to(session)
-    for act in (
-        lambda: backups.verify(link, None),
-        lambda: backups.delete_backup(link),
-        lambda: give_back(data, session, link, None),
-    ):
-        assert refusal(act) == "2 not_a_file"
-    assert link.is_symlink()
-    assert session.read_bytes() == CONTENT
-
-
-# Restoring
-
-
 def grown(data: Path, session: Path) -> backups.Backup:
     """A backup of `session`, to which one more line is then added."""
     backup = make(data, session)
-    append_as_agent(session, b'{"type":"context_compaction"}\n')
+    append_as_agent(session, GROWN[len(CONTENT) :])
     return backup
 
 
 def test_restoring_brings_the_old_bytes_back_and_backs_up_the_present_ones(session, data):
     session.chmod(0o640)
     backup = grown(data, session)
-    present = session.read_bytes()
-    restored = back(data, session, backup)
+    restored = give_back(data, session, backup)
     assert session.read_bytes() == CONTENT
     assert stat.S_IMODE(session.stat().st_mode) == 0o640
     assert (restored.path, restored.sha256) == (files.real_path(session), sha256(CONTENT))
     assert not restored.overtaken
     previous = restored.previous_backup
     assert previous is not None
-    assert previous.path.read_bytes() == present
+    assert previous.path.read_bytes() == GROWN
     assert backups.list_backups(session) == [previous, backup]
     assert beside(session) == {path.name + tail for path in (backup.path, previous.path) for tail in ("", ".sha256")}
-    again = give_back(data, session, previous.path, previous.recorded_sha256)
-    assert session.read_bytes() == present
+    again = give_back(data, session, previous)
+    assert session.read_bytes() == GROWN
     assert again.previous_backup is not None
 
 
@@ -402,20 +378,19 @@ def test_a_damaged_backup_is_not_restored(session, data):
 
 
 def test_the_agents_own_backup_can_be_restored_without_a_digest(session, data):
-    own = session.with_name(NAME)
-    own.write_bytes(b"older\n")
-    assert give_back(data, session, own, None).sha256 == sha256(b"older\n")
+    own = place(session.with_name(NAME), b"older\n")
+    assert give_back(data, session, own).sha256 == sha256(b"older\n")
     assert session.read_bytes() == b"older\n"
 
 
 def test_a_missing_session_is_restored(session, data):
     backup = make(data, session)
     session.unlink()
-    restored = back(data, session, backup)
+    restored = give_back(data, session, backup)
     assert restored == (files.real_path(session), sha256(CONTENT), (), False, ())
     assert session.read_bytes() == CONTENT
     assert session.stat().st_nlink == 1
-    assert beside(session) == {NAME, NAME + ".sha256"}
+    assert beside(session) == {NAME, DIGEST}
 
 
 @pytest.mark.parametrize("shown", ["other size", "other file", "gone", "there"])
@@ -430,12 +405,11 @@ def test_a_session_in_another_state_than_the_one_shown_is_not_restored(session, 
     }[shown]
     if shown == "there":
         session.unlink()
-    left = session.read_bytes() if session.exists() else None
+    left = snapshot(session.parent)
     with locks.session_lock(data, session, 5) as locked:
         answer = refusal(lambda: restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW))
     assert answer == "4 session_changed"
-    assert (session.read_bytes() if session.exists() else None) == left
-    assert beside(session) == {NAME, NAME + ".sha256"}
+    assert snapshot(session.parent) == left
 
 
 @pytest.mark.parametrize("vanished", [False, True])
@@ -443,119 +417,81 @@ def test_a_session_that_changes_during_the_restore_is_left_alone(session, data, 
     backup = grown(data, session)
     if vanished:
         session.unlink()
-    write_ready = restore._write_ready
-
-    def written_to_meanwhile(*arguments: object) -> Path:
-        append_as_agent(session, b"theirs\n")
-        return write_ready(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(restore, "_write_ready", written_to_meanwhile)
+    act_before(monkeypatch, "_write_ready", lambda *_: append_as_agent(session, b"theirs\n"))
     assert refused(data, session, backup) == "4 session_changed"
-    grew = CONTENT + b'{"type":"context_compaction"}\ntheirs\n'
-    assert session.read_bytes() == (b"theirs\n" if vanished else grew)
+    assert session.read_bytes() == (b"theirs\n" if vanished else GROWN + b"theirs\n")
 
 
 def test_a_session_that_appears_at_the_last_moment_is_not_replaced(session, data, monkeypatch):
     backup = make(data, session)
     session.unlink()
-    appear = restore._appear
-
-    def too_late(ready: Path, path: Path) -> None:
-        path.write_bytes(b"theirs\n")
-        appear(ready, path)
-
-    monkeypatch.setattr(restore, "_appear", too_late)
+    act_before(monkeypatch, "_appear", lambda _, path: path.write_bytes(b"theirs\n"))
     assert refused(data, session, backup) == "4 session_changed"
     assert session.read_bytes() == b"theirs\n"
-    assert beside(session) == {NAME, NAME + ".sha256"}
+    assert beside(session) == {NAME, DIGEST}
 
 
 def test_lines_written_at_the_moment_of_replacement_are_not_lost(session, data):
-    backup = grown(data, session)
-    present = session.read_bytes()
-
     def overtaken(ready: Path, path: Path) -> None:
         append_as_agent(path, b"theirs\n")
         ready.replace(path)
 
-    restored = give_back(data, session, backup.path, backup.recorded_sha256, overtaken)
+    restored = give_back(data, session, grown(data, session), overtaken)
     assert session.read_bytes() == CONTENT
     assert restored.overtaken
     assert restored.previous_backup is not None
-    assert restored.previous_backup.path.read_bytes() == present + b"theirs\n"
+    assert restored.previous_backup.path.read_bytes() == GROWN + b"theirs\n"
 
 
 def test_a_failed_replacement_leaves_the_session_and_no_partial_file(session, data):
-    backup = grown(data, session)
-    present = session.read_bytes()
-
-    def fail(_: Path, path: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error", str(path))
-
-    assert refused(data, session, backup, fail) == "6 io_error"
-    assert session.read_bytes() == present
+    fail = Mock(side_effect=OSError(errno.EIO, "Input/output error", str(session)))
+    assert refused(data, session, grown(data, session), fail) == "6 io_error"
+    assert session.read_bytes() == GROWN
     assert all(backups.verify(b.path, b.recorded_sha256).holds for b in backups.list_backups(session))
 
 
 def test_a_backup_that_changes_after_verification_is_not_restored(session, data, monkeypatch):
     backup = grown(data, session)
-    present = session.read_bytes()
-    write_ready = restore._write_ready
-
-    def changed_meanwhile(*arguments: object) -> Path:
-        backup.path.write_bytes(changed(CONTENT, 30_000))
-        return write_ready(*arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(restore, "_write_ready", changed_meanwhile)
+    act_before(monkeypatch, "_write_ready", lambda *_: backup.path.write_bytes(changed(CONTENT, 30_000)))
     assert refused(data, session, backup) == "4 backup_damaged"
-    assert session.read_bytes() == present
+    assert session.read_bytes() == GROWN
 
 
 def test_a_disk_that_stores_wrong_bytes_is_detected(session, data, monkeypatch):
-    backup = grown(data, session)
-    present = session.read_bytes()
-    digest_of = restore.digest_of
-
-    def with_a_bad_disk(path: Path) -> str:
+    def spoil(path: Path) -> None:
         if path.name == ".a.jsonl.redline-restore":
             path.write_bytes(changed(path.read_bytes(), 30_000))
-        return digest_of(path)
 
-    monkeypatch.setattr(restore, "digest_of", with_a_bad_disk)
-    assert refused(data, session, backup) == "6 write_failed"
-    assert session.read_bytes() == present
+    act_before(monkeypatch, "digest_of", spoil)
+    assert refused(data, session, grown(data, session)) == "6 write_failed"
+    assert session.read_bytes() == GROWN
 
 
 def test_a_disk_that_fills_up_during_a_restore_leaves_the_session_alone(session, data):
     backup = make(data, session)
     session.write_bytes(b"short now\n")
-
-    act = partial(back, data, session, backup)
+    act = partial(give_back, data, session, backup)
     assert refusal_in_child(act, limit_file_size(len(CONTENT) - 1)) == "6 disk_full"
     assert session.read_bytes() == b"short now\n"
-    assert not [name for name in beside(session) if name.startswith(".")]
+    assert not drafts(session)
     assert all(b.path.read_bytes() in (CONTENT, b"short now\n") for b in backups.list_backups(session))
 
 
 def test_leftovers_of_a_killed_restore_are_cleaned_up_and_never_written_through(session, data):
-    outside = session.parent.parent / "outside"
-    outside.write_bytes(b"not ours")
+    outside = place(session.parent.parent / "outside", b"not ours")
     session.with_name(".a.jsonl.redline-restore").symlink_to(outside)
-    backup = grown(data, session)
-    back(data, session, backup)
+    give_back(data, session, grown(data, session))
     assert session.read_bytes() == CONTENT
     assert not session.is_symlink()
     assert outside.read_bytes() == b"not ours"
-    assert not [name for name in beside(session) if name.startswith(".")]
+    assert not drafts(session)
 
 
 def test_a_backup_of_another_session_or_directory_is_not_restored(session, data):
-    other = session.with_name("b.jsonl")
-    other.write_bytes(b"other\n")
-    elsewhere = session.parent.parent / NAME
-    elsewhere.write_bytes(b"elsewhere\n")
+    other = place(session.with_name("b.jsonl"), b"other\n")
+    elsewhere = place(session.parent.parent / NAME, b"elsewhere\n")
     for backup in (make(data, other).path, elsewhere):
-        assert refusal(partial(give_back, data, session, backup, None)) == "2 not_a_backup"
+        assert refusal(partial(give_back, data, session, backup)) == "2 not_a_backup"
     assert session.read_bytes() == CONTENT
 
 
@@ -565,7 +501,7 @@ def test_a_session_behind_a_symlink_is_backed_up_and_restored_at_its_real_path(s
     backup = make(data, files.real_path(alias))
     assert backup.path.parent == files.real_path(session).parent
     append_as_agent(alias, b"more\n")
-    give_back(data, files.real_path(alias), backup.path, backup.recorded_sha256)
+    give_back(data, files.real_path(alias), backup)
     assert alias.is_symlink()
     assert session.read_bytes() == CONTENT
 
@@ -583,7 +519,7 @@ def test_backing_up_and_restoring_need_the_lock(session, data):
 
 def test_a_missing_backup_is_bad_input(session, data):
     with pytest.raises(BadInput) as caught:
-        give_back(data, session, session.with_name(NAME), None)
+        give_back(data, session, session.with_name(NAME))
     assert caught.value.code == "no_such_file"
     assert NAME in caught.value.message
 
@@ -592,8 +528,7 @@ def test_a_missing_backup_is_bad_input(session, data):
 def test_backup_append_and_restore_bring_every_byte_back(content, line):
     line = line.replace(b"\n", b" ")
     with tempfile.TemporaryDirectory() as home:
-        session, data = Path(home) / "a.jsonl", Path(home) / "data"
-        session.write_bytes(content)
+        session, data = place(Path(home) / "a.jsonl", content), Path(home) / "data"
         with locks.session_lock(data, session, 5) as locked:
             backup = backups.back_up(locked, fingerprint_of(session), NOW)
             appended = append.append_lines(locked, [line], state_of(session), lambda _: True)
@@ -601,8 +536,7 @@ def test_backup_append_and_restore_bring_every_byte_back(content, line):
             joint = b"" if not content or content.endswith(b"\n") else b"\n"
             assert after == content + joint + line + b"\n"
             assert after[appended.offset : appended.offset + appended.length] == line
-            present = state_of(session)
-            restored = restore.restore(locked, backup.path, backup.recorded_sha256, present, NOW)
+            restored = restore.restore(locked, backup.path, backup.recorded_sha256, state_of(session), NOW)
         assert session.read_bytes() == content
         assert restored.previous_backup is not None
         assert restored.previous_backup.path.read_bytes() == after

@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -24,36 +24,19 @@ from sessions_app.storage import append as storage_append
 from sessions_app.storage import discovery, files, locks, truncation
 from sessions_app.storage.files import GrowthKind
 from sessions_app.storage.locks import RecoveryKind
-from tests.files import append_as_agent, fingerprint_of, never_complete, state_of
+from tests.files import append_as_agent, fingerprint_of, never_complete, place, state_of
 from tests.installation import refusal
 from tests.processes import become_nobody, limit_file_size, refusal_in_child, start_child
 from tests.wait import wait_until
 
 HEADER = b'{"type":"session","id":"x"}\n'
+CONTENT = HEADER + b'{"id":"1"}\n'
+ROW = b"x" * 99 + b"\n"
 LINE = b'{"type":"context_compaction","id":"0badcafe"}'
 
 
 class Killed(BaseException):
     """Like SIGKILL: nothing may catch it and clean up."""
-
-
-@pytest.fixture
-def session(tmp_path):
-    path = tmp_path / "sessions" / "a.jsonl"
-    path.parent.mkdir()
-    path.write_bytes(HEADER + b'{"id":"1"}\n')
-    return path
-
-
-@pytest.fixture
-def public_dir():
-    """A directory that an unprivileged child can write to; `tmp_path` is private to root."""
-    path = Path(tempfile.mkdtemp())
-    path.chmod(0o777)
-    yield path
-    for directory in (path, *(below for below in path.iterdir() if below.is_dir())):
-        directory.chmod(0o777)
-    shutil.rmtree(path)
 
 
 def append(
@@ -65,8 +48,7 @@ def append(
     **more: Any,
 ) -> storage_append.Appended:
     with locks.session_lock(data, session, 5) as locked:
-        state = state_of(session)
-        return storage_append.append_lines(locked, [line], state, is_complete, write=write, **more)
+        return storage_append.append_lines(locked, [line], state_of(session), is_complete, write=write, **more)
 
 
 def records(data: Path) -> list[str]:
@@ -74,72 +56,70 @@ def records(data: Path) -> list[str]:
     return sorted(path.suffix for path in (data / "locks").iterdir() if path.suffix != ".lock")
 
 
-# Discovery
+BACKUP: Final = "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak"
+TREES: Final[dict[str, tuple[list[str], list[str], dict[str, str]]]] = {
+    "only the ending counts": (
+        [
+            *("b/2.jsonl", "a.jsonl", "b/1.jsonl", "b/c/.hidden.jsonl", "b/c/ü\n.jsonl"),
+            *("b/x.json", BACKUP, ".a.jsonl.redline-restore", "c.jsonl~"),
+        ],
+        ["a.jsonl", "b/1.jsonl", "b/2.jsonl", "b/c/.hidden.jsonl", "b/c/ü\n.jsonl"],
+        {},
+    ),
+    "a directory named like a session is searched and not listed, and a pipe is refused": (
+        ["dir.jsonl/a.jsonl", "pipe.jsonl |"],
+        ["dir.jsonl/a.jsonl"],
+        {"pipe.jsonl": "is not a regular file"},
+    ),
+    "a link out of the root is refused": (
+        ["../outside/secret.jsonl", "file.jsonl -> ../outside/secret.jsonl", "dir -> {root}/../outside", "up -> .."],
+        [],
+        dict.fromkeys(["dir", "file.jsonl", "up"], "leads out of the root"),
+    ),
+    "loops of links end, and no session is listed twice": (
+        ["d/a.jsonl", "d/loop -> {root}", "alias -> d", "alias.jsonl -> d/a.jsonl", "self.jsonl -> self.jsonl"],
+        ["d/a.jsonl"],
+        dict.fromkeys(["alias", "alias.jsonl", "loop"], "is another name of") | {"self.jsonl": ""},
+    ),
+    "a link inside the root is a session unless it leads to a backup": (
+        [
+            *("data.txt", BACKUP, "gone.jsonl -> nowhere", "gone.txt -> nowhere", "other.txt -> data.txt"),
+            *("fifo |", "pipe.jsonl -> fifo", "good.jsonl -> data.txt", f"bad.jsonl -> {BACKUP}"),
+        ],
+        ["data.txt"],
+        {"bad.jsonl": "leads to a backup", "gone.jsonl": "does not exist", "pipe.jsonl": "is not a regular file"},
+    ),
+}
+"""Files, links and pipes below a root; what is listed of them; and what is refused, with words of the reason."""
 
 
-def test_every_session_is_listed_once_and_sorted(tmp_path):
-    names = ["b/2.jsonl", "a.jsonl", "b/1.jsonl", "b/c/.hidden.jsonl", "b/c/ü\n.jsonl"]
-    others = ["b/x.json", "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak", ".a.jsonl.redline-restore", "c.jsonl~"]
-    for name in names + others:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    found = discovery.discover(tmp_path)
-    assert (found.paths, found.refused, found.unlisted) == (tuple(sorted(tmp_path / name for name in names)), (), ())
+def plant(root: Path, entry: str) -> None:
+    """Make a file; `name -> target` is a link, and `name |` a pipe."""
+    name, _, target = entry.format(root=root).partition(" -> ")
+    path = root / name.removesuffix(" |")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if target:
+        path.symlink_to(target)
+    elif name.endswith(" |"):
+        os.mkfifo(path)
+    else:
+        path.touch()
 
 
-def test_a_directory_named_like_a_session_is_searched_and_not_listed_and_a_fifo_is_refused(tmp_path):
-    (tmp_path / "dir.jsonl").mkdir()
-    (tmp_path / "dir.jsonl" / "a.jsonl").touch()
-    os.mkfifo(tmp_path / "pipe.jsonl")
-    found = discovery.discover(tmp_path)
-    assert (found.paths, found.unlisted) == ((tmp_path / "dir.jsonl" / "a.jsonl",), ())
-    assert found.refused == ((tmp_path / "pipe.jsonl", "is not a regular file"),)
-
-
-def test_a_symlink_out_of_the_root_is_refused_with_a_reason(tmp_path):
-    root, outside = tmp_path / "root", tmp_path / "outside"
-    root.mkdir()
-    outside.mkdir()
-    (outside / "secret.jsonl").touch()
-    (root / "file.jsonl").symlink_to(outside / "secret.jsonl")
-    (root / "dir").symlink_to(outside)
-    (root / "up").symlink_to("..")
+@pytest.mark.parametrize("name", TREES)
+def test_sessions_are_listed_once_and_sorted_and_other_paths_refused_with_a_reason(tmp_path, name):
+    entries, listed, refused = TREES[name]
+    root = tmp_path / "root"
+    for entry in entries:
+        plant(root, entry)
     found = discovery.discover(root)
-    assert found.paths == ()
-    assert [path.name for path, _ in found.refused] == ["dir", "file.jsonl", "up"]
-    assert all("leads out of the root" in reason for _, reason in found.refused)
-
-
-def test_symlink_loops_end_and_no_session_is_listed_twice(tmp_path):
-    (tmp_path / "d").mkdir()
-    (tmp_path / "d" / "a.jsonl").touch()
-    (tmp_path / "d" / "loop").symlink_to(tmp_path)
-    (tmp_path / "alias").symlink_to("d")
-    (tmp_path / "alias.jsonl").symlink_to("d/a.jsonl")
-    (tmp_path / "self.jsonl").symlink_to("self.jsonl")
-    found = discovery.discover(tmp_path)
-    assert found.paths == (tmp_path / "d" / "a.jsonl",)
-    assert [path.name for path, _ in found.refused] == ["alias", "alias.jsonl", "loop", "self.jsonl"]
-
-
-def test_a_symlink_inside_the_root_is_a_session_unless_it_leads_to_a_backup(tmp_path):
-    (tmp_path / "data.txt").touch()
-    (tmp_path / "a.jsonl.2026-01-05T10-00-00-123Z.compact.bak").touch()
-    (tmp_path / "gone.jsonl").symlink_to("nowhere")
-    (tmp_path / "gone.txt").symlink_to("nowhere")
-    (tmp_path / "other.txt").symlink_to("data.txt")
-    os.mkfifo(tmp_path / "fifo")
-    (tmp_path / "pipe.jsonl").symlink_to("fifo")
-    (tmp_path / "good.jsonl").symlink_to("data.txt")
-    (tmp_path / "bad.jsonl").symlink_to("a.jsonl.2026-01-05T10-00-00-123Z.compact.bak")
-    found = discovery.discover(tmp_path)
-    assert found.paths == (tmp_path / "data.txt",)
-    assert [path.name for path, _ in found.refused] == ["bad.jsonl", "gone.jsonl", "pipe.jsonl"]
+    assert (found.paths, found.unlisted) == (tuple(root / one for one in listed), ())
+    assert [path.name for path, _ in found.refused] == list(refused)
+    assert all(refused[path.name] in reason for path, reason in found.refused)
 
 
 def test_a_root_that_became_a_symlink_is_refused(tmp_path):
-    (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "a.jsonl").touch()
+    place(tmp_path / "real" / "a.jsonl", b"")
     (tmp_path / "root").symlink_to("real")
     found = discovery.discover(tmp_path / "root")
     assert found.paths == ()
@@ -167,18 +147,14 @@ def test_a_root_that_is_not_a_directory_is_bad_input(tmp_path, name):
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "out/x", "a/../../x", "a\0b", "\ud800", "a/\0/../x"])
 def test_no_name_can_leave_the_root(tmp_path, path):
     root = tmp_path / "root"
-    root.mkdir()
-    (root / "out").symlink_to(tmp_path)
+    plant(root, "out -> ..")
     assert refusal(lambda: discovery.resolve_inside(root, path)) == "2 outside_root"
 
 
 def test_a_name_inside_the_root_is_resolved(tmp_path):
     (tmp_path / "link").symlink_to("real")
-    real = files.real_path(tmp_path)
-    assert discovery.resolve_inside(tmp_path, "link/a.jsonl") == real / "real" / "a.jsonl"
-
-
-# Reading
+    expected = files.real_path(tmp_path) / "real" / "a.jsonl"
+    assert discovery.resolve_inside(tmp_path, "link/a.jsonl") == expected
 
 
 def read_until_end(reader: files.SessionReader, start: int) -> int:
@@ -275,8 +251,7 @@ def test_a_wrong_offset_is_a_programming_error_and_one_past_the_end_a_conflict(s
 
 
 def test_growth_reads_only_the_new_bytes_and_the_edges(tmp_path):
-    path = tmp_path / "large.jsonl"
-    path.write_bytes((b"x" * 99 + b"\n") * 100_000)
+    path = place(tmp_path / "large.jsonl", ROW * 100_000)
     before = fingerprint_of(path)
     append_as_agent(path, b"ten more bytes to read\n")
     with files.SessionReader(path) as reader:
@@ -316,50 +291,31 @@ def overwrite_at(offset: int) -> Callable[[Path], None]:
     ],
 )
 def test_a_rewritten_session_is_recognised(tmp_path, attack, reason):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes((b"x" * 99 + b"\n") * 200)
+    path = place(tmp_path / "a.jsonl", ROW * 200)
     before = fingerprint_of(path)
     attack(path)
     with files.SessionReader(path) as reader:
         assert reader.growth(before) == (GrowthKind.REWRITTEN, reason)
 
 
-def rewrite_in_place(path: Path) -> None:
-    path.write_bytes((b"y" * 99 + b"\n") * 40_000)
-
-
-def rewrite_after_the_first_bytes(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:4096] + (b"y" * 99 + b"\n") * 40_000)
-
-
-def rewrite_the_first_bytes(path: Path) -> None:
-    path.write_bytes(b"y" * 50 + path.read_bytes()[50:])
-
-
 @pytest.mark.parametrize(
     "attack",
     [
-        truncate,
-        replace_by_a_copy,
-        Path.unlink,
-        rewrite_in_place,
-        rewrite_after_the_first_bytes,
-        rewrite_the_first_bytes,
-        overwrite_at(-5),
-        lambda path: os.truncate(path, 10),
+        *(truncate, replace_by_a_copy, Path.unlink, overwrite_at(-5), lambda path: os.truncate(path, 10)),
+        pytest.param(lambda path: path.write_bytes(ROW.upper() * 40_000), id="rewrite-all"),
+        pytest.param(lambda path: path.write_bytes(ROW * 40 + b"x" * 96 + ROW.upper() * 40_000), id="rewrite-the-rest"),
+        pytest.param(lambda path: path.write_bytes(b"y" * 50 + path.read_bytes()[50:]), id="rewrite-the-first-bytes"),
     ],
 )
 def test_a_session_that_changes_during_reading_gives_no_fingerprint(tmp_path, attack):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes((b"x" * 99 + b"\n") * 30_000)
-    size = path.stat().st_size
+    path = place(tmp_path / "a.jsonl", ROW * 30_000)
 
     def index() -> None:
         with files.SessionReader(path) as reader:
             at = 0
             for chunk in reader.chunks(0):
                 at += len(chunk)
-                if at == size:
+                if at == len(ROW) * 30_000:
                     attack(path)
             reader.fingerprint(at, None)
 
@@ -368,8 +324,7 @@ def test_a_session_that_changes_during_reading_gives_no_fingerprint(tmp_path, at
 
 @pytest.mark.parametrize("left", [0, files.CHUNK - 1, files.CHUNK, files.CHUNK + 1])
 def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path, left):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes((b"x" * 99 + b"\n") * 30_000)
+    path = place(tmp_path / "a.jsonl", ROW * 30_000)
 
     def read() -> None:
         with files.SessionReader(path) as reader:
@@ -380,8 +335,7 @@ def test_a_session_that_shrinks_during_reading_is_a_conflict(tmp_path, left):
 
 
 def test_a_fingerprint_keeps_the_old_head_when_lines_are_added(tmp_path):
-    path = tmp_path / "a.jsonl"
-    path.write_bytes((b"x" * 99 + b"\n") * 100)
+    path = place(tmp_path / "a.jsonl", ROW * 100)
     before = fingerprint_of(path)
     overwrite_at(0)(path)
     append_as_agent(path, b"more\n")
@@ -409,9 +363,6 @@ def test_a_text_that_is_gone_is_a_conflict_and_never_shortened(session):
         assert refusal(lambda: reader.read_at(2, 4)) == "4 session_rewritten"
 
 
-# The lock
-
-
 def lock(data: Path, session: Path) -> None:
     with locks.session_lock(data, session, 0.05):
         pass
@@ -436,12 +387,11 @@ def test_a_symlink_is_locked_as_the_session_it_leads_to_and_no_other_session(ses
 
 
 def test_nothing_is_written_after_the_lock_was_released(session, data):
-    before = session.read_bytes()
     with locks.session_lock(data, session, 0) as locked:
         pass
     with pytest.raises(RuntimeError, match="was released"):
         storage_append.append_lines(locked, [LINE], state_of(session), never_complete)
-    assert session.read_bytes() == before
+    assert session.read_bytes() == CONTENT
 
 
 def test_the_lock_is_released_after_an_error(session, data):
@@ -452,53 +402,44 @@ def test_the_lock_is_released_after_an_error(session, data):
 
 def test_a_data_directory_that_cannot_be_written_is_reported(public_dir, session):
     (public_dir / "data").mkdir(mode=0o500)
-    answer = refusal_in_child(lambda: append(public_dir / "data", session), become_nobody)
-    assert answer == "6 permission_denied"
-
-
-# Appending
+    assert refusal_in_child(lambda: append(public_dir / "data", session), become_nobody) == "6 permission_denied"
 
 
 OURS: Final = slice(None)
 THEIRS: Final = b'{"id":"theirs"}\n'
+TAIL: Final = b"\n{}\n"
 UNRESOLVED: Final = [".unresolved"]
 
 
-def writes(*pieces: bytes | slice) -> Callable[[Path], Callable[[int, bytes], int]]:
+def writes(*pieces: bytes | slice) -> Callable[[Path, int, bytes], int]:
     """A write of these slices of our payload, and of bytes of another process before, between and after them."""
 
-    def at(session: Path) -> Callable[[int, bytes], int]:
-        def write(fd: int, payload: bytes) -> int:
-            written = 0
-            for piece in pieces:
-                if isinstance(piece, slice):
-                    written += os.write(fd, payload[piece])
-                else:
-                    append_as_agent(session, piece)
-            return written
-
-        return write
-
-    return at
-
-
-def failing(number: int) -> Callable[[Path], Callable[[int, bytes], int]]:
-    def write(fd: int, payload: bytes) -> int:
-        raise OSError(number, os.strerror(number))
-
-    return lambda _: write
-
-
-def replaced(session: Path) -> Callable[[int, bytes], int]:
-    def write(fd: int, payload: bytes) -> int:
-        replace_by_a_copy(session)
-        return os.write(fd, payload)
+    def write(session: Path, fd: int, payload: bytes) -> int:
+        written = 0
+        for piece in pieces:
+            if isinstance(piece, slice):
+                written += os.write(fd, payload[piece])
+            else:
+                append_as_agent(session, piece)
+        return written
 
     return write
 
 
-def other_bytes(_: Path) -> Callable[[int, bytes], int]:
-    return lambda fd, payload: os.write(fd, payload.upper())
+def failing(number: int) -> Callable[[Path, int, bytes], int]:
+    def write(session: Path, fd: int, payload: bytes) -> int:
+        raise OSError(number, os.strerror(number))
+
+    return write
+
+
+def replaced(session: Path, fd: int, payload: bytes) -> int:
+    replace_by_a_copy(session)
+    return os.write(fd, payload)
+
+
+def other_bytes(_: Path, fd: int, payload: bytes) -> int:
+    return os.write(fd, payload.upper())
 
 
 @pytest.mark.parametrize(
@@ -507,9 +448,7 @@ def other_bytes(_: Path) -> Callable[[int, bytes], int]:
         pytest.param(writes(OURS), "done", LINE + b"\n", [], id="nothing else happens"),
         pytest.param(writes(THEIRS, OURS), "4 foreign_append", THEIRS, [], id="a foreign line before ours"),
         pytest.param(writes(OURS, THEIRS), "done", LINE + b"\n" + THEIRS, [], id="one right after ours"),
-        pytest.param(
-            writes(slice(20), b"\n{}\n"), "6 append_left", LINE[:20] + b"\n{}\n", UNRESOLVED, id="a short write"
-        ),
+        pytest.param(writes(slice(20), TAIL), "6 append_left", LINE[:20] + TAIL, UNRESOLVED, id="a short write"),
         pytest.param(writes(slice(20)), "6 disk_full", b"", [], id="a short write, and nobody else's"),
         pytest.param(writes(slice(0)), "6 disk_full", b"", [], id="a write of zero bytes"),
         pytest.param(other_bytes, "6 append_left", LINE.upper() + b"\n", UNRESOLVED, id="other bytes"),
@@ -521,33 +460,29 @@ def other_bytes(_: Path) -> Callable[[int, bytes], int]:
     ],
 )
 def test_an_append_is_complete_or_removed_or_reported(session, data, write, answer, added, left):
-    before = session.read_bytes()
-    assert refusal(lambda: append(data, session, write=write(session))) == answer
-    assert session.read_bytes() == before + added
+    assert refusal(lambda: append(data, session, write=partial(write, session))) == answer
+    assert session.read_bytes() == CONTENT + added
     assert records(data) == left
 
 
 def test_a_line_is_written_by_exactly_one_write(session, data):
-    before, payloads = session.stat().st_size, []
+    payloads = []
 
     def write(fd: int, payload: bytes) -> int:
         payloads.append(payload)
         return os.write(fd, payload)
 
-    assert append(data, session, LINE * 2000, write) == (before, 2000 * len(LINE))
+    assert append(data, session, LINE * 2000, write) == (len(CONTENT), 2000 * len(LINE))
     assert payloads == [LINE * 2000 + b"\n"]
 
 
 def test_a_write_whose_process_was_killed_is_detected_and_leaves_nothing(session, data, monkeypatch):
-    before = session.read_bytes()
     monkeypatch.setattr(os, "setsid", lambda: os.kill(os.getpid(), signal.SIGKILL))
-    answer = refusal(lambda: append(data, session, write=storage_append.write_apart))
-    assert answer.startswith("6 ")
-    assert session.read_bytes() == before
+    assert refusal(lambda: append(data, session, write=storage_append.write_apart)).startswith("6 ")
+    assert session.read_bytes() == CONTENT
 
 
 def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session):
-    before = session.read_bytes()
     line = LINE * 5_000
     reading, writing = os.pipe()
     caller = os.fork()
@@ -563,24 +498,18 @@ def test_a_line_is_written_whole_if_its_caller_is_killed_meanwhile(session):
     os.waitpid(caller, 0)
     with os.fdopen(reading, "rb") as rest:
         rest.read()  # ends when the last process that could write has ended
-    assert session.read_bytes() in (before, before + line)
+    assert session.read_bytes() in (CONTENT, CONTENT + line)
 
 
 @pytest.mark.parametrize("length", [0, 10, files.CHUNK - 1, files.CHUNK, 2 * files.CHUNK + 1])
 def test_a_complete_last_line_gets_its_newline_first(session, data, length):
     last = json.dumps({"id": "2", "text": "x" * length}).encode()
     append_as_agent(session, last)
-    before = session.read_bytes()
-    checked: list[bytes] = []
-
-    def is_complete(line: bytes) -> bool:
-        checked.append(line)
-        return True
-
+    is_complete = Mock(return_value=True)
     appended = append(data, session, is_complete=is_complete)
-    assert checked == [last]
-    assert session.read_bytes() == before + b"\n" + LINE + b"\n"
-    assert appended == (len(before) + 1, len(LINE))
+    is_complete.assert_called_once_with(last)
+    assert session.read_bytes() == CONTENT + last + b"\n" + LINE + b"\n"
+    assert appended == (len(CONTENT + last) + 1, len(LINE))
 
 
 def test_a_single_line_without_newline_is_checked_from_its_first_byte(session, data):
@@ -602,10 +531,9 @@ def test_to_a_torn_last_line_nothing_is_appended_unless_it_is_confirmed(session,
 
 @pytest.mark.parametrize("line", [b"", b"a\nb", b"a\n"])
 def test_anything_but_one_line_is_a_programming_error(session, data, line):
-    before = session.read_bytes()
     with pytest.raises(ValueError, match="no newline"):
         append(data, session, line)
-    assert session.read_bytes() == before
+    assert session.read_bytes() == CONTENT
 
 
 def overwrite_later(path: Path) -> None:
@@ -629,25 +557,21 @@ def test_a_session_that_changed_after_the_check_is_not_written_to(session, data,
     attack(session)
     before = content_of(session)
     with locks.session_lock(data, session, 0) as locked:
-        act = partial(storage_append.append_lines, locked, [LINE], judged, never_complete)
-        assert refusal(act) == answer
+        assert refusal(lambda: storage_append.append_lines(locked, [LINE], judged, never_complete)) == answer
     assert content_of(session) == before
     assert records(data) == []
 
 
 def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(session, data):
     append_as_agent(session, b'{"id":"2"}')
-    before = session.read_bytes()
 
     def slowly(_: bytes) -> bool:
         append_as_agent(session, b'\n{"id":"3"}')
         return True
 
-    def write(fd: int, payload: bytes) -> int:
-        raise AssertionError("nothing may be written")
-
-    assert refusal(lambda: append(data, session, is_complete=slowly, write=write)) == "4 session_changed"
-    assert session.read_bytes() == before + b'\n{"id":"3"}'
+    never = Mock(side_effect=AssertionError("nothing may be written"))
+    assert refusal(lambda: append(data, session, is_complete=slowly, write=never)) == "4 session_changed"
+    assert session.read_bytes() == CONTENT + b'{"id":"2"}\n{"id":"3"}'
     assert records(data) == []
 
 
@@ -662,19 +586,17 @@ def test_a_session_that_changes_while_the_append_is_prepared_is_not_written_to(s
 def test_our_line_between_two_foreign_ones_stays_is_reported_and_recorded_if_it_is_separate(
     session, data, first, code, words, is_recorded
 ):
-    before, last = session.read_bytes(), b'{"id":"t2"}\n'
+    last, offset = b'{"id":"t2"}\n', len(CONTENT + first)
     recorded: list[storage_append.Appended] = []
-    offset = len(before) + len(first)
     with pytest.raises(SystemFailure, match=words.format(offset)) as caught:
-        append(data, session, write=writes(first, OURS, last)(session), record=recorded.append)
+        append(data, session, write=partial(writes(first, OURS, last), session), record=recorded.append)
     assert caught.value.code == code
-    assert session.read_bytes() == before + first + LINE + b"\n" + last
+    assert session.read_bytes() == CONTENT + first + LINE + b"\n" + last
     assert recorded == ([(offset, len(LINE))] if is_recorded else [])
     assert records(data) == ([] if is_recorded else UNRESOLVED)
 
 
 def test_nothing_is_truncated_while_another_process_has_the_file_open(session, data):
-    before = session.read_bytes()
     with session.open("ab") as agent:
 
         def overtaken(fd: int, payload: bytes) -> int:
@@ -684,11 +606,10 @@ def test_nothing_is_truncated_while_another_process_has_the_file_open(session, d
 
         assert refusal(lambda: append(data, session, write=overtaken)) == "6 line_stays"
         agent.write(b'{"id":"later"}\n')
-    assert session.read_bytes() == before + THEIRS + LINE + b'\n{"id":"later"}\n'
+    assert session.read_bytes() == CONTENT + THEIRS + LINE + b'\n{"id":"later"}\n'
 
 
 def test_opening_a_file_during_truncation_waits_and_loses_nothing(session, monkeypatch):
-    before = session.read_bytes()
     append_as_agent(session, LINE)
     truncate_file = os.ftruncate
     late = threading.Thread(target=append_as_agent, args=(session, THEIRS))
@@ -700,17 +621,15 @@ def test_opening_a_file_during_truncation_waits_and_loses_nothing(session, monke
 
     monkeypatch.setattr(os, "ftruncate", truncated)
     with session.open("r+b", buffering=0) as file:
-        assert truncation.cut_off(file.fileno(), len(before), LINE)
+        assert truncation.cut_off(file.fileno(), len(CONTENT), LINE)
     late.join()
-    assert session.read_bytes() == before + THEIRS
+    assert session.read_bytes() == CONTENT + THEIRS
 
 
 @pytest.mark.parametrize("purpose", ["redline-backup", "redline-restore"])
 def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_directories(session, data, purpose):
-    draft = session.with_name(f".{session.name}.{purpose}")
-    draft.write_bytes(b"unfinished")
-    other = session.with_name(f".other.jsonl.{purpose}")
-    other.write_bytes(b"another session's")
+    draft = place(session.with_name(f".{session.name}.{purpose}"), b"unfinished")
+    other = place(session.with_name(f".other.jsonl.{purpose}"), b"another session's")
     recover(data, session)
     assert not draft.exists()
     draft.symlink_to(session)
@@ -725,12 +644,8 @@ def test_the_next_lock_removes_drafts_of_a_killed_process_but_no_links_or_direct
 
 def test_an_unsettled_step_is_settled_by_a_later_lock(session, data):
     settled: list[locks.Recovery] = []
-
-    def fail(_: locks.LockedSession) -> None:
-        raise Killed
-
     crash(data, session, die_after(len(LINE) + 1), note="what it was for")
-    with pytest.raises(Killed), locks.session_lock(data, session, 0, fail):
+    with pytest.raises(Killed), locks.session_lock(data, session, 0, Mock(side_effect=Killed)):
         pass
     for _ in range(2):
         with locks.session_lock(data, session, 0, lambda locked: settled.append(locked.recovery)):
@@ -754,7 +669,6 @@ def test_an_append_for_which_there_is_no_room_changes_nothing(session, data, roo
 
 
 def test_a_line_that_cannot_be_synced_is_removed_again(session, data, monkeypatch):
-    before = session.read_bytes()
     sync = files.sync
 
     def fail_once(fd: int) -> None:
@@ -767,13 +681,11 @@ def test_a_line_that_cannot_be_synced_is_removed_again(session, data, monkeypatc
 
     assert refusal(lambda: append(data, session, write=write)) == "6 write_failed"
     assert files.sync is sync
-    assert session.read_bytes() == before
+    assert session.read_bytes() == CONTENT
     assert records(data) == []
 
 
 def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session, data):
-    before = session.read_bytes()
-
     def write(fd: int, payload: bytes) -> int:
         record = next((data / "locks").glob("*.intent"))
         record.unlink()
@@ -783,35 +695,31 @@ def test_an_appended_line_is_reported_even_if_the_cleanup_fails(session, data):
     with pytest.raises(SystemFailure, match="The lines were appended") as caught:
         append(data, session, write=write)
     assert caught.value.code == "append_not_tidied"
-    assert session.read_bytes() == before + LINE + b"\n"
+    assert session.read_bytes() == CONTENT + LINE + b"\n"
 
 
 def test_an_unwritable_session_is_permission_denied(public_dir):
-    path = public_dir / "a.jsonl"
-    path.write_bytes(HEADER)
+    path = place(public_dir / "a.jsonl", HEADER)
     path.chmod(0o444)
-    answer = refusal_in_child(lambda: append(public_dir / "data", path), become_nobody)
-    assert answer == "6 permission_denied"
+    assert refusal_in_child(lambda: append(public_dir / "data", path), become_nobody) == "6 permission_denied"
     assert path.read_bytes() == HEADER
 
 
 def test_two_processes_append_and_every_line_is_whole(session, data):
-    before = session.read_bytes()
+    def lines_of(name: bytes) -> list[bytes]:
+        return [name * 5000 + b"%02d" % number for number in range(15)]
 
     def append_all(name: bytes) -> None:
-        for number in range(15):
-            append(data, session, name * 5000 + b"%02d" % number)
+        for line in lines_of(name):
+            append(data, session, line)
 
     children = [start_child(lambda name=name: refusal(partial(append_all, name))) for name in (b"a", b"b")]
     assert [wait() for wait in children] == ["done", "done"]
-    assert session.read_bytes().startswith(before)
-    lines = session.read_bytes()[len(before) :].splitlines()
+    assert session.read_bytes().startswith(CONTENT)
+    lines = session.read_bytes()[len(CONTENT) :].splitlines()
     for name in (b"a", b"b"):
-        assert [line for line in lines if line[:1] == name] == [name * 5000 + b"%02d" % n for n in range(15)]
+        assert [line for line in lines if line[:1] == name] == lines_of(name)
     assert len(lines) == 30
-
-
-# Recovery
 
 
 def content_of(session: Path) -> bytes | None:
@@ -822,10 +730,7 @@ def die_after(part: int, then: bytes = b"") -> Callable[[int, bytes], int]:
     """Writes the first `part` bytes, then the bytes of another process, then dies."""
 
     def write(fd: int, payload: bytes) -> int:
-        if part:
-            os.write(fd, payload[:part])
-        if then:
-            os.write(fd, then)
+        os.write(fd, payload[:part] + then)
         raise Killed
 
     return write
@@ -843,11 +748,6 @@ def recover(data: Path, session: Path) -> locks.Recovery:
         return locked.recovery
 
 
-def test_without_a_crash_there_is_nothing_to_recover(session, data):
-    append(data, session)
-    assert recover(data, session) == locks.Recovery(RecoveryKind.NOT_NEEDED)
-
-
 @pytest.mark.parametrize(
     ("part", "then", "kind", "kept"),
     [
@@ -856,17 +756,16 @@ def test_without_a_crash_there_is_nothing_to_recover(session, data):
         (len(LINE) + 1, b"{}\n", RecoveryKind.MADE, LINE + b"\n{}\n"),
         (1, b"", RecoveryKind.CUT_OFF, b""),
         (len(LINE), b"", RecoveryKind.CUT_OFF, b""),
-        (20, b"\n{}\n", RecoveryKind.UNRESOLVED, LINE[:20] + b"\n{}\n"),
-        (0, b'{"id":"theirs"}\n', RecoveryKind.UNRESOLVED, b'{"id":"theirs"}\n'),
+        (20, TAIL, RecoveryKind.UNRESOLVED, LINE[:20] + TAIL),
+        (0, THEIRS, RecoveryKind.UNRESOLVED, THEIRS),
         (0, b"\0" * (len(LINE) + 1), RecoveryKind.UNRESOLVED, b"\0" * (len(LINE) + 1)),
     ],
 )
 def test_the_next_lock_settles_an_append_that_was_interrupted(session, data, part, then, kind, kept):
-    before = session.read_bytes()
     crash(data, session, die_after(part, then))
     recovery = recover(data, session)
     assert recovery.kind is kind
-    assert session.read_bytes() == before + kept
+    assert session.read_bytes() == CONTENT + kept
     assert records(data) == ([".unresolved"] if kind is RecoveryKind.UNRESOLVED else [])
     assert (recovery.record is None) == (kind is not RecoveryKind.UNRESOLVED)
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
@@ -882,7 +781,7 @@ def test_an_interrupted_append_to_another_file_is_left_alone(session, data, atta
 
 
 def test_the_kept_record_says_what_was_to_be_written(session, data):
-    crash(data, session, die_after(20, b"\n{}\n"))
+    crash(data, session, die_after(20, TAIL))
     record = recover(data, session).record
     assert record is not None
     kept = json.loads(record.read_bytes())
@@ -891,12 +790,11 @@ def test_the_kept_record_says_what_was_to_be_written(session, data):
 
 
 def test_a_damaged_record_is_kept_and_the_session_left_alone(session, data):
-    before = session.read_bytes()
     crash(data, session, die_after(0))
     next((data / "locks").glob("*.intent")).write_bytes(b'{"path":')
     assert recover(data, session).kind is RecoveryKind.UNRESOLVED
-    assert records(data) == [".unresolved"]
-    assert session.read_bytes() == before
+    assert records(data) == UNRESOLVED
+    assert session.read_bytes() == CONTENT
 
 
 def test_an_unfinished_record_announces_nothing(session, data):
@@ -905,3 +803,4 @@ def test_an_unfinished_record_announces_nothing(session, data):
     assert recover(data, session).kind is RecoveryKind.NOT_NEEDED
     append(data, session)
     assert records(data) == []
+    assert recover(data, session) == locks.Recovery(RecoveryKind.NOT_NEEDED)

@@ -10,13 +10,12 @@ import pytest
 
 from sessions_app.storage import held_locks
 from sessions_app.storage.held_locks import is_locked
+from tests.files import place
 
 
 @pytest.fixture
 def lock(tmp_path):
-    path = tmp_path / "thread.lock"
-    path.touch()
-    return path
+    return place(tmp_path / "thread.lock", b"")
 
 
 @contextmanager
@@ -28,8 +27,7 @@ def held(path: Path, how: Callable[[int, int], object] = fcntl.flock, kind: int 
 
 
 def test_a_held_lock_is_seen_until_it_is_given_back(lock):
-    other = lock.with_name("other.lock")
-    other.touch()
+    other = place(lock.with_name("other.lock"), b"")
     assert is_locked(lock) is False
     with held(lock):
         assert is_locked(lock) is True

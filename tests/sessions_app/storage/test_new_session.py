@@ -2,7 +2,10 @@
 
 import hashlib
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -10,7 +13,7 @@ from sessions_app.sessionlog.errors import SystemFailure
 from sessions_app.storage import files, locks, new_session
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
 from sessions_app.storage.new_session import NewSession, create_session
-from tests.files import snapshot
+from tests.files import append_as_agent, place, snapshot
 from tests.installation import refusal
 from tests.processes import limit_file_size, refusal_in_child
 
@@ -20,15 +23,6 @@ NAME = "new.jsonl"
 
 class Crash(BaseException):
     """Ends the process: nothing catches it."""
-
-
-@pytest.fixture
-def session(tmp_path):
-    path = tmp_path / "sessions" / "a.jsonl"
-    path.parent.mkdir()
-    path.write_bytes(b'{"type":"session"}\n')
-    path.chmod(0o640)
-    return path
 
 
 def ignore(_: object) -> None: ...
@@ -56,14 +50,18 @@ def recovery_of(data: Path, session: Path) -> tuple[RecoveryKind, str]:
     return found[0].kind, found[0].note
 
 
+NOTHING = (RecoveryKind.NOT_NEEDED, "")
+
+
 def test_it_has_every_byte_and_the_mode_of_the_session(data, session):
+    session.chmod(0o640)
     made = create(data, session)
     path, content = session.with_name(NAME), b"".join(LINES)
     assert path.read_bytes() == content
     assert made == NewSession(path, len(content), hashlib.sha256(content).hexdigest())
     assert path.stat().st_mode == session.stat().st_mode
     assert sorted(snapshot(session.parent)) == ["a.jsonl", NAME]
-    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+    assert recovery_of(data, session) == NOTHING
 
 
 def test_long_content_is_written_in_pieces(data, session):
@@ -74,43 +72,36 @@ def test_long_content_is_written_in_pieces(data, session):
 
 def test_it_is_checked_before_it_has_its_name(data, session):
     seen = []
-
-    def look(draft: Path) -> None:
-        seen.append((draft.read_bytes(), session.with_name(NAME).exists()))
-
-    create(data, session, check=look, record=lambda made: seen.append((made.path.read_bytes(), True)))
+    create(
+        data,
+        session,
+        check=lambda draft: seen.append((draft.read_bytes(), session.with_name(NAME).exists())),
+        record=lambda made: seen.append((made.path.read_bytes(), True)),
+    )
     assert seen == [(b"".join(LINES), False), (b"".join(LINES), True)]
-
-
-def refuse(draft: Path) -> None:
-    raise SystemFailure("not_proven", "It is not what was approved.")
 
 
 def test_a_refused_content_leaves_nothing(data, session):
     before = snapshot(session.parent)
-    assert refusal(lambda: create(data, session, check=refuse)) == "6 not_proven"
+    assert refusal(lambda: create(data, session, check=fail)) == "6 not_now"
     assert snapshot(session.parent) == before
-    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+    assert recovery_of(data, session) == NOTHING
 
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_no_file_is_replaced(data, session, is_link):
     there = session.with_name(NAME)
-    if is_link:
-        there.symlink_to("nowhere")
-    else:
-        there.write_bytes(b"mine")
+    there.symlink_to("nowhere") if is_link else place(there, b"mine")
     before = snapshot(session.parent)
     assert refusal(lambda: create(data, session)) == "2 exists"
     assert snapshot(session.parent) == before
-    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+    assert recovery_of(data, session) == NOTHING
 
 
 def test_a_full_disk_leaves_nothing(data, session):
     before = snapshot(session.parent)
-    lines = [b"x" * 9_999 + b"\n"] * 50
-    answer = refusal_in_child(lambda: create(data, session, lines), limit_file_size(100_000))
-    assert answer == "6 disk_full"
+    act = partial(create, data, session, [b"x" * 9_999 + b"\n"] * 50)
+    assert refusal_in_child(act, limit_file_size(100_000)) == "6 disk_full"
     assert snapshot(session.parent) == before
 
 
@@ -127,57 +118,52 @@ def test_content_that_reads_back_differently_is_reported(data, session, monkeypa
 
 
 def fail(_: object) -> None:
-    raise SystemFailure("not_recorded", "The database is busy.")
+    raise SystemFailure("not_now", "The database is busy.")
 
 
 def test_what_could_not_be_recorded_is_recorded_by_the_next_lock(data, session):
-    assert refusal(lambda: create(data, session, record=fail)) == "6 not_recorded"
+    assert refusal(lambda: create(data, session, record=fail)) == "6 not_now"
     assert session.with_name(NAME).read_bytes() == b"".join(LINES)
     assert recovery_of(data, session) == (RecoveryKind.MADE, "the note")
-    assert recovery_of(data, session) == (RecoveryKind.NOT_NEEDED, "")
+    assert recovery_of(data, session) == NOTHING
 
 
-def crash(*_: object) -> None:
-    raise Crash
-
-
-def crash_at(owner: object, name: str, act: Callable[[], object], how: Callable[..., None] = crash) -> None:
+def crash_at(owner: object, name: str, data: Path, session: Path, how: Any = Crash) -> None:
+    """End a creation where it calls a function."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, how)
+        patch.setattr(owner, name, Mock(side_effect=how))
         with pytest.raises(Crash):
-            act()
+            create(data, session)
 
 
 def test_one_that_was_announced_and_not_made_leaves_nothing(data, session):
     before = snapshot(session.parent)
-    crash_at(Path, "hardlink_to", lambda: create(data, session))
+    crash_at(Path, "hardlink_to", data, session)
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
     assert snapshot(session.parent) == before
 
 
 def test_one_that_was_made_is_recorded_though_its_agent_has_continued_it(data, session):
-    crash_at(new_session, "sync_directory", lambda: create(data, session))
-    with session.with_name(NAME).open("ab") as file:
-        file.write(b'{"id":"e3"}\n')
+    crash_at(new_session, "sync_directory", data, session)
+    append_as_agent(session.with_name(NAME), b'{"id":"e3"}\n')
     with session_lock(data, session, 5) as locked:
         assert locked.recovery.kind is RecoveryKind.MADE
         assert locked.recovery.size == len(b"".join(LINES))
 
 
 def test_another_file_of_its_name_is_not_taken_for_it(data, session):
-    def crash_with_draft(_: Path, draft: Path) -> None:
+    def crash_with_draft(draft: Path) -> None:
         # A killed process leaves its draft, so that no other file gets its inode.
         draft.rename(draft.with_name("kept"))
         raise Crash
 
-    crash_at(Path, "hardlink_to", lambda: create(data, session), crash_with_draft)
+    crash_at(Path, "hardlink_to", data, session, crash_with_draft)
     session.with_name(NAME).write_bytes(b"".join(LINES))
     assert recovery_of(data, session) == (RecoveryKind.NOT_MADE, "the note")
 
 
 def test_the_draft_of_a_dead_process_is_removed(data, session):
-    draft = session.with_name(".a.jsonl.redline-fork")
-    draft.write_bytes(b"half")
+    draft = place(session.with_name(".a.jsonl.redline-fork"), b"half")
     recovery_of(data, session)
     assert not draft.exists()
 

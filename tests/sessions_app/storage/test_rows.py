@@ -1,25 +1,38 @@
-"""A killed change of rows leaves the database as it was or as it was to be, and the next lock knows which."""
+"""A killed change of rows leaves the database as it was or as it was to be, and the next lock knows which.
+
+It is made in the database itself, or through a server, where the next lock holder puts an unfinished one in order.
+"""
 
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from sessions_app.agents.opencode import server as server_module
+from sessions_app.agents.opencode.agent import OPENCODE
+from sessions_app.agents.opencode.server import is_same_row
+from sessions_app.sessionlog.errors import RedlineError
 from sessions_app.sessionlog.targets import Target
-from sessions_app.storage import rows
+from sessions_app.storage import rows, served_rows
 from sessions_app.storage.locks import LockedSession, RecoveryKind, session_lock
+from sessions_app.storage.row_steps import RowStep
+from sessions_app.storage.rows import back_up_rows, change_served_rows
 from tests.installation import refusal
 from tests.opencode_plans import WrittenRows, every_row, put_rows_back, write_rows
+from tests.opencode_server import opencode_server
 from tests.opencode_stores import OpenCodeStore, worked_session
+from tests.wait import wait_until
 
 TARGETS = (Target("prt_0007.call"), Target("prt_0007"))
 
 
-class Change:
+class WorkedStore:
     """A session in a database, and a place for locks and backups."""
 
     def __init__(self, directory: Path) -> None:
@@ -27,22 +40,27 @@ class Change:
         self.path = worked_session(self.store)
         self.before = self.rows()
 
-    def make(self, writer: str = "delete", *targets: str) -> WrittenRows:
-        return write_rows(self.path, writer, (*TARGETS, *map(Target, targets)), self.data)
-
-    def kill(self, owner: Any, name: str, writer: str = "delete", *targets: str, how: Any = None) -> None:
-        """Make it in a process that ends where this function is called."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(owner, name, how(getattr(owner, name)) if how else die)
-            if name == "back_up_rows":
-                patch.setattr("tests.opencode_plans.back_up_rows", die)
-            killed(lambda: self.make(writer, *targets))
-
     def recovered(self) -> RecoveryKind:
-        return recovered(self.path, self.data)
+        with session_lock(self.data, self.path, 1) as locked:
+            return locked.recovery.kind
 
     def rows(self) -> dict[str, list[dict[str, Any]]]:
         return every_row(self.store.database)
+
+
+class Change(WorkedStore):
+    """Deletions of a writer, made in the database."""
+
+    def make(self, writer: str = "delete", *targets: str) -> WrittenRows:
+        return write_rows(self.path, writer, (*TARGETS, *map(Target, targets)), self.data)
+
+    def kill(self, owner: Any, name: str, writer: str = "delete", *targets: str, is_over: bool = False) -> None:
+        """Make it in a process that ends where this function is called."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, dying(getattr(owner, name), is_over=is_over))
+            if name == "back_up_rows":
+                patch.setattr("tests.opencode_plans.back_up_rows", die)
+            killed(lambda: self.make(writer, *targets))
 
 
 @pytest.fixture
@@ -77,27 +95,31 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def _after(function: Callable[..., Any]) -> Callable[..., Any]:
-    def and_die(*arguments: Any) -> None:
-        function(*arguments)
-        die()
+def dying(function: Callable[..., Any], number: int = 1, is_over: bool = False) -> Callable[..., Any]:
+    """The function, whose call with this number ends the process, before it or when it is over."""
+    calls = 0
 
-    return and_die
+    def call(*arguments: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == number and not is_over:
+            die()
+        done = function(*arguments, **named)
+        if calls == number:
+            die()
+        return done
 
-
-def recovered(path: Path, data: Path) -> RecoveryKind:
-    with session_lock(data, path, 1) as locked:
-        return locked.recovery.kind
+    return call
 
 
 KILLS: Final = [
-    (rows, "back_up_rows", None, RecoveryKind.NOT_NEEDED),
-    (rows, "apply_step", None, RecoveryKind.NOT_NEEDED),
-    (LockedSession, "announce", None, RecoveryKind.NOT_NEEDED),
-    (LockedSession, "announce", _after, RecoveryKind.NOT_MADE),
-    (rows, "_commit", None, RecoveryKind.NOT_MADE),
-    (rows, "_commit", _after, RecoveryKind.MADE),
-    (LockedSession, "withdraw", None, RecoveryKind.MADE),
+    (rows, "back_up_rows", False, RecoveryKind.NOT_NEEDED),
+    (rows, "apply_step", False, RecoveryKind.NOT_NEEDED),
+    (LockedSession, "announce", False, RecoveryKind.NOT_NEEDED),
+    (LockedSession, "announce", True, RecoveryKind.NOT_MADE),
+    (rows, "_commit", False, RecoveryKind.NOT_MADE),
+    (rows, "_commit", True, RecoveryKind.MADE),
+    (LockedSession, "withdraw", False, RecoveryKind.MADE),
 ]
 """What the next lock holder finds after an end before a function, or after it."""
 
@@ -105,12 +127,12 @@ KILLS: Final = [
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
 def test_a_kill_leaves_one_of_two_states(tmp_path, writer):
     wrong = []
-    for number, (owner, name, how, recovery) in enumerate(KILLS):
+    for number, (owner, name, is_over, recovery) in enumerate(KILLS):
         change = Change(tmp_path / str(number))
-        change.kill(owner, name, writer, how=how)
+        change.kill(owner, name, writer, is_over=is_over)
         found = change.recovered(), change.rows() != change.before, change.recovered()
         if found != (recovery, recovery is RecoveryKind.MADE, RecoveryKind.NOT_NEEDED):
-            wrong.append((name, how, found))
+            wrong.append((name, is_over, found))
     assert wrong == []
 
 
@@ -159,10 +181,9 @@ def test_a_row_that_the_agent_deleted_does_not_pass_for_a_deletion_that_was_not_
 
 @pytest.mark.parametrize("writer", ["delete", "prune", "fork"])
 def test_a_trigger_is_refused_and_nothing_is_written(change, writer):
+    does = "BEGIN DELETE FROM message; END"
     for when in ("DELETE", "UPDATE", "INSERT"):
-        change.store.run(
-            f"CREATE TRIGGER on_{when} AFTER {when} ON part BEGIN DELETE FROM message; END"  # noqa: S608  # ours
-        )
+        change.store.run(f"CREATE TRIGGER on_{when} AFTER {when} ON part {does}")
     assert refusal(lambda: change.make(writer)) == "2 not_a_database"
     assert change.rows() == change.before
 
@@ -185,3 +206,176 @@ def test_columns_of_every_type_survive_a_backup(change):
     written = change.make("delete", "prt_0005", "prt_0006")
     put_rows_back(change.path, written.backup, change.data)
     assert run(content) == before
+
+
+PARTS: Final = ("prt_0005", "prt_0007", "prt_0008")
+Call = tuple[Any, str, int, bool]
+"""A function, as its owner and its name, the number of a call of it, counted from 1, and whether it is over."""
+SECOND_WRITE: Final[Call] = (served_rows, "_write", 2, True)
+IS_RECORDED: Final[Call] = (LockedSession, "announce", 2, True)
+SERVED_KILLS: Final[list[tuple[Call, RecoveryKind]]] = [
+    ((rows, "_apply_all", 1, True), RecoveryKind.NOT_NEEDED),
+    ((LockedSession, "announce", 1, False), RecoveryKind.NOT_NEEDED),
+    ((LockedSession, "announce", 1, True), RecoveryKind.NOT_MADE),
+    ((served_rows, "_write", 1, True), RecoveryKind.NOT_MADE),
+    ((served_rows, "_write", 2, False), RecoveryKind.NOT_MADE),
+    (SECOND_WRITE, RecoveryKind.NOT_MADE),
+    ((served_rows, "_write", 3, True), RecoveryKind.NOT_MADE),
+    ((rows, "change_through", 1, True), RecoveryKind.NOT_MADE),
+    ((LockedSession, "announce", 2, False), RecoveryKind.NOT_MADE),
+    (IS_RECORDED, RecoveryKind.MADE),
+    ((LockedSession, "withdraw", 1, False), RecoveryKind.MADE),
+    ((LockedSession, "withdraw", 1, True), RecoveryKind.NOT_NEEDED),
+]
+"""What the next lock holder finds after an end there. Before the second record the rows are put back."""
+KINDS: Final = ["deleted", "edited", "made again"]
+
+
+class ServedChange(WorkedStore):
+    """Steps of one kind, made through a server, and the rows before them."""
+
+    def of(self, kind: str) -> None:
+        found = [row for row in self.store.parts() if row["id"] in PARTS]
+        if kind == "made again":
+            for row in found:
+                self.store.run("DELETE FROM part WHERE id = ?", row["id"])
+            self.steps = [RowStep("part", row["id"], None, row) for row in found]
+        else:
+            afters = [None if kind == "deleted" else _longer(row) for row in found]
+            self.steps = [RowStep("part", row["id"], row, after) for row, after in zip(found, afters, strict=True)]
+        self.before = self.rows()
+
+    def make(self) -> None:
+        server = OPENCODE.server(self.path, self.served.url)
+        assert server is not None
+        with session_lock(self.data, self.path, 1) as locked:
+            backup = back_up_rows(locked, self.steps, datetime.now(UTC))
+            change_served_rows(
+                locked,
+                self.path.parent,
+                self.steps,
+                server=server,
+                backup=backup.path,
+                require_unchanged=lambda _: None,
+                prove=lambda _: 0,
+                note=lambda _: "",
+                record=lambda _: None,
+            )
+
+    def kill(self, call: Call = SECOND_WRITE) -> None:
+        owner, name, number, is_over = call
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(owner, name, dying(getattr(owner, name), number, is_over))
+            killed(self.make)
+
+    def is_as_before(self) -> bool:
+        now = self.rows()
+        return all(
+            len(now[table]) == len(was) and all(map(is_same_row, now[table], was)) for table, was in self.before.items()
+        )
+
+    def is_made(self) -> bool:
+        found = {row["id"]: row for row in self.store.parts()}
+        return all(is_same_row(found.get(step.row_id), step.after) for step in self.steps)
+
+    def put_back(self) -> None:
+        self.store.run("DELETE FROM part")
+        for row in self.before["part"]:
+            self.store.run("INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", *row.values())
+
+    def backup(self) -> Path:
+        (found,) = (self.data / "rows").glob("*.bak")
+        return found
+
+
+def _longer(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "data": row["data"].removesuffix("}") + ', "metadata": {"a": 1}}'}
+
+
+@pytest.fixture
+def served_change(tmp_path):
+    found = ServedChange(tmp_path)
+    with opencode_server(found.store.database) as found.served:
+        yield found
+
+
+def wrong_after(change: ServedChange, call: Call, recovery: RecoveryKind) -> str:
+    """What is wrong after the recovery from a kill."""
+    is_changed = recovery is RecoveryKind.MADE or call[1::2] == ("withdraw", True)
+    found = change.recovered(), change.is_made(), change.is_as_before(), change.recovered()
+    expected = recovery, is_changed, not is_changed, RecoveryKind.NOT_NEEDED
+    return "" if found == expected else f"{call[1:]}: {found} instead of {expected}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kill_during_a_change_through_a_server_leaves_one_of_two_states(served_change, kind):
+    served_change.of(kind)
+    wrong = []
+    for call, recovery in SERVED_KILLS:
+        served_change.kill(call)
+        wrong.append(wrong_after(served_change, call, recovery))
+        served_change.put_back()
+    assert list(filter(None, wrong)) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_are_put_back_exactly_if_the_server_has_ended(served_change, kind):
+    served_change.of(kind)
+    served_change.kill()
+    served_change.served.end()
+    assert served_change.recovered() is RecoveryKind.NOT_MADE
+    assert served_change.rows() == served_change.before
+
+
+def test_a_change_that_is_recorded_stays_if_the_server_has_ended(served_change):
+    served_change.of("edited")
+    served_change.kill(IS_RECORDED)
+    served_change.served.end()
+    assert wrong_after(served_change, IS_RECORDED, RecoveryKind.MADE) == ""
+
+
+def test_beside_another_process_the_lock_is_refused_and_says_what_is_in_which_state(served_change):
+    served_change.of("deleted")
+    served_change.kill()
+    now = served_change.rows()
+    with opencode_server(served_change.store.database):
+        for _ in range(2):
+            with pytest.raises(RedlineError) as raised:
+                served_change.recovered()
+            assert raised.value.code == "left_between"
+            assert "changed: prt_0005, prt_0007; as before: prt_0008" in raised.value.message
+            assert str(served_change.backup()) in raised.value.message
+            assert served_change.rows() == now
+    assert served_change.recovered() is RecoveryKind.NOT_MADE
+    assert served_change.is_as_before()
+
+
+def test_rows_that_others_have_changed_since_are_left_as_they_are(served_change):
+    served_change.of("edited")
+    served_change.kill()
+    served_change.store.run("UPDATE part SET data = '{}' WHERE id = ?", PARTS[0])
+    now = served_change.rows()
+    assert served_change.recovered() is RecoveryKind.UNRESOLVED
+    assert served_change.rows() == now
+
+
+def test_a_call_that_is_made_late_is_taken_back(served_change, monkeypatch):
+    served_change.of("deleted")
+    served_change.served.behave(stop_at=1)
+    with monkeypatch.context() as patch:
+        patch.setattr(server_module, "SECONDS", 0.3)
+        with pytest.raises(RedlineError) as raised:
+            served_change.make()
+    assert raised.value.code == "left_between"
+    served_change.served.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: not served_change.is_as_before())
+    assert served_change.recovered() is RecoveryKind.NOT_MADE
+    assert served_change.is_as_before()
+
+
+@pytest.mark.parametrize("gone", ["database", "backup"])
+def test_without_the_database_or_the_backup_the_record_is_set_aside(served_change, gone):
+    served_change.of("edited")
+    served_change.kill()
+    (served_change.store.database if gone == "database" else served_change.backup()).unlink()
+    assert served_change.recovered() is RecoveryKind.UNRESOLVED

@@ -15,8 +15,8 @@ from sessions_app.sessionlog.certificate import Certificate, PackageOutcome
 from sessions_app.sessionlog.errors import Conflict
 from sessions_app.storage.session_certificate import certify, rebuilt_messages
 from sessions_app.storage.session_loader import LoadedSession, load_session
-from tests.factories import assistant, call, chain, context_edit, result, session_bytes, text, user
-from tests.files import place
+from tests.factories import assistant, call, chain, context_edit, result, session_bytes, text, user, version_1
+from tests.files import append_as_agent, place
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 PLAIN = (user("go"), assistant(text("ok"), call("c1")), result("c1"), user("on"))
@@ -27,7 +27,7 @@ class StubPackage:
     """An agent's package that rebuilds a given context."""
 
     found: PackageContext
-    reader: Reader = field(default_factory=lambda: READERS["pi"])
+    reader: Reader = READERS["pi"]
     name: str = "agent"
     version: str = "1.2.3"
     asked: list[tuple[bytes, str]] = field(default_factory=list)
@@ -51,8 +51,12 @@ def check(loaded: LoadedSession, package: StubPackage | None = None, leaf_id: st
 
 
 def messages_of(loaded: LoadedSession) -> tuple[RebuiltMessage, ...]:
-    context = READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id))
-    return rebuilt_messages(loaded, AGENTS["pi"], context)
+    return rebuilt_messages(loaded, AGENTS["pi"], READERS["pi"].rebuild(loaded.tree.branch(loaded.leaf_id)))
+
+
+def same_package(loaded: LoadedSession) -> StubPackage:
+    """A package that rebuilds what Redline reads."""
+    return StubPackage(PackageContext(messages_of(loaded)))
 
 
 def test_a_session_without_faults_is_certified(path):
@@ -75,7 +79,7 @@ def test_violations_and_refusals_are_found(path):
 
 def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(path):
     loaded = load(path, *PLAIN)
-    package = StubPackage(PackageContext(messages_of(loaded)))
+    package = same_package(loaded)
     assert check(loaded, package).package is not None
     check(loaded, package, "e4")
     check(loaded, package, "e3")
@@ -86,57 +90,44 @@ def test_the_package_gets_the_whole_content_and_the_leaf_only_if_it_is_another(p
 def test_what_was_added_after_loading_is_not_compared(path):
     loaded = load(path, *PLAIN)
     data = path.read_bytes()
-    with path.open("ab") as file:
-        file.write(b"more\n")
-    package = StubPackage(PackageContext(messages_of(loaded)))
+    append_as_agent(path, b"more\n")
+    package = same_package(loaded)
     assert check(loaded, package).holds
     assert package.asked == [(data, "")]
 
 
-def test_equal_messages_are_equal(path):
+EQUAL, DIFFERENT = PackageOutcome.EQUAL, PackageOutcome.DIFFERENT
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "detail"),
+    [
+        (lambda them: them, EQUAL, ""),
+        (lambda them: them[:3], DIFFERENT, "it rebuilds 3 messages instead of 4: message 4 (entry e4) is missing"),
+        (lambda them: (*them, them[0]), DIFFERENT, "it rebuilds 5 messages instead of 4: the next one is user"),
+        (lambda them: (them[1], *them[1:]), DIFFERENT, "message 1 (entry e1) is assistant instead of user"),
+        (lambda them: (them[3], *them[1:]), DIFFERENT, "message 1 (entry e1), user, has another content"),
+        (lambda _: PackageContext(refusal="not valid"), PackageOutcome.REFUSED, "not valid"),
+        (lambda _: PackageContext(failure="no Node.js"), PackageOutcome.FAILED, "no Node.js"),
+    ],
+    ids=["equal", "shorter", "longer", "another role", "another content", "refused", "failed"],
+)
+def test_the_result_of_a_package_names_the_first_difference(path, change, outcome, detail):
     loaded = load(path, *PLAIN, context_edit("e1", {"content": "gone"}))
-    found = check(loaded, StubPackage(PackageContext(messages_of(loaded)))).package
+    changed = change(messages_of(loaded))
+    certificate = check(
+        loaded, StubPackage(changed if isinstance(changed, PackageContext) else PackageContext(changed))
+    )
+    found = certificate.package
     assert found is not None
-    assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", "equal", "")
-
-
-@pytest.mark.parametrize(
-    ("change", "detail"),
-    [
-        (lambda them: them[:3], "it rebuilds 3 messages instead of 4: message 4 (entry e4) is missing"),
-        (lambda them: (*them, them[0]), "it rebuilds 5 messages instead of 4: the next one is user"),
-        (lambda them: (them[1], *them[1:]), "message 1 (entry e1) is assistant instead of user"),
-        (lambda them: (them[3], *them[1:]), "message 1 (entry e1), user, has another content"),
-    ],
-)
-def test_the_first_difference_is_named(path, change, detail):
-    loaded = load(path, *PLAIN)
-    certificate = check(loaded, StubPackage(PackageContext(change(messages_of(loaded)))))
-    assert certificate.package is not None
-    assert (certificate.package.outcome, certificate.package.detail) == (PackageOutcome.DIFFERENT, detail)
-    assert not certificate.holds
-
-
-@pytest.mark.parametrize(
-    ("found", "outcome", "holds"),
-    [
-        (PackageContext(refusal="not valid"), PackageOutcome.REFUSED, False),
-        (PackageContext(failure="no Node.js"), PackageOutcome.FAILED, True),
-    ],
-)
-def test_a_refusal_and_a_failure_are_results(path, found, outcome, holds):
-    certificate = check(load(path, *PLAIN), StubPackage(found))
-    assert certificate.package is not None
-    assert (certificate.package.outcome, certificate.package.detail) == (outcome, found.refusal or found.failure)
-    assert certificate.holds is holds
+    assert (found.name, found.version, found.outcome, found.detail) == ("agent", "1.2.3", outcome, detail)
+    assert certificate.holds is (outcome in (EQUAL, PackageOutcome.FAILED))
 
 
 def test_another_branch_of_a_file_without_ids_is_not_compared(path):
-    header = {"type": "session", "id": "s", "timestamp": "t", "cwd": "/"}
-    lines = [header, *({"type": "message", "timestamp": "t", "message": one} for one in PLAIN)]
-    loaded = load_session(place(path, session_bytes(lines)))
-    package = StubPackage(PackageContext(messages_of(loaded)))
-    assert check(loaded, package).package.outcome is PackageOutcome.EQUAL  # type: ignore[union-attr]
+    loaded = load_session(place(path, session_bytes(version_1(*PLAIN))))
+    package = same_package(loaded)
+    assert check(loaded, package).package.outcome is EQUAL  # type: ignore[union-attr]
     first = loaded.log.entries[0].id
     assert check(loaded, package, first).package.outcome is PackageOutcome.FAILED  # type: ignore[union-attr]
 
