@@ -18,8 +18,10 @@ def certificate(**facts: Any) -> Certificate:
     return Certificate("pi", NOW, "e9", 1_234, **facts)
 
 
-def package(outcome: PackageOutcome) -> PackageResult:
-    return PackageResult("pi-coding-agent", "0.87.1", outcome)
+EQUAL, FAILED, DIFFERENT, REFUSED = (
+    PackageResult("pi-coding-agent", "0.87.1", outcome)
+    for outcome in (PackageOutcome.EQUAL, PackageOutcome.FAILED, PackageOutcome.DIFFERENT, PackageOutcome.REFUSED)
+)
 
 
 @pytest.mark.parametrize(
@@ -32,14 +34,8 @@ def package(outcome: PackageOutcome) -> PackageResult:
         ({"refusal": "no header"}, False),
         ({"difference": ""}, True),
         ({"difference": "message 3"}, False),
-        ({"package": package(PackageOutcome.EQUAL)}, True),
-        ({"package": package(PackageOutcome.FAILED)}, True),
-        ({"package": package(PackageOutcome.DIFFERENT)}, False),
-        ({"package": package(PackageOutcome.REFUSED)}, False),
-        ({"client": package(PackageOutcome.EQUAL)}, True),
-        ({"client": package(PackageOutcome.FAILED)}, True),
-        ({"client": package(PackageOutcome.DIFFERENT)}, False),
-        ({"client": package(PackageOutcome.REFUSED)}, False),
+        *(({by: outcome}, True) for by in ("package", "client") for outcome in (EQUAL, FAILED)),
+        *(({by: outcome}, False) for by in ("package", "client") for outcome in (DIFFERENT, REFUSED)),
     ],
 )
 def test_a_certificate_holds_unless_something_speaks_against_it(facts, holds):
@@ -50,13 +46,13 @@ def test_it_says_what_was_checked():
     assert certificate().sentence == "1,234 messages as in pi"
     assert certificate(versions="pi 0.87 and newer").sentence == "1,234 messages as in pi 0.87 and newer"
     assert certificate(difference="").sentence.endswith("pi, compared with the approved plan")
-    both = certificate(difference="", package=package(PackageOutcome.EQUAL))
+    both = certificate(difference="", package=EQUAL)
     assert both.sentence.endswith("compared with the approved plan and pi-coding-agent 0.87.1")
-    assert certificate(package=package(PackageOutcome.FAILED)).sentence.endswith("as in pi")
+    assert certificate(package=FAILED).sentence.endswith("as in pi")
 
 
 def test_it_is_stored_as_json_and_read_back():
-    full = certificate(violations=BROKEN, difference="", refusal="no", package=package(PackageOutcome.REFUSED))
+    full = certificate(violations=BROKEN, difference="", refusal="no", package=REFUSED)
     stored = msgspec.to_builtins(full)
     assert msgspec.convert(stored, Certificate) == full
     assert stored["violations"][0]["entryId"] == "e1"

@@ -1,23 +1,35 @@
-"""The totals of a context: the agent's own count, and the size that pages show."""
+"""The size of a context: the agent's own count, and one number that pages show: reported, counted or about."""
 
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sessions_app.agents.contexts import Reader
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import SAMPLE, Tally, is_due, model_of, thinking_level_of
 from sessions_app.sessionlog.entries import Entry, EntryKind
-from sessions_app.sessionlog.measure import Basis, InheritedMeasure, Measure, Measured
+from sessions_app.sessionlog.measure import (
+    LEAST,
+    MOST,
+    NOTHING_MEASURED,
+    Basis,
+    ContextSize,
+    InheritedMeasure,
+    Measure,
+    Measured,
+    significant,
+    steady_shares,
+)
 from sessions_app.sessionlog.tree import SessionTree
 from tests.factories import (
     assistant,
     bash,
     block,
     branch_of,
+    branch_summary,
     call,
     chain,
     compaction,
@@ -35,111 +47,74 @@ Recorded = dict[str, Any]
 ATOMIC, PI = READERS["atomic-0.8"], READERS["pi"]
 FOUR = "x" * 16
 """A text of four tokens."""
+ASK = user(FOUR)
 
 
-def said(usage: object = None, **fields: Any) -> dict[str, Any]:
+def said(usage: object = None, **fields: Any) -> Recorded:
     """An assistant message of four tokens, with its provider's report."""
     return assistant(text(FOUR), **({} if usage is None else {"usage": usage}), **fields)
 
 
-def usage(*messages: Recorded, reader: Reader = ATOMIC) -> tuple[int, int, int]:
-    found = reader.rebuild(branch_of(chain(*messages))).usage
-    return found.tokens, found.usage_tokens, found.trailing_tokens
+def reported(tokens: int, **fields: Any) -> Recorded:
+    return said({"totalTokens": tokens}, **fields)
 
 
-def size(*messages: Recorded, reader: Reader = ATOMIC) -> tuple[int, Basis]:
+PARTS = {"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}
+TALK = (ASK, reported(16), ASK)
+USAGES = {
+    # The tokens in all, those that are reported, and those estimated after the report, as the agent counts.
+    "no report": ((ASK, said(), result("c", FOUR)), (12, 0, 12)),
+    "the last report": ((ASK, reported(100), ASK, reported(500), ASK, bash("", FOUR)), (508, 500, 8)),
+    "a report without a total": ((said(PARTS), ASK), (4325, 4321, 4)),
+    "a report with a total and its parts": ((said({"totalTokens": 7, **PARTS}),), (7, 7, 0)),
+    "an assistant without a report": ((reported(100), said()), (104, 100, 4)),
+    "a report of zero tokens, as in a fork": ((ASK, said({}), ASK), (12, 0, 12)),
+    "a report before one of zero tokens": ((ASK, reported(100), said({})), (104, 100, 4)),
+    "a report of a deleted assistant": (
+        (ASK, reported(100), ASK, reported(900), compaction(whole("e4"))),
+        (104, 100, 4),
+    ),
+    "what is not sent": ((reported(100), bash("", FOUR, excludeFromContext=True)), (104, 100, 4)),
+    "a report of what was compacted since": ((*TALK, compaction(whole("e1"))), (20, 16, 4)),
+    **{
+        f"a report of an assistant that ended with {stop}": ((*before, reported(9000, stopReason=stop)), found)
+        for stop in ("error", "aborted")
+        for before, found in (((ASK, reported(100)), (104, 100, 4)), ((ASK,), (8, 0, 8)))
+    },
+}
+
+
+@pytest.mark.parametrize("name", USAGES)
+def test_what_counts_as_usage(name):
+    messages, expected = USAGES[name]
+    found = ATOMIC.rebuild(branch_of(chain(*messages))).usage
+    assert (found.tokens, found.usage_tokens, found.trailing_tokens) == expected
+
+
+SIZES = {
+    "no report": (ATOMIC, (ASK, said()), 8, Basis.ABOUT),
+    "a report of zero tokens": (ATOMIC, (ASK, said({}), ASK), 12, Basis.ABOUT),
+    "a report of exactly this context": (ATOMIC, (ASK, reported(12)), 12, Basis.REPORTED),
+    "what comes after a report": (ATOMIC, (ASK, reported(12), ASK), 18, Basis.ABOUT),
+    "what comes after a report, in pi": (PI, TALK, 24, Basis.ABOUT),
+    "a deletion after a report": (ATOMIC, (*TALK, compaction(whole("e1"))), 16, Basis.ABOUT),
+    "an edit after a report": (PI, (*TALK, context_edit("e1", None)), 16, Basis.ABOUT),
+    "a summary after a report": (PI, (*TALK, summary_compaction("x" * 4, "e3")), 10, Basis.ABOUT),
+    "a report of what was struck": (ATOMIC, (ASK, ASK, reported(24), compaction(whole("e3"))), 16, Basis.ABOUT),
+    "a report after a deletion": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12)), 12, Basis.REPORTED),
+    "what follows that": (ATOMIC, (*TALK[:2], compaction(whole("e1")), reported(12), ASK), 18, Basis.ABOUT),
+    "a deletion that pi ignores": (PI, (*TALK[:2], compaction(whole("e1"))), 16, Basis.REPORTED),
+    "a summary that Atomic ignores": (ATOMIC, (*TALK[:2], summary_compaction("s", "e1")), 16, Basis.REPORTED),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_the_size_is(name):
+    reader, messages, *expected = SIZES[name]
     branch = branch_of(chain(*messages))
-    found = Tally.of(reader.rebuild(branch), branch, reader.rebuild).size
-    return found.tokens, found.basis
-
-
-# ---- the agent's count --------------------------------------------------------------------------------------
-
-
-def test_without_a_report_everything_is_estimated():
-    assert usage(user(FOUR), said(), result("c", FOUR)) == (12, 0, 12)
-    assert size(user(FOUR), said()) == (8, Basis.ABOUT)
-    assert Tally.of(PI.rebuild(()), (), PI.rebuild).size.tokens == 0
-
-
-def test_the_last_report_counts_with_an_estimate_of_what_follows_it():
-    talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 500}))
-    talk = (*talk, user(FOUR), bash("", FOUR))
-    assert usage(*talk) == (508, 500, 8)
-
-
-@pytest.mark.parametrize("stop", ["error", "aborted"])
-def test_a_report_of_an_assistant_that_did_not_finish_is_ignored(stop):
-    unfinished = said({"totalTokens": 9000}, stopReason=stop)
-    assert usage(user(FOUR), said({"totalTokens": 100}), unfinished) == (104, 100, 4)
-    assert usage(user(FOUR), unfinished) == (8, 0, 8)
-
-
-def test_a_report_without_a_total_is_the_sum_of_its_parts():
-    parts = {"input": 1, "output": 20, "cacheRead": 300, "cacheWrite": 4000}
-    assert usage(said(parts), user(FOUR)) == (4325, 4321, 4)
-    assert usage(said({"totalTokens": 7, **parts})) == (7, 7, 0)
-
-
-def test_an_assistant_without_a_report_is_skipped():
-    assert usage(said({"totalTokens": 100}), said()) == (104, 100, 4)
-
-
-def test_a_report_of_zero_tokens_is_none_as_in_a_fork():
-    assert usage(user(FOUR), said({}), user(FOUR)) == (12, 0, 12)
-    assert usage(user(FOUR), said({"totalTokens": 100}), said({})) == (104, 100, 4)
-    assert size(user(FOUR), said({}), user(FOUR)) == (12, Basis.ABOUT)
-
-
-def test_a_report_of_a_deleted_assistant_does_not_count():
-    talk = (user(FOUR), said({"totalTokens": 100}), user(FOUR), said({"totalTokens": 900}))
-    assert usage(*talk, compaction(whole("e4"))) == (104, 100, 4)
-
-
-def test_entries_that_are_not_sent_still_count_as_in_the_agent():
-    assert usage(said({"totalTokens": 100}), bash("", FOUR, excludeFromContext=True)) == (104, 100, 4)
-
-
-# ---- the size -----------------------------------------------------------------------------------------------
-
-
-def test_a_report_of_exactly_this_context_is_its_size():
-    assert size(user(FOUR), said({"totalTokens": 12})) == (12, Basis.REPORTED)
-    assert size(user(FOUR), said({"totalTokens": 12}), user(FOUR)) == (18, Basis.ABOUT)
-
-
-TALK = (user(FOUR), said({"totalTokens": 16}), user(FOUR))
-
-
-@pytest.mark.parametrize(
-    ("reader", "compact", "tokens"),
-    [
-        (ATOMIC, compaction(whole("e1")), 16),
-        (PI, context_edit("e1", None), 16),
-        (PI, summary_compaction("x" * 4, "e3"), 10),
-    ],
-)
-def test_a_compaction_takes_what_it_removes_from_a_report(reader, compact, tokens):
-    assert size(*TALK, reader=reader) == (24, Basis.ABOUT)
-    assert size(*TALK, compact, reader=reader) == (tokens, Basis.ABOUT)
-    assert usage(*TALK, compaction(whole("e1"))) == (20, 16, 4), "the agent's own count is not changed"
-
-
-def test_a_report_of_a_message_that_was_struck_still_gives_the_measure():
-    talk = (user(FOUR), user(FOUR), said({"totalTokens": 24}), compaction(whole("e3")))
-    assert size(*talk) == (16, Basis.ABOUT)
-
-
-def test_a_report_after_a_compaction_counts_again():
-    talk = (user(FOUR), said({"totalTokens": 16}), compaction(whole("e1")), said({"totalTokens": 12}))
-    assert size(*talk) == (12, Basis.REPORTED)
-    assert size(*talk, user(FOUR)) == (18, Basis.ABOUT)
-
-
-def test_a_compaction_that_the_reader_ignores_changes_nothing():
-    talk = (user(FOUR), said({"totalTokens": 16}))
-    assert size(*talk, compaction(whole("e1")), reader=PI) == (16, Basis.REPORTED)
-    assert size(*talk, summary_compaction("s", "e1"), reader=ATOMIC) == (16, Basis.REPORTED)
+    size = Tally.of(reader.rebuild(branch), branch, reader.rebuild).size
+    assert [size.tokens, size.basis] == expected
+    assert Tally.of(reader.rebuild(()), (), reader.rebuild).size.tokens == 0
 
 
 def test_what_redline_wrote_has_the_measure_of_what_it_compacted():
@@ -156,7 +131,7 @@ def test_what_redline_wrote_has_the_measure_of_what_it_compacted():
 
 
 def test_a_count_is_wanted_until_enough_of_the_branch_is_counted():
-    entries = session_log(chain(user(FOUR), said({"totalTokens": 1}), user(FOUR))).entries
+    entries = session_log(chain(ASK, reported(1), ASK)).entries
     tally = Tally()
     for entry in entries[:2]:
         tally.add(entry)
@@ -185,13 +160,10 @@ def test_the_first_message_and_a_summary_do_not_count_as_what_pi_can_keep():
     system = {"role": "system", "content": FOUR}
     assert PI.rebuild(()).after_first is None
     assert after_first(system, result("c", FOUR)) is None
-    assert after_first(system, user(FOUR)) == 0
-    assert after_first(result("c", FOUR), user(FOUR), said(), result("c", FOUR), system) == 12
+    assert after_first(system, ASK) == 0
+    assert after_first(result("c", FOUR), ASK, said(), result("c", FOUR), system) == 12
     repeated = summary_compaction(FOUR, "e1") | {"systemMessage": system}
-    assert after_first(user(FOUR), said(), repeated, user(FOUR)) == 8
-
-
-# ---- model and thinking level -------------------------------------------------------------------------------
+    assert after_first(ASK, said(), repeated, ASK) == 8
 
 
 def test_the_model_in_use_is_the_latest_change_or_assistant():
@@ -212,8 +184,7 @@ def test_the_thinking_level_is_the_latest_one_that_was_set():
     assert level("high", None, 7) == "high"
 
 
-# ---- incremental totals -------------------------------------------------------------------------------------
-
+NOTE, SYSTEM = {"type": "custom_message"}, {"role": "system"}
 reports = st.none() | st.builds(lambda total: {"totalTokens": total}, st.integers(0, 99))
 texts = st.integers(0, 30).map("x".__mul__)
 targets = st.integers(1, 14).map("e{}".format)
@@ -222,18 +193,14 @@ plain_entries = st.one_of(
     st.builds(bash, texts, texts, excludeFromContext=st.booleans()),
     st.builds(result, st.sampled_from(["c1", "c2"]), texts),
     st.builds(
-        lambda words, report, stop: assistant(
-            thinking(words), text(words), call("c1"), call("c2"), usage=report, stopReason=stop
-        ),
+        lambda words, **fields: assistant(thinking(words), text(words), call("c1"), call("c2"), **fields),
         texts,
-        reports,
-        st.sampled_from(["stop", "error", "aborted"]),
+        usage=reports,
+        stopReason=st.sampled_from(["stop", "error", "aborted"]),
     ),
-    st.builds(lambda words: {"type": "custom_message", "content": words}, texts),
-    st.builds(lambda words: {"type": "branch_summary", "summary": words}, texts),
-    st.builds(lambda words: {"role": "system", "content": words}, texts),
-    st.builds(lambda: {"type": "label", "targetId": "e1", "label": "x"}),
-    st.builds(lambda: {"type": "from_the_future"}),
+    st.builds(branch_summary, texts),
+    *(st.builds(lambda words, kind=kind: {**kind, "content": words}, texts) for kind in (NOTE, SYSTEM)),
+    st.sampled_from([{"type": "label", "targetId": "e1", "label": "x"}, {"type": "from_the_future"}]),
 )
 rebuilding_entries = st.one_of(
     st.builds(summary_compaction, texts, targets),
@@ -252,8 +219,8 @@ def rebuilt_tally(reader: Reader, entries: list[Entry]) -> Tally:
 
 
 @given(st.sampled_from([ATOMIC, PI]), starts, st.lists(plain_entries, min_size=1, max_size=6))
-@example(PI, [context_edit("e3", None)], [user(FOUR)])
-@example(ATOMIC, [said({"totalTokens": 5}), compaction(whole("e1"))], [user(FOUR)])
+@example(PI, [context_edit("e3", None)], [ASK])
+@example(ATOMIC, [reported(5), compaction(whole("e1"))], [ASK])
 @example(
     ATOMIC,
     [assistant(thinking(FOUR), call("c1")), result("c1", FOUR), compaction(block("e2", 0), whole("e3"))],
@@ -296,11 +263,132 @@ def test_totals_are_not_continued_past_a_fork_or_a_compaction():
 
 
 def test_totals_continue_after_a_compaction_in_the_same_measure():
-    talk = (user(FOUR), said({"totalTokens": 16}), summary_compaction("x" * 4, "e2"))
-    entries = session_log(chain(*talk, user(FOUR), said({"totalTokens": 12}))).entries
+    talk = (ASK, reported(16), summary_compaction("x" * 4, "e2"))
+    entries = session_log(chain(*talk, ASK, reported(12))).entries
     tally = rebuilt_tally(PI, entries[:3])
     assert tally.size.tokens == 10
     tally.add(entries[3])
     assert tally.size.tokens == 18
     tally.add(entries[4])
     assert (tally.size.tokens, tally.size.basis) == (12, Basis.REPORTED)
+
+
+tokens = st.integers(0, 2_000_000)
+measured = st.builds(Measured, tokens, tokens)
+measures = st.builds(Measure, st.none() | measured, st.none() | measured)
+
+
+def shown(size: ContextSize) -> tuple[int, Basis]:
+    return size.tokens, size.basis
+
+
+def test_what_has_come_or_was_struck_since_a_report_counts_in_its_measure():
+    measure = Measure(Measured(180_820, 140_000))
+    assert shown(measure.size_of(140_000)) == (180_820, Basis.REPORTED)
+    assert measure.size_of(70_000).tokens == 90_410
+    assert measure.size_of(140_000).without(70_000) == measure.size_of(70_000)
+    size = Measure(Measured(180_000, 120_000)).size_of(122_000)
+    assert (size.tokens, size.basis, size.ratio) == (183_000, Basis.ABOUT, 1.5)
+
+
+@pytest.mark.parametrize(("reported", "ratio"), [(250, 2.5), (251, 1.2), (40, 0.4), (39, 1.2)])
+def test_a_ratio_out_of_range_is_replaced_by_that_of_a_count(reported, ratio):
+    assert Measure(Measured(reported, 100), Measured(120, 100)).size_of(90).ratio == ratio
+    assert Measure(Measured(reported, 100)).needs_sample is (ratio == 1.2)
+
+
+def test_a_context_of_which_most_is_not_in_the_session_loses_only_what_is_struck():
+    """Instructions and tools are reported, but cannot be struck."""
+    measure = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000))
+    assert measure.size_of(500).tokens == 19_400
+
+
+def test_a_report_that_is_too_small_is_of_another_context():
+    measure = Measure(Measured(300, 1_000), Measured(600, 500))
+    assert measure.is_of_another_context
+    assert not Measure(Measured(400, 1_000)).is_of_another_context
+    assert shown(measure.size_of(1_000)) == (1_200, Basis.ABOUT)
+
+
+def test_without_a_report_the_context_is_counted():
+    measure = Measure(sample=Measured(613, 500))
+    assert shown(measure.size_of(500)) == (613, Basis.COUNTED)
+    assert shown(measure.size_of(1_000)) == (1_226, Basis.ABOUT), "only its beginning was counted"
+    assert shown(NOTHING_MEASURED.size_of(77)) == (77, Basis.ABOUT)
+
+
+@given(measures, tokens, tokens)
+def test_a_deletion_never_raises_the_number(measure, estimate, struck):
+    assume(struck <= estimate)
+    before, after = measure.size_of(estimate), measure.size_of(estimate - struck)
+    assert 0 <= after.tokens <= before.tokens
+    assert after.ratio == before.ratio, "both are in one measure"
+    assert before.without(struck).tokens == after.tokens
+
+
+def test_an_earlier_context_is_told_in_the_measure_of_the_present_one():
+    size = Measure(Measured(180_000, 120_000)).size_of(60_000)
+    assert (size.at(60_000), size.at(120_000)) == (90_000, 180_000)
+    assert Measure(Measured(1_500, 1_000)).size_of(1_000).at(0) == 0
+
+
+@given(measures, tokens, st.lists(tokens, max_size=12))
+def test_parts_add_up_to_the_whole(measure, estimate, parts):
+    size = measure.size_of(estimate)
+    shares = size.shares(parts)
+    assert sum(shares) == size.of(sum(parts))
+    assert all(abs(share - size.ratio * part) < 1.5 for share, part in zip(shares, parts, strict=True))
+
+
+@given(measures, tokens, st.lists(st.integers(0, 90_000), max_size=9))
+def test_the_contents_of_a_context_and_what_is_not_in_the_session_add_up_to_it(measure, estimate, weights):
+    size = measure.size_of(estimate)
+    contents, rest = size.contents(weights)
+    assert sum(contents) + rest == size.tokens or not any(weights)
+    assert rest >= 0
+    assert min(contents, default=0) >= 0
+
+
+def test_what_is_not_in_the_session_is_named_apart():
+    size = Measure(Measured(20_000, 1_000), Measured(1_200, 1_000)).size_of(1_000)
+    assert size.contents([600, 400]) == ([720, 480], 18_800)
+    assert Measure(Measured(1_501, 1_000)).size_of(1_000).contents([600, 400]) == ([901, 600], 0)
+
+
+@pytest.mark.parametrize(
+    ("exact", "rounded"),
+    [(0, 0), (7, 7), (999, 999), (1_004, 1_000), (1_005, 1_010), (71_922, 71_900), (177_657, 178_000)],
+)
+def test_a_number_that_is_not_exact_has_three_significant_digits(exact, rounded):
+    assert significant(exact) == rounded
+    assert str(ContextSize(exact, Basis.ABOUT)) == f"about {rounded:,} tokens"
+    assert str(ContextSize(exact, Basis.REPORTED)) == f"{exact:,} tokens, reported"
+    assert str(ContextSize(exact, Basis.COUNTED)) == f"{exact:,} tokens, counted"
+
+
+ESTIMATES = st.lists(st.integers(0, 20_000), max_size=60)
+
+
+@given(ESTIMATES, st.floats(LEAST, MOST), st.integers(-2, 2))
+def test_steady_shares_add_up_within_a_token_of_their_own(estimates, ratio, off):
+    total = round(ratio * sum(estimates)) + off
+    shares = steady_shares(total, estimates, ratio)
+    if any(estimates):
+        assert sum(shares) == total
+    several = sum(map(bool, estimates)) > 5
+    for share, estimate in zip(shares, estimates, strict=True):
+        assert abs(share - ratio * estimate) <= (2 if several else 6)
+        assert estimate or not share
+
+
+@given(ESTIMATES, st.floats(LEAST, MOST), st.data())
+def test_taking_one_away_moves_few_of_the_others_and_by_one_token(estimates, ratio, data):
+    assume(estimates)
+    place = data.draw(st.integers(0, len(estimates) - 1))
+    others = [*estimates[:place], *estimates[place + 1 :]]
+    before = list(steady_shares(round(ratio * sum(estimates)), estimates, ratio))
+    after = steady_shares(round(ratio * sum(others)), others, ratio)
+    del before[place]
+    moved = [abs(now - then) for now, then in zip(after, before, strict=True) if now != then]
+    assert len(moved) <= 2
+    assert set(moved) <= {1}

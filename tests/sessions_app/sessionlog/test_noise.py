@@ -17,28 +17,19 @@ def test_records_of_the_environment_are_noise():
         "[Request interrupted by user]",
         "  [Request interrupted by user for tool use]\n",
         "[Request interrupted by user]\n[Request interrupted by user]",
-        "/compact",
-        "/exit\n",
-        "/plugin:do-it keep the tests",
+        *("/compact", "/exit\n", "/plugin:do-it keep the tests"),
     ]
     assert [words for words in records if not is_noise(words)] == []
 
 
 def test_messages_of_the_user_are_not_noise():
     messages = [
-        "",
-        "  ",
-        "Mend the parser.",
+        *("", "  ", "/", "Mend the parser.", "[ ] mend the parser", "// a comment that is wrong"),
         "Why does it print <command-name> here?",
         "<command-name>/ide</command-name>\nNow mend the parser.",
         "[Request interrupted by user]\nNo, the other file.",
-        "[ ] mend the parser",
-        "/home/dev/project/a.py fails",
-        "/home/dev/a.py",
+        *("/home/dev/project/a.py fails", "/home/dev/a.py", "<div>is not closed</div>"),
         "/review this\nand mend what you find",
-        "/",
-        "// a comment that is wrong",
-        "<div>is not closed</div>",
     ]
     assert [words for words in messages if is_noise(words)] == []
 
@@ -62,14 +53,15 @@ def test_the_tags_of_an_image_before_a_message_are_left_out(text, title):
     assert without_images(text) == title
 
 
+MODEL = (
+    "<command-name>/model</command-name>\n<command-message>model</command-message>\n<command-args>opus</command-args>"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (
-            "<command-name>/model</command-name>\n<command-message>model</command-message>\n"
-            "<command-args>opus</command-args>",
-            "/model opus",
-        ),
+        (MODEL, "/model opus"),
         ("<command-message>review</command-message>\n<command-name>/review</command-name>", "/review"),
         ("<local-command-stdout>Set to\n opus</local-command-stdout>", "Set to opus"),
         ("<bash-stdout>1 < 2</bash-stdout><bash-stderr></bash-stderr>", "1 < 2"),

@@ -17,6 +17,7 @@ from tests.factories import assistant, chain, compaction, session_log, text, use
 WORDS = {
     "Anthropic": [
         "prompt is too long: 213462 tokens > 200000 maximum",
+        "prompt is too long: 429429 tokens > 200000 maximum",
         '400 {"error":{"type":"invalid_request_error","message":"prompt is too long: 2 tokens > 1 maximum"}}',
         "input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease input length",
     ],
@@ -75,13 +76,8 @@ WORDS = {
     "Cerebras, Mistral": ["413 status code (no body)", "400 (no body)"],
 }
 OTHER = [
-    "",
-    "Request was aborted.",
-    "terminated",
-    "fetch failed",
-    "529 overloaded_error: Overloaded",
-    "429 status code (no body)",
-    "500 status code (no body)",
+    *("", "Request was aborted.", "terminated", "fetch failed", "529 overloaded_error: Overloaded"),
+    *("429 status code (no body)", "500 status code (no body)"),
     '401 {"error":{"message":"invalid x-api-key"}}',
     "Rate limit reached for model llama on tokens per minute (TPM): Limit 6000, Used 5000. Please try again in 12s.",
     "Request too large for gpt-4 on tokens per min (TPM): Limit 10000, Requested 12000.",
@@ -99,14 +95,8 @@ OTHER = [
 WINDOW = 200_000
 
 
-# Messages ---------------------------------------------------------------------------------------------------
-
-
-def test_every_provider_in_the_table_has_an_example():
+def test_every_provider_in_the_table_has_an_example_that_its_pattern_matches():
     assert [who for who, _ in OVERFLOWS] == list(WORDS)
-
-
-def test_each_pattern_matches_its_own_message():
     for who, pattern in OVERFLOWS:
         for words in WORDS[who]:
             assert pattern.search(words.lower()), words
@@ -118,26 +108,16 @@ def test_temporary_and_other_faults_are_not_overflows():
     assert list(filter(tells_overflow, OTHER)) == []
 
 
-def test_a_number_of_tokens_is_not_taken_for_a_status():
-    assert tells_overflow("prompt is too long: 429429 tokens > 200000 maximum")
-
-
-def test_matching_a_very_long_message_ends():
+def test_matching_a_very_long_message_ends_and_only_its_beginning_is_read():
     for words in ("input token count " * 100_000, "exceeds the " * 100_000, "4" * 1_000_000):
         # A backtracking pattern would take longer than a test may.
         assert not tells_overflow(words)
-
-
-def test_only_the_beginning_of_an_error_is_read():
     assert not tells_overflow("x" * READ_CHARACTERS + " prompt is too long")
 
 
 @given(st.text())
 def test_any_message_can_be_classified(words):
     assert tells_overflow(words) in (True, False)
-
-
-# One message ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -171,28 +151,19 @@ def test_an_error_message_needs_no_window():
 @pytest.mark.parametrize(
     ("tokens", "overflow", "window", "why"),
     [
-        (90, None, 100, "threshold"),
-        (80, None, 100, ""),
-        (90, None, None, ""),
-        (None, None, 100, ""),
-        (10, ANY_WINDOW, 100, "overflow"),
-        (10, ANY_WINDOW, None, "overflow"),
-        (90, 99, 100, "threshold"),
-        (90, 100, 100, "overflow"),
+        *((90, None, 100, "threshold"), (80, None, 100, ""), (90, None, None, ""), (None, None, 100, "")),
+        *((10, ANY_WINDOW, 100, "overflow"), (10, ANY_WINDOW, None, "overflow")),
+        *((90, 99, 100, "threshold"), (90, 100, 100, "overflow")),
     ],
 )
 def test_a_session_is_due_once(tokens, overflow, window, why):
     assert why_due(tokens, overflow, window, reserve_tokens=15) == why
 
 
-# A branch ---------------------------------------------------------------------------------------------------
-
-ATOMIC, PI = READERS["atomic-0.8"], READERS["pi"]
 SMALL, LARGE = {"provider": "p", "model": "small"}, {"provider": "p", "model": "large"}
 TOO_LONG = assistant(stopReason="error", errorMessage="prompt is too long: 3 tokens > 2 maximum", **SMALL)
 ANSWER = assistant(text("yes"), **SMALL)
-SWITCH = {"type": "model_change", "provider": "p", "modelId": "large"}
-SWITCH_BACK = {"type": "model_change", "provider": "p", "modelId": "small"}
+SWITCH, SWITCH_BACK = ({"type": "model_change", "provider": "p", "modelId": model} for model in ("large", "small"))
 
 
 def tally_of(entries: list[Entry], reader: str = "atomic-0.8") -> Tally:
@@ -206,24 +177,20 @@ def overflow_of(*messages: dict[str, Any], reader: str = "atomic-0.8") -> int | 
     return tally_of(session_log(chain(*messages)).entries, reader).overflow
 
 
-def test_the_last_assistant_of_the_branch_counts():
-    assert overflow_of(user("x"), TOO_LONG) == ANY_WINDOW
-    assert overflow_of(user("x"), TOO_LONG, user("and now?")) == ANY_WINDOW
-    assert overflow_of(user("x"), TOO_LONG, user("and now?"), ANSWER) is None
-    assert overflow_of(user("x"), TOO_LONG, assistant(stopReason="aborted", **SMALL)) is None
+def test_the_last_assistant_of_the_branch_counts_for_its_own_model():
     assert overflow_of(user("x")) is None
+    overflown = (user("x"), TOO_LONG)
+    for then in ((), (user("and now?"),), (SWITCH, SWITCH_BACK)):
+        assert overflow_of(*overflown, *then) == ANY_WINDOW
+    ended = (user("and now?"), ANSWER), (assistant(stopReason="aborted", **SMALL),)
+    for then in (*ended, (SWITCH,), (SWITCH, assistant(text("yes"), **LARGE))):
+        assert overflow_of(*overflown, *then) is None, then
 
 
 def test_another_branch_does_not_count():
     recorded = chain(user("x"), TOO_LONG, user("another way"))
     recorded[3]["parentId"] = "e1"
     assert tally_of(session_log(recorded).entries).overflow is None
-
-
-def test_an_overflow_of_one_model_does_not_count_for_another():
-    assert overflow_of(user("x"), TOO_LONG, SWITCH) is None
-    assert overflow_of(user("x"), TOO_LONG, SWITCH, SWITCH_BACK) == ANY_WINDOW
-    assert overflow_of(user("x"), TOO_LONG, SWITCH, assistant(text("yes"), **LARGE)) is None
 
 
 def test_an_honoured_compaction_ends_an_overflow():

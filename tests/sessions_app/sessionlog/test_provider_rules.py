@@ -43,8 +43,6 @@ from tests.factories import (
 PI = READERS["pi"]
 FAILED, ABORTED = (assistant(text("I lo"), call("a"), stopReason=reason) for reason in ("error", "aborted"))
 ASKED = (user("x"), assistant(call("a")))
-
-
 Recorded = dict[str, Any]
 
 
@@ -71,9 +69,6 @@ def found(*messages: Recorded, reader: str = "pi", sending: Sending | None = Non
 def repaired(*messages: Recorded, sending: Sending | None = None) -> list[str]:
     """Those that the agent repairs."""
     return seen(context_of(*messages), sending, is_repaired=True)
-
-
-# ---- what providers accept ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sending", [NO_REPAIRS, PI.rebuild(()).sending, SENDING_0_9], ids=["none", "pi", "atomic"])
@@ -105,9 +100,6 @@ def test_an_unusual_conversation_is_accepted():
     assert violations(PI.rebuild(())) == (), "nothing at all"
 
 
-# ---- calls and results --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "then",
     [(), (user("y"),), (assistant(text("y")),), (bash("ls", ""), user("y")), (custom("y"),)],
@@ -126,25 +118,45 @@ def test_only_the_remaining_calls_of_a_message_need_results():
     assert found(*messages, reader="atomic-0.8", sending=NO_REPAIRS) == []
 
 
-@pytest.mark.parametrize(
-    ("messages", "violation"),
-    [
-        ((user("x"), result("a"), user("y")), "stray_result e2 a"),
-        ((user("x"), {"role": "toolResult", "content": [text("y")]}), "stray_result e2"),
-        ((user("x"), result("a"), assistant(call("a"))), "stray_result e2 a"),
-        ((*ASKED, result("a"), result("a")), "repeated_result e4 a"),
-        ((*ASKED, result("a"), assistant(call("a")), result("a")), "repeated_call_id e4 a"),
-        ((user("x"), assistant(call("a"), call("a")), result("a")), "repeated_call_id e2 a"),
-        ((user("x"), FAILED, result("a"), user("y")), "stray_result e3 a"),
-        ((*ASKED, assistant(text("I lo"), stopReason="aborted"), result("a")), "stray_result e4 a"),
-    ],
-    ids=[
-        *("a result without any call", "one without the id of a call", "one before its call", "a second result"),
-        *("an id that is used again", "an id that is used twice", "a result of a failed message"),
-        "a failed message between a call and its result",
-    ],
-)
-def test_a_conversation_is_refused(messages, violation):
+SAID, CUT = assistant(thinking("hm"), text("so")), context_edit("e2", {"content": [text("so")]})
+UNSENT = {
+    "nothing": (),
+    "an empty user": (user(""),),
+    "an empty assistant": (assistant(),),
+    "a failed message": (assistant(text("x"), stopReason="error"),),
+    "an excluded command": (bash("ls", "", excludeFromContext=True),),
+}
+REFUSED = {
+    "a result without any call": ((user("x"), result("a"), user("y")), "stray_result e2 a"),
+    "one without the id of a call": ((user("x"), {"role": "toolResult", "content": [text("y")]}), "stray_result e2"),
+    "one before its call": ((user("x"), result("a"), assistant(call("a"))), "stray_result e2 a"),
+    "a second result": ((*ASKED, result("a"), result("a")), "repeated_result e4 a"),
+    "an id that is used again": ((*ASKED, result("a"), assistant(call("a")), result("a")), "repeated_call_id e4 a"),
+    "an id that is used twice": ((user("x"), assistant(call("a"), call("a")), result("a")), "repeated_call_id e2 a"),
+    "a result of a failed message": ((user("x"), FAILED, result("a"), user("y")), "stray_result e3 a"),
+    "a failed message between a call and its result": (
+        (*ASKED, assistant(text("I lo"), stopReason="aborted"), result("a")),
+        "stray_result e4 a",
+    ),
+    "an edited message that is the latest which is sent": (
+        (user("x"), SAID, assistant(text("ab"), stopReason="aborted"), assistant(), CUT),
+        "changed_thinking e2",
+    ),
+    "a failed call without content in its result": ((*ASKED, result("a", "", error=True)), "empty_content e3 a"),
+    "a user who is edited out": ((user("x"), SAID, context_edit("e1", None)), "assistant_first e2"),
+    **{
+        f"an assistant after {name}": (
+            (*unsent, assistant(text("x")), assistant(text("y"))),
+            f"assistant_first e{len(unsent) + 1}",
+        )
+        for name, unsent in UNSENT.items()
+    },
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_conversation_is_refused(name):
+    messages, violation = REFUSED[name]
     assert found(*messages) == [violation]
 
 
@@ -178,8 +190,6 @@ def test_what_is_sent_as_a_part_of_another_message_takes_no_part():
     assert violations(replace(context, messages=(context.messages[0], *as_text))) == ()
 
 
-# ---- thinking -----------------------------------------------------------------------------------------------
-
 LATEST = assistant(thinking("first"), text("so"), thinking("second"), call("a"))
 
 
@@ -206,13 +216,7 @@ def test_only_thinking_at_the_start_of_the_latest_message_that_is_sent_has_to_st
     latest = assistant(text("so"), thinking("first"), call("a"))
     edited = context_edit("e2", {"content": [thinking("first"), call("a")]})
     assert found(user("x"), latest, result("a"), edited) == []
-    said, cut = assistant(thinking("hm"), text("so")), context_edit("e2", {"content": [text("so")]})
-    assert found(user("x"), said, assistant(thinking("ha")), cut) == []
-    unsent = assistant(text("ab"), stopReason="aborted")
-    assert found(user("x"), said, unsent, assistant(), cut) == ["changed_thinking e2"]
-
-
-# ---- content and order --------------------------------------------------------------------------------------
+    assert found(user("x"), SAID, assistant(thinking("ha")), CUT) == []
 
 
 @pytest.mark.parametrize(
@@ -230,26 +234,7 @@ def test_a_message_without_content_is_refused_unless_the_agent_drops_it(empty):
 def test_of_results_only_those_of_failed_calls_need_content():
     assert found(user("x"), bash("", ""), assistant(thinking("")), sending=NO_REPAIRS) == []
     assert found(*ASKED, result("a", "")) == []
-    assert found(*ASKED, result("a", "", error=True)) == ["empty_content e3 a"]
     assert found(user("x"), result("a", "", error=True), sending=SENDING_0_9) == [], "it is dropped"
-
-
-@pytest.mark.parametrize(
-    "unsent",
-    [
-        *((), (user(""),), (assistant(),), (assistant(text("x"), stopReason="error"),)),
-        (bash("ls", "", excludeFromContext=True),),
-    ],
-    ids=["nothing", "empty user", "empty assistant", "failed", "excluded"],
-)
-def test_the_first_message_that_is_sent_is_not_an_assistants(unsent):
-    messages = (*unsent, assistant(text("x")), assistant(text("y")))
-    assert found(*messages) == [f"assistant_first e{len(unsent) + 1}"]
-
-
-def test_what_a_user_said_is_not_the_first_message_once_it_is_edited_out():
-    messages = (user("x"), assistant(text("y")), context_edit("e1", None))
-    assert found(*messages) == ["assistant_first e2"]
 
 
 def test_a_stray_result_is_not_the_first_message():
@@ -258,16 +243,14 @@ def test_a_stray_result_is_not_the_first_message():
     assert found(*messages, sending=SENDING_0_9) == ["assistant_first e2"]
 
 
-# ---- sentences and comparison -------------------------------------------------------------------------------
-
-
 def test_a_violation_names_the_entry_and_the_error_of_the_provider():
+    assert all(Violation(rule, "e1", "", "Something").error for rule in ProviderRule)
     (one,) = violations(context_of(user("x"), result("a")))
     assert one.sentence == (
         "Entry e2 is a result of call a, which no entry before it has. Providers refuse the conversation: a tool "
         "result has no tool call in the message before it."
     )
-    (one,) = violations(context_of(user("x"), assistant(call("a"))))
+    (one,) = violations(context_of(*ASKED))
     assert one.sentence == (
         "Entry e2 has a call a, and no result of it follows directly. The agent repairs this before it sends the "
         "conversation."
@@ -278,29 +261,18 @@ def test_the_fault_of_a_stray_result_names_its_call():
     failed = assistant(call("a"), stopReason="error")
     for messages, words in (
         ((user("x"), failed, result("a")), "but entry e2 with this call failed and is not sent"),
-        (
-            (user("x"), assistant(call("a")), user("y"), result("a")),
-            "but does not follow entry e2 with this call directly",
-        ),
-        ((user("x"), assistant(call("a")), result("a"), result("a")), "which has one already"),
+        ((*ASKED, user("y"), result("a")), "but does not follow entry e2 with this call directly"),
+        ((*ASKED, result("a"), result("a")), "which has one already"),
     ):
         (one,) = [one for one in violations(context_of(*messages)) if not one.is_repaired]
         assert one.fault.endswith(f"is a result of call a, {words}")
 
 
-def test_every_rule_has_an_error():
-    assert all(Violation(rule, "e1", "", "Something").error for rule in ProviderRule)
-
-
 def test_a_violation_is_new_if_rule_entry_or_call_differ_or_it_is_not_repaired_any_more():
     known = Violation(ProviderRule.UNANSWERED_CALL, "e1", "a", "Words", is_repaired=True)
     assert new_violations([known], [known, known._replace(fault="Other words")]) == ()
-    for change in (
-        {"rule": ProviderRule.REPEATED_CALL_ID},
-        {"entry_id": "e2"},
-        {"call_id": "b"},
-        {"is_repaired": False},
-    ):
+    rule = ProviderRule.REPEATED_CALL_ID
+    for change in ({"rule": rule}, {"entry_id": "e2"}, {"call_id": "b"}, {"is_repaired": False}):
         changed = known._replace(**change)
         assert new_violations([known], [known, changed]) == (changed,)
 
@@ -317,9 +289,6 @@ def test_another_assistant_may_come_first_where_one_did_before():
     assert new_violations((), moved) == tuple(moved)
 
 
-# ---- what is stored -----------------------------------------------------------------------------------------
-
-
 def broken_at(*messages: Recorded) -> str | None:
     """The entry because of which a session cannot be continued."""
     broken = SentConversation.of(context_of(*messages)).broken
@@ -327,13 +296,10 @@ def broken_at(*messages: Recorded) -> str | None:
 
 
 def test_the_first_violation_that_is_not_repaired_breaks_a_session():
-    assert broken_at(user("x"), assistant(call("a"))) is None
-    assert broken_at(user("x"), assistant(call("a")), user("y"), result("b"), result("c")) == "e4"
-
-
-def test_the_first_violation_comes_before_those_at_the_end():
+    assert broken_at(*ASKED) is None
+    assert broken_at(*ASKED, user("y"), result("b"), result("c")) == "e4"
     edited = context_edit("e3", {"content": [text("so")]})
-    assert broken_at(user("x"), result("a"), assistant(thinking("hm"), text("so")), edited) == "e2"
+    assert broken_at(user("x"), result("a"), SAID, edited) == "e2", "it comes before those at the end"
 
 
 def test_an_entry_that_the_agent_refuses_breaks_a_session_first():
@@ -345,8 +311,7 @@ def test_an_entry_that_the_agent_refuses_breaks_a_session_first():
 
 
 def test_changed_thinking_breaks_a_session_until_the_next_assistant_message():
-    edited = context_edit("e2", {"content": [text("so")]})
-    messages = (user("x"), assistant(thinking("hm"), text("so")), edited, user("y"))
+    messages = (user("x"), SAID, CUT, user("y"))
     assert broken_at(*messages) == "e2"
     assert broken_at(*messages, assistant(text("z"), stopReason="error")) == "e2"
     assert broken_at(*messages, assistant(text("z"))) is None
@@ -386,9 +351,6 @@ def test_a_beginning_without_a_user_is_the_same_violation_whoever_has_it():
     before, after = (violations(PI.rebuild(one)) for one in (branch, branch[1:]))
     assert [one.entry_id for one in (*before, *after)] == ["e1", "e2"]
     assert new_violations(before, after) == ()
-
-
-# ---- replies that are recorded as several entries -------------------------------------------------------------
 
 
 def of_reply(*messages: Recorded, reply: str = "R") -> list[Any]:

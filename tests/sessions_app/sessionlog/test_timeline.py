@@ -1,6 +1,7 @@
 """The timeline: each change of a context with what it removed, and the size of the context over its entries."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.entries import Entry, EntryKind
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.session import ParserState, read_session
-from sessions_app.sessionlog.timeline import Timeline, change_at, timeline_of
+from sessions_app.sessionlog.timeline import change_at, timeline_of
 from tests.claude_sessions import ClaudeSession
 from tests.factories import (
     assistant,
@@ -27,14 +28,7 @@ from tests.factories import (
 )
 
 TALK = (user("go"), assistant(text("a look"), call("c1")), result("c1", "x" * 400), assistant(text("done")))
-
-
-def timeline(reader: str, *recorded: dict[str, object]) -> Timeline:
-    return timeline_of(branch_of(chain(*recorded)), READERS[reader])
-
-
-def removed_ids(found: Timeline) -> list[list[str]]:
-    return [[message.entry.id for message in point.removed] for point in found.points]
+DAY = "2026-01-01T10:00:"
 
 
 def branch_to(session: ClaudeSession, leaf: str) -> list[Entry]:
@@ -52,83 +46,65 @@ def noted_summary() -> tuple[list[Entry], str]:
     return branch_to(session, session.user("on")), summary
 
 
-def test_a_context_that_only_grows_has_no_points():
-    found = timeline("pi", *TALK)
-    assert found.points == ()
-    assert list(found.sizes) == sorted(found.sizes)
+def omit(target: str, **fields: Any) -> dict[str, Any]:
+    return context_edit(target, None) | fields
 
 
-def test_the_edits_of_one_write_are_one_point():
-    found = timeline("pi", *TALK, context_edit("e3", None), context_edit("e2", None), user("on"))
-    (point,) = found.points
-    assert (point.kind, point.first.id, point.last.id, point.entries) == (EntryKind.EDIT, "e5", "e6", 2)
-    assert removed_ids(found) == [["e2", "e3"]]
-    assert point.tokens_removed > 100
-
-
-def test_edits_of_two_writes_are_two_points_although_nothing_is_between_them():
-    recorded = result("c1", "x" * 400)
-    found = timeline(
+ON = user("on")
+BACK = context_edit("e3", {"content": [text("x" * 400)]})
+DELETION, EDIT, SUMMARY, UNDO = EntryKind.DELETION, EntryKind.EDIT, EntryKind.SUMMARY, EntryKind.UNDO
+IGNORED = (compaction(whole("e3")), omit("e3"))
+CHANGES = {
+    # What follows the conversation, and its points: the kind, the entries removed, and how many messages returned.
+    "a context that only grows": ("pi", (), []),
+    "the edits of one write": ("pi", (omit("e3"), omit("e2"), ON), [(EDIT, "e2 e3", 0)]),
+    "edits of two writes with nothing between them": (
         "pi",
-        *TALK,
-        context_edit("e3", None) | {"timestamp": "2026-01-01T10:00:00.000Z"},
-        context_edit("e2", None) | {"timestamp": "2026-01-01T10:00:00.999Z"},
-        context_edit("e3", {"content": recorded["content"]}) | {"timestamp": "2026-01-01T10:00:01.000Z"},
-    )
-    assert [(point.entries, point.returned) for point in found.points] == [(2, 0), (1, 1)]
+        (
+            omit("e3", timestamp=f"{DAY}00.000Z"),
+            omit("e2", timestamp=f"{DAY}00.999Z"),
+            BACK | {"timestamp": f"{DAY}01.000Z"},
+        ),
+        [(EDIT, "e2 e3", 0), (EDIT, "", 1)],
+    ),
+    "an edit that names no entry": ("pi", (omit("00000000"), ON), []),
+    "edits apart": ("pi", (omit("e3"), ON, omit("e2")), [(EDIT, "e3", 0), (EDIT, "e2", 0)]),
+    "a lost block": ("pi", (context_edit("e2", {"content": [text("a look")]}), omit("e3")), [(EDIT, "e2 e3", 0)]),
+    "content that comes back": ("pi", (omit("e3"), ON, BACK), [(EDIT, "e3", 0), (EDIT, "", 1)]),
+    "a summary": ("pi", (summary_compaction("S", "e4"), ON), [(SUMMARY, "e1 e2 e3", 0)]),
+    "an undo": ("pi", ({"type": "custom", "customType": "redline.undo"}, ON), [(UNDO, "", 0)]),
+    "an edit that Atomic ignores": ("atomic-0.8", IGNORED, [(DELETION, "e3", 0)]),
+    "a deletion that pi ignores": ("pi", IGNORED, [(EDIT, "e3", 0)]),
+    "what newer Atomic ignores": ("atomic-0.9", IGNORED, []),
+}
 
 
-def test_an_edit_that_names_no_entry_is_no_point():
-    found = timeline("pi", *TALK, context_edit("00000000", None), user("on"))
-    assert found.points == ()
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_changes_are_points(name):
+    reader, then, expected = CHANGES[name]
+    found = timeline_of(branch_of(chain(*TALK, *then)), READERS[reader])
+    points = [(one.kind, " ".join(message.entry.id for message in one.removed), one.returned) for one in found.points]
+    assert points == expected
+    assert then or list(found.sizes) == sorted(found.sizes)
 
 
-def test_edits_apart_are_two_points():
-    found = timeline("pi", *TALK, context_edit("e3", None), user("on"), context_edit("e2", None))
-    assert removed_ids(found) == [["e3"], ["e2"]]
-
-
-def test_a_lost_block_counts_as_removed():
-    found = timeline("pi", *TALK, context_edit("e2", {"content": [text("a look")]}), context_edit("e3", None))
-    assert removed_ids(found) == [["e2", "e3"]]
-
-
-def test_content_that_comes_back_is_counted():
-    recorded = result("c1", "x" * 400)
-    back = context_edit("e3", {"content": recorded["content"]})
-    found = timeline("pi", *TALK, context_edit("e3", None), user("on"), back)
-    assert [point.returned for point in found.points] == [0, 1]
-    assert found.points[1].tokens_removed < 0
-
-
-def test_a_summary_removes_what_it_replaces_and_is_not_something_that_returned():
-    found = timeline("pi", *TALK, summary_compaction("S", "e4"), user("on"))
-    (point,) = found.points
-    assert (point.kind, point.returned) == (EntryKind.SUMMARY, 0)
-    assert removed_ids(found) == [["e1", "e2", "e3"]]
-
-
-@pytest.mark.parametrize(
-    ("reader", "kinds"), [("atomic-0.8", [EntryKind.DELETION]), ("pi", [EntryKind.EDIT]), ("atomic-0.9", [])]
-)
-def test_what_the_reader_ignores_is_no_point(reader, kinds):
-    found = timeline(reader, *TALK, compaction(whole("e3")), context_edit("e3", None))
-    assert [point.kind for point in found.points] == kinds
+def test_a_point_has_its_first_and_last_entry_and_the_tokens_that_it_removed():
+    (edits,) = timeline_of(branch_of(chain(*TALK, omit("e3"), omit("e2"), ON)), READERS["pi"]).points
+    assert (edits.first.id, edits.last.id, edits.entries) == ("e5", "e6", 2)
+    assert edits.tokens_removed > 100
+    _, back = timeline_of(branch_of(chain(*TALK, omit("e3"), ON, BACK)), READERS["pi"]).points
+    assert (back.entries, back.tokens_removed < 0) == (1, True)
+    undone = chain(*TALK, {"type": "custom", "customType": "redline.undo"}, ON)
+    (undo,) = timeline_of(branch_of(undone), READERS["pi"]).points
+    assert (undo.last.id, undo.tokens_removed) == ("e5", 0)
 
 
 @pytest.mark.parametrize("reader", ["atomic-0.8", "pi", "atomic-0.9"])
 def test_the_last_size_is_the_estimate_of_the_context(reader):
-    branch = branch_of(chain(*TALK, compaction(whole("e4")), user("b"), context_edit("e4", None), user("c")))
+    branch = branch_of(chain(*TALK, compaction(whole("e4")), user("b"), omit("e4"), user("c")))
     found = timeline_of(branch, READERS[reader])
     assert len(found.sizes) == len(branch)
     assert found.sizes[-1] == READERS[reader].rebuild(branch).estimate
-
-
-def test_an_undo_is_a_point():
-    undo = {"type": "custom", "customType": "redline.undo"}
-    found = timeline("pi", *TALK, undo, user("on"))
-    (point,) = found.points
-    assert (point.kind, point.last.id, point.tokens_removed, point.removed) == (EntryKind.UNDO, "e5", 0, ())
 
 
 def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_sees():
@@ -136,9 +112,6 @@ def test_a_summary_belongs_to_its_compaction_also_after_entries_that_no_model_se
     (point,) = timeline_of(branch, CLAUDE_CODE.generations[0].reader).points
     assert point.last.id == summary
     assert [message.entry.id for message in point.added] == [summary]
-
-
-# ---- one change --------------------------------------------------------------------------------------------
 
 
 def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
@@ -157,8 +130,7 @@ def assert_found_by_each_entry(branch: Sequence[Entry], reader: Reader) -> None:
 
 
 def test_a_change_is_found_by_any_entry_of_it():
-    edits = context_edit("e4", None), context_edit("e6", None)
-    recorded = chain(*TALK, summary_compaction("so far", "e4"), user("on"), *edits)
+    recorded = chain(*TALK, summary_compaction("so far", "e4"), ON, omit("e4"), omit("e6"))
     assert_found_by_each_entry(branch_of(recorded), READERS["pi"])
 
 

@@ -1,4 +1,4 @@
-"""JSON: everything that the agent reads is read, and printed as the agent prints it."""
+"""JSON: everything that the agent reads is read, printed as the agent prints it, and found where it is on its line."""
 
 import json
 import math
@@ -6,22 +6,17 @@ import random
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sessions_app.sessionlog.jsjson import (
-    canonical,
-    parse,
-    stringify,
-    to_string,
-    utf16_length,
-    utf16_slice,
-    well_formed,
-)
+from sessions_app.sessionlog import jsjson
+from sessions_app.sessionlog.jsjson import canonical, parse, stringify, to_string, utf16_slice
+from sessions_app.sessionlog.raw_json import Span, items, members, splice
 
 any_text = st.text(st.characters(exclude_categories=()))
 """Any code points, lone surrogates among them."""
@@ -34,9 +29,6 @@ json_values = st.recursive(
 
 def nested(depth: int, inside: bytes = b"") -> bytes:
     return b"[" * depth + inside + b"]" * depth
-
-
-# ---- printing -----------------------------------------------------------------------------------------------
 
 
 NUMBERS = """
@@ -64,43 +56,39 @@ def test_a_printed_double_is_read_as_the_same_double(number):
     assert stringify(parse(printed.encode())) == printed
 
 
-def test_keys_that_are_array_indexes_come_first_and_ascending():
-    recorded = b'{"b":1,"10":2,"9":3,"01":4,"4294967294":5,"4294967295":6,"-1":7,"1.5":8,"0":9,"":10}'
-    assert stringify(parse(recorded)) == (
-        '{"0":9,"9":3,"10":2,"4294967294":5,"b":1,"01":4,"4294967295":6,"-1":7,"1.5":8,"":10}'
-    )
-
-
-def test_digits_of_other_scripts_are_not_array_indexes():
-    assert stringify({"b": 1, "٣": 2, "3": 3}) == '{"3":3,"b":1,"٣":2}'
-
-
-def test_a_repeated_key_has_its_last_value_at_its_first_position():
-    assert stringify(parse(b'{"a":1,"b":2,"a":3}')) == '{"a":3,"b":2}'
-
-
-def test_a_lone_surrogate_is_printed_as_an_escape_and_a_pair_is_not():
-    assert stringify(parse(rb'"\ud83d"')) == r'"\ud83d"'
-    assert stringify(parse(rb'["x\uDE00\uD83D"]')) == r'["x\ude00\ud83d"]'
-    assert stringify(parse(rb'"\ud83d\ude00"')) == '"😀"'
-    assert stringify(parse(rb'{"\ud83d":"\ud83d\ude00 \ude00"}')) == r'{"\ud83d":"😀 \ude00"}'
-    assert stringify("\ud83d" + "\ude00") == '"😀"', "two halves that were joined later are one character"
+@pytest.mark.parametrize(
+    ("recorded", "printed"),
+    [
+        (
+            b'{"b":1,"10":2,"9":3,"01":4,"4294967294":5,"4294967295":6,"-1":7,"1.5":8,"0":9,"":10}',
+            '{"0":9,"9":3,"10":2,"4294967294":5,"b":1,"01":4,"4294967295":6,"-1":7,"1.5":8,"":10}',
+        ),
+        ('{"b":1,"٣":2,"3":3}'.encode(), '{"3":3,"b":1,"٣":2}'),
+        (b'{"a":1,"b":2,"a":3}', '{"a":3,"b":2}'),
+        (rb'"\ud83d"', r'"\ud83d"'),
+        (rb'["x\uDE00\uD83D"]', r'["x\ude00\ud83d"]'),
+        (rb'"\ud83d\ude00"', '"😀"'),
+        (rb'{"\ud83d":"\ud83d\ude00 \ude00"}', r'{"\ud83d":"😀 \ude00"}'),
+        (b' { "a" : [ 1 , { } , [ ] , true , false , null ] } ', '{"a":[1,{},[],true,false,null]}'),
+    ],
+    ids=[
+        *("keys that are array indexes come first", "digits of other scripts are not indexes", "a repeated key"),
+        *("a lone surrogate", "two that are no pair", "a pair", "a pair beside lone ones", "no white space"),
+    ],
+)
+def test_what_is_read_is_printed_as_javascript_prints_it(recorded, printed):
+    assert stringify(parse(recorded)) == printed
 
 
 def test_only_quotes_backslashes_and_control_characters_are_escaped():
     assert stringify('"\\/') == r'"\"\\/"'
+    assert stringify("\ud83d" + "\ude00") == '"😀"', "two halves that were joined later are one character"
     assert stringify("\b\t\n\f\r") == r'"\b\t\n\f\r"'
     assert stringify("\x00\x0b\x1b\x1f") == r'"\u0000\u000b\u001b\u001f"'
     for plain in "\x7f\x80\u00e9\u2028\u2029\ufeff\uffff😀":
         assert stringify(plain) == f'"{plain}"'
         # A double beside it selects the other printer.
         assert stringify([plain, 1.5]) == f'["{plain}",1.5]'
-
-
-def test_there_is_no_white_space_between_the_parts():
-    assert stringify(parse(b' { "a" : [ 1 , { } , [ ] , true , false , null ] } ')) == (
-        '{"a":[1,{},[],true,false,null]}'
-    )
 
 
 def test_values_json_cannot_represent_are_a_programming_error():
@@ -192,24 +180,15 @@ def test_whatever_can_be_read_can_be_printed_at_any_depth(depth):
         assert stringify(value).encode() == recorded.replace(b"1.0", b"1")
 
 
-# ---- reading ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("raw", "value"),
     [
-        (b'"\xff"', "�"),
-        (b'"a\xc3("', "a�("),
-        (b'"\xed\xa0\x80"', "���"),
-        (b'{"\xff":1}', {"�": 1}),
+        *((b'"\xff"', "�"), (b'"a\xc3("', "a�("), (b'"\xed\xa0\x80"', "���"), (b'{"\xff":1}', {"�": 1})),
         (rb'"\ud800"', "\ud800"),
         (rb'"\ud800 \udc00"', "\ud800 \udc00"),
         (rb'{"\udfff":"\ud83d\ude00"}', {"\udfff": "😀"}),
-        (b'"\x7f"', "\x7f"),
-        ('"\u2028"'.encode(), "\u2028"),
-        (b" \t\r\n1 \t\r\n", 1),
-        (b"1e400", math.inf),
-        (b"9" * 5000, math.inf),
+        *((b'"\x7f"', "\x7f"), ('"\u2028"'.encode(), "\u2028"), (b" \t\r\n1 \t\r\n", 1)),
+        *((b"1e400", math.inf), (b"9" * 5000, math.inf)),
         (b"123456789012345678901234567890", 123456789012345678901234567890),
     ],
 )
@@ -250,9 +229,6 @@ def test_arbitrary_bytes_are_read_or_refused(raw):
     to_string(value)
 
 
-# ---- strings ------------------------------------------------------------------------------------------------
-
-
 def units(text: str) -> list[int]:
     """The UTF-16 code units of a string, by definition."""
     found = []
@@ -269,7 +245,7 @@ def units(text: str) -> list[int]:
 @example("😀")
 @example("\ud83d")
 def test_the_length_of_a_string_is_its_number_of_utf16_units(text):
-    assert utf16_length(text) == len(units(text))
+    assert jsjson.utf16_length(text) == len(units(text))
 
 
 @given(any_text, st.integers(0, 12), st.integers(0, 12))
@@ -290,7 +266,7 @@ def test_each_half_of_a_cut_pair_is_a_lone_surrogate():
 @example("\ude00\ud83d")
 @example("\ud800\ud800\udc00")
 def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text):
-    stored = well_formed(text)
+    stored = jsjson.well_formed(text)
     joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
     assert stored.encode().decode() == stored == re.sub("[\ud800-\udfff]", "�", joined)
 
@@ -298,24 +274,15 @@ def test_well_formed_text_can_be_stored_and_loses_only_lone_surrogates(text):
 @pytest.mark.parametrize(
     ("recorded", "shown"),
     [
-        (b'"a"', "a"),
-        (b"null", "null"),
-        (b"true", "true"),
-        (b"1.0", "1"),
-        (b'{"a":1}', "[object Object]"),
-        (b"[]", ""),
+        *((b'"a"', "a"), (b"null", "null"), (b"true", "true"), (b"1.0", "1"), (b'{"a":1}', "[object Object]")),
+        *((b"[]", ""), (b"[[],[]]", ","), (b"[[[]]]", ""), (b"[null]", "")),
         (b'[1,[2,[],null,[3,"x"]],{}]', "1,2,,,3,x,[object Object]"),
-        (b"[[],[]]", ","),
-        (b"[[[]]]", ""),
-        (b"[null]", ""),
+        (nested(600, b'1,"b"'), "1,b"),
     ],
+    ids=lambda value: repr(value[:30]),
 )
 def test_a_value_in_a_template_looks_as_in_javascript(recorded, shown):
     assert to_string(parse(recorded)) == shown
-
-
-def test_a_deeply_nested_list_can_be_converted_to_text():
-    assert to_string(parse(nested(600, b'1,"b"'))) == "1,b"
 
 
 @pytest.mark.parametrize(
@@ -327,7 +294,9 @@ def test_a_deeply_nested_list_can_be_converted_to_text():
         ('"é😀"'.encode(), '"\\u00e9\\ud83d\\ude00"'),
         ('{"é": 1.0}'.encode(), '{"\\u00e9":1}'),
         (rb'["\ud800", 1.0]', '["\\ud800",1]'),
+        (nested(600, b'{"b":1,"a":2}'), nested(600, b'{"a":2,"b":1}').decode()),
     ],
+    ids=lambda value: repr(value[:30]),
 )
 def test_equal_values_have_one_canonical_text(recorded, printed):
     assert canonical(parse(recorded)) == printed
@@ -339,5 +308,101 @@ def test_the_canonical_text_does_not_depend_on_the_order_of_keys(value):
     assert canonical(value).isascii()
 
 
-def test_a_deeply_nested_value_has_a_canonical_text():
-    assert canonical(parse(nested(600, b'{"b":1,"a":2}'))) == nested(600, b'{"a":2,"b":1}').decode()
+BLANKS = st.sampled_from([b"", b"", b" ", b"\t", b" \r\n "])
+WORDS = st.one_of(
+    st.sampled_from(["", "a", "id", '"', "\\", '\\"', "{", "}]", "[,", ":", "naïve 🙂", "\u0000\n", '{"a":[1]}']),
+    st.text(max_size=6),
+)
+STRINGS = st.builds(lambda words, plain: json.dumps(words, ensure_ascii=plain).encode(), WORDS, st.booleans())
+ODD_STRINGS = st.sampled_from([b'"\\u005b\\u007d"', b'"\\/"', b'"\\ud83d\\ude42"', b'"\\\\"', b'"\\\\\\""'])
+SCALARS = st.one_of(
+    st.sampled_from([b"null", b"true", b"false", b"0", b"-0.0", b"1e3", b"1.50", b"-12E-2"]), STRINGS, ODD_STRINGS
+)
+
+
+def padded(value: bytes, before: bytes, after: bytes) -> bytes:
+    return before + value + after
+
+
+def arrays(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    inside = st.lists(st.builds(padded, values, BLANKS, BLANKS), max_size=4)
+    return st.builds(lambda found, blank: b"[" + (b",".join(found) or blank) + b"]", inside, BLANKS)
+
+
+def objects(values: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """Objects with repeated keys among them."""
+    keys = st.one_of(STRINGS, st.sampled_from([b'"a"', b'"\\u0061"', b'"b"']))
+    pairs = st.builds(
+        lambda key, value: key + b":" + value,
+        st.builds(padded, keys, BLANKS, BLANKS),
+        st.builds(padded, values, BLANKS, BLANKS),
+    )
+    return st.builds(
+        lambda found, blank: b"{" + (b",".join(found) or blank) + b"}", st.lists(pairs, max_size=4), BLANKS
+    )
+
+
+VALUES = st.recursive(SCALARS, lambda inner: st.one_of(arrays(inner), objects(inner)), max_leaves=12)
+
+
+def parsed(raw: bytes, spans: Sequence[Span]) -> list[object]:
+    """The values at these positions. Each has no blank around it."""
+    found = [span.of(raw) for span in spans]
+    assert all(value == value.strip() != b"" for value in found)
+    return [json.loads(value) for value in found]
+
+
+@given(objects(VALUES), st.binary(max_size=3))
+def test_members_are_those_of_the_parsed_object(raw, behind):
+    found = members(raw + behind)
+    assert dict(zip(found, parsed(raw, list(found.values())), strict=True)) == json.loads(raw)
+
+
+@given(arrays(VALUES), st.binary(max_size=3))
+def test_items_are_those_of_the_parsed_array(raw, behind):
+    assert parsed(raw, items(raw + behind)) == json.loads(raw)
+
+
+@given(st.builds(lambda inner, blank: b'{"x":[1],"in":' + blank + inner + b"}", objects(VALUES), BLANKS))
+def test_positions_inside_another_value_count_from_the_beginning_of_the_line(raw):
+    inside = members(raw, members(raw)["in"].start)
+    assert dict(zip(inside, parsed(raw, list(inside.values())), strict=True)) == json.loads(raw)["in"]
+
+
+@given(objects(VALUES))
+def test_replacing_nothing_or_values_by_themselves_changes_no_byte(raw):
+    assert splice(raw, []) == raw
+    assert splice(raw, [(span, span.of(raw)) for span in members(raw).values()]) == raw
+
+
+@given(objects(VALUES), st.data())
+def test_a_replaced_value_is_the_only_change(raw, data):
+    found = members(raw)
+    if not found:
+        return
+    chosen = data.draw(st.lists(st.sampled_from(sorted(found)), unique=True))
+    changed = splice(raw, [(found[name], b"[0]") for name in chosen])
+    assert json.loads(changed) == {**json.loads(raw), **{name: [0] for name in chosen}}
+    assert len(changed) - len(raw) == sum(3 - (found[name].end - found[name].start) for name in chosen)
+
+
+@pytest.mark.parametrize("changes", [[(1, 1), (4, 5)], [(4, 5), (1, 1)]])
+def test_the_order_of_changes_does_not_matter(changes):
+    assert splice(b'{"a":1}', [(Span(*span), b"x") for span in changes]) == b'{x"a"x1}'
+
+
+def test_of_a_repeated_key_the_last_value_counts():
+    raw = b'{"a":1,"\\u0061":{"a":2},"b":3}'
+    assert members(raw)["a"].of(raw) == b'{"a":2}'
+
+
+@pytest.mark.parametrize("piece", [b"A", rb"\n", rb"A\\"])
+def test_a_long_string_takes_no_memory_for_each_of_its_bytes(piece):
+    raw = b'{"data":"' + piece * 100_000 + b'"}'
+    tracemalloc.start()
+    try:
+        assert members(raw)["data"] == Span(8, len(raw) - 1)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * len(raw)
