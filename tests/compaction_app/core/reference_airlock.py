@@ -4,11 +4,10 @@ It is the oracle that the fast implementation is compared with, so it shares not
 incremental judgement, the whole plan validated again for every candidate of a grep.
 
 Shapes. *entries* is the compactable transcript as the conformance vectors print it (`prepare.entries`); a
-grep reads a `text` in every entry and content block as well. *preserve_recent* is how many entries at its end
-are recent. A deletion target comes and goes as the agent writes it, `{"kind": "entry", "entryId"}` or
-`{"kind": "content_block", "entryId", "blockIndex"}`; in here it is a tuple, `("entry", id)` or
-`("content_block", id, index)`, a plan is an insertion-ordered set of such tuples (the keys of a dict), and
-*pinned* a set of them. Tokens are the transcript's own estimates. No argument is changed.
+grep reads a `text` in every entry and content block as well. A deletion target comes and goes as the agent writes
+it, `{"kind": "entry", "entryId"}` or `{"kind": "content_block", "entryId", "blockIndex"}`; in here it is a tuple,
+`("entry", id)` or `("content_block", id, index)`, a plan is an insertion-ordered set of such tuples (the keys of a
+dict), and *pinned* a set of them. Tokens are the transcript's own estimates. No argument is changed.
 
 The order of judgement; the first fault is the one that is reported:
 
@@ -58,24 +57,19 @@ class Call:
     results: list[Target]
 
 
-def read(entries: Sequence[Entry], preserve_recent: int, pinned: Set[Target], guard: str) -> Transcript:
+def read(
+    entries: Sequence[Entry], preserve_recent: int, pinned: Set[Target] = frozenset(), guard: str = "latest"
+) -> Transcript:
     """The transcript with its recent window, which is its last *preserve_recent* entries."""
     recent_ids = {entry["entryId"] for entry in entries[max(0, len(entries) - preserve_recent) :]}
     by_id = {entry["entryId"]: entry for entry in entries}
     return Transcript(entries, by_id, recent_ids, pinned, guard)
 
 
-def validate(
-    request: Any,
-    entries: Sequence[Entry],
-    preserve_recent: int,
-    pinned: Set[Target] = frozenset(),
-    thinking_guard: str = "latest",
-) -> dict[str, Any]:
+def validate(request: Any, transcript: Transcript) -> dict[str, Any]:
     """The airlock: `{"accepted": {deletedTargets, stats}}`, or `{"rejected": code}`, with the `target` if
     one of the request's is at fault alone. An empty list of deletions is a plan like any other.
     """
-    transcript = read(entries, preserve_recent, pinned, thinking_guard)
     if not isinstance(request, dict) or not isinstance(request.get("deletions"), list):
         return {"rejected": "request_shape"}
     plan: Plan = {}
@@ -88,7 +82,7 @@ def validate(
     if fault:
         return {"rejected": fault}
     targets = [as_dict(target) for target in plan]
-    return {"accepted": {"deletedTargets": targets, "stats": measure(targets, entries)}}
+    return {"accepted": {"deletedTargets": targets, "stats": measure(targets, transcript)}}
 
 
 def fault_of_shape(deletion: Any, transcript: Transcript) -> str | None:
@@ -135,8 +129,7 @@ def is_protected(target: Target, transcript: Transcript) -> bool:
     """A protected or pinned entry stays with its blocks; a pinned block stays, and so does its entry."""
     if keeps_entry(target[1], transcript) or target in transcript.pinned:
         return True
-    pinned_blocks = [pin for pin in transcript.pinned if pin[0] == "content_block" and pin[1] == target[1]]
-    return target[0] == "entry" and pinned_blocks != []
+    return target[0] == "entry" and any(pin[1] == target[1] for pin in transcript.pinned)
 
 
 def keeps_entry(entry_id: str, transcript: Transcript) -> bool:
@@ -228,15 +221,13 @@ def fault_of_plan(plan: Plan, transcript: Transcript) -> str | None:
     entries = transcript.entries
     if any(target[1] in transcript.recent_ids for target in plan):
         return "recent_context"
-    thinking_fault = fault_of_thinking(plan, transcript)
-    if thinking_fault:
+    if thinking_fault := fault_of_thinking(plan, transcript):
         return thinking_fault
     if any(target[0] == "content_block" and ("entry", target[1]) in plan for target in plan):
         return "overlapping_target"
     if any(all_blocks_chosen(entry, plan) for entry in entries):
         return "every_block"
-    pair_fault = fault_of_pairs(plan, entries)
-    if pair_fault:
+    if pair_fault := fault_of_pairs(plan, entries):
         return pair_fault
     remaining = [entry for entry in entries if ("entry", entry["entryId"]) not in plan]
     if not remaining:
@@ -271,20 +262,19 @@ def fault_of_pairs(plan: Plan, entries: Sequence[Entry]) -> str | None:
     for call in calls_of(entries):
         call_goes = call.entry in plan or any(block in plan for block in call.blocks)
         if call_goes and any(result not in plan for result in call.results):
-            codes.add("orphaned_result")
+            return "orphaned_result"
         if not call_goes and any(result in plan for result in call.results):
             codes.add("dangling_call")
-    return next((code for code in ("orphaned_result", "dangling_call") if code in codes), None)
+    return next(iter(codes), None)
 
 
-def measure(targets: Iterable[Mapping[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
+def measure(targets: Iterable[Mapping[str, Any]], transcript: Transcript) -> dict[str, Any]:
     """The stats of a plan: objects (entries plus their blocks), tokens, percent to one decimal, halves up."""
-    by_id = {entry["entryId"]: entry for entry in entries}
-    objects_before = sum(1 + len(entry["contentBlocks"]) for entry in entries)
-    tokens_before = sum(entry["tokenEstimate"] for entry in entries)
+    objects_before = sum(1 + len(entry["contentBlocks"]) for entry in transcript.entries)
+    tokens_before = sum(entry["tokenEstimate"] for entry in transcript.entries)
     objects_deleted = tokens_deleted = 0
     for target in targets:
-        entry = by_id[target["entryId"]]
+        entry = transcript.by_id[target["entryId"]]
         blocks = {block["blockIndex"]: block for block in entry["contentBlocks"]}
         if target["kind"] == "entry":
             objects_deleted += 1 + len(blocks)
@@ -318,42 +308,29 @@ def merge(
     return [as_dict(target) for target in plan]
 
 
-def delete(
-    current_targets: Sequence[Mapping[str, Any]],
-    request: Any,
-    entries: Sequence[Entry],
-    preserve_recent: int,
-    pinned: Set[Target] = frozenset(),
-    thinking_guard: str = "latest",
-) -> dict[str, Any]:
+def delete(current_targets: Sequence[Mapping[str, Any]], request: Any, transcript: Transcript) -> dict[str, Any]:
     """`context_delete`: `{deletedTargets, stats}` after the call, and `error`, a code, if it was refused.
 
     The request must be valid alone and in full; what it was repaired to is merged with the current targets,
     and the whole must be valid too. A refusal leaves the current targets as they are.
     """
-    answer = validate(request, entries, preserve_recent, pinned, thinking_guard)
+    answer = validate(request, transcript)
     if "accepted" in answer:
         merged = {"deletions": merge(current_targets, answer["accepted"]["deletedTargets"])}
-        answer = validate(merged, entries, preserve_recent, pinned, thinking_guard)
+        answer = validate(merged, transcript)
     if "accepted" in answer:
         return dict(answer["accepted"])
-    return {**unchanged(current_targets, entries), "error": answer["rejected"]}
+    return {**unchanged(current_targets, transcript), "error": answer["rejected"]}
 
 
 def grep_delete(
     current_targets: Sequence[Mapping[str, Any]],
     matches: Callable[[str], bool],
-    entries: Sequence[Entry],
-    preserve_recent: int,
-    *,
-    target: str = "entry",
-    max_matches: int = 50,
-    expected_match_count: int | None = None,
-    pinned: Set[Target] = frozenset(),
-    thinking_guard: str = "latest",
+    arguments: Mapping[str, Any],
+    transcript: Transcript,
 ) -> dict[str, Any]:
-    """`context_grep_delete`, once its pattern is a predicate on text: `{matches, skipped, deletedTargets,
-    stats}` after the call, and `error`, a code, if all the matches together were refused.
+    """`context_grep_delete` with its *arguments*, once its pattern is a predicate on text: `{matches, skipped,
+    deletedTargets, stats}` after the call, and `error`, a code, if all the matches together were refused.
 
     What is already deleted, and what is recent or in a protected or pinned entry, is skipped first; then what
     may not go when merged alone with the current targets. A count other than the expected one deletes nothing.
@@ -361,13 +338,12 @@ def grep_delete(
 
     def judge(found: Iterable[Target]) -> dict[str, Any]:
         merged = {"deletions": merge(current_targets, map(as_dict, found))}
-        return validate(merged, entries, preserve_recent, pinned, thinking_guard)
+        return validate(merged, transcript)
 
-    transcript = read(entries, preserve_recent, pinned, thinking_guard)
     chosen = [as_tuple(current) for current in current_targets]
     candidates: list[Target] = []
     skipped: list[dict[str, Any]] = []
-    for found in find(matches, target, transcript):
+    for found in find(matches, arguments.get("target", "entry"), transcript):
         if found in chosen or ("entry", found[1]) in chosen:
             skipped.append({**as_match(found), "reason": "already_deleted"})
         elif found[1] in transcript.recent_ids or keeps_entry(found[1], transcript):
@@ -382,10 +358,10 @@ def grep_delete(
         else:
             survivors.append(candidate)
 
-    after = unchanged(current_targets, entries)
-    if expected_match_count is not None and len(survivors) != expected_match_count:
+    after = unchanged(current_targets, transcript)
+    if arguments.get("expectedMatchCount") not in (None, len(survivors)):
         skipped.append({"reason": "expected_match_count_mismatch"})
-    elif len(survivors) > max_matches:
+    elif len(survivors) > arguments.get("maxMatches", 50):
         skipped.append({"reason": "max_matches_exceeded"})
     elif survivors:
         answer = judge(survivors)
@@ -413,9 +389,9 @@ def find(matches: Callable[[str], bool], target: str, transcript: Transcript) ->
     return found
 
 
-def unchanged(current_targets: Sequence[Mapping[str, Any]], entries: Sequence[Entry]) -> dict[str, Any]:
+def unchanged(current_targets: Sequence[Mapping[str, Any]], transcript: Transcript) -> dict[str, Any]:
     """The result of a call that changed nothing: the current targets and their stats."""
-    return {"deletedTargets": list(current_targets), "stats": measure(current_targets, entries)}
+    return {"deletedTargets": list(current_targets), "stats": measure(current_targets, transcript)}
 
 
 def blocks_of(entry: Entry) -> list[Target]:

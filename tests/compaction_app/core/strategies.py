@@ -111,7 +111,6 @@ def accepted_deletions(draw: st.DrawFn) -> AcceptedDeletion:
     branch, texts = branch_and_texts(session_bytes(recorded))
     transcript = prepare(branch, texts, {"preserve_recent": draw(st.sampled_from([0, 0, 1, 3]))})
     assume(transcript is not None)
-    assert transcript is not None
     everything = objects(transcript)
     restraints = Restraints(
         pins=frozenset(draw(st.lists(st.sampled_from(everything), max_size=2))),

@@ -14,7 +14,7 @@ import pytest
 
 from compaction_app.core.embedded import SEARCHES, EmbeddedPlanner, search_words
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
-from compaction_app.core.loop import Called, Ended, Event, Loop, Outcome, drive
+from compaction_app.core.loop import Called, Event, Loop, Outcome, drive
 from compaction_app.core.parameters import AUTO_DETECTED
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
@@ -25,7 +25,7 @@ from compaction_app.lab.measure import cuts
 from compaction_app.lab.names import ReplayMeasure
 from compaction_app.lab.orders import oldest
 from sessions_app.sessionlog.entries import Entry, Texts
-from sessions_app.sessionlog.targets import Target
+from sessions_app.sessionlog.targets import Target, request_of
 from tests.budget import FACTOR, some
 from tests.factories import (
     assistant,
@@ -70,16 +70,11 @@ class Session:
     def prepare(self, **settings: Any) -> Transcript:
         return transcript_of(*self.messages, **{"preserve_recent": None, **settings})
 
-    def planned(self, ratio: float, **settings: Any) -> Run:
+    def planned(self, ratio: float, restraints: Restraints = NO_RESTRAINTS, **settings: Any) -> Run:
         """A run after two last words, which are recent."""
-        return Run(
-            transcript_of(
-                *self.messages,
-                *[assistant(text("end"))] * 2,
-                compression_ratio=ratio,
-                **({"preserve_recent": None} | settings),
-            )
-        )
+        for _ in range(2):
+            self.says("end")
+        return Run(self.prepare(compression_ratio=ratio, **settings), restraints)
 
 
 def thoughts(words: str) -> list[dict[str, Any]]:
@@ -120,6 +115,11 @@ class Run:
         return self.loop.origins[Target(entry_id)].reason
 
 
+@pytest.fixture
+def session():
+    return Session("go on")
+
+
 def prose(number: int, words: int = 200) -> str:
     """Words without any reference, others for each number, as many tokens each time."""
     source = random.Random(number)
@@ -149,9 +149,6 @@ def work(session: Session, seed: int, steps: int) -> Session:
     return session
 
 
-# --- what goes first, and what stays ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("kept", "reason"),
     [
@@ -162,8 +159,7 @@ def work(session: Session, seed: int, steps: int) -> Session:
     ],
     ids=["all", "four-fifths", "fewer", "none"],
 )
-def test_a_superseded_read_is_deleted_before_another_read(kept, reason):
-    session = Session("go on")
+def test_a_superseded_read_is_deleted_before_another_read(session, kept, reason):
     unique = session.calls("read", names("unique", 30), path="src/other.py")
     older = names("older_name").split()
     old = session.calls("read", "\n".join(older), path="src/a.py")
@@ -181,10 +177,8 @@ def test_a_superseded_read_is_deleted_before_another_read(kept, reason):
         ("", "older than the edit of src/a.py in {}: none of its lines stands later"),
         ("a_name_000\na_name_001", "partly superseded by the edit of src/a.py in {}: 2 of 20 lines still stand later"),
     ],
-    ids=["none", "some"],
 )
-def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text, reason):
-    session = Session("go on")
+def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(session, new_text, reason):
     lines = names("a_name").replace(" ", "\n")
     old = session.calls("read", lines, path="src/a.py")
     # Its result repeats the file, but results of edits are not counted.
@@ -194,23 +188,20 @@ def test_that_a_file_was_edited_does_not_supersede_lines_that_were_read(new_text
     assert run.reason(old) == reason.format(edit)
 
 
-def test_a_later_read_that_goes_too_supersedes_nothing():
-    session = Session("go on")
+def test_a_later_read_that_goes_too_supersedes_nothing(session):
     reads = [session.calls("read", names("a_name").replace(" ", "\n"), path="src/a.py") for _ in range(3)]
     run = session.planned(0.3)
     assert run.gone >= set(reads)
     assert not any("superseded" in run.reason(one) for one in reads)
 
 
-def test_a_failed_edit_supersedes_nothing():
-    session = Session("go on")
+def test_a_failed_edit_supersedes_nothing(session):
     first = session.calls("read", names("first"), path="src/a.py")
     session.calls("edit", "no match", failed=True, path="src/a.py")
     assert "superseded" not in session.planned(0.7).reason(first)
 
 
-def test_names_that_go_everywhere_occur_only_there():
-    session = Session("go on")
+def test_names_that_go_everywhere_occur_only_there(session):
     both = [session.calls("bash", f"{names('shared', 30)} {number}", command=f"c{number}") for number in range(2)]
     kept = session.calls("bash", names("kept", 30), command="d")
     elsewhere = session.calls("bash", f"{names('kept', 20)} {prose(1)}", command="e")
@@ -223,8 +214,7 @@ def test_names_that_go_everywhere_occur_only_there():
     assert run.reason(elsewhere) == "an old output of bash; every name in it occurs elsewhere too"
 
 
-def test_a_repeated_output_goes_first():
-    session = Session("go on")
+def test_a_repeated_output_goes_first(session):
     others = [session.calls("bash", names(f"only{number}"), command="a") for number in range(2)]
     repeat, last = [session.calls("bash", names("same"), command="b") for _ in range(2)]
     others.append(session.calls("bash", names("only9"), command="c"))
@@ -234,8 +224,7 @@ def test_a_repeated_output_goes_first():
     assert run.reason(repeat) == f"a repeat of the output in {last}"
 
 
-def test_a_repeat_without_any_name_still_goes_first():
-    session = Session("go on")
+def test_a_repeat_without_any_name_still_goes_first(session):
     first = session.calls("bash", prose(1), command="a")
     repeat, _ = [session.calls("bash", prose(2), command="b") for _ in range(2)]
     run = session.planned(0.9)
@@ -243,8 +232,7 @@ def test_a_repeat_without_any_name_still_goes_first():
     assert first not in run.gone
 
 
-def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions():
-    session = Session("go on")
+def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions(session):
     used = session.calls("bash", names("parse_header") + prose(1), command="a")
     unused = session.calls("bash", names("other_thing") + prose(2), command="b")
     said = session.says(f"I use {names('parse_header')} next: {prose(3)}")
@@ -254,8 +242,7 @@ def test_the_last_copy_of_a_name_in_use_outlives_what_nothing_mentions():
     assert len(run.gone & {used, said}) == 1
 
 
-def test_of_two_copies_of_a_name_in_use_one_stays():
-    session = Session("go on")
+def test_of_two_copies_of_a_name_in_use_one_stays(session):
     copies = [session.calls("bash", names("parse_header") + prose(number), command=str(number)) for number in range(2)]
     others = [session.calls("bash", names(f"other{number}") + prose(9), command="c") for number in range(2)]
     session.calls("edit", "ok", path="src/a.py", newText="parse_header_003 parse_header_004")
@@ -274,8 +261,7 @@ def test_what_a_protected_entry_repeats_costs_nothing():
     assert other not in run.gone
 
 
-def test_entries_that_match_the_query_stay():
-    session = Session("go on")
+def test_entries_that_match_the_query_stay(session):
     outputs = [session.calls("bash", prose(number), command=str(number)) for number in range(5)]
     found = session.calls("bash", f"the throttle is here {prose(77)}", command="c")
     outputs += [session.calls("bash", prose(number), command=str(number)) for number in range(10, 12)]
@@ -291,8 +277,7 @@ def test_the_words_of_a_query_that_are_searched():
     assert len(search_words(" ".join(f"word{number}" for number in range(50)))) == SEARCHES
 
 
-def test_the_latest_thinking_stays_and_older_thinking_can_go():
-    session = Session("go on")
+def test_the_latest_thinking_stays_and_older_thinking_can_go(session):
     session.calls("bash", "ok", thought=prose(1), command="a")
     session.says("text", "more text", thought=prose(2))
     run = Run(session.prepare(compression_ratio=0.6, preserve_recent=0))
@@ -301,18 +286,15 @@ def test_the_latest_thinking_stays_and_older_thinking_can_go():
     assert run.loop.origins[run.targets[0]].reason.startswith("old reasoning")
 
 
-# --- what every run keeps to --------------------------------------------------------------------------------
-
-
 def test_every_requested_target_has_a_reason():
     run = Run(work(Session(), 1, 120).prepare())
     asked = 0
     for called in run.calls:
         if called.planned.call.name == "context_delete":
-            requested = called.planned.call.arguments["deletions"]
-            assert [target.to_json() for target in called.planned.reasons] == requested
-            assert all(reason.strip() for reason in called.planned.reasons.values())
-            asked += len(requested)
+            reasons = called.planned.reasons
+            assert called.planned.call.arguments == request_of(reasons)
+            assert all(reason.strip() for reason in reasons.values())
+            asked += len(reasons)
     assert asked > 20
     for target, origin in run.loop.origins.items():
         assert origin.by_repair or origin.reason, target
@@ -336,19 +318,11 @@ def test_two_runs_are_equal():
 
 def test_another_process_makes_the_same_choice():
     """The order of sets of strings is another one in each process."""
-    program = (
-        "from tests.compaction_app.core.test_embedded import Run, Session, work\n"
-        "print(Run(work(Session(), 2, 100).prepare()).targets)"
-    )
-    found = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=PROJECT,
-        env={**os.environ, "PYTHONHASHSEED": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert found.stdout == f"{Run(work(Session(), 2, 100).prepare()).targets}\n"
+    choice = "print(Run(work(Session(), 2, 100).prepare()).targets)"
+    program = f"from tests.compaction_app.core.test_embedded import Run, Session, work\n{choice}"
+    environment = {**os.environ, "PYTHONHASHSEED": "1"}
+    found = subprocess.check_output([sys.executable, "-c", program], cwd=PROJECT, env=environment, text=True)
+    assert found == f"{Run(work(Session(), 2, 100).prepare()).targets}\n"
 
 
 @pytest.mark.parametrize("ratio", [0.9, 0.5, 0.3])
@@ -365,8 +339,7 @@ def test_everything_deletable_is_deleted_if_that_is_not_enough():
     assert run.loop.outcome is Outcome.BELOW_TARGET
     for entry in run.store.transcript.entries:
         if entry.tokens and Object(entry.position) not in run.store:
-            left = Target(entry.entry_id)
-            assert run.store.delete({"deletions": [left.to_json()]}) is not None
+            assert run.store.delete(request_of([Target(entry.entry_id)])) is not None
 
 
 def test_planning_ends_if_nothing_may_be_deleted():
@@ -384,12 +357,8 @@ def test_planning_ends_if_no_entry_bears_the_task():
         session.calls("bash", prose(number), command=str(number))
     run = Run(session.prepare())
     assert run.loop.outcome is Outcome.FAILED
-    assert isinstance(run.events[-1], Ended)
     assert run.events[-1].refusal is not None
     assert len(run.calls) < 20
-
-
-# --- refusals -----------------------------------------------------------------------------------------------
 
 
 def most_calls(transcript: Transcript) -> int:
@@ -406,7 +375,7 @@ def test_pinned_objects_never_go_and_the_rest_still_does(seed):
         if source.random() < 0.15:
             block = source.choice(entry.blocks).index if entry.blocks and source.random() < 0.5 else None
             pins.add(Target(entry.entry_id, block))
-    run = Run(transcript, Restraints(pins=frozenset(pins)))
+    run = Run(transcript, Restraints(frozenset(pins)))
     assert run.loop.outcome is Outcome.TARGET_MET
     for pin in pins:
         assert pin not in run.targets
@@ -414,21 +383,16 @@ def test_pinned_objects_never_go_and_the_rest_still_does(seed):
     assert len(run.calls) <= most_calls(transcript)
 
 
-def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go():
-    session = Session("go on")
+def test_the_other_blocks_of_an_entry_with_a_pinned_block_can_go(session):
     said = session.says(prose(1), prose(2), prose(3))
-    for _ in range(2):
-        session.says("end")
-    transcript = session.prepare(compression_ratio=0.4)
-    run = Run(transcript, Restraints(pins=frozenset({Target(said, 1)})))
+    run = session.planned(0.4, Restraints(pins=frozenset({Target(said, 1)})))
     assert set(run.targets) == {Target(said, 0), Target(said, 2)}
     assert run.loop.outcome is Outcome.TARGET_MET
 
 
 def test_all_pinned_ends_without_a_target():
     transcript = work(Session(), 5, 40).prepare()
-    pins = frozenset(Target(entry.entry_id) for entry in transcript.entries)
-    run = Run(transcript, Restraints(pins=pins))
+    run = Run(transcript, Restraints(frozenset(Target(entry.entry_id) for entry in transcript.entries)))
     assert run.loop.outcome is Outcome.FAILED
     assert len(run.calls) <= most_calls(transcript)
 
@@ -440,13 +404,10 @@ def test_a_guard_of_all_thinking_is_learned_at_once():
     assert sum(called.result.refusal is not None for called in run.calls) == 1
 
 
-def test_results_that_must_stay_can_lose_parts():
-    session = Session("go on")
+def test_results_that_must_stay_can_lose_parts(session):
     answered = session.calls("bash", "", thought="a thought", command="a")
     session.messages[-1]["content"] = [*(text(prose(number)) for number in range(3)), text("ok")]
-    for _ in range(2):
-        session.says("end")
-    run = Run(session.prepare(compression_ratio=0.5), Restraints(thinking_guard="all"))
+    run = session.planned(0.5, Restraints(thinking_guard="all"))
     assert run.loop.outcome is Outcome.TARGET_MET
     assert {target.entry_id for target in run.targets} == {answered}
     assert all("has to stay" in run.loop.origins[target].reason for target in run.targets)
@@ -474,20 +435,16 @@ def test_earlier_deletions_are_not_an_obstacle():
     transcript = work(Session(), 7, 100).prepare(compression_ratio=0.5)
     store = DeletionStore(transcript)
     for entry in transcript.entries[:40:3]:
-        store.delete({"deletions": [Target(entry.entry_id).to_json()]})
+        store.delete(request_of([Target(entry.entry_id)]))
     workbench = Workbench(store)
     outcomes = [loop.outcome for loop, _ in drive(EmbeddedPlanner(transcript), workbench)]
     assert outcomes[-1] is Outcome.TARGET_MET
     assert workbench.call_count <= most_calls(transcript)
 
 
-# --- real sessions ------------------------------------------------------------------------------------------
-
-
 def test_real_sessions_are_reduced_to_half(tmp_path):
     for path in some(corpus_sessions(tmp_path)):
         transcript = prepare(*branch_and_texts(path.read_bytes()), {})
-        assert transcript is not None
         run = Run(transcript)
         assert run.loop.outcome is Outcome.TARGET_MET, path.name
         # What is left of a session with a few large outputs may have no unit small enough to be put back.

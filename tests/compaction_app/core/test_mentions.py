@@ -47,9 +47,6 @@ def touched(*calls: dict[str, object]) -> Subjects:
     return subjects_of(recorded(assistant(*calls)))
 
 
-# ---- statements --------------------------------------------------------------------------------------------
-
-
 def test_each_block_is_a_statement_of_its_entry():
     found = recorded(user("go"), assistant(thinking("hm"), text("done"), image()), bash("ls", "a.py"))
     assert [(one.entry_id, one.role, one.text) for one in found] == [
@@ -68,9 +65,6 @@ def test_a_call_says_the_values_of_its_arguments_and_not_their_names():
 def test_what_an_agent_adds_by_itself_is_no_statement():
     found = recorded({"role": "system", "content": "You are."}, user("go"))
     assert found == [Statement("e2", Role.USER, "go")]
-
-
-# ---- paths -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("argument", ["path", "file_path", "filePath", "notebook_path"])
@@ -132,9 +126,6 @@ def test_a_path_with_a_blank_is_mentioned_by_a_call_that_names_it():
     assert Mentions(later).of(found).paths == found.paths
 
 
-# ---- names -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["readFile", "ReadFile", "read_file", "_readFile", "utf8Text", "MAX_SIZE"])
 def test_an_identifier_with_a_capital_or_an_underscore_inside_is_a_name(name):
     assert names_in(f"call {name}(7)") == [name]
@@ -163,9 +154,6 @@ def test_the_names_with_the_most_uses_come_first():
 def test_a_name_is_mentioned_as_a_whole_word(mention, expected):
     found = subjects_of(said(*["readFile"] * FREQUENT))
     assert len(Mentions(said(mention)).of(found).names) == expected
-
-
-# ---- errors ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -215,9 +203,6 @@ def test_an_error_counts_each_time_and_is_cut():
     assert (first.words, first.uses, len(second.words)) == ("error: a", 2, ERROR_LENGTH)
 
 
-# ---- messages --------------------------------------------------------------------------------------------
-
-
 def test_messages_are_what_the_user_said_in_order():
     statements = said("b\n c", "a", "/clear", " ", role=Role.USER) + said("x")
     assert words_of(subjects_of(statements), "messages") == ["b c", "a"]
@@ -236,8 +221,6 @@ def test_a_message_may_stand_after_a_part_of_a_longer_word():
     found = subjects_of(said("go", role=Role.USER))
     assert Mentions(said("gone, then go")).of(found).messages == found.messages
 
-
-# ---- all of them -----------------------------------------------------------------------------------------
 
 WORDS = st.sampled_from(["readFile", "a_b", "main.ts", "src/main.ts", "error: bad", "go on", "\n", " ", "x", "💥"])
 STATEMENTS = st.lists(

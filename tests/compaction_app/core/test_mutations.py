@@ -4,7 +4,6 @@ The facts are the conformance vectors and a few that no vector covers. A mutatio
 without a test.
 """
 
-import gzip
 import itertools
 import math
 from collections.abc import Callable, Iterator
@@ -30,7 +29,7 @@ from compaction_app.core import (
 from compaction_app.core.airlock import Airlock, validate
 from compaction_app.core.decisions import Decided, Kind, Step
 from compaction_app.core.errors import Refusal
-from compaction_app.core.gates import NO_RESTRAINTS, Judgement, Restraints
+from compaction_app.core.gates import Judgement, Restraints
 from compaction_app.core.pairing import Pairs, TargetPlan, ToolPair
 from compaction_app.core.review_fold import BY_HAND, Proposed, Reviewer
 from compaction_app.core.store import DeletionStore
@@ -42,9 +41,10 @@ from sessions_app.agents.atomic import rules as atomic_rules
 from sessions_app.agents.atomic.filters import Filters, recorded_filters
 from sessions_app.agents.contexts import PlanRules
 from sessions_app.agents.pi import rules
-from sessions_app.agents.registry import reading_by
-from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.targets import Target
+from tests.compaction_app.core.test_airlock import EDITS, RULES, TASKLESS, of_10_000
+from tests.compaction_app.core.test_airlock import unrepaired as refused_unrepaired
+from tests.compaction_app.core.test_vectors import CASES
 from tests.factories import (
     assistant,
     bash,
@@ -58,19 +58,10 @@ from tests.factories import (
     transcript_of,
     user,
 )
-from tests.paths import PROJECT
 
 Recorded = dict[str, Any]
 Mutation = tuple[Any, str, Any]
 """The name of something in a module or class, and what it is replaced by."""
-
-VECTORS = [
-    parse(line)
-    for line in gzip.decompress((PROJECT / "tests" / "vectors" / "cases.jsonl.gz").read_bytes()).splitlines()
-]
-
-
-# ---- the facts -------------------------------------------------------------------------------------------
 
 TALK = [
     user("go"),
@@ -83,13 +74,10 @@ TALK = [
     assistant(text("done")),
 ]
 E3, E5, CALL = Target("e3"), Target("e5"), Target("e2", 2)
-TASKLESS = [assistant(text("a"), text("b")), assistant(text("c"))]
 FAILED = [user("go"), assistant(thinking("hm"), text("so"), stopReason="error"), assistant(text("done"))]
 UNANSWERED = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
 ABORTED = [user("go"), assistant(thinking("hm"), text("a")), assistant(text("b"), stopReason="aborted"), user("on")]
 WITH_COMMAND = [*TALK, bash("make", "done", 0)]
-RULES = reading_by("atomic-0.8", "the test says so").rules()
-EDITS = reading_by("pi", "the test says so").rules("context-edit")
 
 
 def judged(
@@ -101,14 +89,10 @@ def judged(
     return answer.code.value if isinstance(answer, Refusal) else named(*answer.targets)
 
 
-def unrepaired(messages: list[Recorded], *chosen: Object, **settings: object) -> str | None:
+def unrepaired(chosen: Object, **settings: object) -> str | None:
     """The verdict of the gates on whole plans on an unrepaired plan."""
-    judge = Judgement(transcript_of(*messages, **settings), NO_RESTRAINTS, frozenset())
-    plan = Airlock(judge.transcript).empty_plan()
-    for found in chosen:
-        plan.add(found)
-    refusals = (gate(judge, plan) for gate in airlock.PLAN_GATES)
-    return next((refusal.code.value for refusal in refusals if refusal is not None), None)
+    refusal = refused_unrepaired(transcript_of(*TALK, **settings), chosen)
+    return refusal and refusal.code.value
 
 
 def grep(
@@ -145,9 +129,7 @@ def left_unanswered(plan: str, messages: list[Recorded]) -> dict[str, list[str]]
 
 def reached(deleted: int, ratio: float) -> bool:
     """Whether the target is met if so many of 10,000 tokens are deleted."""
-    reduction = stats.percent(deleted, 10_000)
-    made = stats.Stats(3, 3 - bool(deleted), int(bool(deleted)), 10_000, 10_000 - deleted, reduction)
-    return stats.target_met(made, ratio)
+    return stats.target_met(of_10_000(deleted), ratio)
 
 
 FACTS: list[tuple[Callable[[], Any], Any]] = [
@@ -173,9 +155,9 @@ FACTS: list[tuple[Callable[[], Any], Any]] = [
     (lambda: judged("e2", TALK, "e4"), "protected_pair"),
     (lambda: judged("e4", TALK, "e2[3]"), "protected_pair"),
     (lambda: transcript_of(*TALK, preserve_recent="many").protected_entry_ids, ("e1", "e7", "e8")),
-    (lambda: unrepaired(TALK, Object(2)), "dangling_call"),
-    (lambda: unrepaired(TALK, Object(1, 2)), "orphaned_result"),
-    (lambda: unrepaired(TALK, Object(7), preserve_recent=1), "recent_context"),
+    (lambda: unrepaired(Object(2)), "dangling_call"),
+    (lambda: unrepaired(Object(1, 2)), "orphaned_result"),
+    (lambda: unrepaired(Object(7), preserve_recent=1), "recent_context"),
     (lambda: grep(TALK), ("e2[1] e4 e5[0]", [])),
     (lambda: grep(ABORTED, rules=EDITS, pattern="hm"), ("", ["protected_block"])),
     (lambda: grep(TALK, guard="all"), ("e5[0]", ["protected_block", "protected_entry"])),
@@ -196,7 +178,7 @@ def noticed() -> str:
     for number, (fact, expected) in enumerate(FACTS):
         if fact() != expected:
             return f"fact {number}"
-    parted = itertools.chain.from_iterable(differences(case, case_lines(case)) for case in VECTORS)
+    parted = itertools.chain.from_iterable(differences(case, case_lines(case)) for case in CASES)
     try:
         return next(map(str, parted), "")
     except AssertionError as fault:
@@ -208,9 +190,6 @@ def test_every_fact_is_true():
     assert noticed() == ""
 
 
-# ---- the mutations ---------------------------------------------------------------------------------------
-
-
 def always(answer: Any) -> Callable[..., Any]:
     return lambda *_: answer
 
@@ -219,29 +198,18 @@ def without(table: dict[str, Any], key: str) -> dict[str, Any]:
     return {name: value for name, value in table.items() if name != key}
 
 
+ANY_KEY = {"kind", "entryId", "blockIndex", "text", "reason"}
 RECENT, THINKING, NOT_EDITABLE, PROTECTED, UNFIT = gates.TARGET_GATES
 
 MUTATIONS: dict[str, Mutation] = {
     "protected is judged before recent": (airlock, "TARGET_GATES", [PROTECTED, RECENT, THINKING, NOT_EDITABLE, UNFIT]),
     "an unfit block is judged before protection": (airlock, "TARGET_GATES", gates.TARGET_GATES[::-1]),
     "the plan is judged backwards": (airlock, "PLAN_GATES", gates.PLAN_GATES[::-1]),
-    "text may be sent with a target": (
-        target_shape,
-        "_KEYS",
-        {kind: {*keys, "text", "reason", "blockIndex"} for kind, keys in target_shape._KEYS.items()},
-    ),
+    "text may be sent with a target": (target_shape, "_KEYS", dict.fromkeys(target_shape._KEYS, ANY_KEY)),
     "repair brings nothing": (TargetPlan, "_repair_call", always(None)),
-    "an entry leaves its blocks in the plan": (
-        TargetPlan,
-        "add_entry",
-        lambda plan, position: plan.add(Object(position)),
-    ),
+    "an entry leaves its blocks in the plan": (TargetPlan, "add_entry", lambda plan, at: plan.add(Object(at))),
     "no entry is ever complete": (TargetPlan, "is_complete", always(False)),
-    "one block completes an entry": (
-        TargetPlan,
-        "is_complete",
-        lambda plan, position: plan.blocks_chosen(position) > 0,
-    ),
+    "one block completes an entry": (TargetPlan, "is_complete", lambda plan, at: plan.blocks_chosen(at) > 0),
     "repair stops after one pass": (TargetPlan, "repair", lambda plan, may_go: plan._repair_calls(may_go)),
     "repair may take anything": (Judgement, "may_go", always(True)),
     "pins hold nothing": (Judgement, "is_pinned", always(False)),
@@ -272,11 +240,7 @@ MUTATIONS: dict[str, Mutation] = {
     "a bulk deletion takes what a human pinned": (Airlock, "may_go", always(True)),
     "all candidates share one verdict": (DeletionStore, "_shared_verdict", always((True, 0))),
     "what is deleted already is found again": (DeletionStore, "__contains__", always(False)),
-    "a percentage is cut": (
-        stats,
-        "percent",
-        lambda part, whole: math.floor(part / whole * 1000) / 10 if whole else 0.0,
-    ),
+    "a percentage is cut": (stats, "percent", lambda part, of: math.floor(part / of * 1000) / 10 if of else 0.0),
     "a percentage of the budget is cut": (budget, "round_percent", lambda value: math.floor(value * 10) / 10),
     "deleted blocks count as one object with their entry": (TranscriptEntry, "objects", property(always(1))),
     "the budget rounds its target up": (
@@ -288,20 +252,12 @@ MUTATIONS: dict[str, Mutation] = {
     "earlier compactions are forgotten": (atomic_rules, "effective_filters", always(Filters())),
     "replay safety is left out of the transcript": (atomic_rules, "effective_filters", recorded_filters),
     "three entries are recent by default": (parameters, "DEFAULT_PRESERVE_RECENT", 3),
-    "any ratio is used": (
-        parameters,
-        "compression_ratio",
-        lambda value: value if isinstance(value, int | float) else 0.5,
-    ),
+    "any ratio is used": (parameters, "compression_ratio", lambda one: one if isinstance(one, int | float) else 0.5),
     "a query is longer": (parameters, "QUERY_LENGTH", 999),
     "a pattern may be longer": (patterns, "PATTERN_LENGTH", 5_000),
     "lengths count code points": (patterns, "utf16_length", len),
     "nothing is clamped": (tools, "_clamp", lambda value, *_: value),
-    "a pin of the review does not reach the airlock": (
-        review_fold,
-        "Restraints",
-        lambda *_, **guard: Restraints(**guard),
-    ),
+    "a pin of the review does not reach the airlock": (review_fold, "Restraints", lambda *_, **kw: Restraints(**kw)),
     "a narrowing forgets to pin the rest": (Decided, "_pin", always(None)),
     "the later word leaves the blocks of its entry alone": (Decided, "_overlapping", lambda _, target: [target]),
 }

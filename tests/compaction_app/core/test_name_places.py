@@ -1,6 +1,7 @@
-"""The places of names: the nearest later one that stays, otherwise the nearest earlier one."""
+"""What is a reference, and the places of names: the nearest later one that stays, otherwise the nearest earlier one."""
 
 from compaction_app.core.name_places import name_places
+from compaction_app.core.references import references
 from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
 from tests.factories import assistant, call, result, text, transcript_of, user
@@ -57,3 +58,9 @@ def test_the_id_of_a_call_is_no_name_either_if_its_whole_entry_goes():
         user("go on"), assistant(text("I see b_name."), call("call_1234", path="src/a.py")), result("call_1234", "fine")
     )
     assert name_places(made, [Object(1), Object(2)], lambda _: True) == {"b_name": None, "src/a.py": None}
+
+
+def test_ordinary_words_are_not_references():
+    words = "the parser of src/app/main.ts:42 called readFile and read_it with a-b in v2 at Monday or HTTP200 x_"
+    assert references(words) == {"src/app/main.ts:42", "readFile", "read_it", "HTTP200"}
+    assert references("") == set()

@@ -1,23 +1,62 @@
-"""Calls and results stay together: what repair adds, and in which order it is written."""
+"""What is deleted together: calls with their results, and what an agent's rules join."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from compaction_app.core.airlock import Airlock, ValidatedDeletion, validate
-from compaction_app.core.errors import Refusal
+from compaction_app.core.errors import Code, Refusal
 from compaction_app.core.gates import Restraints
+from compaction_app.core.transcript import Transcript
 from compaction_app.core.transcript_entries import Object
+from sessions_app.agents.atomic.agent import ATOMIC
+from sessions_app.sessionlog.context import Message
 from sessions_app.sessionlog.targets import Target
-from tests.factories import assistant, block, call, compaction, deletions, named, result, text, transcript_of, user
+from tests.factories import (
+    assistant,
+    block,
+    call,
+    compaction,
+    deletions,
+    named,
+    result,
+    targets,
+    text,
+    transcript_of,
+    user,
+)
 
 Recorded = dict[str, Any]
 
 
-def repaired(messages: list[Recorded], requested: str) -> str:
-    judged = validate(deletions(requested), transcript_of(*messages))
+Companions = Mapping[str, tuple[str, ...]]
+
+
+class Joined:
+    """The rules of an agent that joins entries."""
+
+    def __init__(self, companions: Companions) -> None:
+        self._companions = companions
+        rules = ATOMIC.generations[-1].rules
+        self.compactable, self.protection, self.replays = rules.compactable, rules.protection, rules.replays
+
+    def companions(self, messages: Sequence[Message]) -> Companions:
+        del messages
+        return self._companions
+
+
+def repaired(messages: list[Recorded], requested: str, companions: Companions | None = None) -> str:
+    """What goes with what is requested, in a transcript in which nothing is recent."""
+    judged = validate(deletions(requested), transcript_of(*messages, rules=Joined(companions or {})))
     assert isinstance(judged, ValidatedDeletion), judged
     return named(*judged.targets)
+
+
+def refused(found: Transcript, requested: str, *pins: Target) -> Refusal:
+    judged = validate(deletions(requested), found, Restraints(frozenset(pins)))
+    assert isinstance(judged, Refusal)
+    return judged
 
 
 TWO_CALLS = [
@@ -121,27 +160,19 @@ def test_two_entries_that_answer_each_other_go_together():
 
 
 def test_an_entry_without_calls_is_not_completed_for_its_asker():
-    judged = validate(deletions("e2[0] e2[1]"), transcript_of(user("go"), assistant(text("a"), text("b"))))
-    assert isinstance(judged, Refusal)
-    assert judged.code == "every_block"
+    found = transcript_of(user("go"), assistant(text("a"), text("b")))
+    assert refused(found, "e2[0] e2[1]").code == "every_block"
 
 
-def test_only_the_blocks_that_are_left_count_as_every_block():
-    messages = [*TWO_CALLS, compaction(block("e2", 0))]
-    assert repaired(messages, "e3 e4") == "e3 e4 e2"
-
-
-def test_a_call_that_an_earlier_compaction_took_pairs_no_more():
-    messages = [*TWO_CALLS, compaction(block("e2", 1))]
-    assert repaired(messages, "e4") == "e4"
+def test_only_the_blocks_that_an_earlier_compaction_left_count_as_every_block_and_are_paired():
+    assert repaired([*TWO_CALLS, compaction(block("e2", 0))], "e3 e4") == "e3 e4 e2"
+    assert repaired([*TWO_CALLS, compaction(block("e2", 1))], "e4") == "e4"
 
 
 def test_repair_stops_at_the_first_partner_that_may_not_go():
-    transcript = transcript_of(*TWO_CALLS)
-    for pin, refused in ((Target("e4"), Target("e4")), (Target("e3", 0), Target("e3"))):
-        judged = validate(deletions("e2"), transcript, Restraints(frozenset({pin})))
-        assert isinstance(judged, Refusal)
-        assert (judged.code, judged.target) == ("protected_pair", refused)
+    for pin, partner in ((Target("e4"), Target("e4")), (Target("e3", 0), Target("e3"))):
+        judged = refused(transcript_of(*TWO_CALLS), "e2", pin)
+        assert (judged.code, judged.target) == ("protected_pair", partner)
 
 
 def test_a_copy_of_a_plan_leaves_the_plan_as_it_is():
@@ -165,3 +196,59 @@ def test_a_repair_looks_only_at_the_calls_that_it_touches():
         return plan.visited
 
     assert visited(10) == visited(1_000) < 20
+
+
+TALK = [
+    user("go"),
+    assistant(text("a")),
+    assistant(text("b"), text("b2")),
+    assistant(call("c1")),
+    result("c1"),
+    assistant(text("d")),
+    user("on"),
+]
+
+
+def joined_talk(companions: Companions, **settings: object) -> Transcript:
+    return transcript_of(*TALK, rules=Joined(companions), **settings)
+
+
+@pytest.mark.parametrize(
+    ("companions", "requested", "gone"),
+    [
+        pytest.param({"e2": ("e3", "e4"), "e3": ("e6",)}, "e2", "e2 e3 e4 e6 e5", id="companions and theirs"),
+        pytest.param({"e2": ("e3",)}, "e3", "e3", id="the companion alone"),
+        pytest.param({"e2": ("e3",), "e3": ("e2",)}, "e3", "e3 e2", id="joined in both directions"),
+        pytest.param({"e2": ("e4",)}, "e2", "e2 e4 e5", id="a companion with the results of its calls"),
+        pytest.param({"e4": ("e6",)}, "e5", "e5 e4 e6", id="companions of the other side of a pair"),
+        pytest.param({"e3": ("e2",)}, "e3[0]", "e3[0]", id="a block has none"),
+        pytest.param({"e2": ("e3",)}, "e3[0] e2", "e2 e3", id="the blocks of a companion are named with it"),
+    ],
+)
+def test_companions_go_with_an_entry(companions, requested, gone):
+    assert repaired(TALK, requested, companions) == gone
+
+
+@pytest.mark.parametrize(
+    ("companions", "recent", "pins", "code"),
+    [
+        ({"e2": ("e6",)}, 2, "", Code.RECENT_CONTEXT),
+        ({"e2": ("e3",)}, 0, "e3", Code.PROTECTED_PAIR),
+        ({"e2": ("e3",), "e3": ("e1",)}, 0, "", Code.PROTECTED_PAIR),
+    ],
+)
+def test_nothing_goes_if_a_companion_stays(companions, recent, pins, code):
+    assert refused(joined_talk(companions, preserve_recent=recent), "e2", *targets(pins)).code == code
+
+
+def test_the_refusal_names_the_companion():
+    judged = refused(joined_talk({"e2": ("e7",)}), "e2")
+    assert (judged.code, judged.target) == (Code.PROTECTED_PAIR, Target("e7"))
+    stays = "entry e7 would have to go as well and stays, because it contains what the user said"
+    assert stays in judged.message
+
+
+def test_a_plan_that_is_closed_already_is_the_same_again():
+    companions = {"e2": ("e3", "e4"), "e3": ("e6",)}
+    closed = repaired(TALK, "e2", companions)
+    assert sorted(repaired(TALK, closed, companions).split()) == sorted(closed.split())

@@ -4,8 +4,9 @@ Sessions are generated as JSON lines and read as a file is read. Orphans and dan
 the ids of what is kept, not by the code that prevents them.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import assume, given
@@ -13,11 +14,16 @@ from hypothesis import strategies as st
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
 from compaction_app.core.embedded import EmbeddedPlanner
+from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.loop import drive
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.context import ActiveContext, keep
+from sessions_app.sessionlog.controls import DeletionControl
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.provider_rules import new_violations, violations
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import (
     BLOCKS,
@@ -26,6 +32,8 @@ from tests.compaction_app.core.strategies import (
     AcceptedDeletion,
     Recorded,
     accepted_deletions,
+    accepts,
+    objects,
     often,
 )
 from tests.factories import (
@@ -43,8 +51,7 @@ from tests.factories import (
     transcript_of,
     user,
 )
-
-# ---- what is kept, by its ids ---------------------------------------------------------------------------
+from tests.paths import corpus_sessions
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,6 @@ def test_guarded_thinking_stays(given_):
 @given(accepted_deletions())
 def test_it_is_accepted_again_as_it_is(given_):
     again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
-    assert isinstance(again, ValidatedDeletion)
     assert again.targets == given_.deletion.targets
     assert again.stats == given_.deletion.stats
 
@@ -184,8 +190,6 @@ def test_stats_add_up(given_):
     assert stats.tokens_before == sum(entry.tokens for entry in given_.transcript.entries)
     assert stats.tokens_before - stats.tokens_after == sum(tokens[target] for target in given_.gone)
 
-
-# ---- what the agent makes of it -------------------------------------------------------------------------
 
 Rebuilt = dict[str, list[tuple[int, str]] | str]
 
@@ -286,13 +290,9 @@ def test_what_replay_safety_brings_back(messages, asked_for, comes_back):
     """A limit of the format, recorded here: what is written is not all that goes."""
     recorded = chain(*messages)
     deletion = validate(deletions(asked_for), transcript_of(*messages))
-    assert isinstance(deletion, ValidatedDeletion)
     expected = without(rebuilt(recorded), set(deletion.targets))
     after = rebuilt(compacted(recorded, deletion))
     assert {key for key in after if after[key] != expected.get(key)} == comes_back
-
-
-# ---- requests of the embedded planner ---------------------------------------------------------------------
 
 
 CALLING_RESULTS = st.builds(
@@ -310,7 +310,6 @@ def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
     transcript = prepare(branch, texts, {"preserve_recent": 0, "compression_ratio": ratio})
     assume(transcript is not None)
-    assert transcript is not None
     workbench = Workbench(DeletionStore(transcript))
     for _ in drive(EmbeddedPlanner(transcript), workbench):
         pass
@@ -318,8 +317,6 @@ def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     made = {call_id for one in after for _, call_id in one.blocks}
     assert not made & (answered(before) - answered(after))
 
-
-# ---- any request at all ---------------------------------------------------------------------------------
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from(["", "e2", "entry", "kind"]),
@@ -345,3 +342,57 @@ def test_no_arguments_make_a_tool_raise(name, arguments):
     assert workbench.call_count == result_.details["callCount"] == 1
     assert (result_.refusal is not None) == ("error" in result_.details)
     assert workbench.store.validated().targets == workbench.store.targets
+
+
+SESSIONS, PLANS = 6, 10
+"""How many real sessions, and random plans for each."""
+
+
+def test_an_accepted_plan_adds_no_violation(tmp_path):
+    judged = 0
+    for path in corpus_sessions(tmp_path)[::4][:SESSIONS]:
+        branch, texts = branch_and_texts(path.read_bytes())
+        transcript = prepare(branch, texts, {})
+        for targets in random_plans(transcript):
+            judged += 1
+            native = READERS["atomic-0.8"]
+            after = native.rebuild([*branch, compaction_of(branch, targets)])
+            assert new_violations(violations(native.rebuild(branch)), violations(after)) == ()
+            for reader in (READERS["pi"], native):
+                before = reader.rebuild(branch)
+                assert new_violations(violations(before), violations(taken_out(before, targets))) == ()
+    assert judged >= PLANS
+
+
+def random_plans(transcript: Transcript) -> Iterator[Sequence[Target]]:
+    """Plans of all sizes that the airlock accepts."""
+    chance = random.Random(4)
+    free = [target for target in objects(transcript) if accepts(transcript, NO_RESTRAINTS, target)]
+    for _ in range(PLANS):
+        chosen = chance.sample(free, max(1, int(len(free) ** chance.random())))
+        wholes = {target.entry_id for target in chosen if target.block_index is None}
+        targets = [target for target in chosen if target.block_index is None or target.entry_id not in wholes]
+        judged = validate(request_of(targets), transcript)
+        if isinstance(judged, ValidatedDeletion):
+            yield judged.targets
+
+
+def compaction_of(branch: Sequence[Entry], targets: Sequence[Target]) -> Entry:
+    """The entry with which Atomic 0.8 records a deletion."""
+    control = DeletionControl(tuple(targets), None, "")
+    return Entry(10**9, 0, 0, "added", branch[-1].id, "context_compaction", EntryKind.DELETION, control=control)
+
+
+def taken_out(context: ActiveContext, targets: Sequence[Target]) -> ActiveContext:
+    """A context from which targets were taken out, as in a copy of the session."""
+    wholes = {target.entry_id for target in targets if target.block_index is None}
+    hidden: dict[str, set[int]] = {}
+    for target in targets:
+        if target.block_index is not None:
+            hidden.setdefault(target.entry_id, set()).add(target.block_index)
+    remaining = [
+        keep(message.entry, frozenset(hidden[message.entry.id])) if message.entry.id in hidden else message
+        for message in context.messages
+        if message.entry.id not in wholes
+    ]
+    return replace(context, messages=tuple(message for message in remaining if message is not None))

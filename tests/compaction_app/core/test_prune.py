@@ -18,7 +18,7 @@ from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import MESSAGES, Recorded, objects, often
-from tests.compaction_app.core.test_companions import Joined
+from tests.compaction_app.core.test_pairing import Joined
 from tests.factories import (
     assistant,
     branch_and_texts,
@@ -200,7 +200,6 @@ def pruned_sessions(draw: st.DrawFn) -> Pruned:
     recorded = session_bytes(chain(user("fix it"), *draw(sized_messages())))
     transcript = prepare(*branch_and_texts(recorded), {"preserve_recent": draw(st.sampled_from([0, 0, 2]))})
     assume(transcript is not None)
-    assert transcript is not None
     pins = frozenset(draw(st.lists(st.sampled_from(objects(transcript)), max_size=2)))
     return Pruned(transcript, Restraints(pins, draw(st.sampled_from(["latest", "latest", "all"]))))
 

@@ -1,13 +1,31 @@
-"""The pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo is exact."""
+"""The pure review: what a human keeps never goes, what is written is what the airlock accepts, and undo is exact.
 
+What each unit of a review removes adds up to the plan, and nothing is counted twice.
+"""
+
+from collections import Counter
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from compaction_app.core.airlock import ValidatedDeletion, validate
+from compaction_app.core.airlock import validate
+from compaction_app.core.approvals import approvals
 from compaction_app.core.decisions import Kind, Step
+from compaction_app.core.effects import (
+    PlanPart,
+    full_effect,
+    plan_parts,
+    removed_estimate,
+    struck_by_target,
+    struck_of,
+    sums_by_kind,
+    sums_by_tool,
+    tokens_back,
+    unit_sizes,
+)
 from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.errors import Code
 from compaction_app.core.gates import Restraints
@@ -16,8 +34,10 @@ from compaction_app.core.review_fold import Proposed, Review, Reviewer, ReviewSt
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
+from sessions_app.sessionlog.measure import Basis, ContextSize
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.compaction_app.core.strategies import AcceptedDeletion, accepted_deletions, objects, often
+from tests.compaction_app.core.test_pairing import joined_talk
 from tests.factories import (
     assistant,
     branch_and_texts,
@@ -90,9 +110,6 @@ def gone(review: Review) -> tuple[Target, ...]:
     return review.approved.targets if review.approved is not None else ()
 
 
-# ---- the status of items ---------------------------------------------------------------------------------
-
-
 def test_before_the_first_step_all_is_undecided_and_nothing_would_be_written(reviewer):
     review = reviewer.review([])
     assert review.approved is None
@@ -125,14 +142,12 @@ def test_a_rejection_pins_and_keeps_the_other_side(reviewer):
     assert standing(review, whole(3)) is ReviewStatus.REJECTED
     kept = review.items[part(2, 1)]
     assert kept.standing is ReviewStatus.KEPT_WITH_PAIR
-    assert kept.refusal is not None
     assert (kept.refusal.code, kept.refusal.target) == (Code.PROTECTED_PAIR, whole(3))
     assert review.would_go.isdisjoint({whole(3), part(2, 1)})
 
 
 def test_to_approve_everything_gives_the_plan_in_its_own_order():
     transcript = prepare(*branch_and_texts(session_bytes(working_session())), {})
-    assert transcript is not None
     bench = Workbench(DeletionStore(transcript))
     for loop, _ in drive(EmbeddedPlanner(transcript), bench):
         origins = loop.origins
@@ -141,7 +156,6 @@ def test_to_approve_everything_gives_the_plan_in_its_own_order():
     leads = tuple(item.target for item in reviewer.review([]).leads())
     assert len(leads) < len(rows)
     review = reviewer.review([approve(*leads)])
-    assert review.approved is not None
     assert review.approved.targets == bench.store.targets
     assert review.tokens_to_go == 0
     backwards = reviewer.review([approve(target) for target in reversed(leads)])
@@ -167,9 +181,6 @@ def test_a_rejected_leader_takes_back_what_was_approved_under_it(reviewer):
     assert review.refused == 0
 
 
-# ---- refusals --------------------------------------------------------------------------------------------
-
-
 def test_a_refusal_names_every_obstacle(transcript):
     reviewer = proposed(transcript, whole(3), whole(6))
     added = Step(Kind.ADD, (whole(2), whole(8), whole(7)))
@@ -177,8 +188,6 @@ def test_a_refusal_names_every_obstacle(transcript):
     assert set(gone(review)) == {whole(5), whole(6), whole(7)}
     pair, protected = review.items[whole(2)], review.items[whole(8)]
     assert pair.standing is protected.standing is ReviewStatus.REFUSED
-    assert pair.refusal is not None
-    assert protected.refusal is not None
     assert (pair.refusal.code, pair.refusal.target) == (Code.PROTECTED_PAIR, whole(3))
     assert protected.refusal.code is Code.RECENT_CONTEXT
     assert review.refused == 2
@@ -190,7 +199,6 @@ def test_targets_that_cannot_go_together_are_found_one_by_one(transcript):
     assert set(gone(review)) == {part(7, 0), whole(5), whole(6)}
     refused = review.items[part(7, 1)]
     assert refused.standing is ReviewStatus.REFUSED
-    assert refused.refusal is not None
     assert refused.refusal.code is Code.EVERY_BLOCK
 
 
@@ -212,11 +220,7 @@ def test_the_guard_of_all_thinking_applies_to_additions():
     add = Step(Kind.ADD, (whole(2),))
     assert Reviewer(transcript, []).review([add]).approved is not None
     refused = Reviewer(transcript, [], "all").review([add]).items[whole(2)].refusal
-    assert refused is not None
     assert refused.code is Code.THINKING
-
-
-# ---- narrowing and additions -----------------------------------------------------------------------------
 
 
 def test_narrowing_replaces_the_entry_and_pins_the_rest(reviewer):
@@ -288,9 +292,6 @@ def test_repairs_of_an_object_are_listed_without_its_own_entry(reviewer):
     assert reviewer.goes_with(Target("nowhere")) == ()
 
 
-# ---- any decisions at all --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Decided:
     """A transcript, the review of a plan on it, and steps that were taken."""
@@ -326,12 +327,10 @@ def test_what_is_approved_is_always_what_the_airlock_accepts(given_):
     restraints = Restraints(frozenset(review.pins), found.restraints.thinking_guard)
     if review.approved is not None:
         again = validate(request_of(review.approved.targets), found.transcript, restraints)
-        assert isinstance(again, ValidatedDeletion)
         assert (again.targets, again.stats) == (review.approved.targets, review.approved.stats)
         assert review.approved.stats == review.approved_stats
         assert set(review.approved.targets) == review.goes
     judged = validate(request_of(sorted(review.would_go, key=str)), found.transcript, restraints)
-    assert isinstance(judged, ValidatedDeletion)
     assert set(judged.targets) == review.would_go
 
 
@@ -402,8 +401,6 @@ def test_a_bulk_decision_is_the_same_as_its_parts(given_):
     assert given_.reviewer.review(parts) == given_.review
 
 
-# ---- one call id in several blocks ------------------------------------------------------------------------
-
 DOUBLE = [
     user("mend it"),
     assistant(text("I look"), call("c1", path="a"), call("c1", path="b")),
@@ -421,7 +418,6 @@ def test_a_review_names_what_its_plan_leaves_without_an_answer():
 def test_what_was_proposed_of_a_call_is_approved_and_no_more():
     reviewer = proposed(transcript_of(*DOUBLE), part(2, 1))
     found = reviewer.review([Step(Kind.APPROVE, (whole(3),))])
-    assert found.approved is not None
     assert set(found.approved.targets) == {part(2, 1), whole(3)}
     assert found.items[part(2, 1)].standing is ReviewStatus.GOES_WITH_PAIR
     assert found.unanswered[whole(3)] == (part(2, 2),)
@@ -433,9 +429,6 @@ def test_a_block_that_a_human_keeps_keeps_its_answer():
     assert found.approved is None
     assert found.items[part(2, 1)].standing is ReviewStatus.REFUSED
     assert found.unanswered == {}
-
-
-# ---- calls of one entry ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -469,3 +462,149 @@ def test_a_rejected_answer_keeps_its_entry_and_refuses_nothing(calls_of_one_entr
     review = calls_of_one_entry.review([approve(whole(3)), reject(whole(4))])
     assert review.goes == review.would_go == {whole(3), part(2, 0)}
     assert (review.accepted, review.undecided, review.refused) == (1, 0, 0)
+
+
+ACCEPTED = {ReviewStatus.APPROVED, ReviewStatus.GOES_WITH_PAIR, ReviewStatus.NARROWED}
+
+
+def counted(review: Review) -> tuple[int, int]:
+    """The tokens that the approved plan removes, and the planned one, as the agent counts."""
+    return (
+        review.approved_stats.tokens_before - review.approved_stats.tokens_after,
+        review.planned_stats.tokens_before - review.planned_stats.tokens_after,
+    )
+
+
+def of_approved(parts: list[PlanPart]) -> list[PlanPart]:
+    return [one for one in parts if one.is_approved]
+
+
+@often
+@given(reviews())
+def test_units_add_up_to_the_approved_and_the_planned_plan(given_):
+    review = given_.review
+    found = given_.reviewer.transcript
+    parts = plan_parts(found, review)
+    for plan, some, count in zip(
+        (review.goes, review.would_go), (of_approved(parts), parts), counted(review), strict=True
+    ):
+        sizes = unit_sizes(some).values()
+        assert sum(size.tokens for size in sizes) == removed_estimate(found, plan)
+        assert sum(size.counted for size in sizes) == count
+
+
+@often
+@given(reviews())
+def test_every_part_counts_for_a_unit_that_is_decided(given_):
+    review = given_.review
+    parts = plan_parts(given_.reviewer.transcript, review)
+    leads = {item.target for item in review.leads()}
+    assert {one.leader for one in parts} <= leads
+    assert not [cell for cell, count in Counter(one.cell.target for one in parts).items() if count > 1]
+
+
+@often
+@given(reviews())
+def test_kinds_and_tools_add_up_to_the_plan_and_the_transcript(given_):
+    found, review = given_.reviewer.transcript, given_.review
+    for sums in (sums_by_kind(found, review.goes), sums_by_tool(found, review.goes)):
+        assert sum(one.struck for one in sums) == removed_estimate(found, review.goes)
+        assert sum(one.before for one in sums) == found.tokens
+
+
+def test_a_result_counts_with_its_call(reviewer, transcript):
+    review = reviewer.review([approve(whole(6))])
+    parts = of_approved(plan_parts(transcript, review))
+    (size,) = unit_sizes(parts).items()
+    assert size == (whole(6), (removed_estimate(transcript, review.goes), counted(review)[0]))
+    assert {one.cell.target for one in parts} == {part(5, 0), part(6, 0)}
+    assert [one.cell.target for one in parts if one.is_own] == [part(6, 0)]
+
+
+def test_calls_of_one_reply_count_for_their_own_results(reviewer, transcript):
+    parts = plan_parts(transcript, reviewer.review([approve(whole(3), whole(4))]))
+    by_leader = {(one.leader, one.cell.target) for one in of_approved(parts)}
+    assert {(whole(3), part(2, 1)), (whole(3), part(3, 0))} <= by_leader
+    assert {(whole(4), part(2, 2)), (whole(4), part(4, 0))} <= by_leader
+
+
+def test_what_is_rejected_removes_nothing_but_could(reviewer, transcript):
+    review = reviewer.review([reject(whole(6))])
+    assert whole(6) not in unit_sizes(plan_parts(transcript, review))
+    assert full_effect(transcript, reviewer, whole(6)) == sum(
+        entry.tokens for entry in map(transcript.entry, ("e5", "e6")) if entry is not None
+    )
+
+
+def test_a_companion_that_was_not_proposed_counts_for_what_it_goes_with():
+    found = joined_talk({"e2": ("e3",)}, preserve_recent=0)
+    review = Reviewer(found, []).review([Step(Kind.ADD, (whole(2),))])
+    parts = plan_parts(found, review)
+    assert {one.leader for one in parts} == {whole(2)}
+    assert {one.cell.target.entry_id for one in parts} == {"e2", "e3"}
+
+
+def test_an_entry_whose_blocks_weigh_nothing_is_still_counted():
+    found = transcript_of(user("look"), assistant({"type": "other", "x": "y"}, text("")), user("on"))
+    assert sum(row.before for row in sums_by_kind(found, ())) == found.tokens
+
+
+@pytest.mark.parametrize(("struck", "tools"), [(whole(3), {"read"}), (part(2, 0), {""})])
+def test_calls_and_results_belong_to_a_tool(transcript, struck, tools):
+    plan = {struck, part(2, 1)} if struck == whole(3) else {struck}
+    assert {row.name for row in sums_by_tool(transcript, plan) if row.struck} == tools
+
+
+def test_the_most_struck_kind_comes_first(transcript):
+    kinds = sums_by_kind(transcript, {whole(6), whole(5)})
+    assert [row.name for row in kinds if row.struck] == ["read", "call"]
+    assert kinds[0].before == kinds[0].struck + kinds[0].stays
+
+
+@often
+@given(reviews())
+def test_what_is_approved_counts_for_what_was_approved(given_):
+    review = given_.review
+    for one in plan_parts(given_.reviewer.transcript, review):
+        standing = review.items[one.leader].standing
+        assert (standing in ACCEPTED) == one.is_approved
+
+
+def test_what_is_not_applied_is_not_saved(transcript):
+    size = ContextSize(2 * transcript.tokens, Basis.REPORTED, 2.0, transcript.tokens)
+    entry = transcript.entry("e5")
+    plan = {whole(5), whole(6)}
+    assert tokens_back(size, transcript, plan, ()) == 0
+    assert tokens_back(size, transcript, plan, {whole(5)}) == 2 * entry.tokens
+    assert sum(struck_by_target(size, transcript, plan).values()) == struck_of(size, transcript, plan)
+
+
+ONE, OTHER = Target("e1"), Target("e2")
+START = datetime(2026, 3, 2, 10, 0, tzinfo=UTC)
+
+
+def after(*steps: tuple[Kind, tuple[Target, ...]]) -> dict[Target, tuple[int, int]]:
+    """For each approved object: the minute of its approval, and how many were approved at once."""
+    timed = [(Step(*step), START + timedelta(minutes=minute)) for minute, step in enumerate(steps)]
+    found = approvals(timed)
+    return {target: ((one.at - START).seconds // 60, one.together) for target, one in found.items()}
+
+
+@pytest.mark.parametrize("kind", [Kind.APPROVE, Kind.ADD])
+def test_a_decision_on_several_objects_is_in_bulk(kind):
+    assert after((kind, (ONE, OTHER))) == {ONE: (0, 2), OTHER: (0, 2)}
+    assert approvals([(Step(kind, (ONE, OTHER)), START)])[ONE].is_bulk
+    assert not approvals([(Step(kind, (ONE,)), START)])[ONE].is_bulk
+
+
+def test_the_last_approval_counts():
+    assert after((Kind.APPROVE, (ONE, OTHER)), (Kind.APPROVE, (ONE,))) == {ONE: (1, 1), OTHER: (0, 2)}
+
+
+@pytest.mark.parametrize("kind", [Kind.REJECT, Kind.REOPEN, Kind.WITHDRAW])
+def test_what_is_taken_back_was_not_approved(kind):
+    assert after((Kind.APPROVE, (ONE, OTHER)), (kind, (OTHER,))) == {ONE: (0, 2)}
+
+
+def test_narrowing_to_several_blocks_approves_one_entry():
+    assert after((Kind.NARROW, (Target("e1", 0), Target("e1", 2)))) == {ONE: (0, 1)}

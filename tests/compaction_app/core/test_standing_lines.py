@@ -1,5 +1,7 @@
-"""How many lines of what was read still stand in what stays: a simple version, compared on random histories."""
+"""Calls on files, the lines that each of them has, and how many of them still stand in what stays."""
 
+import json
+import random
 from array import array
 from collections.abc import Sequence
 
@@ -7,14 +9,122 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compaction_app.core.file_touches import FileCall, Touch, file_calls
+from compaction_app.core.file_touches import (
+    LINE_LENGTH,
+    FileCall,
+    Touch,
+    comparable,
+    file_calls,
+    lines_of,
+    new_text,
+    touch_of,
+)
 from compaction_app.core.standing_lines import FileHistory, Standing
 from compaction_app.core.transcript import Transcript
-from compaction_app.core.transcript_entries import Object
+from compaction_app.core.transcript_entries import WHOLE, Object
 from tests.budget import some
 from tests.compaction_app.core.test_embedded import Run
-from tests.factories import branch_and_texts, prepare
+from tests.factories import assistant, branch_and_texts, call, prepare, result, text, transcript_of, user
 from tests.paths import corpus, corpus_sessions
+
+WORDS = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters="→|:"), min_size=1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "touch"),
+    [
+        ("read", {"path": "a.py"}, Touch("read", "a.py")),
+        ("Read", {"file_path": "a.py", "offset": 3}, Touch("part", "a.py")),
+        ("view", {"path": "a.py", "view_range": [1, 2]}, Touch("part", "a.py")),
+        ("multi_edit", {"filePath": "a.py", "limit": 3}, Touch("edit", "a.py")),
+        ("Write", {"file_path": "a.py"}, Touch("write", "a.py")),
+        ("bash", {"path": "a.py"}, None),
+        ("read", {"url": "a.py"}, None),
+    ],
+)
+def test_a_call_touches_the_file_that_it_names(tool, arguments, touch):
+    assert touch_of(tool, json.dumps(arguments, separators=(",", ":"))) == touch
+
+
+@pytest.mark.parametrize(
+    "numbered",
+    ["     {}→{}", "     {}\t{}", "{}\t{}", "{:05}| {}", "{:05}|{}", "{}: {}"],
+    ids=["arrow", "cat", "tab", "bar", "bare-bar", "colon"],
+)
+@given(st.lists(WORDS, min_size=2), st.integers(0, 10_000))
+def test_numbers_that_a_tool_puts_before_lines_go(numbered, words, first):
+    shown = "\n".join(numbered.format(first + at, line) for at, line in enumerate(words))
+    assert lines_of(shown) == words
+
+
+@pytest.mark.parametrize("shown", ["7\tseven\n9\tnine\n4\tfour", "7: seven", "1| one\n2\ttwo", "12 names"])
+def test_numbers_that_do_not_count_up_belong_to_the_lines(shown):
+    assert lines_of(shown) == shown.split("\n")
+
+
+def test_one_numbered_line_has_an_arrow_between():
+    assert lines_of("     1→settings.local.json\n\nA note") == ["settings.local.json", "", "A note"]
+
+
+@given(st.text())
+def test_spaces_around_a_line_do_not_matter(shown):
+    spaced = "\n".join(f"  {line}\t\r" for line in shown.split("\n"))
+    assert [line for line in lines_of(spaced) if line] == [line for line in lines_of(shown) if line]
+
+
+@given(st.text())
+def test_short_lines_are_not_compared(shown):
+    lines = list(comparable(shown))
+    assert lines == [line for line in lines_of(shown) if len(line) >= LINE_LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"path": "a", "content": "one\ntwo"}, "one\ntwo"),
+        ({"file_path": "a", "old_string": "was", "new_string": "is"}, "is"),
+        ({"path": "a", "oldText": "was", "newText": "is"}, "is"),
+        ({"path": "a", "edits": [{"oldText": "1", "newText": "2"}, {"oldText": "3", "newText": "4"}]}, "2\n4"),
+        ({"path": "a", "file_text": "is", "command": "create"}, "is"),
+        *(({"path": "a", "content": 7}, ""), ({"path": "a", "label": "why"}, ""), ([["new"]], ""), ("new", "")),
+    ],
+)
+def test_the_new_text_of_a_call_is_what_the_file_has_after_it(arguments, text):
+    assert new_text(json.dumps(arguments)) == text
+
+
+def test_arguments_that_are_not_json_have_no_new_text():
+    assert new_text("{") == ""
+    assert new_text("[" * 100_000) == ""
+    assert new_text('{"new":' * 900 + '"deep"' + "}" * 900) == "deep"
+
+
+def test_a_read_has_the_lines_of_its_result_and_an_edit_those_of_its_new_text():
+    transcript = transcript_of(
+        user("go on"),
+        assistant(text("I look."), call("c1", path="a.py")),
+        result("c1", "def first():\n}\n    return True\n"),
+        assistant(call("c2", "edit", path="a.py", oldText="def first():", newText="def other():")),
+        result("c2", "def all_lines_of_the_file():", name="edit"),
+        assistant(call("c3", "edit", path="a.py", newText="def failed():")),
+        result("c3", "no match", name="edit", error=True),
+        assistant(call("c4", "bash", path="a.py")),
+        result("c4", "def shown_by_bash():", name="bash"),
+        assistant(call("c5", path="a.py")),
+        user("no answer"),
+    )
+    read, edit = file_calls(transcript)
+    assert (read.touch, read.position, read.shown) == (Touch("read", "a.py"), 2, Object(2, WHOLE))
+    assert list(read.lines) == [hash("def first():"), hash("return True")]
+    assert (edit.touch, edit.position, edit.shown) == (Touch("edit", "a.py"), 4, Object(3, 0))
+    assert list(edit.lines) == [hash("def other():")]
+
+
+def test_the_time_for_hostile_lines_grows_with_their_number():
+    source = random.Random(1)
+    hostile = "\n".join(" " * 50 + "1" * source.randrange(9) + "\t" * 50 for _ in range(20_000))
+    assert len(lines_of(hostile)) == 20_000
+
 
 KINDS = st.sampled_from(["read", "part", "edit", "write"])
 CALLS = st.lists(
@@ -35,28 +145,28 @@ def history(drawn: Drawn) -> tuple[list[FileCall], set[Object]]:
 @given(CALLS, st.randoms())
 def test_a_line_stands_if_a_later_call_on_its_file_that_stays_has_it(drawn, source):
     calls, staying = history(drawn)
-    shuffled = sorted(calls, key=lambda call: hash((call.order, str(source))))
+    shuffled = sorted(calls, key=lambda one: hash((one.order, str(source))))
     found = FileHistory(shuffled).standing(staying.__contains__)
-    for call in calls:
-        same = [one for one in calls if one.touch.path == call.touch.path and one.position > call.position]
+    for made in calls:
+        same = [one for one in calls if one.touch.path == made.touch.path and one.position > made.position]
         stays = [one for one in same if one.shown in staying]
         if not same:
-            assert call.order not in found
+            assert made.order not in found
             continue
-        lines = sum(any(line in one.lines for one in stays) for line in call.lines)
-        assert found[call.order].standing == Standing(lines, len(call.lines))
+        lines = sum(any(line in one.lines for one in stays) for line in made.lines)
+        assert found[made.order].standing == Standing(lines, len(made.lines))
         wholes = [one for one in stays if one.touch.kind in ("read", "write")] or stays
-        assert found[call.order].call is (wholes[-1] if wholes else None)
+        assert found[made.order].call is (wholes[-1] if wholes else None)
 
 
 @given(CALLS)
 def test_the_best_of_the_later_calls_has_most_of_the_lines(drawn):
     calls, staying = history(drawn)
     found = FileHistory(calls)
-    for call in calls:
-        later = [one for one in found.later(call.order) if one.shown in staying]
-        best = found.best(call.order, staying.__contains__)
-        shared = [len(set(call.lines) & set(one.lines)) for one in later]
+    for made in calls:
+        later = [one for one in found.later(made.order) if one.shown in staying]
+        best = found.best(made.order, staying.__contains__)
+        shared = [len(set(made.lines) & set(one.lines)) for one in later]
         assert (best is None) == (max(shared, default=0) == 0)
         if best is not None:
             at = max(number for number, count in enumerate(shared) if count == max(shared))
@@ -94,14 +204,9 @@ def test_a_read_of_a_real_session_is_counted_line_by_line():
     if path is None:
         pytest.skip("there are no real sessions")
     transcript = prepare(*branch_and_texts((path / "pi/large-session.v3.jsonl").read_bytes()), {})
-    assert transcript is not None
     run = Run(transcript)
-    read = transcript.entry("00000152")
-    assert read is not None
-    call = transcript.pairs.answered_by(read)
-    assert call is not None
+    made = transcript.pairs.answered_by(transcript.entry("00000152"))
     history = FileHistory(file_calls(transcript))
-    assert str(history.standing(lambda found: found not in run.store)[call.order].standing) == "132 of 143"
-    best = history.best(call.order, lambda found: found not in run.store)
-    assert best is not None
+    assert str(history.standing(lambda found: found not in run.store)[made.order].standing) == "132 of 143"
+    best = history.best(made.order, lambda found: found not in run.store)
     assert transcript.entries[best.shown.position].entry_id == "00000383"

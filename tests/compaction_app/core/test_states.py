@@ -1,13 +1,17 @@
-"""Promises of the table of states: the allowed transitions, and that there are no others."""
+"""Promises of the tables of states: the allowed transitions, and that there are no others."""
 
 from collections import deque
 
+from compaction_app.core.handshake_states import OPEN, HandshakeState, NextStep
+from compaction_app.core.handshake_states import TRANSITIONS as HANDSHAKES
 from compaction_app.core.states import ACTIVE, REVIEWABLE, TRANSITIONS, WRITTEN, RunState
 
 
 def test_every_state_has_a_row_and_a_label():
-    assert set(TRANSITIONS) == set(RunState)
-    assert len({state.sentence for state in RunState}) == len(RunState)
+    for transitions, states in ((TRANSITIONS, RunState), (HANDSHAKES, HandshakeState)):
+        assert set(transitions) == set(states)
+        assert len({state.sentence for state in states}) == len(states)
+    assert all(step.sentence for step in NextStep)
 
 
 def test_every_state_can_be_reached_from_a_new_run():
@@ -17,10 +21,6 @@ def test_every_state_can_be_reached_from_a_new_run():
             seen.add(state)
             pending.append(state)
     assert seen == set(RunState)
-
-
-def test_a_superseded_run_never_changes_again():
-    assert not TRANSITIONS[RunState.SUPERSEDED]
 
 
 def test_a_committed_run_can_only_be_restored_and_committed_again():
@@ -35,7 +35,24 @@ def test_only_a_reviewable_or_restored_run_can_be_committed():
 
 
 def test_only_a_run_that_broke_off_waits_again():
-    assert {state for state in RunState if RunState.QUEUED in TRANSITIONS[state]} == {
-        RunState.INTERRUPTED,
-        RunState.FAILED,
-    }
+    before = {state for state in RunState if RunState.QUEUED in TRANSITIONS[state]}
+    assert before == {RunState.INTERRUPTED, RunState.FAILED}
+
+
+ENDED = {HandshakeState.APPLIED, HandshakeState.DECLINED, HandshakeState.EXPIRED, HandshakeState.FAILED}
+
+
+def test_only_what_is_approved_is_ever_applied():
+    assert {one for one, others in HANDSHAKES.items() if HandshakeState.APPLIED in others} == {HandshakeState.APPROVED}
+    assert {one for one, others in HANDSHAKES.items() if HandshakeState.APPROVED in others} == {HandshakeState.WAITING}
+
+
+def test_nothing_leads_out_of_an_end():
+    assert not TRANSITIONS[RunState.SUPERSEDED]
+    assert not any(HANDSHAKES[state] for state in ENDED)
+
+
+def test_whoever_waits_can_be_declined_expire_and_fail():
+    ways_out = {HandshakeState.DECLINED, HandshakeState.EXPIRED, HandshakeState.FAILED}
+    assert all(ways_out <= HANDSHAKES[state] for state in OPEN)
+    assert HandshakeState.EXPIRED not in HANDSHAKES[HandshakeState.APPROVED]

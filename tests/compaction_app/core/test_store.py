@@ -34,9 +34,6 @@ def chosen(store: DeletionStore) -> str:
     return named(*store.targets)
 
 
-# ---- merging --------------------------------------------------------------------------------------------
-
-
 def test_what_comes_in_is_appended_with_what_it_brings():
     store = store_of(*turns(3))
     assert delete(store, "e5") is None
@@ -128,18 +125,12 @@ def test_an_object_goes_with_its_entry():
     assert Object(3) not in store
 
 
-# ---- pins -----------------------------------------------------------------------------------------------
-
-
 def test_a_bulk_deletion_passes_over_one_pinned_block_of_a_call_that_has_two():
     messages = [user("go"), assistant(text("so"), call("c1", n=1), call("c1", n=2)), assistant(text("done"))]
     for pinned, left in ((1, 2), (2, 1)):
         store = store_of(*messages, restraints=Restraints(frozenset({Target("e2", pinned)})))
         kept, passed_over = store.deletable([Object(1, 1), Object(1, 2)])
         assert (kept, passed_over) == ([Object(1, left)], [Object(1, pinned)])
-
-
-# ---- what a step costs ----------------------------------------------------------------------------------
 
 
 def cost(store: DeletionStore, tool: str, **arguments: Any) -> int:

@@ -1,12 +1,16 @@
-"""What a summary replaced, and what of that is still mentioned: for the summaries of each agent."""
+"""What a summary replaced, or its draft would replace, and what of that is still mentioned: for each agent."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction_app.core.draft_check import DraftCheck, draft_texts, drafted_branch_summary, drafted_compaction
 from compaction_app.core.mentions import MEASURES, Subjects
 from compaction_app.core.summary_loss import SummaryLoss, is_summary, loss_of, replacement_by, summaries_on
+from compaction_app.core.summary_ranges import branch_left, compaction_range, messages_of
+from sessions_app.agents.pi.agent import PI
+from sessions_app.agents.pi.reader import PiReader
 from sessions_app.agents.registry import READERS
 from sessions_app.index.session_reading import reading_of
 from sessions_app.sessionlog.entries import ENCRYPTED, Role
@@ -17,6 +21,7 @@ from tests.claude_sessions import call as claude_call
 from tests.claude_sessions import text as claude_text
 from tests.factories import (
     assistant,
+    branch_and_texts,
     branch_of,
     branch_summary,
     call,
@@ -36,16 +41,27 @@ from tests.paths import corpus
 from tests.sessions_app.agents.codex import rollouts
 from tests.sessions_app.agents.codex.rollouts import Rollout
 
+PATH = "/home/dev/project/src/a.py"
 ERROR = "src/a.py:3: error: readFile is not defined"
 TALK = (
     user("Mend the parser."),
-    assistant(text("readFile is broken, parseLine too."), call("c1", path="/home/dev/project/src/a.py")),
+    assistant(text("readFile is broken, parseLine too."), call("c1", path=PATH)),
     result("c1", ERROR, error=True),
     *(assistant(text(f"readFile and parseLine, try {number}")) for number in range(4)),
     user("Go on with the lexer."),
     assistant(text("parseLine is mended.")),
 )
 """e1 to e9: two turns, one path, one error, and two names."""
+
+
+DRAFTED = (
+    user("Mend the parser."),
+    assistant(text("readFile is broken."), call("c1", path="src/a.py")),
+    result("c1", ERROR, error=True),
+    *(assistant(text(f"readFile and parseLine, try {number}")) for number in range(5)),
+    user("Go on with readFile " + "x" * 400),
+)
+"""Of this a draft replaces all but the last message."""
 
 
 def save(directory: Path, content: bytes) -> Path:
@@ -87,20 +103,13 @@ def replaced_ids(loss: SummaryLoss) -> list[str]:
     return [one.entry.id for one in loss.replacement.replaced]
 
 
-# ---- what a summary of pi's lost -------------------------------------------------------------------------
-
-
 def test_what_a_summary_mentions_and_what_only_stays_beside_it(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("readFile in a.py is mended.", "e8"), user("on"))
-    assert words(loss.subjects) == [
-        ["/home/dev/project/src/a.py"],
-        ["readFile", "parseLine"],
-        ["error: readFile is not defined"],
-        ["Mend the parser."],
-    ]
-    assert words(loss.still) == [["/home/dev/project/src/a.py"], ["readFile"], [], []]
-    assert words(loss.in_context) == [["/home/dev/project/src/a.py"], ["readFile", "parseLine"], [], []]
-    assert words(loss.lost) == [[], [], ["error: readFile is not defined"], ["Mend the parser."]]
+    only_there = [["error: readFile is not defined"], ["Mend the parser."]]
+    assert words(loss.subjects) == [[PATH], ["readFile", "parseLine"], *only_there]
+    assert words(loss.still) == [[PATH], ["readFile"], [], []]
+    assert words(loss.in_context) == [[PATH], ["readFile", "parseLine"], [], []]
+    assert words(loss.lost) == [[], [], *only_there]
     assert loss.text == "readFile in a.py is mended."
 
 
@@ -116,9 +125,8 @@ def test_what_was_replaced_and_what_stayed(tmp_path):
 
 def test_entries_between_the_replaced_messages_count_too(tmp_path):
     note = {"type": "thinking_level_change", "thinkingLevel": "high"}
-    (loss,) = of_pi(
-        tmp_path, note, user("go"), note, assistant(text("done")), note, user("on"), summary_compaction("so far", "e6")
-    )
+    talk = (note, user("go"), note, assistant(text("done")), note, user("on"))
+    (loss,) = of_pi(tmp_path, *talk, summary_compaction("so far", "e6"))
     assert (len(loss.replacement.replaced), loss.replacement.entries) == (2, 3)
 
 
@@ -128,10 +136,10 @@ def test_the_turns_say_what_was_asked_and_which_files_were_touched(tmp_path):
     (loss,) = of_pi(tmp_path, *talk, summary_compaction("so far", None), user("on"))
     first, second = loss.turns
     assert (first.number, first.entry_id, first.words, first.messages) == (1, "e1", "Mend the parser.", 7)
-    assert first.files == (("read", "/home/dev/project/src/a.py", 1),)
+    assert first.files == (("read", PATH, 1),)
     assert (second.number, second.entry_id, second.messages) == (2, "e8", 3)
     assert second.words == "Go on with the lexer."
-    assert second.files == (("edit", "/home/dev/project/src/a.py", 2), ("read", "/home/dev/project/b", 1))
+    assert second.files == (("edit", PATH, 2), ("read", "/home/dev/project/b", 1))
     assert first.tokens + second.tokens == loss.replacement.tokens_replaced
     assert loss.turn_numbers["e9"] == 2
 
@@ -188,9 +196,6 @@ def test_which_entries_are_summaries():
     assert [is_summary(entry) for entry in branch_of(recorded)] == [False, True, True, False]
 
 
-# ---- the verbatim plan -----------------------------------------------------------------------------------
-
-
 def long_talk() -> tuple[dict[str, Any], ...]:
     return tuple(
         one
@@ -205,7 +210,6 @@ def long_talk() -> tuple[dict[str, Any], ...]:
 
 def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tmp_path):
     (loss,) = of_pi(tmp_path, *long_talk(), summary_compaction("word " * 900, "e34"))
-    assert loss.plan is not None
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
     assert len(loss.plan.still.messages) == len(loss.subjects.messages) == 11
     assert counts(loss.plan.still) <= counts(loss.plan.in_context)
@@ -215,7 +219,6 @@ def test_a_plan_leaves_no_more_than_the_summary_did_and_keeps_what_users_said(tm
 def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(tmp_path):
     talk = (*long_talk(), assistant(text("As in f0.py.")), summary_compaction("word " * 900, "e34"))
     (loss,) = of_pi(tmp_path, *talk)
-    assert loss.plan is not None
     still, in_context = set(words(loss.plan.still)[0]), set(words(loss.plan.in_context)[0])
     assert 0 < len(still) < len(loss.subjects.paths)
     assert in_context - still == {"/p/f0.py"}
@@ -224,21 +227,18 @@ def test_a_plan_mentions_what_it_leaves_of_the_replaced_messages_and_elsewhere(t
 def test_a_plan_leaves_what_cannot_be_deleted_too(tmp_path):
     rules = {"role": "system", "content": "x" * 3_000}
     (loss,) = of_pi(tmp_path, rules, *long_talk(), summary_compaction("word " * 900, "e35"))
-    assert loss.plan is not None
     assert 0.6 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
 
 
 def test_a_plan_cannot_leave_less_than_what_always_stays(tmp_path):
     asked = [user(f"{number} " * 400) for number in range(4)]
     (loss,) = of_pi(tmp_path, *asked, assistant(text("y" * 400)), summary_compaction("s", None))
-    assert loss.plan is not None
     assert loss.plan.tokens_after > 10 * loss.replacement.tokens_after
     assert counts(loss.plan.still) == counts(loss.subjects)
 
 
 def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path):
     (loss,) = of_pi(tmp_path, *TALK, summary_compaction("z" * 4_000, "e8"))
-    assert loss.plan is not None
     assert loss.plan.still == loss.subjects
     assert loss.plan.tokens_after == loss.replacement.tokens_before
 
@@ -246,9 +246,6 @@ def test_a_plan_that_has_to_delete_nothing_mentions_everything(tmp_path):
 def test_too_little_to_plan_is_no_plan(tmp_path):
     (loss,) = of_pi(tmp_path, user("go"), summary_compaction("so far", None))
     assert loss.plan is None
-
-
-# ---- other agents ----------------------------------------------------------------------------------------
 
 
 def test_a_summary_of_claude_codes(tmp_path):
@@ -354,9 +351,6 @@ def test_lines_that_atomic_kept_mention_themselves(tmp_path):
     assert counts(loss.still) == [0, 1, 0, 1]
 
 
-# ---- summaries of other branches -------------------------------------------------------------------------
-
-
 def left_branch(summary: str) -> list[dict[str, Any]]:
     """e1 and e2, a branch of e3 to e8 that was left, and its summary s1 after e2."""
     recorded = chain(user("go"), assistant(text("yes")), user("Try it."), *TALK[3:7], assistant(text("no")))
@@ -377,9 +371,6 @@ def test_an_empty_summary_of_a_branch_replaced_nothing(tmp_path):
     assert losses(save(tmp_path, session_bytes(left_branch(""))), "pi") == []
 
 
-# ---- real sessions ---------------------------------------------------------------------------------------
-
-
 def test_the_figures_of_a_real_session():
     directory = corpus()
     if directory is None:
@@ -388,11 +379,69 @@ def test_the_figures_of_a_real_session():
     assert (first.replacement.entries, second.replacement.entries) == (292, 258)
     assert counts(first.subjects) == [11, 165, 2, 11]
     assert counts(first.still) == [9, 35, 0, 0]
-    assert first.plan is not None
     paths, names, errors, messages = counts(first.plan.still)
     assert (errors, messages) == (2, 11)
     assert 8 <= paths <= 11
     assert names > 2 * len(first.still.names)
     for loss in (first, second):
-        assert loss.plan is not None
         assert 0.85 < loss.plan.tokens_after / loss.replacement.tokens_after <= 1.01
+
+
+def check() -> DraftCheck:
+    branch, texts = branch_and_texts(session_bytes(chain(*DRAFTED)))
+    found = compaction_range(branch, 100)
+    assert found.first_kept_id == "e9"
+    return DraftCheck(messages_of(found.summarised), messages_of(found.kept), texts, "/home/dev/project")
+
+
+def test_a_draft_is_judged_again_whenever_it_is_edited():
+    checked = check()
+    nothing = checked.judge("")
+    technical = [[PATH], ["readFile", "parseLine"], ["error: readFile is not defined"]]
+    assert words(nothing.subjects) == [*technical, ["Mend the parser."]]
+    assert counts(nothing.still) == [0, 0, 0, 0]
+    draft = "parseLine was tried.\n\nerror: readFile is\nnot defined\n\n<read-files>\na.py\n</read-files>"
+    edited = checked.judge(draft)
+    assert words(edited.still) == [*technical, []]
+    assert words(edited.lost) == [[], [], [], ["Mend the parser."]]
+
+
+def test_what_stays_beside_a_draft_is_not_lost():
+    judged = check().judge("")
+    assert (words(judged.in_context)[1], words(judged.lost)[1]) == (["readFile"], ["parseLine"])
+
+
+def test_a_draft_is_compared_as_the_summary_that_it_becomes():
+    recorded = (*DRAFTED, summary_compaction("Earlier: readFile.", "e2"), *DRAFTED)
+    draft = "readFile is mended in src/a.py, in some words."
+    branch, texts = branch_and_texts(session_bytes(chain(*recorded)))
+    context = PiReader().rebuild(branch)
+    found = compaction_range(branch, 100, context)
+    drafted = drafted_compaction(branch, context, found, draft)
+    loss = loss_of(drafted, branch, {**texts, **draft_texts(draft)}, PI.generations[0].rules)
+
+    lines = chain(*recorded, summary_compaction(draft, found.first_kept_id))
+    tree = SessionTree(session_log(lines).entries)
+    written, after = branch_and_texts(session_bytes(lines))
+    replacement = replacement_by(tree, written, tree.leaf.id, PiReader())
+    wanted = loss_of(replacement, branch, after, PI.generations[0].rules)
+    for fact in ("replaced", "kept", "tokens_before", "tokens_after", "entries"):
+        assert getattr(drafted, fact) == getattr(replacement, fact), fact
+    assert (loss.still, loss.in_context, loss.lost) == (wanted.still, wanted.in_context, wanted.lost)
+    assert loss.plan == wanted.plan is not None
+    judged = DraftCheck.of(drafted, texts).judge(draft)
+    assert (judged.still, judged.in_context, judged.lost) == (loss.still, loss.in_context, loss.lost)
+
+
+def test_a_draft_of_a_left_branch_is_compared_with_what_was_left():
+    lines = [*chain(*DRAFTED), message("other", "e1", user("Another way."))]
+    tree = SessionTree(session_log(lines).entries)
+    before, after = (PiReader().rebuild(tree.branch(leaf)) for leaf in ("e9", "other"))
+    left = branch_left(tree, "e9", "other")
+    drafted = drafted_branch_summary(left, before, after, "other", "parseLine")
+    assert [one.entry.id for one in drafted.replaced] == [f"e{number}" for number in range(2, 10)]
+    assert [one.entry.id for one in drafted.kept] == ["e1", "other"]
+    assert (drafted.is_of_branch, drafted.entries, drafted.before_id) == (True, 8, "e9")
+    _, texts = branch_and_texts(session_bytes(lines))
+    judged = DraftCheck.of(drafted, texts).judge("parseLine")
+    assert (words(judged.still)[1], words(judged.lost)[1]) == (["parseLine"], ["readFile"])

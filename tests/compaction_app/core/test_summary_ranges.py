@@ -1,8 +1,17 @@
-"""What a summary would summarise: branches that are left, and the beginning of a context."""
+"""What a summary would summarise: branches that are left, and the beginning of a context.
 
+In generated and real sessions, cuts, shared entries and lists of files are found here a second time, in another way,
+from the recorded lines.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from compaction_app.core.summary_ranges import (
     SummaryRange,
@@ -16,9 +25,17 @@ from compaction_app.core.summary_ranges import (
     tokens_before,
     within_budget,
 )
+from sessions_app.agents.pi.agent import PI
 from sessions_app.agents.pi.reader import PiReader
-from sessions_app.sessionlog.entries import Entry
+from sessions_app.agents.summary_format import FileLists
+from sessions_app.sessionlog.context import ActiveContext
+from sessions_app.sessionlog.entries import Entry, EntryKind
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.tree import SessionTree
+from sessions_app.storage.files import SessionReader
+from sessions_app.storage.session_loader import LoadedSession, load_session
+from tests.budget import FACTOR, some
+from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, often
 from tests.factories import (
     HEADER,
     assistant,
@@ -36,6 +53,7 @@ from tests.factories import (
     text,
     user,
 )
+from tests.paths import corpus_sessions
 
 MODEL = {"type": "model_change", "provider": "p", "modelId": "m"}
 
@@ -45,7 +63,6 @@ def ids(entries: tuple[Entry, ...]) -> list[str]:
 
 
 def parts(found: SummaryRange | None) -> tuple[list[str], list[str], list[str]]:
-    assert found is not None
     return ids(found.replaced), ids(found.prefix), ids(found.kept)
 
 
@@ -108,18 +125,13 @@ def test_a_budget_is_the_window_without_a_reserve():
 def test_a_cut_at_a_user_message_splits_no_turn():
     found = range_of(*turn(100), *turn(100), keep=300)
     assert parts(found) == (["e1", "e2", "e3", "e4"], [], ["e5", "e6", "e7", "e8"])
-    assert found is not None
     assert (found.first_kept_id, found.is_split_turn, found.previous_summary) == ("e5", False, None)
 
 
-def test_a_cut_within_a_turn_splits_it():
-    found = range_of(*turn(100), *turn(100), keep=50)
-    assert parts(found) == (["e1", "e2", "e3", "e4"], ["e5", "e6", "e7"], ["e8"])
-
-
-def test_a_cut_is_never_at_a_tool_result():
-    last_call = range_of(*turn(100), *turn(100), keep=150)
-    assert parts(last_call) == (["e1", "e2", "e3", "e4"], ["e5", "e6", "e7"], ["e8"])
+def test_a_cut_within_a_turn_splits_it_and_is_never_at_a_tool_result():
+    for keep in (50, 150):
+        found = range_of(*turn(100), *turn(100), keep=keep)
+        assert parts(found) == (["e1", "e2", "e3", "e4"], ["e5", "e6", "e7"], ["e8"])
     last_results = range_of(*turn(100), *turn(100)[:3], keep=100)
     assert parts(last_results) == (["e1", "e2", "e3", "e4"], ["e5"], ["e6", "e7"])
 
@@ -136,17 +148,13 @@ def test_the_kept_part_begins_with_what_changed_just_before_it():
 
 
 def test_a_range_begins_with_what_the_previous_compaction_kept():
-    recorded = [*turn(100), *turn(100), summary_compaction("Before.", "e5"), *turn(100)]
-    found = range_of(*recorded, keep=300)
+    found = range_of(*turn(100), *turn(100), summary_compaction("Before.", "e5"), *turn(100), keep=300)
     assert parts(found) == (["e5", "e6", "e7", "e8"], [], ["e10", "e11", "e12", "e13"])
-    assert found is not None
-    assert found.previous_summary is not None
     assert found.previous_summary.id == "e9"
 
 
 def test_a_range_begins_after_a_compaction_that_kept_nothing():
-    recorded = [*turn(100), summary_compaction("Before.", "gone"), *turn(100), *turn(100)]
-    found = range_of(*recorded, keep=300)
+    found = range_of(*turn(100), summary_compaction("Before.", "gone"), *turn(100), *turn(100), keep=300)
     assert parts(found) == (["e6", "e7", "e8", "e9"], [], ["e10", "e11", "e12", "e13"])
 
 
@@ -175,8 +183,7 @@ def test_a_left_branch_is_shown_as_edited_and_what_was_compacted_as_recorded():
     edits = (context_edit("e3", None), context_edit("e4", {"content": "shorter"}))
     branch = branch_of(chain(user("a"), summary_compaction("Before.", "e3"), user("b"), user("c"), *edits))
     found = messages_left(branch, PiReader().rebuild(branch))
-    edited = [(one.entry.id, one.edit is not None) for one in found]
-    assert edited == [("e1", False), ("e2", False), ("e4", True)]
+    assert [(one.entry.id, one.edit is not None) for one in found] == [("e1", False), ("e2", False), ("e4", True)]
 
 
 def test_a_report_counts_until_the_context_is_edited():
@@ -184,3 +191,216 @@ def test_a_report_counts_until_the_context_is_edited():
     assert tokens_before(PiReader().rebuild(branch_of(chain(*recorded)))) == 5_010
     edited = branch_of(chain(*recorded, context_edit("e1", None)))
     assert tokens_before(PiReader().rebuild(edited)) == 11
+
+
+KEPT = (1, 700, 5_000, 20_000, 90_000)
+"""Tokens to keep."""
+LEAVES = 6 * FACTOR
+"""Leaves of each real session that are tried, besides its own."""
+IDS = st.integers(1, 14).map(lambda number: f"e{number}")
+CONTROLS = st.one_of(
+    st.just({"type": "model_change", "provider": "p", "modelId": "m"}),
+    st.builds(summary_compaction, WORDS, IDS),
+    st.builds(context_edit, IDS, st.sampled_from([None, {"content": "shorter"}])),
+)
+CALLS = st.builds(
+    lambda call_id, name, path: assistant(call(call_id, name, path=path)),
+    CALL_IDS,
+    st.sampled_from(["read", "write", "edit", "bash"]),
+    st.sampled_from(["a.py", "b.py", "c.py", "", 7, None]),
+)
+SESSIONS = st.lists(st.one_of(MESSAGES, MESSAGES, CALLS, CONTROLS), min_size=1, max_size=14)
+USER_LIKE = {"user", "bashExecution", "custom", "branchSummary"}
+
+
+@pytest.fixture(scope="module")
+def sessions(tmp_path_factory):
+    return list(map(load_session, some(corpus_sessions(tmp_path_factory.mktemp("corpus")))))
+
+
+def region_of(branch: Sequence[Entry]) -> tuple[Entry | None, list[Entry]]:
+    """The newest compaction, and the entries that it left, in the order of the branch."""
+    compactions = [at for at, entry in enumerate(branch) if entry.kind is EntryKind.SUMMARY]
+    if not compactions:
+        return None, list(branch)
+    at = compactions[-1]
+    ids = [entry.id for entry in branch[:at]]
+    first = getattr(branch[at].control, "first_kept_id", None)
+    start = ids.index(first) if first in ids else at
+    return branch[at], [entry for place, entry in enumerate(branch) if place >= start and place != at]
+
+
+def expected_cut(region: Sequence[Entry], weights: Counter[str], keep: int) -> int | None:
+    """The first place that may begin what is kept, and after which there are fewer tokens than are to be kept."""
+    said = USER_LIKE | {"assistant"}
+    points = [at for at, entry in enumerate(region) if entry.id in weights and entry.role in said]
+    enough = [at for at in points if sum(weights[one.id] for one in region[at + 1 :]) < keep]
+    return enough[0] if enough else points[-1] if points else None
+
+
+def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | None) -> SummaryRange | None:
+    """Check what a compaction would replace; `context` None is for entries as they were recorded."""
+    found = compaction_range(branch, keep, context)
+    previous, region = region_of(branch)
+    if context is None:
+        weights = Counter({entry.id: entry.tokens for entry in region if entry.is_message and not entry.empty})
+    else:
+        weights = Counter()
+        for one in context.messages:
+            if one.entry.kind is not EntryKind.SUMMARY:
+                weights[one.entry.id] += one.tokens
+    cut = expected_cut(region, weights, keep)
+    if found is None:
+        said = [entry for entry in region[:cut] if entry.id in weights and entry.role != "system"]
+        assert branch[-1].kind is EntryKind.SUMMARY or cut is None or not said
+        return None
+    assert [*found.replaced, *found.prefix, *found.kept] == region
+    assert found.previous_summary == previous
+    messages = [entry for entry in found.kept if entry.id in weights]
+    assert messages[0] is region[cut]
+    assert messages[0].role != "toolResult"
+    before = region[: region.index(found.kept[0])]
+    assert not before or before[-1].id in weights or before[-1].kind is EntryKind.SUMMARY
+    starts = [at for at, entry in enumerate(region[: cut + 1]) if entry.id in weights and entry.role in USER_LIKE]
+    assert list(found.prefix[:1]) == [region[at] for at in starts[-1:] if at < cut]
+    return found
+
+
+@often
+@given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
+def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(recorded, keep):
+    branch = branch_of(chain(*recorded))
+    check_range(branch, keep, PiReader().rebuild(branch))
+    if not any(entry.kind is EntryKind.EDIT for entry in branch):
+        check_range(branch, keep, None)
+
+
+def leaves_of(loaded: LoadedSession) -> list[str]:
+    """The last entry, and some entries at the same distances."""
+    entries = loaded.tree.entries
+    return [*(entry.id for entry in entries[:: max(1, len(entries) // LEAVES)]), loaded.leaf_id]
+
+
+def test_ranges_of_real_sessions_are_whole_and_no_cut_is_at_a_result(sessions):
+    for loaded in sessions:
+        found = 0
+        for leaf_id in leaves_of(loaded):
+            branch = loaded.tree.branch(leaf_id)
+            context = PiReader().rebuild(branch)
+            for made in filter(None, (check_range(branch, keep, context) for keep in KEPT)):
+                found += 1
+                check_files(loaded, made, context)
+        assert found, loaded.path
+
+
+def check_files(loaded: LoadedSession, found: SummaryRange, context: ActiveContext) -> None:
+    """Compare the lists of a range with those that its lines have."""
+    messages = messages_of(found.summarised, context)
+    with SessionReader(loaded.path) as reader:
+        lines = {one.entry.id: reader.read_at(one.entry.offset, one.entry.length) for one in messages}
+        previous = found.previous_summary
+        earlier = [] if previous is None else [json.loads(reader.read_at(previous.offset, previous.length))]
+    files = PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages], earlier)
+    assert files == recounted(list(map(json.loads, lines.values())), earlier)
+
+
+def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
+    calls = [
+        (block["name"], block["arguments"].get("path"))
+        for line in lines
+        if line.get("message", {}).get("role") == "assistant"
+        for block in line["message"]["content"]
+        if block["type"] == "toolCall"
+    ]
+    details = [line.get("details", {}) for line in earlier if not line.get("fromHook")]
+    read = {path for name, path in calls if name == "read"}
+    modified = {path for name, path in calls if name in ("write", "edit")}
+    read.update(path for one in details for path in one.get("readFiles", ()))
+    modified.update(path for one in details for path in one.get("modifiedFiles", ()))
+    wanted = [sorted(path for path in one if isinstance(path, str) and path) for one in (read - modified, modified)]
+    return FileLists(tuple(wanted[0]), tuple(wanted[1]))
+
+
+@often
+@given(st.lists(CALLS, max_size=10))
+def test_lists_of_files_are_those_of_a_plain_recount(calls):
+    lines = chain(*calls)[1:]
+    assert PI.summary_format.files(calls) == recounted(lines, [])
+
+
+def test_lists_that_real_summaries_recorded_are_recomputed(tmp_path):
+    """One of 21 summaries has lists: 46 of its 54 read files and all 13 modified ones are on its branch. The others
+    were read before a damaged line, which cuts the branch: with what is above it, both lists are equal."""
+    for path in corpus_sessions(tmp_path):
+        if b'"readFiles"' in path.read_bytes():
+            check_recorded_lists(load_session(path))
+
+
+def check_recorded_lists(loaded: LoadedSession) -> None:
+    entries = loaded.tree.entries
+    with SessionReader(loaded.path) as reader:
+        lines = {entry.id: reader.read_at(entry.offset, entry.length) for entry in entries}
+
+    def files(part: Sequence[Entry]) -> FileLists:
+        return PI.summary_format.files([PI.message_json(one, lines[one.entry.id], None) for one in messages_of(part)])
+
+    for entry in entries:
+        recorded = PI.summary_format.recorded_summary(lines[entry.id])
+        if recorded is None or recorded.files is None:
+            continue
+        branch = loaded.tree.branch(entry.id)[:-1]
+        cut = next(at for at, one in enumerate(branch) if one.id == recorded.first_kept_id)
+        on_branch = files(branch[:cut])
+        assert files(entries[: loaded.tree.position(recorded.first_kept_id or "")]) == recorded.files
+        assert on_branch == recorded.files or loaded.log.damaged
+        assert {*on_branch.read} <= {*recorded.files.read}
+        assert on_branch.modified == recorded.files.modified
+
+
+@often
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
+def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(parents, data):
+    ancestors = [f"e{parent}" if parent < number else None for number, parent in enumerate(parents)]
+    recorded = [message(f"e{number}", parent, user("a")) for number, parent in enumerate(ancestors)]
+    tree = SessionTree(session_log([HEADER, *recorded]).entries)
+    check_left(tree, *(data.draw(st.sampled_from(tree.entries)).id for _ in range(2)))
+
+
+def check_left(tree: SessionTree, old: str, new: str) -> None:
+    left = branch_left(tree, old, new)
+    before, after = tree.branch(old), tree.branch(new)
+    shared = before[: len(before) - len(left.entries)]
+    assert [*shared, *left.entries] == before
+    assert shared == after[: len(shared)]
+    assert left.ancestor_id == (shared[-1].id if shared else None)
+    # The branches part here, or one of them ends.
+    assert [one.id for one in left.entries[:1]] != [one.id for one in after[len(shared) :][:1]] or old == new
+
+
+def test_real_branches_are_left_whole(sessions):
+    for loaded in sessions:
+        tree, ids = loaded.tree, leaves_of(loaded)
+        for old in ids:
+            check_left(tree, old, ids[0])
+            check_left(tree, old, ids[-1])
+            check_left(tree, ids[-1], old)
+        with pytest.raises(BadInput, match="no entry"):
+            branch_left(tree, "nowhere", None)
+
+
+@often
+@given(SESSIONS, st.integers(0, 120))
+def test_what_fits_is_the_newest_that_is_not_a_result(recorded, budget):
+    branch = branch_of(chain(*recorded))
+    everything = within_budget(branch, 10**9)
+    assert not everything.left_out
+    assert all(entry.role not in ("toolResult", "system") for entry in everything.entries)
+    found = within_budget(branch, budget)
+    assert found.entries == everything.entries[found.left_out :]
+    assert found.tokens == sum(entry.tokens for entry in found.entries)
+    if found.tokens > budget:
+        oldest = found.entries[0]
+        assert oldest.role in ("branchSummary", "compactionSummary")
+        assert found.tokens - oldest.tokens < 0.9 * budget
+    elif found.left_out:
+        assert found.tokens + everything.entries[found.left_out - 1].tokens > budget

@@ -56,9 +56,6 @@ def found(shown: dict[str, Any]) -> str:
     return named(*(Target(match["entryId"], match.get("blockIndex")) for match in shown["matches"]))
 
 
-# ---- arguments ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
@@ -114,9 +111,6 @@ def test_every_call_counts_also_one_that_fails():
     ]
     for number, (tool, arguments) in enumerate(calls, 1):
         assert details(workbench, tool, **arguments)["callCount"] == workbench.call_count == number
-
-
-# ---- search ---------------------------------------------------------------------------------------------
 
 
 def test_a_search_covers_deleted_and_protected_entries():
@@ -186,9 +180,6 @@ def test_a_refused_pattern_leaves_no_matches():
         assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
 
 
-# ---- read -----------------------------------------------------------------------------------------------
-
-
 def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut():
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
     shown = details(workbench, READ, entryId="e2")
@@ -247,9 +238,6 @@ def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot()
     assert details(workbench, READ, entryId="e4", blockIndex=1)["text"] == "thread"
 
 
-# ---- budget ---------------------------------------------------------------------------------------------
-
-
 def test_the_budget_counts_in_the_transcripts_own_estimates():
     workbench = bench(user("x" * 400), assistant(text("y" * 244), text("z" * 200)), compression_ratio=0.7)
     assert details(workbench, BUDGET) == {
@@ -281,9 +269,6 @@ def test_the_budget_states_the_window_only_if_it_is_known():
     assert (shown["contextWindowBeforePercent"], shown["contextWindowAfterPercent"]) == (12.5, 6.3)
 
 
-# ---- delete ---------------------------------------------------------------------------------------------
-
-
 def test_a_deletion_reports_the_progress_and_a_refusal_the_reason():
     workbench = bench()
     answer = workbench.call(ToolCall(DELETE, deletions("e2[1]")))
@@ -299,9 +284,6 @@ def test_a_deletion_reports_the_progress_and_a_refusal_the_reason():
 @pytest.mark.parametrize("arguments", [{}, {"deletions": None}, {"deletions": whole("e4")}])
 def test_a_deletion_of_no_list_is_judged_by_the_airlock(arguments):
     assert details(bench(), DELETE, **arguments)["error"] == "request_shape"
-
-
-# ---- grep ------------------------------------------------------------------------------------------------
 
 
 def test_a_bulk_deletion_deletes_its_matches_and_reports_those_it_skips():

@@ -1,13 +1,15 @@
-"""The compactable transcript: its entries, with their texts and weights, and what protects them."""
+"""The compactable transcript: its parameters, its entries with their texts and weights, and what protects them."""
 
 from typing import Any
 
 import pytest
 
+from compaction_app.core.parameters import compression_ratio, preserve_recent, query
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
+from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.noise import is_noise
 from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target
@@ -47,9 +49,6 @@ def prepared(*messages: Recorded, leaf: str | None = None, **settings: object) -
 
 
 SYSTEM = {"role": "system", "content": "be kind", "sections": {"tone": "x" * 400}}
-
-
-# ---- what is in it --------------------------------------------------------------------------------------
 
 
 def test_the_transcript_has_exactly_what_can_be_in_a_models_context():
@@ -105,7 +104,6 @@ def test_another_ratio_changes_nothing_else():
 def test_only_the_branch_counts():
     messages = [user("go"), assistant(text("one")), assistant(text("two")), compaction(whole("e2"))]
     transcript = prepared(*messages, leaf="e3")
-    assert transcript is not None
     assert ids(transcript) == ["e1", "e2", "e3"]
 
 
@@ -127,8 +125,6 @@ def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_rec
     assert [entry.slot(index) for index in range(4)] == [0, None, 1, None]
     assert transcript.text_of(Target("e2", 2)) == "cccccccc"
 
-
-# ---- texts and weights ----------------------------------------------------------------------------------
 
 REDACTED = {"type": "redacted_thinking", "data": "x"}
 LOOK = assistant(text("a look"), thinking("hm"), call("c1", "grep", path="src", n=1.0), REDACTED)
@@ -176,9 +172,6 @@ def test_which_calls_an_entry_makes_and_answers():
     assert transcript.entries[0].call_ids == ("c2", "c1", "c2")
     assert [entry.result_for for entry in transcript.entries] == [None, "c1", "c9"]
     assert [found.id for found in transcript.pairs.calls] == ["c2", "c1"]
-
-
-# ---- protection -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -240,14 +233,10 @@ def test_the_latest_thinking_is_that_of_the_last_assistant_only():
     assert transcript_of(user("go"), first, assistant(text("b"))).latest_thinking == ()
 
 
-# ---- system messages --------------------------------------------------------------------------------------
-
-
 def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
     """pi would declare it again."""
     messages = [SYSTEM, user("go"), assistant(text("a")), assistant(text("b"))]
     transcript, branch = prepared(*messages), branch_of(chain(*messages))
-    assert transcript is not None
     assert ids(transcript) == ["e2", "e3", "e4"]
     for reader in READERS.values():
         context = reader.rebuild(branch)
@@ -256,7 +245,6 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
     store = DeletionStore(transcript)
     for target in (whole("e1"), block("e1", 0)):
         refusal = store.delete({"deletions": [target]})
-        assert refusal is not None
         assert refusal.code == "unknown_entry"
     bench = Workbench(store)
     assert bench.call(ToolCall("context_read_entry", {"entryId": "e1"})).details["error"] == "unknown_entry"
@@ -266,28 +254,86 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
 
 def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_required_entries():
     transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
-    assert transcript is not None
     assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]
     assert prepared(SYSTEM, user("go")) is None
-
-
-# ---- the default query ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"])
 def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise):
     branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
     plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
-    assert plain is not None
-    assert telling is not None
     assert (plain.parameters.query, telling.parameters.query) == (noise, "mend it")
     given = prepare(branch, texts, {"query": "/exit"}, is_noise)
-    assert given is not None
     assert given.parameters.query == "/exit"
 
 
 def test_if_every_user_message_is_noise_the_query_is_empty():
     branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
     transcript = prepare(branch, texts, {}, is_noise)
-    assert transcript is not None
     assert transcript.parameters.query == "auto-detected"
+
+
+NAN, INFINITE = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("value", [0.5, 0.01, 0.999])
+def test_a_ratio_between_0_and_1_is_used(value):
+    assert compression_ratio(value) == value
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.5, 1.5, 50, 10**400, NAN, INFINITE, True, None, "0.3", [0.3], {}])
+def test_any_other_ratio_is_one_half(value):
+    assert compression_ratio(value) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"), [(0, 0), (3, 3), (2.9, 2), (0.5, 0), (-0.5, 0), (-4, 0), (1e9, 10**9), (1e30, 2**53)]
+)
+def test_the_recent_window_is_rounded_down_and_at_least_0(value, expected):
+    assert preserve_recent(value) == expected
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITE, -INFINITE, 10**400, -(10**400), True, False, None, "3", [3]])
+def test_any_other_recent_window_is_two(value):
+    assert preserve_recent(value) == 2
+
+
+def test_a_query_that_is_not_blank_is_used():
+    assert query("  the parser \n", ["the user"]) == "the parser"
+
+
+@pytest.mark.parametrize("value", ["", " \n\t", None, 5, ["x"]])
+def test_the_default_query_is_the_users_last_message(value):
+    assert query(value, ["", "  ", " fix it ", "before"]) == "fix it"
+    assert query(value, ["", " "]) == "auto-detected"
+    assert query(value, []) == "auto-detected"
+
+
+def test_a_query_is_cut_at_a_thousand_utf16_units_and_notes_how_many_were_removed():
+    assert query("a" * 1_000, []) == "a" * 1_000
+    cut = query("a" * 1_003, [])
+    assert cut.startswith("a" * 1_000 + " ")
+    assert "3 more" in cut
+    astral = query("🙂" * 600, [])
+    assert astral.startswith("🙂" * 500 + " ")
+    assert "200 more" in astral
+
+
+def test_the_query_is_the_last_user_message_that_is_still_in_the_context():
+    messages = [
+        user("the first task"),
+        {"role": "user", "content": [text("second"), text("task")]},
+        user("a third"),
+        user("   "),
+        assistant(text("ok")),
+    ]
+    assert transcript_of(*messages).parameters.query == "a third"
+    assert transcript_of(*messages, compaction(whole("e3"))).parameters.query == "second\ntask"
+    assert transcript_of(*messages, query="mine").parameters.query == "mine"
+    assert transcript_of(assistant(text("a")), assistant(text("b"))).parameters.query == "auto-detected"
+
+
+def test_settings_as_they_are_written_in_a_file():
+    written = parse(b'{"compression_ratio": 1e-400, "preserve_recent": 1e3, "query": null, "enabled": true}')
+    parameters = transcript_of(user("go"), assistant(text("ok")), **written).parameters
+    assert (parameters.compression_ratio, parameters.preserve_recent, parameters.query) == (0.5, 1_000, "go")

@@ -48,8 +48,6 @@ def test_every_vector_passes():
     assert {name: found for name, found in failed.items() if found} == {}
 
 
-# ---- vectors that were falsified ------------------------------------------------------------------------
-
 FULL = next(
     case
     for case in CASES
