@@ -1,4 +1,4 @@
-"""A repaired copy has every record of a damaged session, and each original byte is in it or among the lost bytes."""
+"""Damage: what each agent makes of it, as measured with pi 0.87.1, Atomic 0.8.30 and after 0.9.15, and its repair."""
 
 import random
 from typing import Any
@@ -10,17 +10,32 @@ from hypothesis import strategies as st
 
 from devtools.bench.damage import NEW_HEADER, damaged, original_of, unaccounted
 from devtools.bench.sessions import generate
+from sessions_app.agents.pi import diagnosis
 from sessions_app.agents.pi.agent import PI
+from sessions_app.sessionlog.diagnosis import Finding, Severity
+from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.jsjson import parse
 from sessions_app.sessionlog.lines import split_lines
 from sessions_app.sessionlog.repair_pieces import Fate, RepairAccount
-from tests.factories import HEADER, context_edit, message, session_bytes, user
+from tests.factories import (
+    HEADER,
+    V1_HEADER,
+    assistant,
+    context_edit,
+    message,
+    session_bytes,
+    summary_compaction,
+    text,
+    user,
+    version_1,
+)
 from tests.paths import corpus
 from tests.work_counts import calls_made
 
-A, B, C = message("a", None, user("one")), message("b", "a", user("two")), message("c", "b", user("three"))
+A, C = message("a", None, user("one")), message("c", "b", user("three"))
+B = message("b", "a", assistant(text("two")))
 NUL = b"\0" * 7
-SESSIONS = [[msgspec.json.encode(one) for one in generate(entries=30, entry_bytes=400, seed=3)]]
+SESSION = [msgspec.json.encode(one) for one in generate(entries=30, entry_bytes=400, seed=3)]
 
 
 def raw(recorded: dict[str, Any]) -> bytes:
@@ -40,12 +55,14 @@ def repaired(original: bytes) -> tuple[bytes, bytes, RepairAccount]:
     return copy, lost, account
 
 
-def changed(recorded: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    return {**recorded, **fields}
+def copied(recorded: list[dict[str, Any] | bytes]) -> tuple[list[Any], bytes]:
+    """The records of a repaired copy, parsed, and the lost bytes."""
+    copy, lost, _ = repaired(session_bytes(recorded))
+    return [parse(line) for line in copy.splitlines()], lost
 
 
-def moved(recorded: dict[str, Any], parent: str | None) -> dict[str, Any]:
-    return changed(recorded, parentId=parent)
+def moved(recorded: dict[str, Any], parent: Any) -> dict[str, Any]:
+    return recorded | {"parentId": parent}
 
 
 @pytest.mark.parametrize(
@@ -67,9 +84,7 @@ def moved(recorded: dict[str, Any], parent: str | None) -> dict[str, Any]:
         pytest.param([HEADER, A, moved(B, "x"), C], [HEADER, A, B, C], b'"x"', id="missing parent"),
         pytest.param([HEADER, moved(A, "x"), B], [HEADER, A, B], b'"x"', id="missing parent of the first entry"),
         pytest.param([HEADER, moved(A, "c"), B, C], [HEADER, A, B, C], b'"c"', id="cycle of the first entry"),
-        pytest.param(
-            [HEADER, A, moved(B, "c"), C], [HEADER, A, B, C], b'"c"', id="a cycle is attached to the entry before it"
-        ),
+        pytest.param([HEADER, A, moved(B, "c"), C], [HEADER, A, B, C], b'"c"', id="cycle after an entry"),
         pytest.param([HEADER, A, B, moved(C, "c")], [HEADER, A, B, C], b'"c"', id="its own parent"),
         pytest.param([HEADER, B, A], [HEADER, B, A], b"", id="a parent that comes later"),
     ],
@@ -82,18 +97,14 @@ def test_a_repair_keeps_every_record(original, copy, lost):
 
 
 def test_a_sound_session_is_copied_unchanged():
-    original = session_bytes([HEADER, A, B, changed(C, extra={"id": "x", "n": 1.50})])
+    original = session_bytes([HEADER, A, B, C | {"extra": {"id": "x", "n": 1.50}}])
     copy, lost, account = repaired(original)
     assert (copy, lost, account.changes, account.inserted_size) == (original, b"", [], 0)
 
 
-def test_the_last_line_is_completed():
+def test_the_last_line_is_completed_and_lost_if_it_is_torn():
     original = session_bytes([HEADER, A])
     assert repaired(original[:-1])[:2] == (original, b"")
-
-
-def test_a_torn_last_line_is_lost():
-    original = session_bytes([HEADER, A])
     assert repaired(original + raw(B)[:-9])[:2] == (original, raw(B)[:-9])
 
 
@@ -101,27 +112,18 @@ def test_a_missing_header_is_rebuilt():
     copy, lost, account = repaired(session_bytes([A, B]))
     header, rest = copy.split(b"\n", 1)
     assert rest == session_bytes([A, B])
-    assert parse(header) == {
-        "type": "session",
-        "version": 3,
-        "id": NEW_HEADER.id,
-        "timestamp": NEW_HEADER.timestamp,
-        "cwd": "",
-    }
+    assert parse(header) == HEADER | {"id": NEW_HEADER.id, "timestamp": NEW_HEADER.timestamp, "cwd": ""}
     assert lost == b""
     assert [(one.fate, one.at, one.length) for one in account.changes] == [(Fate.INSERTED, 0, len(header) + 1)]
 
 
 def test_a_header_that_comes_late_gives_its_fields_to_the_new_one():
-    copy, lost, _ = repaired(session_bytes([A, HEADER, B]))
-    assert [parse(line) for line in copy.splitlines()] == [HEADER, A, B]
-    assert lost == raw(HEADER) + b"\n"
+    assert copied([A, HEADER, B]) == ([HEADER, A, B], raw(HEADER) + b"\n")
 
 
 @pytest.mark.parametrize("found", [None, 7, ["x"]])
 def test_a_header_without_an_id_gets_one(found):
-    copy, _, _ = repaired(session_bytes([changed(HEADER, id=found), A]))
-    assert parse(copy.splitlines()[0]) == {**HEADER, "id": NEW_HEADER.id}
+    assert copied([HEADER | {"id": found}, A])[0][0] == HEADER | {"id": NEW_HEADER.id}
 
 
 def test_an_id_is_unique_and_children_follow_the_entry_that_was_there():
@@ -130,7 +132,7 @@ def test_an_id_is_unique_and_children_follow_the_entry_that_was_there():
     _, first, second, renamed, last = map(parse, copy.splitlines())
     assert (first, second) == (A, B)
     assert renamed["id"] not in {"a", "b", "d"}
-    assert renamed == changed(other, id=renamed["id"])
+    assert renamed == other | {"id": renamed["id"]}
     assert last == moved(child, renamed["id"])
     assert lost == b'"a""a"'
     assert [one.fate for one in account.changes] == [Fate.LOST, Fate.INSERTED] * 2
@@ -138,8 +140,7 @@ def test_an_id_is_unique_and_children_follow_the_entry_that_was_there():
 
 @pytest.mark.parametrize("found", [None, "", 7, {"x": 1}, "\ud800"])
 def test_an_entry_without_a_usable_id_gets_one(found):
-    copy, _, _ = repaired(session_bytes([HEADER, A, changed(B, id=found), moved(C, found)]))  # type: ignore[arg-type]
-    records = [parse(line) for line in copy.splitlines()]
+    records, _ = copied([HEADER, A, B | {"id": found}, moved(C, found)])
     assert isinstance(records[2]["id"], str)
     assert len(records[2]["id"]) == 8
     assert records[2]["parentId"] == "a"
@@ -149,8 +150,7 @@ def test_an_entry_without_a_usable_id_gets_one(found):
 
 def test_an_entry_without_any_place_is_attached_to_the_one_before():
     lone = {"type": "message", "message": user("lone")}
-    copy, lost, _ = repaired(session_bytes([HEADER, A, lone]))
-    record = parse(copy.splitlines()[2])
+    (*_, record), lost = copied([HEADER, A, lone])
     assert record == {**lone, "id": record["id"], "parentId": "a"}
     assert lost == b""
 
@@ -158,10 +158,9 @@ def test_an_entry_without_any_place_is_attached_to_the_one_before():
 def test_entries_that_stop_an_agent_are_made_inert():
     empty = {"type": "message", "id": "b", "parentId": "a"}
     edit = {"type": "context_edit", "id": "c", "parentId": "b", "targetId": "a"}
-    copy, lost, _ = repaired(session_bytes([HEADER, A, empty, edit]))
     inert = {"type": "custom", "customType": "redline.repair"}
-    assert [parse(line) for line in copy.splitlines()] == [HEADER, A, {**empty, **inert}, {**edit, **inert}]
-    assert lost == b'"message""context_edit"'
+    expected = [HEADER, A, empty | inert, edit | inert]
+    assert copied([HEADER, A, empty, edit]) == (expected, b'"message""context_edit"')
 
 
 @pytest.mark.parametrize("replacement", [None, {"content": ""}, {"content": []}])
@@ -171,26 +170,21 @@ def test_an_edit_that_can_be_used_stays(replacement):
 
 
 def test_version_1_is_a_chain_without_ids():
-    header = {key: value for key, value in HEADER.items() if key != "version"}
-    first, second = ({"type": "message", "message": user(words)} for words in ("one", "one"))
-    copy, lost, _ = repaired(session_bytes([header, raw(first) + raw(second), b"x"]))
-    assert copy == session_bytes([header, first, second])
-    assert lost == b"x\n"
+    header, first, second = version_1(user("one"), user("one"))
+    glued = session_bytes([header, raw(first) + raw(second), b"x"])
+    assert repaired(glued)[:2] == (session_bytes([header, first, second]), b"x\n")
 
 
 def test_entries_inside_an_incomplete_record_stay_inside():
-    outer = changed(B, details={"entries": [message("inner", None, user("x")), A]})
-    torn = raw(outer)[:-4]
-    copy, lost, _ = repaired(session_bytes([HEADER, A, torn + raw(C)]))
-    assert copy == session_bytes([HEADER, A, moved(C, "a")])
-    assert lost == torn + b'"b"'
+    torn = raw(B | {"details": {"entries": [message("inner", None, user("x")), A]}})[:-4]
+    expected = (session_bytes([HEADER, A, moved(C, "a")]), torn + b'"b"')
+    assert repaired(session_bytes([HEADER, A, torn + raw(C)]))[:2] == expected
 
 
 def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_number():
     def attached(count: int) -> None:
         entries = [message(f"e{number}", f"e{number}", user("x")) for number in range(count)]
-        copy, _, _ = repaired(session_bytes([HEADER, *entries]))
-        parents = [parse(line)["parentId"] for line in copy.splitlines()[1:]]
+        parents = [one["parentId"] for one in copied([HEADER, *entries])[0][1:]]
         assert parents == [None, *(f"e{number}" for number in range(count - 1))]
 
     attached(10)
@@ -199,7 +193,7 @@ def test_many_orphans_and_cycles_are_attached_with_work_that_grows_with_their_nu
 
 @given(st.integers(min_value=0, max_value=2**64), st.integers(min_value=1, max_value=30))
 def test_every_byte_of_a_damaged_session_is_accounted_for(seed, size):
-    original = damaged(SESSIONS[0][: size + 1], random.Random(seed))
+    original = damaged(SESSION[: size + 1], random.Random(seed))
     assert unaccounted(original) == ""
 
 
@@ -228,28 +222,222 @@ def test_real_damaged_sessions_lose_nothing_that_can_be_read(name, size):
     assert unaccounted(original) == ""
 
 
+NO_RECORD = "the end of a line without a record"
+
+
 @pytest.mark.parametrize(
     ("original", "reasons"),
     [
         ([HEADER, A, moved(B, "x")], ["its parent was missing"]),
         ([HEADER, moved(A, "b"), B], ["it was its own ancestor"]),
         (
-            [HEADER, A, changed(B, id="a"), moved(C, "a")],
+            [HEADER, A, B | {"id": "a"}, moved(C, "a")],
             ["the id was that of an earlier entry", "its parent has another id now"],
         ),
-        ([HEADER, A, changed(B, id="")], ["it had no usable id"]),
+        ([HEADER, A, B | {"id": ""}], ["it had no usable id"]),
         (
             [HEADER, A, b"", b"\0", b"x"],
-            [
-                "the end of a line without a record",
-                "NUL bytes",
-                "the end of a line without a record",
-                "not a record, or not a complete one",
-                "the end of a line without a record",
-            ],
+            [NO_RECORD, "NUL bytes", NO_RECORD, "not a record, or not a complete one", NO_RECORD],
         ),
     ],
 )
 def test_each_change_has_a_reason(original, reasons):
     _, _, account = repaired(session_bytes(original))
     assert [one.reason for one in account.changes if one.fate is Fate.LOST] == reasons
+
+
+REMOVED = "skips the line, and removes it when it converts the file to version 3"
+FATAL, LOSS, NONE = Severity.FATAL, Severity.LOSS, Severity.NONE
+REFUSED = "refuses to open the session"
+EMPTIED = "empties the file when it opens the session, up to 0.9.3; refuses to open it from 0.9.4 on"
+
+
+def examined(original: bytes) -> list[Finding]:
+    return PI.examine(split_lines([original]), "the session").findings
+
+
+def entry(recorded: dict[str, Any], entry_id: str, parent: str | None) -> dict[str, Any]:
+    return {**recorded, "id": entry_id, "parentId": parent}
+
+
+def test_a_sound_session_has_no_findings():
+    label = entry({"type": "label", "targetId": "a", "label": "x"}, "l", "c")
+    new_root = message("r", None, user("again"))
+    assert examined(session_bytes([HEADER, b"", A, B, raw(C) + b"\r", label, new_root])) == []
+
+
+NO_MESSAGE = {"type": "message"}
+EDIT = entry({"type": "context_edit", "targetId": "a"}, "e", "c")
+FAULTS = {
+    # What pi makes of a fault, and the files with it: their lines, and the finding with its line.
+    (FATAL, REFUSED): {
+        "no header": ([A, B], "no_header 1"),
+        "header too late": ([A, HEADER, B], "no_header 1"),
+        "header with a number as id": ([{**HEADER, "id": 3}, A], "no_header_id 1"),
+        "byte order mark": ([b"\xef\xbb\xbf" + raw(HEADER), A], "byte_order_mark 1"),
+        "glued header": ([raw(HEADER) + raw(A), B], "no_header 2"),
+        "one glued line": ([raw(HEADER) + raw(A)], "no_header 1"),
+        "number before the header": ([b"5", HEADER, A], "not_an_object 1"),
+    },
+    (NONE, "skips the line"): {
+        "null before the header": ([b"null", HEADER, A], "not_an_object 1"),
+        "zero at the end": ([HEADER, A, B, b"0"], "not_an_object 4"),
+    },
+    (LOSS, "skips the line"): {
+        "text before the header": ([b"x", HEADER, A], "not_json 1"),
+        "glued records": ([HEADER, A, raw(B) + raw(C)], "not_json 3"),
+        "NUL bytes": ([HEADER, A, b"\0\0", B], "not_json 3"),
+    },
+    (LOSS, REMOVED): {"version 1 is written anew": ([V1_HEADER, A, b"x", B], "not_json 3")},
+    (FATAL, "fails when it converts the file to version 3"): {
+        "old number": ([V1_HEADER, A, b"5", B], "not_an_object 3")
+    },
+    (NONE, "keeps it as an entry that nothing refers to"): {
+        "an array in version 1": ([V1_HEADER, A, B, b"[]"], "not_an_object 4"),
+        "number between entries": ([HEADER, A, b"5", B], "not_an_object 3"),
+    },
+    (FATAL, "continues after this line, with nothing of the conversation"): {
+        "array at the end": ([HEADER, A, B, b"[1]"], "not_an_object 4")
+    },
+    (LOSS, "does not send the entry, because nothing can refer to it"): {
+        "entry without id": ([HEADER, A, NO_MESSAGE | {"message": user("x")}, B], "no_id 3")
+    },
+    (FATAL, "begins a new branch with the next message, without anything before it"): {
+        "last entry without id": ([HEADER, A, NO_MESSAGE | {"message": user("x")}], "no_id 3")
+    },
+    (NONE, "accepts the id"): {"number as id": ([HEADER, A, entry(B, 7, "a")], "no_id 3")},
+    (NONE, "ignores the line"): {"second header": ([HEADER, A, HEADER, B], "second_header 3")},
+    (LOSS, "reads only the last entry with this id, and does not send this one"): {
+        "repeated id": ([HEADER, A, message("a", None, user("other")), B], "duplicate_id 2")
+    },
+    (LOSS, "sends nothing of what came before this entry"): {
+        "missing parent": ([HEADER, A, entry(B, "b", "x"), C], "missing_parent 3")
+    },
+    (LOSS, "cuts the branch off from what came before this entry"): {
+        "missing parent on another branch": ([HEADER, entry(B, "x", "y"), A, B], "missing_parent 2")
+    },
+    (FATAL, "never finishes opening the session, and fills its memory"): {
+        "cycle": ([HEADER, entry(A, "a", "c"), B, C], "cycle 2")
+    },
+    (LOSS, "does not show these entries, because no root leads to them"): {
+        "cycle on another branch": ([HEADER, entry(A, "x", "x"), A, B], "cycle 2")
+    },
+    (FATAL, "fails when it opens the session"): {
+        "no message": ([HEADER, A, entry(NO_MESSAGE, "b", "a")], "no_message 3"),
+        "edit without replacement": ([HEADER, A, B, C, EDIT], "no_replacement 5"),
+    },
+    (FATAL, "fails when it records the next message"): {
+        "no message beside a branch of users": (
+            [HEADER, entry(NO_MESSAGE | {"message": None}, "x", None), A],
+            "no_message 2",
+        )
+    },
+    (NONE, "does not send the entry"): {
+        "no message beside an assistant's branch": ([HEADER, A, B, entry(NO_MESSAGE, "x", "b"), C], "no_message 4"),
+        "text instead of a message": ([HEADER, A, entry(NO_MESSAGE | {"message": "hi"}, "b", "a")], "no_message 3"),
+    },
+    (LOSS, "sends the edited message without content"): {
+        "replacement without content": ([HEADER, A, B, C, {**EDIT, "replacement": "x"}], "no_replacement 5")
+    },
+    (FATAL, "fails at the next prompt"): {
+        "a number as content": ([HEADER, A, B, C, {**EDIT, "replacement": {"content": 5}}], "no_replacement 5")
+    },
+    (LOSS, "reads each invalid byte sequence as \N{REPLACEMENT CHARACTER}"): {
+        "invalid UTF-8": ([HEADER, A, raw(B).replace(b"two", b"t\xff")], "not_utf8 3")
+    },
+    (NONE, "does not apply the edit"): {
+        "edit of an unknown entry": ([HEADER, A, B, C, {**EDIT, "targetId": "x"}], "no_replacement 5"),
+        "edit of a label": (
+            [HEADER, A, B, entry({"type": "label"}, "l", "b"), C, {**EDIT, "targetId": "l"}],
+            "no_replacement 6",
+        ),
+        "edit on another branch": ([HEADER, A, B, entry(EDIT, "e", "b"), C], "no_replacement 4"),
+        "edit that another one follows": (
+            [HEADER, A, B, C, EDIT, entry(context_edit("a", None), "f", "e")],
+            "no_replacement 5",
+        ),
+        "edit before a compaction": (
+            [HEADER, A, B, C, EDIT, entry(summary_compaction("s", None), "s", "e"), message("d", "s", user("x"))],
+            "no_replacement 5",
+        ),
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("recorded", "finding", "consequence"),
+    [
+        pytest.param(*fault, consequence, id=name)
+        for consequence, faults in FAULTS.items()
+        for name, fault in faults.items()
+    ],
+)
+def test_a_fault_is_found_with_its_line_and_consequence(recorded, finding, consequence):
+    original = session_bytes(recorded)
+    (found,) = [one for one in examined(original) if f"{one.kind} {one.number}" == finding]
+    assert found.offset == sum(len(line) + 1 for line in original.split(b"\n")[: found.number - 1])
+    in_pi = found.consequences[0]
+    assert (in_pi.agent, in_pi.severity, in_pi.text) == ("pi 0.87 and newer", *consequence)
+
+
+def consequences_of(original: bytes) -> list[tuple[str, Severity, str]]:
+    (finding,) = examined(original)
+    return [tuple(one) for one in finding.consequences]  # type: ignore[misc]
+
+
+def test_atomic_before_0_9_4_empties_a_session_without_a_header():
+    assert consequences_of(session_bytes([A, B])) == [
+        ("pi 0.87 and newer", FATAL, REFUSED),
+        ("Atomic 0.8.26 to 0.9.8", FATAL, EMPTIED),
+        ("Atomic 0.9.9 and newer", FATAL, REFUSED),
+    ]
+
+
+def test_only_pi_completes_an_unterminated_line():
+    torn = "skips the line, and appends its next record to it, which is lost as well"
+    whole = "reads the line, and appends its next record to it, so that both are lost"
+    assert consequences_of(session_bytes([HEADER, A]) + raw(B)[:-5]) == [
+        ("pi 0.87 and newer", LOSS, "skips the line, and completes it with a newline"),
+        ("Atomic 0.8.26 to 0.9.8", LOSS, torn),
+        ("Atomic 0.9.9 and newer", LOSS, torn),
+    ]
+    (finding,) = examined(session_bytes([HEADER, A, B])[:-1])
+    assert finding.severity is LOSS, "the worst of its consequences"
+    assert [tuple(one) for one in finding.consequences] == [
+        ("pi 0.87 and newer", NONE, "reads the line, and completes it with a newline"),
+        ("Atomic 0.8.26 to 0.9.8", LOSS, whole),
+        ("Atomic 0.9.9 and newer", LOSS, whole),
+    ]
+
+
+def test_a_conversion_completes_an_unterminated_line():
+    assert {one[2] for one in consequences_of(session_bytes([V1_HEADER, A])[:-1])} == {"reads the line"}
+    assert {one[2] for one in consequences_of(session_bytes([V1_HEADER, A]) + b'{"')} == {REMOVED}
+
+
+def test_atomic_ignores_edits():
+    consequences = consequences_of(session_bytes([HEADER, A, B, C, EDIT]))
+    assert [one[1:] for one in consequences[1:]] == [(NONE, "ignores edits")] * 2
+
+
+def test_the_records_that_can_be_recovered_are_counted():
+    (glued, _) = examined(session_bytes([HEADER, raw(A)[:30] + raw(B) + raw(C), message("d", "c", user("x"))]))
+    assert glued.detail.endswith("; 2 records on it can be recovered")
+
+
+def test_only_invalid_text_stays_in_a_repaired_copy():
+    findings = examined(session_bytes([HEADER, raw(A).replace(b"one", b"\xff"), b"5"]))
+    expected = [("not_utf8", False), ("not_an_object", True)]
+    assert [(one.kind, one.is_repairable) for one in findings] == expected
+
+
+def test_a_file_without_any_record_is_not_a_session():
+    with pytest.raises(BadInput, match="not a session"):
+        examined(b"\0" * 100)
+
+
+def test_findings_beyond_a_limit_are_counted(monkeypatch):
+    monkeypatch.setattr(diagnosis, "FINDINGS_KEPT", 2)
+    examination = PI.examine(split_lines([session_bytes([HEADER, *[b"x"] * 5, A, A, A, A])]), "the session")
+    assert len(examination.findings) == 4
+    assert examination.more == 3 + 1
