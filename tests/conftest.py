@@ -178,7 +178,11 @@ def browser(redline):
     return authorized_client()
 
 
-def pytest_collection_finish():
-    """What was imported and collected stays: no garbage collection looks at it again, and forks share its memory."""
-    gc.collect()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is imported and collected stays: no garbage collection looks at it, and forks share its memory."""
+    gc.disable()
+    result = yield
     gc.freeze()
+    gc.enable()
+    return result

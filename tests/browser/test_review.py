@@ -15,7 +15,7 @@ from tests.factories import assistant, call, chain, result, text, user
 from tests.html import elements
 from tests.server import Server, place_in
 
-PROPOSALS = 3 * ROWS
+PROPOSALS = 2 * ROWS + 10
 """More than a group lists at first, and after it was asked for more."""
 FAILED = "the server responded with a status of"
 Opener = Callable[..., Watched]
@@ -106,15 +106,16 @@ def test_every_press_of_a_counts_past_the_rows_that_are_loaded_and_after_a_reloa
     assert counts(page) == (0, total)
 
 
-@pytest.mark.parametrize("key", ["n", "a", "A", "x"])
-def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(server, run, review, browse, key):
+def test_where_the_first_groups_are_decided_a_key_goes_to_what_is_undecided(server, run, review, browse):
     for group in groups_of(server, run)[:4]:
         decide(server, run, by="turn", approve_group=group)
-    page = browse(server).open(f"{review}?by=turn&open=none")
-    press(page, key)
-    at = current_row(page)
-    expect(page.locator(f"#{at}[data-undecided]")).to_be_visible()
-    expect(page.locator(f"#{at} .proposal__what")).to_be_focused()
+    page = browse(server).open()
+    for key in "naAx":
+        page.goto(f"{server.base}{review}?by=turn&open=none")
+        press(page, key)
+        at = current_row(page)
+        expect(page.locator(f"#{at}[data-undecided]")).to_be_visible()
+        expect(page.locator(f"#{at} .proposal__what")).to_be_focused()
 
 
 def test_what_is_undecided_above_the_cursor_is_found(server, run, review, browse):
@@ -127,53 +128,58 @@ def test_what_is_undecided_above_the_cursor_is_found(server, run, review, browse
     expect(page.locator(f"#g-{first} #{at}")).to_be_visible()
 
 
-@pytest.mark.parametrize(
-    ("keys", "words"),
-    [
-        ("jk", "This is the first row."),
-        ("j[", "This is the first group."),
-        ("jjakka", "This is a group"),
-        ("jjaka", "Nothing to approve here: approved."),
-        ("o", "No proposal is selected."),
-        ("jo", "This is a group: go to one of its proposals."),
-        ("js", "Only proposals can be selected"),
-        ("u", "There is nothing to undo"),
-        ("jA[A", "Nothing is undecided in this group."),
-        ("gc", "Nothing is approved yet"),
-    ],
-)
-def test_a_key_without_effect_says_why(server, review, browse, keys, words):
-    page = browse(server).open(f"{review}?by=turn")
-    for key in keys:
-        press(page, key)
-        expect(page.locator("li[data-sent], .group[data-sent]")).to_have_count(0)
-    expect(page.locator("#message")).to_contain_text(words)
+WITHOUT_EFFECT = {
+    "jk": "This is the first row.",
+    "j[": "This is the first group.",
+    "o": "No proposal is selected.",
+    "jo": "This is a group: go to one of its proposals.",
+    "js": "Only proposals can be selected",
+    "u": "There is nothing to undo",
+    "gc": "Nothing is approved yet",
+    "jjakka": "This is a group",
+    "jjaka": "Nothing to approve here: approved.",
+    "jA[A": "Nothing is undecided in this group.",
+}
 
 
-@pytest.mark.parametrize("width", [390, 1_000, 1_440])
-def test_the_message_of_a_key_is_visible(server, review, browse, width):
-    page = browse(server, viewport={"width": width, "height": 900}).open(review)
-    press(page, "j", "k")
-    said = page.locator("#message")
-    expect(said).to_contain_text("first row")
-    box = said.bounding_box()
-    assert box is not None
-    assert box["width"] > 60
-    assert box["height"] > 10
-    assert box["y"] + box["height"] <= 900
+def test_a_key_without_effect_says_why(server, run, review, browse):
+    page = browse(server).open()
+    for keys, words in WITHOUT_EFFECT.items():
+        page.goto(f"{server.base}{review}?by=turn")
+        for key in keys:
+            press(page, key)
+            expect(page.locator("li[data-sent], .group[data-sent]")).to_have_count(0)
+        expect(page.locator("#message")).to_contain_text(words)
+        undo_all(server, run)
 
 
-@pytest.mark.parametrize("fonts", ["", GENERIC_FONTS], ids=["own", "generic"])
-@pytest.mark.parametrize("width", [1_000, 1_440])
-def test_the_bar_shows_all_counts(server, review, browse, width, fonts):
-    page = browse(server, viewport={"width": width, "height": 900}).open(review)
-    if fonts:
-        page.evaluate(fonts)
-    for words in ("Approved", "Undecided", "Rejected", "Of the target"):
-        expect(page.locator("#bar dt", has_text=words)).to_be_in_viewport(ratio=1)
-    expect(page.locator("#bar button[name=undo]")).to_be_in_viewport(ratio=1)
-    assert page.evaluate("document.scrollingElement.scrollWidth") <= width
-    keep(page, f"review-bar-{width}-{'generic' if fonts else 'own'}")
+def test_the_message_of_a_key_is_visible_in_each_width(server, review, browse):
+    page = browse(server).open(review)
+    for width in (390, 1_000, 1_440):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.reload()
+        press(page, "j", "k")
+        said = page.locator("#message")
+        expect(said).to_contain_text("first row")
+        box = said.bounding_box()
+        assert box is not None
+        assert box["width"] > 60
+        assert box["height"] > 10
+        assert box["y"] + box["height"] <= 900
+
+
+def test_the_bar_shows_all_counts_in_each_width_and_in_other_fonts(server, review, browse):
+    page = browse(server).open(review)
+    for fonts in ("own", "generic"):
+        if fonts == "generic":
+            page.evaluate(GENERIC_FONTS)
+        for width in (1_000, 1_440):
+            page.set_viewport_size({"width": width, "height": 900})
+            for words in ("Approved", "Undecided", "Rejected", "Of the target"):
+                expect(page.locator("#bar dt", has_text=words)).to_be_in_viewport(ratio=1)
+            expect(page.locator("#bar button[name=undo]")).to_be_in_viewport(ratio=1)
+            assert page.evaluate("document.scrollingElement.scrollWidth") <= width
+            keep(page, f"review-bar-{width}-{fonts}")
 
 
 def test_on_a_phone_four_buttons_decide_with_a_thumb(server, review, browse):
