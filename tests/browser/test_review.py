@@ -27,7 +27,7 @@ def server(shared_server):
         said
         for step in range(PROPOSALS + 10)
         for said in (
-            *([user(f"Mend part {step // 30} of the long parser.")] if step % 30 == 0 else []),
+            *([user(f"Mend part {step // 15} of the long parser.")] if step % 15 == 0 else []),
             assistant(call(f"c{step}", path=f"src/{step}.py")),
             result(f"c{step}", "\n".join(f"line {n} of {step}" for n in range(40))),
         )
