@@ -1,7 +1,7 @@
 """What Claude Code sends of small sessions, in a short notation."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from sessions_app.agents.base import Generation
@@ -9,15 +9,25 @@ from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.agents.claude_code.tree import ClaudeCodeTree
 from sessions_app.sessionlog.entries import Entry
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import ParserState
+from sessions_app.sessionlog.session import ParserState, Recorded
 from tests.claude_sessions import Object, timed
 
 CURRENT, OLDER = CLAUDE_CODE.generations
 
 
-def entries_of(raw: bytes) -> list[Entry]:
+def parsed(raw: bytes) -> tuple[Any, list[Recorded]]:
+    """The parser that has read a file, and what it found."""
     parser = CLAUDE_CODE.parser(ParserState(), [])
-    return [recorded.entry for one in split_lines([raw]) for recorded in parser.read(one)]
+    return parser, [found for line in split_lines([raw]) for found in parser.read(line)]
+
+
+def entries_of(raw: bytes) -> list[Entry]:
+    return [recorded.entry for recorded in parsed(raw)[1]]
+
+
+def line_in(raw: bytes) -> Callable[[Entry], bytes]:
+    """Gives the line of an entry of this file."""
+    return lambda entry: raw[entry.offset :][: entry.length]
 
 
 def tree_of(lines: Iterable[Object | str]) -> ClaudeCodeTree:
@@ -33,8 +43,12 @@ def messages(lines: Iterable[Object | str], generation: Generation = CURRENT) ->
     """The messages that are sent of a session when it is resumed."""
     raw = timed(lines)
     tree = CLAUDE_CODE.tree(entries_of(raw))
-    context = generation.reader.rebuild(tree.branch(tree.leaf.id))
-    return list(CLAUDE_CODE.sent_messages(context, lambda entry: raw[entry.offset :][: entry.length]))
+    return sent_of(raw, tree.branch(tree.leaf.id), generation)
+
+
+def sent_of(raw: bytes, branch: Sequence[Entry], generation: Generation = CURRENT) -> list[Mapping[str, Any]]:
+    """The messages that are sent of a branch of this file."""
+    return list(CLAUDE_CODE.sent_messages(generation.reader.rebuild(branch), line_in(raw)))
 
 
 def shown(messages: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -1,4 +1,7 @@
-"""Attachments, images and documents: what is sent of them, and what is shown in the place of their data."""
+"""Attachments, images, documents and saved outputs: what is sent of them, and what is shown in their place.
+
+Of what stands beside a session, only files in the agent's own directories are ever opened.
+"""
 
 import base64
 import json
@@ -6,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from sessions_app.agents.claude_code.agent import CLAUDE_CODE
+from sessions_app.agents.claude_code.companion import companion_of
 from sessions_app.sessionlog.entries import Entry, EntryKind, Texts
-from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import ParserState
 from tests.claude_sessions import Object, answer, attachment, call, line, reply, result, text, timed, user
+from tests.files import place
 
-from .sent_messages import messages, sent
+from .sent_messages import messages, parsed, sent
 
 DATA = base64.b64encode(b"\x89PNG" + b"x" * 3_000).decode()
 SOURCE = {"type": "base64", "media_type": "image/png", "data": DATA}
@@ -32,24 +34,19 @@ def bare(name: str, parent: str, **content: Any) -> Object:
 
 def described(*lines: Object) -> tuple[Entry, Texts]:
     """The last entry of these lines, with its texts."""
-    parser = CLAUDE_CODE.parser(ParserState(), [])
-    recorded = [found for one in split_lines([timed(lines)]) for found in parser.read(one)]
-    return recorded[-1].entry, recorded[-1].texts
+    last = parsed(timed(lines))[1][-1]
+    return last.entry, last.texts
 
 
 def prompted(*attachments: Object) -> list[str]:
     """What is sent of a prompt with these attachments, before its reply."""
-    last = attachments[-1]["uuid"]
-    return sent([user("p1", None), *attachments, reply("r1", last)])[:-1]
+    return sent([user("p1", None), *attachments, reply("r1", attachments[-1]["uuid"])])[:-1]
 
 
 def answered(*attachments: Object) -> str:
     """What is sent of a result with these attachments."""
     lines = [user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1"), *attachments]
     return sent([*lines, reply("r2", attachments[-1]["uuid"])])[2]
-
-
-# ---- what is sent ------------------------------------------------------------------------------------------
 
 
 def note(name: str, parent: str, *texts: str) -> Object:
@@ -67,17 +64,19 @@ def test_only_the_first_attachment_with_several_texts_is_several_messages(kind):
     assert prompted(first, note("b", "a", "B1", "B2")) == ["user: A1", "user: A2 | B1 | B2\n | p1"]
 
 
-@pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
+FILES = pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
+
+
+@FILES
 def test_a_text_before_one_of_a_file_ends_with_a_newline(kind):
     found = file("b", "a", "B1", "B2", kind=kind)
     assert prompted(note("a", "p1", "A"), found, note("c", "b", "C")) == ["user: A\n | B1\n | B2 | C\n | p1"]
     assert prompted(note("a", "p1", "A"), note("b", "a", "B1", "B2")) == ["user: A | B1 | B2\n | p1"]
 
 
-@pytest.mark.parametrize("kind", ["file", "directory", "nested_memory"])
+@FILES
 def test_what_is_added_directly_after_a_result_ends_it_but_for_files(kind):
-    added = [note("a", "x", "A1", "A2"), note("b", "a", "B")]
-    assert answered(*added) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
+    assert answered(note("a", "x", "A1", "A2"), note("b", "a", "B")) == 'user: =c1 "found c1\\n\\nA1\\n\\nA2\\n\\nB"'
     found = file("b", "a", "B1", "B2", kind=kind)
     after = 'user: =c1 "found c1\\n\\nA" | B1\n | B2 | C'
     assert answered(note("a", "x", "A"), found, note("c", "b", "C")) == after
@@ -107,9 +106,6 @@ def test_of_other_attached_data_no_byte_is_sent_and_of_a_resource_its_texts():
 def test_a_text_and_an_image_that_were_typed_meanwhile_are_one_message():
     typed = bare("a", "p1", type="queued_command", prompt=[text("see"), IMAGE])
     assert prompted(typed) == ["user: see | [image] | p1"]
-
-
-# ---- what is shown -----------------------------------------------------------------------------------------
 
 
 def source(**fields: Any) -> Object:
@@ -181,3 +177,42 @@ def test_what_an_attachment_does_not_contain_is_not_sent():
     for content in (None, "", [], {}):
         added = bare("a", "p1", type="file", displayPath="a.txt", content=content)
         assert described(user("p1", None), added)[0].kind is EntryKind.OTHER
+
+
+SESSION = "0b8f5b2e-8c1f-4a6e-9d57-3f0a4f1d2c3b"
+OTHER = "9a7c5b2e-8c1f-4a6e-9d57-3f0a4f1d2c3b"
+
+
+def saved(name: str, session: str = SESSION) -> str:
+    return f"Output too large. Saved to: /somewhere/else/{session}/tool-results/{name}\n\nPreview"
+
+
+@pytest.fixture
+def session(tmp_path):
+    for name in (f"{SESSION}/tool-results/b1.txt", f"{OTHER}/tool-results/b1.txt", "secret.txt"):
+        place(tmp_path / name, b"its content")
+    return tmp_path / f"{SESSION}.jsonl"
+
+
+@pytest.mark.parametrize("owner", [SESSION, OTHER])
+def test_an_output_is_found_below_the_directory_of_its_session(session, owner):
+    assert companion_of(session, saved("b1.txt", owner)) == session.parent / owner / "tool-results" / "b1.txt"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *map(saved, ("missing.txt", "../../secret.txt", "b1.txt.exe", "b1.json")),
+        *("no output was saved", saved("b1.txt", ".." * 18), "x" * 5_000 + saved("b1.txt")),
+    ],
+)
+def test_no_other_output_is_opened(session, text):
+    assert companion_of(session, text) is None
+
+
+def test_no_link_is_followed(session):
+    linked = f"1{SESSION[1:]}"
+    (session.parent / SESSION / "tool-results" / "link.txt").symlink_to(session.parent / "secret.txt")
+    (session.parent / linked).symlink_to(session.parent / OTHER)
+    assert companion_of(session, saved("link.txt")) is None
+    assert companion_of(session, saved("b1.txt", linked)) is None

@@ -1,17 +1,32 @@
-"""How a dry resume runs Claude Code."""
+"""How a dry resume runs Claude Code, what its hook says, when it compacts, and which sessions it has open.
 
+Nothing hostile is opened to find that out, and only a client that has certainly ended has nothing open.
+"""
+
+import json
+import os
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
+from sessions_app.agents.claude_code import running_clients
 from sessions_app.agents.claude_code.client import ClaudeCodeProgram, sessions_directory
+from sessions_app.agents.claude_code.hook import ClaudeCodeHook
+from sessions_app.agents.claude_code.running_clients import open_elsewhere
 from sessions_app.agents.claude_code.sent import INTERRUPTED
+from sessions_app.agents.claude_code.settings import config_directory, model_windows, read_settings, user_settings
+from sessions_app.agents.compaction_hook import HookReply, HookStep
 from sessions_app.agents.dry_resume.scratch import new_scratch
-from tests.claude_sessions import answer
+from sessions_app.sessionlog.context import is_due
+from tests.claude_sessions import SESSION_ID, answer
+from tests.files import place
 
-SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
+CLIENT = ClaudeCodeProgram("claude")
 
 
 @pytest.fixture
@@ -20,12 +35,12 @@ def scratch(tmp_path):
 
 
 def test_a_session_is_continued_by_the_name_of_its_file(scratch):
-    assert ClaudeCodeProgram("claude").place(f"{SESSION}.jsonl", [b"one\n", b"two"], scratch) == SESSION
-    assert (sessions_directory(scratch) / f"{SESSION}.jsonl").read_bytes() == b"one\ntwo"
+    assert CLIENT.place(f"{SESSION_ID}.jsonl", [b"one\n", b"two"], scratch) == SESSION_ID
+    assert (sessions_directory(scratch) / f"{SESSION_ID}.jsonl").read_bytes() == b"one\ntwo"
 
 
 def test_a_copy_with_another_name_gets_an_id(scratch):
-    session_id = ClaudeCodeProgram("claude").place("notes.jsonl", [b"one\n"], scratch)
+    session_id = CLIENT.place("notes.jsonl", [b"one\n"], scratch)
     assert str(uuid.UUID(session_id)) == session_id
     assert (sessions_directory(scratch) / f"{session_id}.jsonl").exists()
 
@@ -38,22 +53,322 @@ def test_the_directory_of_a_project_is_named_after_its_path(scratch):
 
 
 def test_everything_that_the_client_writes_is_in_its_home(scratch):
-    environment = ClaudeCodeProgram("claude").environment(scratch)
+    environment = CLIENT.environment(scratch)
     assert Path(environment["CLAUDE_CONFIG_DIR"]).is_relative_to(scratch.home)
     assert environment["ANTHROPIC_BASE_URL"] == scratch.model_url
 
 
 def test_a_request_for_a_title_is_not_a_turn():
-    client = ClaudeCodeProgram("claude")
     messages = [{"role": "user", "content": "go"}]
-    assert client.messages({"messages": messages}) is None
-    assert client.messages({"messages": messages, "tools": [{}]}) == messages
+    assert CLIENT.messages({"messages": messages}) is None
+    assert CLIENT.messages({"messages": messages, "tools": [{}]}) == messages
 
 
 def test_the_sentence_about_an_interrupted_call_is_in_short():
     def results(content: str) -> list[dict[str, Any]]:
-        found = [answer("t1", content), answer("t2", "fine")]
-        return [{"role": "user", "content": found}]
+        return [{"role": "user", "content": [answer("t1", content), answer("t2", "fine")]}]
 
     body = {"messages": results(f"{INTERRUPTED[:-1]}: it is not known why.]"), "tools": [{}]}
-    assert ClaudeCodeProgram("claude").messages(body) == results(INTERRUPTED)
+    assert CLIENT.messages(body) == results(INTERRUPTED)
+
+
+HOOK = ClaudeCodeHook()
+SENT = {
+    "session_id": "5b1d",
+    "transcript_path": "/home/dev/.claude/projects/-p/5b1d.jsonl",
+    "cwd": "/p",
+    "hook_event_name": "PreCompact",
+    "trigger": "manual",
+    "custom_instructions": "",
+}
+
+
+def sent(**fields: Any) -> bytes:
+    return json.dumps({**SENT, **fields}).encode()
+
+
+def test_the_session_is_named_by_its_path():
+    assert HOOK.question(sent()) == (SENT["transcript_path"], "manual", {})
+    assert HOOK.question(sent(trigger="auto")).reason == "threshold"
+
+
+def test_the_instructions_of_the_user_are_passed_on_so_far_as_there_is_room():
+    assert HOOK.question(sent(custom_instructions="keep names")).preparation == {"instructions": "keep names"}
+    for text in ("😀" * 10_000, "\x01" * 10_000, "\ud800" * 10_000):
+        assert len(json.dumps(HOOK.question(sent(custom_instructions=text)).preparation)) <= 4_000
+    assert HOOK.question(sent(custom_instructions=None)).preparation == {}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"[]", b'"x"', b"{", b"{}", b"[" * 100_000),
+        *(sent(transcript_path=path) for path in (None, "", "/\0", "/\ud800", ["/x"])),
+    ],
+)
+def test_another_question_is_refused(content):
+    with pytest.raises(ValueError):
+        HOOK.question(content)
+
+
+def test_nothing_is_printed_that_would_become_a_part_of_the_summary():
+    for step, code in ((HookStep.COMPACT, 0), (HookStep.CONTINUE, 2), (HookStep.STOP, 2)):
+        reply = HOOK.reply(step, "Words.")
+        assert (reply, reply.output) == (HookReply(code, errors="Words."), "")
+
+
+MODEL = ("anthropic", "claude-opus-5-5")
+
+
+@pytest.fixture(autouse=True)
+def without_variable(monkeypatch):
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def cwd(tmp_path):
+    return tmp_path / "project"
+
+
+def put(path: Path, **settings: Any) -> Path:
+    return place(path, json.dumps(settings).encode())
+
+
+def compacts_from(home: Path, cwd: Path, window: int = 200_000) -> int:
+    """The least number of tokens at which the client compacts."""
+    reserve = read_settings(str(cwd), home, MODEL).budget.reserve_tokens
+    found = next(n for n in range(1_000, window, 250) if is_due(n, window, reserve))
+    assert not is_due(found - 1, window, reserve)
+    return found
+
+
+AUTO, PERCENT = "CLAUDE_CODE_AUTO_COMPACT_WINDOW", "CLAUDE_AUTOCOMPACT_PCT_OVERRIDE"
+
+
+WINDOWS = {100_000: 67_000, 120_000: 87_000, 20_000: 67_000, 900_000: 167_000, True: 167_000, "many": 167_000}
+
+
+@pytest.mark.parametrize(
+    ("settings", "tokens"),
+    [
+        ({}, 167_000),
+        *(({"autoCompactWindow": window}, tokens) for window, tokens in WINDOWS.items()),
+        ({"env": {AUTO: "120000"}}, 87_000),
+        ({"env": {AUTO: "120000"}, "autoCompactWindow": 150_000}, 87_000),
+        ({"autoCompactWindow": 200_000, "env": {PERCENT: "50"}}, 90_000),
+        ({"autoCompactWindow": 150_000, "env": {PERCENT: "50"}}, 65_000),
+        ({"autoCompactWindow": 200_000, "env": {PERCENT: "95"}}, 167_000),
+        ({"env": {PERCENT: "50"}}, 167_000),
+        ({"env": "none"}, 167_000),
+    ],
+    ids=str,
+)
+def test_the_client_compacts_from_a_number_of_tokens_on(home, cwd, settings, tokens):
+    put(home / ".claude" / "settings.json", **settings)
+    assert compacts_from(home, cwd) == tokens
+
+
+def test_the_local_settings_come_first_then_the_projects_then_the_users(home, cwd):
+    paths = [found / ".claude" / "settings.json" for found in (home, cwd)] + [cwd / ".claude" / "settings.local.json"]
+    for window, path in zip((110_000, 120_000, 130_000), paths, strict=True):
+        put(path, autoCompactWindow=window)
+        assert compacts_from(home, cwd) == window - 33_000
+    assert [found.path for found in read_settings(str(cwd), home).files] == paths[::-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_final"),
+    [
+        ({"autoCompactEnabled": False}, False),
+        ({"env": {"DISABLE_AUTO_COMPACT": "1"}}, True),
+        ({"env": {"DISABLE_COMPACT": "true"}, "autoCompactEnabled": True}, True),
+    ],
+    ids=str,
+)
+def test_automatic_compaction_can_be_switched_off(home, cwd, settings, is_final):
+    assert read_settings(str(cwd), home).switched_off_in is None
+    path = put(home / ".claude" / "settings.json", **settings)
+    assert read_settings(str(cwd), home).switched_off_in == path
+    put(cwd / ".claude" / "settings.json", autoCompactEnabled=True)
+    assert (read_settings(str(cwd), home).switched_off_in == path) is is_final
+
+
+def test_only_settings_of_compaction_are_shown(home):
+    others = {"apiKeyHelper": "secret", "env": {"KEY": "secret"}}
+    put(home / ".claude" / "settings.json", autoCompactWindow=120_000, **others)
+    assert user_settings(home).compaction == {"autoCompactWindow": 120_000}
+
+
+def test_the_users_directory_can_be_configured(home, cwd, tmp_path, monkeypatch):
+    monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(tmp_path / "elsewhere"))
+    path = put(tmp_path / "elsewhere" / "settings.json", autoCompactWindow=120_000)
+    assert config_directory(home) == path.parent
+    assert user_settings(home).path == path
+    assert compacts_from(home, cwd) == 87_000
+    # One that is not absolute is ignored.
+    assert config_directory(home, {"CLAUDE_CONFIG_DIR": "here"}) == home / ".claude"
+
+
+def test_a_link_out_of_the_project_is_not_followed(home, cwd, tmp_path):
+    secret = put(tmp_path / "secret.json", autoCompactEnabled=False)
+    (cwd / ".claude").mkdir(parents=True)
+    (cwd / ".claude" / "settings.json").symlink_to(secret)
+    (found,) = read_settings(str(cwd), home).files
+    assert (found.compaction, bool(found.fault)) == ({}, True)
+
+
+def test_a_hostile_directory_of_a_session_is_harmless(home):
+    for cwd in ("", "relative", "/home/\0", "/dev/null"):
+        assert read_settings(cwd, home).files == (), cwd
+
+
+def test_a_model_with_the_long_window_is_known_by_its_recorded_name(home, cwd):
+    assert model_windows(home) == {}
+    put(home / ".claude" / "settings.json", model="claude-opus-5-5[1m]")
+    assert model_windows(home) == {"claude-opus-5-5": 1_000_000}
+    assert compacts_from(home, cwd, 1_000_000) == 967_000
+
+
+ELSEWHERE = "linux:0123456789abcdef0123456789abcdef:pid:[1]"
+OWN = os.getpid()
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows when a process started")
+
+
+@pytest.fixture
+def session(tmp_path):
+    return place(tmp_path / ".claude" / "projects" / "-home-dev-project" / f"{SESSION_ID}.jsonl", b"")
+
+
+def register(session: Path, name: str, **values: Any) -> Path:
+    return place(session.parents[2] / "sessions" / name, json.dumps({"sessionId": SESSION_ID, **values}).encode())
+
+
+def shown(session: Path, configuration: Path | None = None) -> str:
+    """What is shown: "open", "uncertain" or nothing."""
+    found = open_elsewhere(session, configuration or session.parents[2])
+    return "" if found is None else "open" if found.is_certain else "uncertain"
+
+
+def start_of_this_process() -> str:
+    return Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+
+
+def own_domain() -> str:
+    machine = Path("/etc/machine-id")
+    name = machine.read_text().strip() if machine.exists() else ""
+    return f"linux:{name}:{Path('/proc/self/ns/pid').readlink()}"
+
+
+@pytest.fixture
+def ended():
+    """The id of a process that has ended."""
+    process = subprocess.Popen(["true"])
+    process.wait()
+    return process.pid
+
+
+def test_a_running_client_has_its_session_open_and_no_other(session):
+    register(session, f"{OWN}.json", pid=OWN)
+    found = open_elsewhere(session, session.parents[2])
+    assert found == (f"is open in Claude Code (process {OWN})", True)
+    register(session, f"{OWN}.json", sessionId="another")
+    assert not shown(session)
+
+
+def test_a_client_that_has_ended_has_nothing_open(session, ended):
+    register(session, f"{ended}.json", pidDomain=own_domain())
+    assert not shown(session)
+
+
+@on_linux
+def test_a_later_process_with_the_same_id_is_not_the_client(session):
+    register(session, f"{OWN}.json", procStart="1")
+    assert not shown(session)
+    register(session, f"{OWN}.json", procStart=start_of_this_process())
+    assert shown(session) == "open"
+
+
+def test_a_start_of_another_form_proves_nothing(session):
+    for start in (None, 1, "", "soon", "1.5", "1795377836210", "Sun Nov 22 20:11:00 2026", ["1"]):
+        register(session, f"{OWN}.json", procStart=start)
+        assert shown(session) == "open", start
+
+
+def test_a_start_that_the_system_does_not_show_proves_nothing(session, monkeypatch, tmp_path):
+    monkeypatch.setattr(running_clients, "_PROCESSES", tmp_path / "none")
+    register(session, f"{OWN}.json", procStart="1", pidDomain=ELSEWHERE)
+    assert shown(session) == "open"
+
+
+def test_a_process_of_another_user_runs(session, monkeypatch):
+    monkeypatch.setattr(os, "kill", Mock(side_effect=PermissionError))
+    register(session, f"{OWN}.json")
+    assert shown(session) == "open"
+
+
+@on_linux
+def test_a_process_of_another_computer_or_container_cannot_be_seen(session, ended):
+    register(session, f"{ended}.json", pidDomain=ELSEWHERE, procStart="1")
+    found = open_elsewhere(session, session.parents[2])
+    assert found is not None
+    assert (f"process {ended}" in found.sentence, found.is_certain) == (True, False)
+    register(session, f"{OWN}.json", pidDomain=ELSEWHERE, procStart=start_of_this_process())
+    assert shown(session) == "open"
+
+
+def test_a_name_that_is_not_a_process_id_is_ignored(session):
+    for name in ("0.json", "99999999999999999999.json", "-1.json", "x.json", "1.key", "²³.json"):
+        register(session, name)
+        assert not shown(session), name
+
+
+def test_a_damaged_file_of_a_running_process_may_be_of_the_session(session, ended):
+    own = session.parents[2] / "sessions" / f"{OWN}.json"
+    for content in ("", "[]", "null", "{}", '{"sessionId": 7}', "{" * 5_000):
+        register(session, own.name).write_text(content)
+        assert shown(session) == "uncertain", content
+    own.rename(own.with_name(f"{ended}.json"))
+    assert not shown(session)
+
+
+def test_no_link_is_followed_but_it_may_be_of_the_session(session, tmp_path):
+    outside = register(session, "outside.json", sessionId="another").rename(tmp_path / "outside.json")
+    (session.parents[2] / "sessions" / f"{OWN}.json").symlink_to(outside)
+    assert shown(session) == "uncertain"
+
+
+def test_a_register_that_is_a_link_is_not_followed(session, tmp_path):
+    register(session, f"{OWN}.json")
+    of_session = session.parents[2] / "sessions"
+    of_session.rename(tmp_path / "elsewhere")
+    of_session.symlink_to(tmp_path / "elsewhere")
+    found = open_elsewhere(session, session.parents[2])
+    assert found is not None
+    assert (str(of_session) in found.sentence, found.is_certain) == (True, False)
+
+
+def test_without_a_register_nothing_is_known(session):
+    assert not shown(session)
+    (session.parents[2] / "sessions").write_text("")
+    assert shown(session) == "uncertain"
+
+
+def test_a_linked_directory_of_sessions_has_the_register_of_the_configuration(session, tmp_path):
+    real = tmp_path / "disk" / "sessions of Claude"
+    real.parent.mkdir()
+    session.parents[1].rename(real)
+    session.parents[1].symlink_to(real)
+    register(session, f"{OWN}.json")
+    found = real / "-home-dev-project" / session.name
+    assert shown(found, session.parents[2]) == "open"
+    assert not shown(found, tmp_path / "another")
+
+
+def test_a_copy_outside_the_agents_directory_is_not_open(session, tmp_path):
+    register(session, f"{OWN}.json")
+    assert not shown(tmp_path / f"{SESSION_ID}.jsonl", session.parents[2])

@@ -1,41 +1,45 @@
-"""What a parser knows beyond single lines: the header, titles, the tools of results, and damage."""
+"""What a parser knows beyond single lines, and that it reads whatever a file contains.
 
+No exception, no endless walk, and nothing that a provider would refuse.
+"""
+
+import copy
+import itertools
+import json
 from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sessions_app.agents.claude_code.agent import CLAUDE_CODE
 from sessions_app.sessionlog.controls import NameControl
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.lines import split_lines
-from sessions_app.sessionlog.session import DamageKind, ParserState, Recorded
+from sessions_app.sessionlog.session import DamageKind
 from tests.claude_sessions import (
     DIRECTORY,
     SESSION_ID,
     answer,
     at,
-    boundary,
     call,
     reply,
     result,
     summary,
     talk,
     text,
+    thinking,
     timed,
     user,
 )
 
-from .sent_messages import sent
-
-
-def parse(lines: list[Any]) -> tuple[Any, list[Recorded]]:
-    parser = CLAUDE_CODE.parser(ParserState(), [])
-    return parser, [found for line in split_lines([timed(lines)]) for found in parser.read(line)]
-
+from .sent_messages import CURRENT, OLDER, entries_of, line_in, parsed, sent_of
 
 TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle", "summary": "summary", "last-prompt": "lastPrompt"}
 
 
 def title_after(*kinds: str) -> str:
-    _, recorded = parse([{"type": kind, TITLES[kind]: kind} for kind in kinds])
+    _, recorded = parsed(timed([{"type": kind, TITLES[kind]: kind} for kind in kinds]))
     names = [one.entry.control.name for one in recorded if isinstance(one.entry.control, NameControl)]
     return names[-1] or ""
 
@@ -47,37 +51,37 @@ def test_the_best_title_counts_wherever_it_is():
 
 
 def test_a_result_has_the_name_of_its_tool():
-    _, recorded = parse([user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2")])
+    _, recorded = parsed(timed([user("p1", None), reply("r1", "p1", call("c1")), result("x", "r1", "c1", "c2")]))
     assert [one.entry.tool_name for one in recorded] == ["", "", "Bash", ""]
 
 
 def test_a_summary_is_told_from_what_the_user_said():
-    _, recorded = parse([user("p1", None), summary("s", "p1")])
+    _, recorded = parsed(timed([user("p1", None), summary("s", "p1")]))
     assert [one.entry.role for one in recorded] == [Role.USER, Role.COMPACTION_SUMMARY]
 
 
 def test_bytes_that_are_no_object_any_more_are_no_entry():
-    _, recorded = parse([user("p1", None)])
+    _, recorded = parsed(timed([user("p1", None)]))
     for raw in (b"[1]", b'"text"', b"null", b"{"):
         assert CLAUDE_CODE.read_again(raw, recorded[0].entry, 1) is None
 
 
 def test_the_header_is_that_of_the_first_lines():
     mode = {"type": "mode", "sessionId": SESSION_ID}
-    parser, _ = parse([mode, user("p1", None), user("p2", "p1", cwd="/else")])
+    parser, _ = parsed(timed([mode, user("p1", None), user("p2", "p1", cwd="/else")]))
     header = parser.state.header
     assert (header.id, header.cwd, header.timestamp) == (SESSION_ID, DIRECTORY, at(1))
     assert not header.is_subagent
 
 
 def test_a_subagent_has_the_session_that_started_it_as_its_parent():
-    parser, _ = parse([user("p1", None, isSidechain=True, agentId="helper")])
+    parser, _ = parsed(timed([user("p1", None, isSidechain=True, agentId="helper")]))
     header = parser.state.header
     assert (header.id, header.parent_session, header.is_subagent) == ("helper", SESSION_ID, True)
 
 
 def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id():
-    _, recorded = parse([user("x", "r", [text("said"), answer("c1"), answer("c2")])])
+    _, recorded = parsed(timed([user("x", "r", [text("said"), answer("c1"), answer("c2")])]))
     entries = [one.entry for one in recorded]
     expected = [("x.0", "r", Role.TOOL_RESULT), ("x.1", "x.0", Role.TOOL_RESULT), ("x", "x.1", Role.USER)]
     assert [(one.id, one.parent_id, one.role) for one in entries] == expected
@@ -85,27 +89,9 @@ def test_a_line_with_several_results_is_several_entries_and_the_last_has_its_id(
 
 
 def test_damaged_lines_are_counted():
-    parser, _ = parse(['{"type":', "[]", {"type": "user", "message": {"content": "x"}}])
+    parser, _ = parsed(timed(['{"type":', "[]", {"type": "user", "message": {"content": "x"}}]))
     kinds = [one.kind for one in parser.damage]
     assert kinds == [DamageKind.NOT_JSON, DamageKind.NOT_AN_OBJECT, DamageKind.NO_ID]
-
-
-def test_a_segment_does_not_go_on_across_a_boundary():
-    first = [boundary("b", "r2", "p2 r2", "s"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")]
-    second = [boundary("b2", "r3", anchor="s2", segment="p2 r3"), summary("s2", "b2"), user("p4", "s2")]
-    assert sent([*talk(2), *first, *second, reply("r4", "p4")]) == ["user: s2\n | p4", "assistant: r4"]
-
-
-def test_what_follows_a_kept_entry_follows_the_summary_too():
-    lines = [*talk(3), boundary("b", "r3", "p3 r3", "s"), summary("s", "b"), user("p4", "r3")]
-    after = ["user: s\n | p3", "assistant: r3", "user: p4", "assistant: r4"]
-    assert sent([*lines, reply("r4", "p4")]) == after
-
-
-def test_a_dropped_line_of_a_reply_on_another_branch_does_not_come_back():
-    other = [user("q", "r1"), reply("t", "q", of="R"), *talk(2)[2:]]
-    lines = [*talk(1), *other, boundary("b", "r2", "p2 r2"), user("p4", "b"), reply("r4", "p4", of="R")]
-    assert sent(lines)[-1] == "assistant: r4"
 
 
 def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longer():
@@ -114,3 +100,127 @@ def test_a_file_is_recognised_by_its_first_bytes_even_if_its_first_line_is_longe
     assert not CLAUDE_CODE.recognises(long[1:65_536])
     assert CLAUDE_CODE.recognises(timed([{"type": "mode"}, *talk(1)]))
     assert not CLAUDE_CODE.recognises(timed([{"type": "session", "id": "s"}]))
+
+
+NAMES = st.sampled_from("abcdefgh")
+ODD = st.sampled_from([None, 7, True, 10**400, "", "\ud800", [], {}, ["a"], {"a": 1}])
+BLOCKS = st.one_of(
+    *(st.sampled_from("xy").map(text), st.just(text(" ")), st.just(thinking("t"))),
+    *(st.sampled_from("12").map(call), st.sampled_from("12").map(answer)),
+    st.fixed_dictionaries({"type": st.sampled_from(["image", "odd"])}),
+)
+CONTENTS = st.one_of(st.sampled_from(["", "said"]), st.lists(BLOCKS, max_size=3))
+METADATA = st.fixed_dictionaries(
+    {},
+    optional={
+        "preservedMessages": st.fixed_dictionaries(
+            {"anchorUuid": NAMES, "uuids": st.one_of(st.lists(NAMES, max_size=3), ODD)}
+        ),
+        "preservedSegment": st.fixed_dictionaries(dict.fromkeys(("anchorUuid", "headUuid", "tailUuid"), NAMES)),
+    },
+)
+KINDS = ("user", "assistant", "assistant", "system", "attachment", "progress", "odd")
+MESSAGES = st.fixed_dictionaries(
+    {"content": CONTENTS}, optional={"id": NAMES, "model": st.sampled_from(["m", "n", "<synthetic>"])}
+)
+LINES = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(KINDS),
+        "uuid": NAMES,
+        "parentUuid": st.one_of(st.none(), NAMES),
+        "timestamp": st.integers(0, 20).map(at),
+    },
+    optional={
+        **dict.fromkeys(("isSidechain", "isMeta", "isCompactSummary", "isApiErrorMessage"), st.booleans()),
+        "subtype": st.sampled_from(["compact_boundary", "local_command", "odd"]),
+        "content": st.just("command"),
+        "compactMetadata": METADATA,
+        "logicalParentUuid": NAMES,
+        "attachment": st.fixed_dictionaries({"type": NAMES, "content": CONTENTS}),
+        "message": MESSAGES,
+    },
+)
+SESSIONS = st.lists(LINES, min_size=1, max_size=14)
+
+
+@given(SESSIONS)
+def test_every_branch_is_finite_and_what_is_sent_pairs_calls_with_results(lines):
+    raw = timed(lines)
+    tree = CLAUDE_CODE.tree(entries_of(raw))
+    for entry in [*tree.entries, tree.leaf]:
+        branch = tree.branch(entry.id)
+        assert len({one.id for one in branch}) == len(branch)
+        for generation in (CURRENT, OLDER):
+            assert_paired(sent_of(raw, branch, generation))
+
+
+def assert_paired(messages: list[Any]) -> None:
+    """Each call is answered once, by the next message, and each result answers one."""
+    open_calls: list[str] = []
+    for message in messages:
+        assert message["content"]
+        if message["role"] == "system":
+            continue
+        results = [block["tool_use_id"] for block in message["content"] if block["type"] == "tool_result"]
+        if message["role"] == "user" and not (open_calls and not results):
+            assert sorted(results) == sorted(open_calls)
+        calls = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
+        assert len(set(calls)) == len(calls)
+        open_calls = calls if message["role"] == "assistant" else []
+
+
+@given(SESSIONS, st.data())
+def test_reading_in_two_steps_is_reading_at_once(lines, data):
+    raw = timed(lines)
+    cut = raw.index(b"\n", data.draw(st.integers(0, len(raw) - 1))) + 1
+    first, recorded = parsed(raw[:cut])
+    state = copy.deepcopy(first.state)
+    second = CLAUDE_CODE.parser(state, [])
+    rest = split_lines([raw[cut:]], offset=state.next_offset, number=state.next_number)
+    recorded += [found for line in rest for found in second.read(line)]
+    assert [one.entry for one in recorded] == entries_of(raw)
+
+
+@given(SESSIONS)
+def test_an_entry_that_is_read_again_is_the_same(lines):
+    raw = timed(lines)
+    for entry in entries_of(raw):
+        again = CLAUDE_CODE.read_again(line_in(raw)(entry), entry, 1)
+        assert again is not None
+        found, _ = again
+        assert found == entry or entry.is_beside
+
+
+WRONG = st.dictionaries(st.sampled_from([*"abc", "type", "uuid", "message", "attachment"]), ODD)
+
+
+@given(st.lists(WRONG, max_size=5))
+def test_values_of_wrong_types_are_read(lines):
+    raw = b"".join(json.dumps(one).encode() + b"\n" for one in lines)
+    assert len(CLAUDE_CODE.tree(entries_of(raw)).entries) == len(lines)
+
+
+FIELDS = (
+    *("uuid", "parentUuid", "type", "timestamp", "message", "attachment", "isSidechain", "subtype"),
+    *("sessionId", "compactMetadata", "rendered", "cwd", "agentId", "forkedFrom", "customTitle"),
+)
+ANYTHING = (None, 7, True, "\ud800", [], {}, ["a"], {"a": []}, {"content": 7}, {"content": [None, 1, []]})
+
+
+@pytest.mark.parametrize("kind", ["user", "assistant", "attachment", "system", "custom-title"])
+def test_any_field_may_be_anything(kind):
+    usual = {"type": kind, "uuid": "a", "message": {"content": "x"}, "attachment": {"content": "x"}}
+    for field, odd in itertools.product(FIELDS, ANYTHING):
+        raw = json.dumps({**usual, field: odd}).encode() + b"\n"
+        entries = entries_of(raw)
+        if any(not entry.is_beside for entry in entries):
+            tree = CLAUDE_CODE.tree(entries)
+            sent_of(raw, tree.branch(tree.leaf.id))
+
+
+@pytest.mark.parametrize(("opening", "end"), [("[", "]"), ('{"content":', "}")])
+def test_an_attachment_may_be_nested_as_deeply_as_can_be_read(opening, end):
+    attachment = f'{{"type":"odd","content":{opening * 900}1{end * 900}}}'
+    line = f'{{"type":"attachment","uuid":"a","attachment":{attachment}}}\n'
+    (entry,) = entries_of(line.encode())
+    assert entry.tokens > 0

@@ -26,15 +26,17 @@ from tests.work_counts import calls_made
 
 from .sent_messages import CURRENT, OLDER, sent, tree_of
 
-CAVEAT = "<local-command-caveat>"
+CAVEAT, CLOSED = "<local-command-caveat>", "No response requested."
+TAGGED = "<system-reminder>\nA\n</system-reminder>"
 
 
 def turns(said: str) -> list[str]:
     """Messages that ` / ` separates, of the user and of the model in turn unless one names its role."""
     found: list[str] = []
-    for words in said.split(" / "):
-        other = "assistant" if found and found[-1].startswith("user: ") else "user"
-        found.append(words if words.startswith("assistant: ") else f"{other}: {words}")
+    for words in said.split(" / ") if said else ():
+        last = next((one for one in reversed(found) if not one.startswith("system: ")), "")
+        role = "assistant" if last.startswith("user: ") else "user"
+        found.append(words if words.startswith(("user: ", "assistant: ", "system: ")) else f"{role}: {words}")
     return found
 
 
@@ -102,7 +104,7 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
     "an end earlier in the file is not the leaf": ([*talk(1), *OTHER, *talk(2)[2:]], "p1 / r1 / p2 / r2"),
     "a line after a call may be the leaf": (
         [*answered("c1"), reply("end", "x"), system("n", "r1", "turn_duration")],
-        "p1 / !c1 / =c1 / No response requested.",
+        f"p1 / !c1 / =c1 / {CLOSED}",
     ),
     "a line after another branch may be the leaf": (
         [*talk(2), user("p2b", "r1"), system("n", "r2", "turn_duration")],
@@ -126,6 +128,43 @@ BRANCHES: dict[str, tuple[list[Object], str]] = {
         "p3 / r3",
     ),
     "a branch from before a compaction is sent whole": ([*SUMMED, *OTHER], "p1 / r1 / p2b / r2b"),
+    "of several entries of the same time a lost one follows the first": (
+        [
+            *(*talk(1), user("p2", "r1", timestamp=at(4)), reply("r2", "p2", timestamp=at(4))),
+            reply("r3", "gone", timestamp=at(4)),
+        ],
+        "p1 / r1 / p2 / r3",
+    ),
+    "a cycle is cut above its first line": ([*talk(2), user("a", "b"), reply("b", "a")], "p1 / r1 / p2 / r2 / a / b"),
+    "a cycle of all lines is cut as well": ([talk(2)[0] | {"parentUuid": "r2"}, *talk(2)[1:]], "p1 / r1 / p2 / r2"),
+    "what follows a kept entry in the middle is sent without the later ones": (
+        [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")],
+        "p1 / r1 / p4 / r4",
+    ),
+    "what follows a kept entry follows the summary too": (
+        [*talk(3), boundary("b", "r3", "p3 r3", "s"), summary("s", "b"), user("p4", "r3"), reply("r4", "p4")],
+        "s\n | p3 / r3 / p4 / r4",
+    ),
+    "what follows a dropped entry follows the kept ones": (
+        [*talk(3), boundary("b", "r3", "p1 r1"), user("p4", "r2"), reply("r4", "p4")],
+        "p1 / r1 / p4 / r4",
+    ),
+    "a boundary keeps entries of other branches": (
+        [*talk(2), *OTHER, boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")],
+        "p1 / r1 / p2 / r2 / p2b / r2b",
+    ),
+    "after a boundary that keeps entries the last one drops all others": (
+        [*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")],
+        "",
+    ),
+    "a segment does not go on across a boundary": (
+        [
+            *(*talk(2), boundary("b", "r2", "p2 r2", "s"), summary("s", "b"), user("p3", "s"), reply("r3", "p3")),
+            *(boundary("b2", "r3", anchor="s2", segment="p2 r3"), summary("s2", "b2"), user("p4", "s2")),
+            reply("r4", "p4"),
+        ],
+        "s2\n | p4 / r4",
+    ),
 }
 
 
@@ -150,13 +189,6 @@ def test_an_entry_without_parent_follows_the_latest_that_is_at_most_5_seconds_ol
     assert gap(5.001) == ["assistant: r2"]
 
 
-def test_of_several_entries_of_the_same_time_the_first_is_followed():
-    moment = at(4)
-    lines = [*talk(1), user("p2", "r1", timestamp=moment), reply("r2", "p2", timestamp=moment)]
-    lost = reply("r3", "gone", timestamp=moment)
-    assert sent([*lines, lost]) == turns("p1 / r1 / p2 / r3")
-
-
 @pytest.mark.parametrize("kind", ["progress", "system"])
 def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind):
     other = [user("other", None), line("n", "other", kind)]
@@ -165,15 +197,7 @@ def test_a_lost_entry_may_follow_one_that_is_not_sent_but_no_subagents(kind):
     assert sent([*talk(1), side, reply("r2", "gone")]) == ["user: p1", "assistant: r1", "assistant: r2"]
 
 
-def test_a_cycle_is_cut_above_its_first_line():
-    cycle = [user("a", "b"), reply("b", "a")]
-    assert sent([*talk(2), *cycle]) == [*TWO_TURNS, "user: a", "assistant: b"]
-    whole = [*talk(2)]
-    whole[0] = whole[0] | {"parentUuid": "r2"}
-    assert sent(whole) == TWO_TURNS
-
-
-KEPT: dict[str, tuple[list[Object], str, str]] = {
+KEPT: dict[str, tuple[Any, ...]] = {
     "a list": (
         [boundary("b", "r3", "p1 r1 p3 r3", segment="p1 r3")],
         "p1 / r1 / p3 / r3",
@@ -187,21 +211,18 @@ KEPT: dict[str, tuple[list[Object], str, str]] = {
     "after the summary": (
         [boundary("b", "r3", "p3 r3", "s", "p3 r3"), summary("s", "b"), user("p4", "s"), reply("r4", "p4")],
         "s\n | p3 / r3 / p4 / r4",
-        "",
     ),
     "only a segment": (
         [boundary("b", "r3", anchor="s", segment="p2 r3"), summary("s", "b"), user("p4", "s")],
         "s\n | p2 / r2 / p3 / r3 / p4",
-        "",
     ),
-    "a list with an unknown id": (summed("p1 gone r3", "s"), "s\n | p4", ""),
+    "a list with an unknown id": (summed("p1 gone r3", "s"), "s\n | p4"),
     "a segment whose first entry is not above its last": (
         [boundary("b", "r3", anchor="s", segment="gone r3"), summary("s", "b"), user("p4", "s")],
         "s\n | p4",
-        "",
     ),
-    "an anchor that does not exist": (summed("p1 r1", "gone"), "s\n | p4", ""),
-    "an anchor before the boundary": (summed("p3 r3", "r1"), "s\n | p4", ""),
+    "an anchor that does not exist": (summed("p1 r1", "gone"), "s\n | p4"),
+    "an anchor before the boundary": (summed("p3 r3", "r1"), "s\n | p4"),
     "an anchor after the summary": (
         [*summed("p3 r3", "p4"), reply("r4", "p4")],
         "s\n | p4\n | p3 / r3 / assistant: r4",
@@ -223,54 +244,30 @@ KEPT: dict[str, tuple[list[Object], str, str]] = {
 
 @pytest.mark.parametrize("name", KEPT)
 def test_a_boundary_keeps(name):
-    lines, newer, older = KEPT[name]
-    closed = "assistant: No response requested."
-    for expected, generation in ((newer, CURRENT), (older or newer, OLDER)):
+    lines, newer, *older = KEPT[name]
+    for expected, generation in ((newer, CURRENT), ([*older, newer][0], OLDER)):
         messages = sent([*talk(3), *lines], generation)
-        assert [message for message in messages if message != closed] == turns(expected)
-
-
-def test_what_follows_a_kept_entry_in_the_middle_is_sent_without_the_later_ones():
-    lines = [*talk(3), boundary("b", "r3", "p1 r1 p3 r3"), user("p4", "r1"), reply("r4", "p4")]
-    assert sent(lines) == turns("p1 / r1 / p4 / r4")
-
-
-def test_what_follows_a_dropped_entry_follows_the_kept_ones():
-    after = [user("p4", "r2"), reply("r4", "p4")]
-    lines = [*talk(3), boundary("b", "r3", "p1 r1"), *after]
-    assert sent(lines) == turns("p1 / r1 / p4 / r4")
-
-
-def test_a_boundary_keeps_entries_of_other_branches():
-    lines = [*talk(2), user("p2b", "r1"), reply("r2b", "p2b"), boundary("b", "r2b", "p1 r1 p2 r2 p2b r2b")]
-    assert sent(lines) == [*TWO_TURNS, "user: p2b", "assistant: r2b"]
-
-
-def test_after_a_boundary_that_keeps_entries_the_last_one_drops_all_others():
-    lines = [*talk(2), boundary("b", "r2", "p2 r2"), boundary("b2", "r2")]
-    assert sent(lines) == []
+        assert [message for message in messages if message != f"assistant: {CLOSED}"] == turns(expected)
 
 
 def test_all_lines_of_a_reply_and_their_results_are_sent_together():
-    assert sent(parallel()) == PARALLEL
     lines = parallel()
     between = [*lines[:3], lines[5], lines[3], lines[6], lines[4], *lines[7:]]
-    assert sent(between) == PARALLEL
     behind_first = [*lines[:8], reply("end", "x1")]
-    assert sent(behind_first) == PARALLEL
+    for order in (lines, between, behind_first):
+        assert sent(order) == PARALLEL
 
 
 def test_a_result_at_the_end_of_the_file_is_the_leaf():
     lines = parallel()
-    late = [*lines[:5], *lines[6:], lines[5]]
-    assert sent(late) == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", "assistant: No response requested."]
+    late = sent([*lines[:5], *lines[6:], lines[5]])
+    assert late == [*PARALLEL[:2], "user: =c2 | =c3 | =c1", f"assistant: {CLOSED}"]
 
 
 def test_of_results_on_two_branches_the_first_in_the_file_is_sent():
-    first = user("x1", "r1", [answer("c1", "first")])
-    second = user("x2", "r1", [answer("c1", "second")])
-    lines = [user("p1", None), reply("r1", "p1", call("c1")), first, reply("end1", "x1")]
-    assert sent([*lines, second, reply("end2", "x2")])[2:] == ['user: =c1 "first"', "assistant: end2"]
+    first, second = (user(f"x{said}", "r1", [answer("c1", said)]) for said in ("first", "second"))
+    lines = [user("p1", None), reply("r1", "p1", call("c1")), first, reply("end1", "xfirst")]
+    assert sent([*lines, second, reply("end2", "xsecond")])[2:] == ['user: =c1 "first"', "assistant: end2"]
 
 
 def test_what_was_added_to_a_result_comes_with_it():
@@ -306,13 +303,14 @@ def test_dropped_lines_of_a_kept_reply_do_not_come_back():
     assert sent(lines) == turns("p1 / ~t | !c1 | !c3 / =c1 | =c3 / end")
     again = [*talk(3), boundary("b", "r3", "p3 r3"), user("p4", "b"), reply("r4", "p4", of="reply r1")]
     assert sent(again)[-1] == "assistant: r4"
+    beside = [*talk(1), user("q", "r1"), reply("t", "q", of="R"), *talk(2)[2:], boundary("b", "r2", "p2 r2")]
+    assert sent([*beside, user("p4", "b"), reply("r4", "p4", of="R")])[-1] == "assistant: r4"
 
 
 def test_the_branches_of_a_tree_are_those_of_the_conversation():
-    tree = tree_of(parallel())
-    assert [len(children) for children in tree.children.values()] == [1] * len(tree.entries)
-    behind_first = tree_of([*parallel()[:8], line("n", "r3", "progress"), reply("end", "x1")])
-    assert [len(children) for children in behind_first.children.values()] == [1] * len(behind_first.entries)
+    behind_first = [*parallel()[:8], line("n", "r3", "progress"), reply("end", "x1")]
+    for tree in (tree_of(parallel()), tree_of(behind_first)):
+        assert [len(children) for children in tree.children.values()] == [1] * len(tree.entries)
 
 
 def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
@@ -324,12 +322,10 @@ def test_only_results_and_other_replies_may_come_between_the_lines_of_a_reply():
 
 
 MISSING = '=c2 "[Tool result missing due to internal error]"'
-CLOSED = "No response requested."
-SENT: dict[str, tuple[list[Object], str, str]] = {
+SENT: dict[str, tuple[Any, ...]] = {
     "texts that follow each other are separated": (
         [user("p1", None, [text("a"), text("b")]), user("p2", "p1"), reply("r1", "p2")],
         "a | b\n | p2 / r1",
-        "",
     ),
     "results come first, wherever they are on their line": (
         [
@@ -337,12 +333,10 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
             *(user("x", "r1", [text("a"), answer("c1")]), user("p2", "x"), reply("r2", "p2")),
         ],
         "p1 / !c1 / =c1 | a | p2 / r2",
-        "",
     ),
     "an error of the client's is not sent": (
         [user("p1", None), error("e", "p1"), user("p2", "e"), reply("r2", "p2")],
         "p1\n | p2 / r2",
-        "",
     ),
     "one of the two marks of an error alone is sent": (
         [
@@ -350,7 +344,6 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
             reply("f", "p2", message={"model": "<synthetic>"}),
         ],
         "p1 / e / p2 / f",
-        "",
     ),
     "of the client's notes only commands are sent": (
         [
@@ -360,32 +353,26 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
             reply("r2", "p2"),
         ],
         "p1 / r1 / c\n | p2 / r2",
-        "",
     ),
     "a call that nothing answers goes with its line": (
         [user("p1", None), reply("r1", "p1", "a", call("c1")), user("p2", "r1"), reply("r2", "p2")],
         "p1\n | p2 / r2",
-        "",
     ),
     "one unanswered call of several is answered": (
         [user("p1", None), reply("r1", "p1", call("c1"), call("c2")), result("x", "r1", "c1"), reply("r2", "x")],
         f"p1 / !c1 | !c2 / {MISSING} | =c1 / r2",
-        "",
     ),
     "a result without its call is left out": (
         [user("p1", None), reply("r1", "p1"), result("x", "r1", "c1"), reply("r2", "x")],
         "p1 / r1 / (no content) / r2",
-        "",
     ),
     "a second call of one id is replaced": (
         [*answered("c1"), reply("r2", "x", call("c1")), result("x2", "r2", "c1"), reply("r3", "x2")],
         "p1 / !c1 / =c1 / [Tool use interrupted] / (no content) / r3",
-        "",
     ),
     "of several results of a call the first is sent": (
         [*answered("c1"), user("x2", "x", [answer("c1", "late")]), reply("r2", "x2")],
         "p1 / !c1 / =c1 / r2",
-        "",
     ),
     "a result before its call": (
         [
@@ -401,7 +388,6 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
             *(user("p2", "r1"), reply("r2", "p2", " \n"), user("p3", "r2"), reply("r3", "p3")),
         ],
         "p1 / (no content) / p2\n | p3 / r3",
-        "",
     ),
     "blank texts beside others": (
         [user("p1", None, [text(""), text("a")]), reply("r1", "p1", "", "b")],
@@ -411,12 +397,10 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
     "a reply of only thinking is left out": (
         [user("p1", None), reply("r1", "p1", thinking("t")), user("p2", "r1"), reply("r2", "p2", thinking("u"), "b")],
         "p1\n | p2 / ~u | b",
-        "",
     ),
     "thinking stays if its reply has another line": (
         [user("p1", None), reply("r1", "p1", thinking("t"), of="R"), reply("r2", "r1", of="R")],
         "p1 / ~t | r2",
-        "",
     ),
     "calls come last": (
         [user("p1", None), reply("r1", "p1", call("c1"), "a"), result("x", "r1", "c1"), reply("r2", "x")],
@@ -429,12 +413,10 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
             *(result("x", "r1", "c1"), reply("r2", "x")),
         ],
         "p1 / ~t | !c1 | ~u | a / =c1 / r2",
-        "",
     ),
     "a prompt at the end is answered": (
         [user("p1", None), reply("r1", "p1"), user("p2", "r1")],
         f"p1 / r1 / p2 / {CLOSED}",
-        "",
     ),
     "a result at the end is answered": (
         answered("c1"),
@@ -462,7 +444,6 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
     "commands without the client's note are prompts": (
         [*talk(1), user("c", "r1", "<command-name> c")],
         f"p1 / r1 / <command-name> c / {CLOSED}",
-        "",
     ),
     "thinking of another model": (
         [
@@ -475,7 +456,11 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
     "virtual lines are not sent": (
         [user("p1", None), reply("r1", "p1", isVirtual=True), user("p2", "r1"), reply("r2", "p2")],
         "p1\n | p2 / r2",
-        "",
+    ),
+    "an attachment that was not rendered is sent without the client's words": (
+        [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")],
+        "p1 / system: more / r1",
+        "more\n | p1 / r1",
     ),
     "a call at the end is answered, or goes": (
         [user("p1", None), reply("r1", "p1", "a", call("c1"))],
@@ -488,22 +473,50 @@ SENT: dict[str, tuple[list[Object], str, str]] = {
 
 @pytest.mark.parametrize("name", SENT)
 def test_a_request(name):
-    lines, newer, older = SENT[name]
+    lines, newer, *older = SENT[name]
     assert sent(lines) == turns(newer)
-    assert sent(lines, OLDER) == turns(older or newer)
+    assert sent(lines, OLDER) == turns([*older, newer][0])
 
 
-def test_attachments_come_before_the_texts_of_their_turn():
-    lines = [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")]
-    assert sent(lines) == turns("A | B\n | p1 / r1")
-    before = [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")]
-    assert sent(before)[2] == "user: A\n | p2"
+ATTACHED: dict[str, tuple[list[Object], str]] = {
+    "come before the texts of their turn": (
+        [user("p1", None), attachment("a", "p1", "A"), attachment("b", "a", "B"), reply("r1", "b")],
+        "A | B\n | p1 / r1",
+    ),
+    "may precede their turn": (
+        [*talk(1), attachment("a", "r1", "A"), user("p2", "a"), reply("r2", "p2")],
+        "p1 / r1 / A\n | p2 / r2",
+    ),
+    "of the system are one message after the turn": (
+        [
+            *(user("p1", None), attachment("a", "p1", "A", "B", role="system")),
+            *(attachment("c", "a", "C", role="system"), reply("r1", "c")),
+        ],
+        "p1 / system: A\nB\n\nC / r1",
+    ),
+    "are a message for each text but the last": (
+        [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")],
+        "A / user: B\n | p1 / r1",
+    ),
+    "for the system have no tags": (
+        [user("p1", None), attachment("a", "p1", TAGGED, role="system"), reply("r1", "a")],
+        "p1 / system: A / r1",
+    ),
+    "between replies keep their tags": (
+        [*talk(1), attachment("a", "r1", TAGGED, role="system"), reply("r2", "a")],
+        f"p1 / r1 / {TAGGED} / r2",
+    ),
+    "that recorded a prompt of the system are not sent": (
+        [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")],
+        "p1 / r1",
+    ),
+}
 
 
-def test_attachments_of_the_system_are_one_message_after_the_turn():
-    system_one = attachment("a", "p1", "A", "B", role="system")
-    lines = [user("p1", None), system_one, attachment("c", "a", "C", role="system"), reply("r1", "c")]
-    assert sent(lines) == ["user: p1", "system: A\nB\n\nC", "assistant: r1"]
+@pytest.mark.parametrize("name", ATTACHED)
+def test_attachments(name):
+    lines, said = ATTACHED[name]
+    assert sent(lines) == turns(said)
 
 
 @pytest.mark.parametrize(("content", "expected"), [("x", '"x\\n\\nA\\n\\nB"'), ("", '"A\\n\\nB"'), ([text("x")], None)])
@@ -516,39 +529,22 @@ def test_an_attachment_after_a_result_becomes_part_of_it(content, expected):
         assert found == f"user: =c1 {expected} | p2"
 
 
-def test_each_text_of_an_attachment_but_the_last_is_a_message():
-    lines = [user("p1", None), attachment("a", "p1", "A", "B"), reply("r1", "a")]
-    assert sent(lines) == ["user: A", "user: B\n | p1", "assistant: r1"]
+OLDER_MODELS = ("opus-4-5-20251101", "opus-4-6", "opus-4-7", "sonnet-4-5-20250929", "sonnet-4-6", "haiku-4-5")
+NEWER_MODELS = ("opus-4-20250514", "opus-4-8", "sonnet-4-7", "haiku-4-6", "sonnet-5")
 
 
-@pytest.mark.parametrize(
-    ("model", "is_older"),
-    [
-        ("claude-opus-4-5-20251101", True),
-        ("claude-opus-4-6", True),
-        ("claude-opus-4-7", True),
-        ("claude-sonnet-4-5-20250929", True),
-        ("claude-sonnet-4-6", True),
-        ("claude-haiku-4-5", True),
-        ("claude-opus-4-20250514", False),
-        ("claude-opus-4-8", False),
-        ("claude-sonnet-4-7", False),
-        ("claude-haiku-4-6", False),
-        ("claude-sonnet-5", False),
-    ],
-)
-def test_for_an_older_model_attachments_of_the_system_are_the_users(model, is_older):
-    tagged = "<system-reminder>\nA\n</system-reminder>"
-    model_field = {"model": model}
+@pytest.mark.parametrize("model", [*OLDER_MODELS, *NEWER_MODELS])
+def test_for_an_older_model_attachments_of_the_system_are_the_users(model):
+    model_field = {"model": f"claude-{model}"}
     lines = [
-        *(user("p1", None), attachment("a", "p1", tagged, role="system")),
+        *(user("p1", None), attachment("a", "p1", TAGGED, role="system")),
         reply("r1", "a", call("c"), message=model_field),
-        *(result("x", "r1", "c"), attachment("b", "x", tagged, role="system")),
+        *(result("x", "r1", "c"), attachment("b", "x", TAGGED, role="system")),
         reply("r2", "b", message=model_field),
     ]
-    if is_older:
-        found = json.dumps(f"found c\n\n{tagged}")
-        first, second = [f"user: {tagged}\n | p1"], [f"user: =c {found}"]
+    if model in OLDER_MODELS:
+        found = json.dumps(f"found c\n\n{TAGGED}")
+        first, second = [f"user: {TAGGED}\n | p1"], [f"user: =c {found}"]
     else:
         first, second = ["user: p1", "system: A"], ["user: =c", "system: A"]
     assert sent(lines) == [*first, "assistant: !c", *second, "assistant: r2"]
@@ -557,24 +553,9 @@ def test_for_an_older_model_attachments_of_the_system_are_the_users(model, is_ol
 def test_the_last_reply_says_the_model_that_takes_the_attachments():
     added = [user("p1", None), attachment("a", "p1", "A", role="system")]
     older, newer = {"model": "claude-sonnet-4-6"}, {"model": "claude-opus-4-8"}
-    lines = [*added, reply("r1", "a", message=older), user("p2", "r1"), reply("r2", "p2", message=newer)]
-    assert sent(lines)[:2] == ["user: p1", "system: A"]
-    lines = [*added, reply("r1", "a", message=newer), user("p2", "r1"), reply("r2", "p2", message=older)]
-    assert sent(lines)[0] == "user: A\n | p1"
-
-
-def test_a_text_for_the_system_has_no_tags():
-    tagged = "<system-reminder>\nA\n</system-reminder>"
-    lines = [user("p1", None), attachment("a", "p1", tagged, role="system"), reply("r1", "a")]
-    assert sent(lines) == ["user: p1", "system: A", "assistant: r1"]
-    between = [*talk(1), attachment("a", "r1", tagged, role="system"), reply("r2", "a")]
-    assert sent(between)[2] == f"user: {tagged}"
-
-
-def test_an_attachment_that_was_not_rendered_is_sent_without_the_clients_words():
-    lines = [user("p1", None), attachment("a", "p1", type="queued_command", prompt="more"), reply("r1", "a")]
-    assert sent(lines) == ["user: p1", "system: more", "assistant: r1"]
-    assert sent(lines, OLDER) == turns("more\n | p1 / r1")
+    for first, last, expected in ((older, newer, "p1 / system: A"), (newer, older, "A\n | p1")):
+        lines = [*added, reply("r1", "a", message=first), user("p2", "r1"), reply("r2", "p2", message=last)]
+        assert sent(lines)[:-3] == turns(expected)
 
 
 def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_rendered():
@@ -588,12 +569,12 @@ def test_an_older_version_sends_what_it_knows_of_an_attachment_that_a_newer_one_
 
 
 def test_a_blank_prompt_is_sent_only_if_nothing_else_is():
-    blank, answered = user("p1", None, " "), reply("r1", "p1")
-    assert sent([blank, answered]) == turns("  / r1")
-    assert sent([user("p1", None, [text(" ")]), answered]) == turns("(no content) / r1")
-    assert sent([user("p1", None, [text(" "), text("x")]), answered]) == turns("x / r1")
+    blank, said = user("p1", None, " "), reply("r1", "p1")
+    assert sent([blank, said]) == turns("  / r1")
+    assert sent([user("p1", None, [text(" ")]), said]) == turns("(no content) / r1")
+    assert sent([user("p1", None, [text(" "), text("x")]), said]) == turns("x / r1")
     assert sent([blank, attachment("a", "p1", "A"), reply("r1", "a")]) == turns("A\n / r1")
-    assert sent([user("p1", None, [text(" "), text("x")]), answered], OLDER)[0] == "user:   | x"
+    assert sent([user("p1", None, [text(" "), text("x")]), said], OLDER)[0] == "user:   | x"
 
 
 def test_a_reply_goes_on_after_what_is_said_beside_a_result():
@@ -617,11 +598,6 @@ def test_what_an_attachment_adds_without_being_rendered(content, expected):
     lines = [user("p1", None), attachment("a", "p1", **content), reply("r1", "a")]
     between = [] if expected is None else [f"system: {expected}"]
     assert sent(lines) == ["user: p1", *between, "assistant: r1"]
-
-
-def test_a_recorded_prompt_of_the_system_is_not_sent():
-    lines = [user("p1", None), attachment("a", "p1", "A", type="prompt_snapshot"), reply("r1", "a")]
-    assert sent(lines) == turns("p1 / r1")
 
 
 def test_broken_lines_are_skipped():

@@ -10,6 +10,7 @@ from sessions_app.sessionlog.context import ActiveContext
 from sessions_app.sessionlog.targets import Target
 from sessions_app.storage.session_loader import load_session
 from tests.claude_sessions import SESSION_ID, ClaudeSession, call, text, thinking
+from tests.files import place
 
 from .sent_messages import CURRENT
 
@@ -18,10 +19,7 @@ WRITERS: Final = {writer.name: writer for writer in CURRENT.writers}
 
 def put(session: ClaudeSession, directory: Path) -> Path:
     """The session among the client's own files below a directory."""
-    path = directory / ".claude" / "projects" / "-home-dev-project" / f"{SESSION_ID}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(session.content)
-    return path
+    return place(directory / ".claude" / "projects" / "-home-dev-project" / f"{SESSION_ID}.jsonl", session.content)
 
 
 def written(path: Path, writer: str, *targets: Target, generation: Generation = CURRENT) -> WrittenPlan:
@@ -41,6 +39,11 @@ def context_ids(path: Path) -> list[str]:
 
 def lines_of_file(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def by_id(path: Path) -> dict[str, dict[str, Any]]:
+    """The lines of a file by their ids."""
+    return {line["uuid"]: line for line in lines_of_file(path) if "uuid" in line}
 
 
 class Talk:
