@@ -1,7 +1,18 @@
-"""The list of sessions: what it shows in each state, and what it costs with 5,000 sessions."""
+"""The list of sessions: what it shows in each state, and what it costs with 5,000 sessions.
 
+It says which sessions an agent has open, although nothing was written to them lately.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
+import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
@@ -13,18 +24,36 @@ from sessions_app.index.roots import configured_roots, managed_root
 from sessions_app.list.consumers import draw, subscription_in
 from sessions_app.models import Root, Session
 from sessions_app.templatetags.formatting import size
+from tests.claude_sessions import SESSION_ID, timed
+from tests.claude_sessions import user as claude_user
 from tests.factories import chain, result, session_bytes, user
 from tests.files import place
 from tests.html import element, elements, link, text_of, texts
+from tests.sessions_app.agents.codex import rollouts
+from tests.sessions_app.agents.codex.rollouts import THREAD, Rollout, meta
+
+ANOTHER = "01a20000-0000-7000-8000-000000000002"
+
+
+def put(root: Path, **questions: str) -> None:
+    """A session with each question; all are indexed."""
+    for name, question in questions.items():
+        place(root / f"{name}.jsonl", session_bytes(chain(user(question))))
+    index_roots()
+
+
+def drawn(message: str) -> str:
+    """What the socket sends to a page that asks with this message."""
+    subscription = subscription_in(message)
+    assert subscription is not None
+    return draw(subscription)
 
 
 def test_before_the_first_scan_the_page_does_not_claim_that_there_are_no_sessions(browser, known_root):
     assert "No sessions yet" in text_of(browser.get("/"))
     progress.begin()
     page = text_of(browser.get("/"))
-    assert "Looking for sessions" in page
-    assert str(known_root) in page
-    assert "No sessions yet" not in page
+    assert ("Looking for sessions" in page, str(known_root) in page, "No sessions yet" in page) == (True, True, False)
     progress.remember({"indexing": None})
     assert "No sessions yet" in text_of(browser.get("/"))
 
@@ -55,11 +84,9 @@ def test_an_unreadable_root_is_named(browser, known_root):
 
 
 def test_a_filter_without_matches_is_explained(browser, known_root):
-    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
-    index_roots()
+    put(known_root, s="one")
     page = text_of(browser.get("/?q=another"))
-    assert "No matching sessions" in page
-    assert "1 session is indexed." in page
+    assert ("No matching sessions" in page, "1 session is indexed." in page) == (True, True)
 
 
 def test_a_fork_is_marked_in_the_list_and_names_its_original(browser, known_root):
@@ -77,29 +104,25 @@ def test_sessions_in_the_managed_root_are_marked(browser, known_root):
     offer_demo()
     index_roots()
     page = text_of(browser.get("/"))
-    assert "Demo: " in page
-    assert "imported" in page
     assert "agent unknown" not in page
-    assert "1 session in 2 roots" in page
+    for said in ("Demo: ", "imported", "1 session in 2 roots"):
+        assert said in page
     assert [root.path for root in configured_roots()] == [str(known_root), str(managed_root())]
     assert managed_root().stat().st_mode & 0o777 == 0o700
 
 
 def test_updates_do_not_redraw_the_filter(browser, known_root):
-    place(known_root / "s.jsonl", session_bytes(chain(user("one"))))
-    index_roots()
+    put(known_root, s="one")
     page = browser.get("/")
     part = browser.get("/", headers={"HX-Request": "true"})
-    subscription = subscription_in('{"query": "?sort=name", "asked": 3}')
-    assert subscription is not None
-    drawn = draw(subscription)
-    for source in (page, part, drawn):
+    sent = drawn('{"query": "?sort=name", "asked": 3}')
+    for source in (page, part, sent):
         assert len(elements(source, "#listing tbody")) == len(elements(source, "#summary")) == 1
-    for update in (part, drawn):
+    for update in (part, sent):
         assert not elements(update, "form")
         assert element(update, "#summary").attributes["hx-swap-oob"] == "true"
     assert not elements(page, "[hx-swap-oob]")
-    assert element(drawn, "#listing").attributes["data-asked"] == "3"
+    assert element(sent, "#listing").attributes["data-asked"] == "3"
     assert not elements(page, "[data-asked]")
 
 
@@ -143,14 +166,12 @@ def test_sizes_below_a_kilobyte_are_exact():
 
 def test_a_session_that_cannot_be_continued_is_marked_with_the_reason(browser, known_root):
     place(known_root / "s.jsonl", session_bytes(chain(user("one"), result("<b>"))))
-    place(known_root / "t.jsonl", session_bytes(chain(user("two"))))
-    index_roots()
+    put(known_root, t="two")
     (mark,) = elements(browser.get("/"), ".mark")
     assert text_of(mark) == "cannot be continued: entry e2"
     assert "Entry e2 is a result of call <b>" in str(mark.attributes["title"])
     listed = text_of(element(browser.get("/?show=damaged"), "#listing"))
-    assert "one" in listed
-    assert "two" not in listed
+    assert ("one" in listed, "two" in listed) == (True, False)
 
 
 def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(browser, known_root, tmp_path, settings):
@@ -166,10 +187,8 @@ def test_an_empty_list_says_where_was_looked_for_each_agent_and_what_to_do(brows
 
 
 def test_the_tabs_count_what_the_filters_leave(browser, known_root):
-    for name in ("apples", "pears"):
-        place(known_root / f"{name}.jsonl", session_bytes(chain(user(f"count the {name}"))))
     place(known_root / "broken.jsonl", session_bytes(chain(user("count the plums"), result("c1"))))
-    index_roots()
+    put(known_root, apples="count the apples", pears="count the pears")
 
     def tabs(query: str) -> list[str]:
         page = browser.get(f"/{query}")
@@ -179,3 +198,90 @@ def test_the_tabs_count_what_the_filters_leave(browser, known_root):
     assert tabs("") == ["All 3", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
     assert tabs("?q=pears") == ["All 1", "Due 0", "Live 0", "Damaged 0", "Compacted 0"]
     assert tabs("?q=plums&show=damaged") == ["All 1", "Due 0", "Live 0", "Damaged 1", "Compacted 0"]
+
+
+@pytest.fixture
+def roots(tmp_path, settings, known_root):
+    """Two threads of Codex and two sessions of Claude Code, last written to an hour ago."""
+    codex, claude = tmp_path / ".codex" / "sessions", tmp_path / ".claude" / "projects"
+    for thread, said in ((THREAD, "count the apples"), (ANOTHER, "count the pears")):
+        name = f"rollout-2026-01-05T10-00-00-{thread}.jsonl"
+        place(codex / "2026" / "01" / "05" / name, Rollout(meta(thread), rollouts.user(said)).content)
+    for session, said in ((SESSION_ID, "count the plums"), (ANOTHER, "count the quinces")):
+        line = claude_user("u1", None, said) | {"sessionId": session}
+        place(claude / "-home-dev-project" / f"{session}.jsonl", timed([line]))
+    chosen = [RootSetting(path=codex, agent="codex"), RootSetting(path=claude, agent="")]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": chosen})
+    configured_roots()
+    index_roots()
+    return tmp_path
+
+
+@contextmanager
+def thread_lock(roots: Path, thread: str = THREAD) -> Iterator[None]:
+    """A client of Codex has a thread open."""
+    lock = roots / ".codex" / "thread-writer-locks" / f"{thread}.lock"
+    lock.parent.mkdir(exist_ok=True)
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    yield
+    os.close(descriptor)
+
+
+@contextmanager
+def running_client(roots: Path, **recorded: Any) -> Iterator[None]:
+    """This process has registered itself as a client of Claude Code."""
+    register = roots / ".claude" / "sessions" / f"{os.getpid()}.json"
+    register.parent.mkdir(exist_ok=True)
+    register.write_text(json.dumps({"sessionId": SESSION_ID, **recorded}))
+    yield
+    register.unlink()
+
+
+def live_rows(page: object) -> dict[str, str]:
+    """What the list says of each live session, by its title."""
+    return {
+        text_of(element(row, "a.name")): text_of(element(row, ".mark--live"))
+        for row in elements(page, "#listing tbody tr")
+        if elements(row, ".mark--live")
+    }
+
+
+def test_a_thread_that_codex_has_locked_is_live(browser, roots):
+    assert live_rows(browser.get("/")) == {}
+    with thread_lock(roots):
+        assert live_rows(browser.get("/")) == {"count the apples": "live, open in Codex"}
+    assert live_rows(browser.get("/")) == {}  # its lock file was left behind
+
+
+def test_a_session_that_a_running_client_of_claude_code_has_open_is_live(browser, roots):
+    with running_client(roots):
+        assert live_rows(browser.get("/")) == {"count the plums": "live, open in Claude Code"}
+    assert live_rows(browser.get("/")) == {}
+    with running_client(roots, sessionId=7):
+        assert live_rows(browser.get("/")) == {}, "it may be open"
+
+
+def test_the_tab_counts_and_shows_the_open_sessions(browser, roots):
+    assert "Live 0" in texts(browser.get("/"), ".tabs a")
+    with thread_lock(roots), running_client(roots):
+        page = browser.get("/?show=live")
+        assert "Live 2" in texts(page, ".tabs a")
+        assert set(live_rows(page)) == {"count the apples", "count the plums"}
+
+
+def test_the_socket_draws_open_sessions_as_the_page_does(roots):
+    with thread_lock(roots, ANOTHER):
+        assert live_rows(drawn('{"query": "?show=live", "asked": 1}')) == {"count the pears": "live, open in Codex"}
+
+
+def test_a_copy_of_an_open_session_in_another_root_is_not_live(browser, roots, settings):
+    copies = roots / "copies"
+    name = f"rollout-2026-01-05T10-00-00-{THREAD}.jsonl"
+    place(copies / name, Rollout(meta(), rollouts.user("count the copies")).content)
+    chosen = [*settings.REDLINE.roots, RootSetting(path=copies, agent="codex")]
+    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": chosen})
+    configured_roots()
+    index_roots()
+    with thread_lock(roots):
+        assert list(live_rows(browser.get("/"))) == ["count the apples"]

@@ -1,10 +1,11 @@
-"""The settings page: it shows the effective values, their sources, and errors."""
+"""The settings page: it shows the effective values, their sources, and errors; roots and windows are changed there."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from django.http import HttpResponse
 from django.test import Client
 
@@ -12,21 +13,21 @@ from redline import configuration
 from redline.configuration import Configuration, RootSetting
 from sessions_app.checks import check_configuration, check_distinct_roots, check_variables
 from sessions_app.index.indexer import index_roots
-from sessions_app.models import Root, Session
+from sessions_app.index.roots import configured_roots
+from sessions_app.models import ChosenWindow, Root, Session
 from sessions_app.settings_page.effective_settings import effective_settings
+from tests.clients import page
 from tests.factories import assistant, chain, compaction, session_bytes, text, user, whole
 from tests.files import place
-from tests.html import assert_inert, element, links, text_of, texts
-
-
-def page(browser: Client) -> HttpResponse:
-    answer = browser.get("/settings")
-    assert answer.status_code == 200
-    return answer
+from tests.html import HOSTILE_TEXTS, assert_inert, element, elements, links, text_of, texts
 
 
 def page_words(browser: Client) -> str:
-    return text_of(page(browser))
+    return text_of(page(browser, "/settings"))
+
+
+def post(browser: Client, do: str, **values: str) -> HttpResponse:
+    return browser.post("/settings", {"do": do, **values})
 
 
 def put(root: Path, name: str, recorded: list[Any]) -> Session:
@@ -39,8 +40,19 @@ def of_model(model: str) -> list[Any]:
     return chain(user("hello"), assistant(text("hi"), provider="p", model=model))
 
 
+@pytest.fixture
+def configure(settings):
+    """Override values of the configuration; `roots` are added to those that are there."""
+
+    def override(roots: list[RootSetting] | None = None, **values: Any) -> None:
+        roots = [*settings.REDLINE.roots, *(roots or [])]
+        settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots, **values})
+
+    return override
+
+
 def test_every_setting_is_shown_with_its_meaning(browser, known_root):
-    shown = texts(page(browser), "td")
+    shown = texts(page(browser, "/settings"), "td")
     for name, field in Configuration.model_fields.items():
         assert name in shown
         assert field.description, f"{name} needs a docstring that says what it means"
@@ -93,20 +105,17 @@ def test_a_misspelt_variable_is_a_warning_with_a_suggestion(browser, known_root,
     assert "REDLINE_LIVE_MINUTE is not a setting" in page_words(browser)
 
 
-def test_a_root_that_is_configured_twice_is_a_warning(known_root, settings):
+def test_a_root_that_is_configured_twice_is_a_warning(known_root, configure):
     assert check_distinct_roots(None) == []
     other_name = known_root.parent / "other"
     other_name.symlink_to(known_root)
-    roots = [*settings.REDLINE.roots, RootSetting(path=other_name)]
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    configure([RootSetting(path=other_name)])
     assert [found.id for found in check_distinct_roots(None)] == ["redline.W004"]
 
 
-def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, settings):
+def test_a_root_that_cannot_be_read_is_shown_with_the_reason(browser, known_root, tmp_path, configure):
     (tmp_path / "file").write_text("")
-    added = [RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")]
-    roots = [*settings.REDLINE.roots, *added]
-    settings.REDLINE = settings.REDLINE.model_copy(update={"roots": roots})
+    configure([RootSetting(path=tmp_path / "file"), RootSetting(path=tmp_path / "nowhere", agent="pi")])
     shown = page_words(browser)
     assert "is not a directory" in shown
     assert "This directory does not exist yet" in shown
@@ -124,30 +133,24 @@ def test_a_root_shows_its_sessions(browser, known_root):
 def test_a_reader_chosen_for_a_root_applies_at_once_and_the_figures_follow(browser, known_root):
     answers = (user("one"), assistant(text("long answer " * 500)), user("two"))
     session = put(known_root, "a.jsonl", chain(*answers, compaction(whole("e2")), user("three")))
-    address = f"/sessions/{session.root_id}/a.jsonl"
-    assert session.read_as == "atomic-0.8"
     counted = session.context_tokens
-    choice = {"do": "reader", "root": str(session.root_id), "reader": "pi"}
-    answer = browser.post("/settings", choice)
-    assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
-    session = Session.objects.select_related("root").get(pk=session.pk)
-    assert session.reader_choice == "pi"
-    assert "you chose it" in text_of(browser.get(address))
-    index_roots()
-    session.refresh_from_db()
-    assert (session.read_as, session.context_tokens > counted) == ("pi", True)
-
-    browser.post("/settings", {**choice, "reader": ""})
-    assert "you chose it" not in text_of(browser.get(address))
-    index_roots()
-    session.refresh_from_db()
-    assert (session.read_as, session.context_tokens) == ("atomic-0.8", counted)
+    assert session.read_as == "atomic-0.8"
+    for reader, read_as in (("pi", "pi"), ("", "atomic-0.8")):
+        answer = post(browser, "reader", root=str(session.root_id), reader=reader)
+        assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
+        session = Session.objects.select_related("root").get(pk=session.pk)
+        assert session.reader_choice == reader
+        assert ("you chose it" in text_of(browser.get(session.get_absolute_url()))) is bool(reader)
+        index_roots()
+        session.refresh_from_db()
+        assert (session.read_as, session.context_tokens > counted) == (read_as, bool(reader))
+    assert session.context_tokens == counted
 
 
 def test_the_choice_for_a_session_takes_precedence_over_that_for_its_root_which_stays(browser, known_root):
     session = put(known_root, "a.jsonl", of_model("m"))
     Session.objects.filter(pk=session.pk).update(reader="atomic-0.8")
-    browser.post("/settings", {"do": "reader", "root": str(session.root_id), "reader": "pi"})
+    post(browser, "reader", root=str(session.root_id), reader="pi")
     index_roots()
     assert Session.objects.get(pk=session.pk).reader_choice == "atomic-0.8"
     assert Root.objects.get(pk=session.root_id).chosen_reader == "pi"
@@ -164,7 +167,7 @@ def test_an_invalid_choice_is_refused_and_changes_nothing(browser, known_root):
 
 def test_a_root_of_the_command_line_has_no_settings(browser, known_root, tmp_path):
     other = Root.objects.create(path=str(tmp_path / "private"))
-    assert browser.post("/settings", {"do": "reader", "root": str(other.pk), "reader": "pi"}).status_code == 422
+    assert post(browser, "reader", root=str(other.pk), reader="pi").status_code == 422
     assert "private" not in page_words(browser)
 
 
@@ -172,23 +175,23 @@ def test_the_agents_own_settings_are_shown_with_their_faults(browser, known_root
     for directory, content in ((".atomic", json.dumps({"compaction": {"reserveTokens": 999}})), (".pi", "{")):
         place(redline.home / directory / "agent" / "settings.json", content.encode())
     shown = page_words(browser)
-    assert "reserveTokens: 999" in shown
-    assert "it is not valid JSON" in shown
+    assert ("reserveTokens: 999" in shown, "it is not valid JSON" in shown) == (True, True)
 
 
-def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, settings, redline):
-    settings.REDLINE = settings.REDLINE.model_copy(update={"windows": {"m-own": 1_000, "m-unused": 5}})
+def test_windows_show_their_source_and_unknown_ones_how_to_set_them(browser, known_root, configure, redline):
+    configure(windows={"m-own": 1_000, "m-unused": 5})
     models = {"providers": {"p": {"models": [{"id": "m-agent", "contextWindow": 7_777}]}}}
     place(redline.home / ".atomic" / "agent" / "models.json", json.dumps(models).encode())
     for number, model in enumerate(("m-own", "m-agent", "gpt-5-mini", "m-nobody-knows")):
         put(known_root, f"{number}.jsonl", of_model(model))
-    found = {model.name: model for model in effective_settings(Path.home()).models}
-    assert found["m-own"].window == (1_000, "your configuration")
-    assert found["m-agent"].window == (7_777, "the agent's configuration")
-    assert found["gpt-5-mini"].window == (400_000, "Redline's table")
-    assert found["m-nobody-knows"].window is None
-    assert found["m-unused"].sessions == 0
-    shown = page(browser)
+    assert {model.name: (model.window, model.sessions) for model in effective_settings(Path.home()).models} == {
+        "m-own": ((1_000, "your configuration"), 1),
+        "m-agent": ((7_777, "the agent's configuration"), 1),
+        "gpt-5-mini": ((400_000, "Redline's table"), 1),
+        "m-nobody-knows": (None, 1),
+        "m-unused": ((5, "your configuration"), 0),
+    }
+    shown = page(browser, "/settings")
     assert "7,777" in text_of(shown)
     assert '[windows]\n"m-nobody-knows" = 200000' in element(shown, "pre").text()
 
@@ -218,7 +221,7 @@ def test_an_unreadable_session_is_listed_with_the_reason_and_can_be_retried(brow
 
 def test_damaged_sessions_are_counted_and_lead_to_their_list(browser, known_root):
     put(known_root, "a.jsonl", [*of_model("m"), b"{torn"])
-    assert ("1 session", "/?show=damaged") in links(page(browser))
+    assert ("1 session", "/?show=damaged") in links(page(browser, "/settings"))
 
 
 def test_hostile_names_are_inert(browser, known_root):
@@ -227,7 +230,7 @@ def test_hostile_names_are_inert(browser, known_root):
     put(known_root, name, of_model("m"))
     (known_root / name).write_text("nothing")
     index_roots()
-    shown = page(browser)
+    shown = page(browser, "/settings")
     assert_inert(shown)
     assert "b\\u202e<b>.jsonl" in text_of(shown)
 
@@ -237,3 +240,127 @@ def test_the_versions_are_shown(browser, known_root):
     assert versions.redline
     assert versions.database.endswith("redline.sqlite3")
     assert versions.size > 0
+
+
+@pytest.fixture
+def more(tmp_path):
+    """A directory with a session, in no root."""
+    return place(tmp_path / "more" / "b.jsonl", session_bytes(of_model("m-1"))).parent
+
+
+def added(browser: Client, path: Path, agent: str = "atomic") -> Root:
+    answer = post(browser, "add-root", path=str(path), agent=agent)
+    assert (answer.status_code, answer["Location"]) == (303, "/settings#roots")
+    return Root.objects.get(path=str(path))
+
+
+def test_an_added_root_is_searched_like_a_configured_one(browser, known_root, more):
+    root = added(browser, more)
+    assert (root.configured, root.added, root.agent) == (True, True, "atomic")
+    assert {found.path for found in configured_roots()} == {str(known_root), str(more)}
+    index_roots()
+    assert "hello" in text_of(browser.get("/"))
+    assert "added here" in page_words(browser)
+
+
+def test_a_removed_root_hides_its_sessions_and_touches_no_file(browser, known_root, more):
+    root = added(browser, more)
+    index_roots()
+    before = (more / "b.jsonl").read_bytes()
+    assert post(browser, "remove-root", root=str(root.pk)).status_code == 303
+    assert [found.path for found in configured_roots()] == [str(known_root)]
+    assert "hello" not in text_of(browser.get("/"))
+    assert (more / "b.jsonl").read_bytes() == before
+    # Added again, it has what is known of its sessions.
+    assert added(browser, more).pk == root.pk
+    assert "hello" in text_of(browser.get("/"))
+
+
+def test_a_root_has_a_name_until_it_is_taken_away(browser, known_root, more):
+    root = added(browser, more)
+    for name, is_named in (("  The   other\tmachine ", True), ("", False)):
+        post(browser, "rename-root", root=str(root.pk), name=name)
+        assert ("The other machine" in texts(browser.get("/settings"), "td b")) is is_named
+
+
+def test_a_root_of_the_configuration_cannot_be_changed_here(browser, known_root):
+    configured_roots()
+    root = Root.objects.get(path=str(known_root))
+    for is_added in (False, True):  # here, before it was configured
+        Root.objects.update(added=is_added)
+        for do in ("remove-root", "rename-root"):
+            answer = post(browser, do, root=str(root.pk), name="x")
+            assert answer.status_code == 422
+            assert not is_added or "is in your configuration" in text_of(answer)
+    assert elements(browser.get("/settings"), "button[value=remove-root]") == []
+    root.refresh_from_db()
+    assert (root.configured, root.name) == (True, "")
+
+
+def test_what_is_no_directory_with_sessions_is_refused_with_the_reason(browser, known_root, tmp_path):
+    configured_roots()
+    place(tmp_path / "file", b"")
+    for path, why in (
+        ("", "Give the whole path of a directory"),
+        ("relative/path", "beginning with / or ~"),
+        ("~nobody-of-this-name/x", "home"),
+        (str(tmp_path / "missing"), "is not a directory"),
+        (str(tmp_path / "file"), "is not a directory"),
+        ("/", "all files of this computer"),
+        (str(known_root), "is a root already"),
+    ):
+        answer = post(browser, "add-root", path=path)
+        assert answer.status_code == 422
+        assert why in text_of(answer), path
+        # What was typed is still there.
+        assert [one.attributes.get("value") or "" for one in elements(answer, "#path")] == [path]
+    assert Root.objects.filter(added=True).count() == 0
+    assert post(browser, "add-root", path=str(tmp_path), agent="nobody").status_code == 422
+
+
+def test_what_is_typed_is_inert(browser, known_root, more):
+    root = added(browser, more)
+    for hostile in HOSTILE_TEXTS:
+        typed = hostile.encode("utf-8", "replace").decode()
+        assert_inert(post(browser, "add-root", path=typed))
+        post(browser, "rename-root", root=str(root.pk), name=typed)
+        assert_inert(browser.get("/settings"))
+
+
+@pytest.fixture
+def session(known_root, more):
+    place(known_root / "b.jsonl", (more / "b.jsonl").read_bytes())
+    index_roots()
+    return Session.objects.get()
+
+
+def test_a_window_is_set_for_all_sessions_of_its_model_and_taken_back(browser, session):
+    assert session.window is None
+    answer = post(browser, "window", model="m-1", tokens="150,000")
+    assert (answer.status_code, answer["Location"]) == (303, "/settings#windows")
+    session.refresh_from_db()
+    assert (session.window, session.window_source) == (150_000, "this page")
+    assert "this page" in page_words(browser)
+    # A later indexing keeps it.
+    index_roots()
+    session.refresh_from_db()
+    assert session.window == 150_000
+    post(browser, "window", model="m-1", tokens="")
+    session.refresh_from_db()
+    assert session.window is None
+    assert ChosenWindow.objects.count() == 0
+
+
+def test_a_window_of_the_configuration_comes_first_and_is_shown_as_such(browser, session, configure):
+    configure(windows={"m-1": 20_000})
+    post(browser, "window", model="m-1", tokens="150000")
+    session.refresh_from_db()
+    assert (session.window, session.window_source) == (20_000, "your configuration")
+    assert elements(browser.get("/settings"), "input[name=tokens]") == []
+    assert "in your configuration" in page_words(browser)
+
+
+def test_a_window_that_cannot_be_one_is_refused(browser, session):
+    for tokens in ("0", "-5", "999", "a lot", "1e99", "100000001"):
+        assert post(browser, "window", model="m-1", tokens=tokens).status_code == 422
+    assert ChosenWindow.objects.count() == 0
