@@ -29,7 +29,7 @@ from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.claude_sessions import ClaudeSession, at
 from tests.claude_sessions import call as claude_call
 from tests.paths import corpus
-from tests.sessions_app.agents.claude_code.test_random_plans import story
+from tests.sessions_app.agents.claude_code.writing import story
 
 from .claude_runs import ClaudeClient, Sent
 from .installed import client_program, versions

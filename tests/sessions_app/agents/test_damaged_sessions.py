@@ -20,7 +20,7 @@ from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import seeds
 from tests.files import snapshot
 from tests.opencode_stores import OpenCodeStore, documents, worked_session
-from tests.sessions_app.agents.claude_code.test_random_plans import story
+from tests.sessions_app.agents.claude_code.writing import story
 from tests.sessions_app.agents.codex import rollouts
 
 NOW: Final = datetime(2026, 11, 22, 12, tzinfo=UTC)

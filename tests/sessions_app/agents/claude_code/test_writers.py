@@ -32,7 +32,7 @@ from tests.files import append_as_agent, place, snapshot
 from tests.paths import corpus
 
 from .sent_messages import CURRENT, OLDER, parsed
-from .writing import WRITERS, Talk, by_id, context_ids, context_of, lines_of_file, put, written
+from .writing import WRITERS, Talk, by_id, context_ids, context_of, lines_of_file, put, story, written
 
 
 @pytest.fixture
@@ -416,29 +416,6 @@ def test_an_entry_is_one_of_several_if_it_or_its_parent_is_a_part():
 
 
 PLANS = 4
-
-
-def story(chance: random.Random, *, attaches: bool = True) -> ClaudeSession:
-    """A session of random turns, with thinking, calls at once, rewinds, compactions and attachments."""
-    session = ClaudeSession()
-    prompts: list[str] = []
-    for turn in range(chance.randint(4, 12)):
-        if prompts and chance.random() < 0.1:
-            session.last = chance.choice(prompts)
-        prompts.append(session.user(f"p{turn}"))
-        if attaches and chance.random() < 0.3:
-            session.attachment("date", f"d{turn}")
-        for step in range(chance.randint(0, 3)):
-            calls = [f"c{turn}.{step}.{number}" for number in range(chance.randint(1, 3))]
-            said = [thinking(f"t{turn}"), text(f"s{turn}")][chance.randint(0, 2) :]
-            made = session.reply(f"m{turn}.{step}", *said, *map(call, calls))[-len(calls) :]
-            for call_id, line_id in zip(calls, made, strict=True):
-                session.result(call_id, f"result of {call_id}", parent=line_id)
-        session.reply(f"m{turn}", text(f"a{turn}"))
-        if chance.random() < 0.15:
-            session.boundary()
-            session.user("what was said", isCompactSummary=True)
-    return session
 
 
 def sessions(directory: Path) -> Iterator[Path]:

@@ -1,6 +1,7 @@
 """A session of Claude Code on disk, and what its writers make of it."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,3 +81,26 @@ class Talk:
         later = [grown.user("p3"), *grown.reply("m4")]
         path.write_bytes(grown.content)
         return later
+
+
+def story(chance: random.Random, *, attaches: bool = True) -> ClaudeSession:
+    """A session of random turns, with thinking, calls at once, rewinds, compactions and attachments."""
+    session = ClaudeSession()
+    prompts: list[str] = []
+    for turn in range(chance.randint(4, 12)):
+        if prompts and chance.random() < 0.1:
+            session.last = chance.choice(prompts)
+        prompts.append(session.user(f"p{turn}"))
+        if attaches and chance.random() < 0.3:
+            session.attachment("date", f"d{turn}")
+        for step in range(chance.randint(0, 3)):
+            calls = [f"c{turn}.{step}.{number}" for number in range(chance.randint(1, 3))]
+            said = [thinking(f"t{turn}"), text(f"s{turn}")][chance.randint(0, 2) :]
+            made = session.reply(f"m{turn}.{step}", *said, *map(call, calls))[-len(calls) :]
+            for call_id, line_id in zip(calls, made, strict=True):
+                session.result(call_id, f"result of {call_id}", parent=line_id)
+        session.reply(f"m{turn}", text(f"a{turn}"))
+        if chance.random() < 0.15:
+            session.boundary()
+            session.user("what was said", isCompactSummary=True)
+    return session
