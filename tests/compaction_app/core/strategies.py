@@ -1,10 +1,10 @@
 """Sessions that are difficult to compact and deletions that were accepted on them, for property tests."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import HealthCheck, assume, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
@@ -38,6 +38,12 @@ Recorded = dict[str, Any]
 
 often = settings(examples(), suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 """Many requests of generated sessions are refused."""
+
+
+def given_often(*drawn: st.SearchStrategy[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A test with the values of these strategies, as often as the budget allows."""
+    return lambda test: often(given(*drawn)(test))
+
 
 WORDS = st.sampled_from(["", "a look", "the parser fails at line 40", "naïve 🙂 text", "x" * 90])
 CALL_IDS = st.sampled_from(["c1", "c2", "c3"])
@@ -121,8 +127,7 @@ def accepted_deletions(draw: st.DrawFn) -> AcceptedDeletion:
     store = DeletionStore(transcript, restraints)
     for target in draw(st.lists(st.sampled_from(free), min_size=1, max_size=5)):
         store.delete(request_of([target]))
-    deletion = store.validated()
-    return AcceptedDeletion(recorded, branch, texts, transcript, restraints, deletion)
+    return AcceptedDeletion(recorded, branch, texts, transcript, restraints, store.validated())
 
 
 def accepts(transcript: Transcript, restraints: Restraints, target: Target) -> bool:

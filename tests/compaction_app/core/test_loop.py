@@ -103,16 +103,10 @@ def test_a_target_that_is_met_by_nothing_does_not_end_a_run():
 
 def test_no_result_of_a_tool_ends_a_run_before_the_target():
     loop = Loop(workbench())
-    calls = [
-        tool("context_delete", deletions="all"),
-        tool("rm", path="/"),
-        delete(whole("e1")),
-        tool("context_grep_delete", pattern="("),
-        delete(whole("e4")),
-    ]
-    events = run(loop, PlannerTurn(calls))
+    refused = [tool("context_delete", deletions="all"), tool("rm", path="/"), delete(whole("e1"))]
+    events = run(loop, PlannerTurn([*refused, tool("context_grep_delete", pattern="("), delete(whole("e4"))]))
     assert [type(event) for event in events] == [Called] * 5
-    assert [event.number for event in events if isinstance(event, Called)] == [1, 2, 3, 4, 5]
+    assert [event.number for event in events] == [1, 2, 3, 4, 5]
     assert loop.outcome is None
 
 
@@ -183,16 +177,14 @@ def test_a_run_that_only_looked_fails_without_a_refusal():
 def test_an_empty_deletion_is_refused_if_nothing_bears_the_task():
     loop = Loop(workbench(assistant(text("a"), text("b")), assistant(text("c"))))
     events = run(loop, PlannerTurn([delete()]), STOP, STOP)
-    assert events[0].result.details["error"] == "no_task_left"
-    assert events[-1].refusal.code == "no_task_left"
+    assert events[0].result.details["error"] == events[-1].refusal.code == "no_task_left"
 
 
 def test_the_target_is_met_when_both_percentages_round_to_the_same():
     """10,000 tokens, half to go: 4,995 are 50.0% to one decimal, 4,994 are 49.9%."""
     for tokens, met in ((4_995, True), (4_994, False)):
         goes, stays = (assistant(text("x" * 4 * count)) for count in (tokens, 5_000 - tokens))
-        messages = [user("u" * 4 * 5_000), goes, stays]
-        loop = Loop(workbench(*messages))
+        loop = Loop(workbench(user("u" * 4 * 5_000), goes, stays))
         events = run(loop, PlannerTurn([delete(whole("e2"))]))
         assert (loop.outcome is Outcome.TARGET_MET) is met
         assert events[0].result.sentence.endswith("The target is reached." if met else "6 tokens are still to go.")
@@ -224,21 +216,12 @@ def test_a_run_that_ended_takes_no_turn():
 
 
 def test_a_planner_gets_the_results_of_its_last_turn_and_nothing_older():
-    planner = Script(
-        [
-            PlannerTurn([tool("context_compaction_budget"), tool("context_search_transcript", pattern="y")]),
-            PlannerTurn([delete(whole("e1"))]),
-            STOP,
-            PlannerTurn([delete(whole("e2"))]),
-        ]
-    )
+    looking = PlannerTurn([tool("context_compaction_budget"), tool("context_search_transcript", pattern="y")])
+    first, second = (PlannerTurn([delete(whole(entry_id))]) for entry_id in ("e1", "e2"))
+    planner = Script([looking, first, STOP, second])
     events = [event for _, event in drive(planner, workbench())]
-    assert [[answer.name for answer in report.results] for report in planner.reports] == [
-        [],
-        ["context_compaction_budget", "context_search_transcript"],
-        ["context_delete"],
-        [],
-    ]
+    answered = [[answer.name for answer in report.results] for report in planner.reports]
+    assert answered == [[], ["context_compaction_budget", "context_search_transcript"], ["context_delete"], []]
     assert [bool(report.nudge) for report in planner.reports] == [False, False, False, True]
     assert events[-1] == Ended(Outcome.TARGET_MET)
 
@@ -251,11 +234,8 @@ def test_a_silent_planner_is_prompted_twice():
 
 
 def test_requested_targets_are_distinguished_from_repairs():
-    looking = tool("context_read_entry", entryId="e3")
-    assert originated(PlannerTurn([looking, delete(whole("e3"))])) == {
-        Target("e3"): by(2),
-        Target("e2", 1): by(2, by_repair=True),
-    }
+    origins = originated(PlannerTurn([tool("context_read_entry", entryId="e3"), delete(whole("e3"))]))
+    assert origins == {Target("e3"): by(2), Target("e2", 1): by(2, by_repair=True)}
 
 
 def test_a_reason_belongs_to_the_target_it_was_given_for():

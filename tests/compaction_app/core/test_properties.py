@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from compaction_app.core.airlock import ValidatedDeletion, validate
@@ -17,7 +17,7 @@ from compaction_app.core.embedded import EmbeddedPlanner
 from compaction_app.core.gates import NO_RESTRAINTS
 from compaction_app.core.loop import drive
 from compaction_app.core.store import DeletionStore
-from compaction_app.core.tools import ToolCall, Workbench
+from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.agents.registry import READERS
 from sessions_app.sessionlog.context import ActiveContext, keep
@@ -33,8 +33,8 @@ from tests.compaction_app.core.strategies import (
     Recorded,
     accepted_deletions,
     accepts,
+    given_often,
     objects,
-    often,
 )
 from tests.factories import (
     assistant,
@@ -84,45 +84,30 @@ def answered(kept: list[Kept]) -> set[str]:
     return {one.result_for for one in kept if one.result_for is not None}
 
 
-@often
-@given(accepted_deletions())
-def test_no_result_loses_its_call(given_):
+@given_often(accepted_deletions())
+def test_no_result_loses_its_call_and_no_call_its_answers(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     lost = makers(before).keys() - makers(after).keys()
     assert not lost & answered(after)
-
-
-@often
-@given(accepted_deletions())
-def test_no_call_loses_its_answers(given_):
-    before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
     unanswered = answered(before) - answered(after)
     made = {(call_id, one.entry_id) for one in after for _, call_id in one.blocks}
     # Of several makers the last one was answered; the earlier ones never were.
     assert not {pair for pair in made if pair in makers(before).items() and pair[0] in unanswered}
 
 
-@often
-@given(accepted_deletions())
-def test_no_entry_is_left_empty_and_none_is_named_twice(given_):
+@given_often(accepted_deletions())
+def test_a_task_is_left_no_entry_is_left_empty_and_none_is_named_twice(given_):
     before = {one.entry_id: one for one in kept_of(given_.transcript)}
-    for one in kept_of(given_.transcript, given_.gone):
-        assert one.blocks or not before[one.entry_id].blocks
+    kept = kept_of(given_.transcript, given_.gone)
+    assert {one.role for one in kept} & {"user", "custom", "branchSummary"}
+    assert all(one.blocks or not before[one.entry_id].blocks for one in kept)
     targets = given_.deletion.targets
     assert len(set(targets)) == len(targets)
     assert not any(Target(one.entry_id) in targets for one in targets if one.block_index is not None)
 
 
-@often
-@given(accepted_deletions())
-def test_a_task_is_left(given_):
-    roles = {one.role for one in kept_of(given_.transcript, given_.gone)}
-    assert roles & {"user", "custom", "branchSummary"}
-
-
-@often
-@given(accepted_deletions())
-def test_nothing_recent_or_protected_goes(given_):
+@given_often(accepted_deletions())
+def test_nothing_goes_that_is_recent_or_protected_or_that_a_human_keeps(given_):
     count = given_.transcript.parameters.preserve_recent
     ids = [entry.entry_id for entry in given_.transcript.entries]
     recent = set(ids[len(ids) - count :])
@@ -134,11 +119,6 @@ def test_nothing_recent_or_protected_goes(given_):
         assert message.get("stopReason") != "error"
         assert not message.get("isError")
         assert not message.get("exitCode")
-
-
-@often
-@given(accepted_deletions())
-def test_nothing_that_a_human_keeps_goes(given_):
     for pin in given_.restraints.pins:
         assert pin not in given_.gone
         assert Target(pin.entry_id) not in given_.gone
@@ -146,18 +126,13 @@ def test_nothing_that_a_human_keeps_goes(given_):
             assert pin.entry_id not in {target.entry_id for target in given_.gone}
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_guarded_thinking_stays(given_):
-    bearing = [
-        one["id"]
-        for one in given_.recorded
-        if one.get("message", {}).get("role") == "assistant"
-        and any(part["type"] == "thinking" for part in one["message"]["content"])
-    ]
     if given_.restraints.thinking_guard == "all":
+        said = [one for one in given_.recorded if one.get("message", {}).get("role") == "assistant"]
+        bearing = {one["id"] for one in said if any(part["type"] == "thinking" for part in one["message"]["content"])}
         held = {entry.entry_id for entry in given_.transcript.entries if entry.bears_thinking}
-        assert not held & set(bearing) & {target.entry_id for target in given_.gone}
+        assert not held & bearing & {target.entry_id for target in given_.gone}
         return
     last = next((one for one in reversed(given_.transcript.entries) if one.role == "assistant"), None)
     if last is not None and any(found.type == "thinking" for found in last.blocks):
@@ -166,23 +141,18 @@ def test_guarded_thinking_stays(given_):
         assert thoughts <= {index for index, _ in kept.blocks}
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_it_is_accepted_again_as_it_is(given_):
     again = validate(request_of(given_.deletion.targets), given_.transcript, given_.restraints)
-    assert again.targets == given_.deletion.targets
-    assert again.stats == given_.deletion.stats
+    assert (again.targets, again.stats) == (given_.deletion.targets, given_.deletion.stats)
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_stats_add_up(given_):
     before, after = kept_of(given_.transcript), kept_of(given_.transcript, given_.gone)
-    tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries} | {
-        Target(entry.entry_id, found.index): found.tokens
-        for entry in given_.transcript.entries
-        for found in entry.blocks
-    }
+    tokens = {Target(entry.entry_id): entry.tokens for entry in given_.transcript.entries}
+    for entry in given_.transcript.entries:
+        tokens |= {Target(entry.entry_id, found.index): found.tokens for found in entry.blocks}
     stats = given_.deletion.stats
     assert stats.objects_before == sum(1 + len(one.blocks) for one in before)
     assert stats.objects_after == sum(1 + len(one.blocks) for one in after)
@@ -234,11 +204,7 @@ def returned(given_: AcceptedDeletion) -> set[str]:
     whole_ids = {target["entryId"] for target in targets if target["kind"] == "entry"}
     cut_ids = {target["entryId"] for target in targets if target["kind"] == "content_block"}
     messages = {one["id"]: one["message"] for one in session if "message" in one}
-    assistants = [
-        entry_id
-        for entry_id, message in messages.items()
-        if message["role"] == "assistant" and entry_id not in whole_ids
-    ]
+    assistants = [one for one in messages if messages[one]["role"] == "assistant" and one not in whole_ids]
     latest = assistants[-1] if assistants else ""
     if latest not in cut_ids or not any(part["type"] == "thinking" for part in messages[latest]["content"]):
         return set()
@@ -246,8 +212,7 @@ def returned(given_: AcceptedDeletion) -> set[str]:
     return {latest} | {entry_id for entry_id, one in messages.items() if one.get("toolCallId") in calls}
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_):
     before = rebuilt(given_.recorded)
     after = rebuilt(compacted(given_.recorded, given_.deletion))
@@ -262,8 +227,7 @@ def test_survivors_are_rebuilt_as_they_were_and_nothing_else_is(given_):
     assert [key for key in after if key in expected] == list(expected), "in the same order"
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_the_line_that_is_appended_leaves_every_byte_before_it(given_):
     data, longer = session_bytes(given_.recorded), session_bytes(compacted(given_.recorded, given_.deletion))
     assert longer.startswith(data)
@@ -299,12 +263,10 @@ CALLING_RESULTS = st.builds(
     lambda answers, blocks: {**result(answers), "content": blocks}, CALL_IDS, st.lists(BLOCKS, min_size=1, max_size=3)
 )
 """Results that make calls, as only a damaged session has them."""
+DAMAGED = st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14)
 
 
-@often
-@given(
-    st.lists(st.one_of(MESSAGES, MESSAGES, CALLING_RESULTS), min_size=3, max_size=14), st.sampled_from([0.05, 0.3, 0.6])
-)
+@given_often(DAMAGED, st.sampled_from([0.05, 0.3, 0.6]))
 def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     """Any blocks with one call id, in one entry or in several; repair itself does not handle all of them."""
     branch, texts = branch_and_texts(session_bytes(chain(user("fix it"), *messages)))
@@ -318,23 +280,15 @@ def test_the_embedded_planner_leaves_no_call_without_answer(messages, ratio):
     assert not made & (answered(before) - answered(after))
 
 
+KEYS = st.sampled_from(["deletions", "kind", "entryId", "blockIndex", "pattern", "x"])
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from(["", "e2", "entry", "kind"]),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(["deletions", "kind", "entryId", "blockIndex", "pattern", "x"]), inner, max_size=4
-        )
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
     max_leaves=8,
 )
-TOOL_NAMES = st.sampled_from(
-    ["context_delete", "context_grep_delete", "context_search_transcript", "context_read_entry", "rm"]
-)
 
 
-@often
-@given(TOOL_NAMES, ANYTHING)
+@given_often(st.sampled_from([*TOOLS, "rm"]), ANYTHING)
 def test_no_arguments_make_a_tool_raise(name, arguments):
     messages = user("go"), assistant(text("a"), text("b")), assistant(text("c"))
     workbench = Workbench(DeletionStore(transcript_of(*messages)))

@@ -6,7 +6,7 @@ The sums are counted anew here, over the entries of the transcript.
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume
 from hypothesis import strategies as st
 
 from compaction_app.core.gates import NO_RESTRAINTS, Restraints
@@ -17,7 +17,7 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import Workbench
 from compaction_app.core.transcript import Transcript
 from sessions_app.sessionlog.targets import Target, request_of
-from tests.compaction_app.core.strategies import MESSAGES, Recorded, objects, often
+from tests.compaction_app.core.strategies import MESSAGES, Recorded, given_often, objects
 from tests.compaction_app.core.test_pairing import Joined
 from tests.factories import (
     assistant,
@@ -204,8 +204,7 @@ def pruned_sessions(draw: st.DrawFn) -> Pruned:
     return Pruned(transcript, Restraints(pins, draw(st.sampled_from(["latest", "latest", "all"]))))
 
 
-@often
-@given(pruned_sessions())
+@given_often(pruned_sessions())
 def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned):
     entries, gone = pruned.transcript.entries, pruned.gone
     newer, tokens_gone = 0, 0
@@ -218,8 +217,7 @@ def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned):
     assert tokens_gone >= LEAST if pruned.store.targets else tokens_gone == 0
 
 
-@often
-@given(pruned_sessions())
+@given_often(pruned_sessions())
 def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned):
     entries, gone = pruned.transcript.entries, pruned.gone
     answered = {entry.result_for for entry in entries if entry.entry_id in gone}

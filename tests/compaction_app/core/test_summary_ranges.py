@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from compaction_app.core.summary_ranges import (
@@ -35,7 +34,7 @@ from sessions_app.sessionlog.tree import SessionTree
 from sessions_app.storage.files import SessionReader
 from sessions_app.storage.session_loader import LoadedSession, load_session
 from tests.budget import FACTOR, some
-from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, often
+from tests.compaction_app.core.strategies import CALL_IDS, MESSAGES, WORDS, Recorded, given_often
 from tests.factories import (
     HEADER,
     assistant,
@@ -266,8 +265,7 @@ def check_range(branch: Sequence[Entry], keep: int, context: ActiveContext | Non
     return found
 
 
-@often
-@given(SESSIONS, st.sampled_from([1, 5, 20, 60]))
+@given_often(SESSIONS, st.sampled_from([1, 5, 20, 60]))
 def test_a_range_has_replaced_prefix_and_kept_and_no_cut_at_a_result(recorded, keep):
     branch = branch_of(chain(*recorded))
     check_range(branch, keep, PiReader().rebuild(branch))
@@ -321,8 +319,7 @@ def recounted(lines: list[Recorded], earlier: list[Recorded]) -> FileLists:
     return FileLists(tuple(wanted[0]), tuple(wanted[1]))
 
 
-@often
-@given(st.lists(CALLS, max_size=10))
+@given_often(st.lists(CALLS, max_size=10))
 def test_lists_of_files_are_those_of_a_plain_recount(calls):
     lines = chain(*calls)[1:]
     assert PI.summary_format.files(calls) == recounted(lines, [])
@@ -357,8 +354,7 @@ def check_recorded_lists(loaded: LoadedSession) -> None:
         assert on_branch.modified == recorded.files.modified
 
 
-@often
-@given(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
+@given_often(st.lists(st.integers(0, 9), min_size=2, max_size=12), st.data())
 def test_what_is_left_is_the_old_branch_after_the_last_shared_entry(parents, data):
     ancestors = [f"e{parent}" if parent < number else None for number, parent in enumerate(parents)]
     recorded = [message(f"e{number}", parent, user("a")) for number, parent in enumerate(ancestors)]
@@ -388,8 +384,7 @@ def test_real_branches_are_left_whole(sessions):
             branch_left(tree, "nowhere", None)
 
 
-@often
-@given(SESSIONS, st.integers(0, 120))
+@given_often(SESSIONS, st.integers(0, 120))
 def test_what_fits_is_the_newest_that_is_not_a_result(recorded, budget):
     branch = branch_of(chain(*recorded))
     everything = within_budget(branch, 10**9)

@@ -3,13 +3,12 @@
 import re
 
 import pytest
-from hypothesis import given
 
 from compaction_app.core.effects import removed_estimate
 from compaction_app.core.token_map import CELL, CELLS, GAP, LINE, LINES, Piece, draw, kind_of_piece, pieces_of
 from sessions_app.sessionlog.entries import Role
 from sessions_app.sessionlog.targets import Target
-from tests.compaction_app.core.strategies import accepted_deletions, often
+from tests.compaction_app.core.strategies import accepted_deletions, given_often
 from tests.factories import assistant, text, thinking, transcript_of, user
 
 STEP = LINE + GAP
@@ -72,8 +71,7 @@ def test_a_frame_covers_the_lines_of_its_pieces(before, tokens, first, last):
     assert top + height == last * STEP + LINE
 
 
-@often
-@given(accepted_deletions())
+@given_often(accepted_deletions())
 def test_pieces_add_up_to_what_is_struck_and_to_the_transcript(accepted):
     targets, transcript = accepted.gone, accepted.transcript
     struck = total = 0

@@ -68,15 +68,10 @@ def found(shown: dict[str, Any]) -> str:
         (SEARCH, {"pattern": "a", "target": "block"}),
         (SEARCH, {"pattern": "a", "max_matches": 5}),
         (SEARCH, {"pattern": "a", "why": "x"}),
-        (READ, {}),
-        (READ, {"entryId": None}),
-        (READ, {"entryId": "e1", "offset": "0"}),
+        *((READ, {}), (READ, {"entryId": None}), (READ, {"entryId": "e1", "offset": "0"})),
         (READ, {"entryId": "e1", "blockIndex": "0"}),
-        (BUDGET, {"verbose": True}),
-        (BUDGET, None),
-        (DELETE, [whole("e4")]),
+        *((BUDGET, {"verbose": True}), (BUDGET, None), (DELETE, None), (DELETE, [whole("e4")])),
         (DELETE, {"deletions": [], "reason": "x"}),
-        (DELETE, None),
         (GREP, {"regex": True}),
         (GREP, {"pattern": "needle", "maxMatches": 0}),
         (GREP, {"pattern": "needle", "maxMatches": -1}),
@@ -144,34 +139,30 @@ def test_a_search_is_truncated_only_if_there_is_a_further_match():
         assert (len(shown["matches"]), shown["truncated"], "error" in shown) == (count, False, False)
 
 
+def first_match(words: str, **arguments: Any) -> tuple[int, str]:
+    """The place of the needle in these words, and the snippet of it."""
+    match = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)["matches"][0]
+    return match["matchIndex"], match["snippet"]
+
+
 @pytest.mark.parametrize(("requested", "around"), [(None, 160), (0, 0), (-1, 0), (10, 10), (500, 500), (10_000, 500)])
 def test_a_snippet_reaches_so_far_around_the_start_of_the_match(requested, around):
-    words = "b" * 1_000 + "needle" + "a" * 1_000
     arguments = {} if requested is None else {"contextChars": requested}
-    shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", **arguments)
     expected = ("b" * around) + ("needle" + "a" * 1_000)[:around]
-    assert shown["matches"][0]["snippet"] == f"…{expected}…"
-    assert shown["matches"][0]["matchIndex"] == 1_000
+    assert first_match("b" * 1_000 + "needle" + "a" * 1_000, **arguments) == (1_000, f"…{expected}…")
 
 
 @pytest.mark.parametrize(
-    ("words", "around", "snippet"),
-    [("a needle", 6, "a needle"), ("a needle", 5, "a needl…"), ("in a needle", 4, "…n a need…")],
+    ("words", "around", "place", "snippet"),
+    [
+        *(("a needle", 6, 2, "a needle"), ("a needle", 5, 2, "a needl…"), ("in a needle", 4, 5, "…n a need…")),
+        *(("🙂🙂é needle 🙂 hay", 4, 6, "…🙂é need…"), ("🙂🙂é needle 🙂 hay", 5, 6, "…\ude42🙂é needl…")),
+    ],
 )
-def test_a_snippet_is_marked_only_if_it_was_cut(words, around, snippet):
-    shown = details(bench(user("x"), assistant(text(words))), SEARCH, pattern="needle", contextChars=around)
-    assert shown["matches"][0]["snippet"] == snippet
-
-
-def test_offsets_in_astral_text_count_utf16_units():
-    workbench = bench(user("x"), assistant(text("🙂🙂é needle 🙂 hay")))
-    match = details(workbench, SEARCH, pattern="needle", contextChars=4)["matches"][0]
-    assert match["matchIndex"] == 6
-    assert match["snippet"] == "…🙂é need…"
-    cut = details(workbench, SEARCH, pattern="needle", contextChars=5)["matches"][0]["snippet"]
-    assert cut == "…\ude42🙂é needl…"
-    after = details(workbench, READ, entryId="e2", offset=match["matchIndex"], maxChars=6)
-    assert after["text"] == "needle"
+def test_a_snippet_is_marked_if_it_was_cut_and_counts_utf16_units(words, around, place, snippet):
+    assert first_match(words, contextChars=around) == (place, snippet)
+    read = details(bench(user("x"), assistant(text(words))), READ, entryId="e2", offset=place, maxChars=6)
+    assert read["text"] == "needle"
 
 
 def test_a_refused_pattern_leaves_no_matches():
@@ -180,23 +171,23 @@ def test_a_refused_pattern_leaves_no_matches():
         assert (shown["matches"], shown["truncated"], shown["error"]) == ([], False, code)
 
 
+def cut(shown: dict[str, Any]) -> tuple[str, int, bool, bool]:
+    """What was read of how much, and on which sides of it more is left."""
+    return shown["text"], shown["totalChars"], shown["truncatedBefore"], shown["truncatedAfter"]
+
+
 def test_a_read_returns_a_slice_and_says_on_which_side_it_was_cut():
     workbench = bench(user("x"), assistant(text("abc"), text("defg")))
-    shown = details(workbench, READ, entryId="e2")
-    assert (shown["text"], shown["totalChars"]) == ("abc\ndefg", 8)
-    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
+    assert cut(details(workbench, READ, entryId="e2")) == ("abc\ndefg", 8, False, False)
     shown = details(workbench, READ, entryId="e2", blockIndex=1, offset=1, maxChars=2)
-    assert (shown["text"], shown["totalChars"], shown["blockIndex"]) == ("ef", 4, 1)
-    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, True)
-    shown = details(workbench, READ, entryId="e2", offset=6, maxChars=2)
-    assert (shown["text"], shown["truncatedBefore"], shown["truncatedAfter"]) == ("fg", True, False)
+    assert (*cut(shown), shown["blockIndex"]) == ("ef", 4, True, True, 1)
+    assert cut(details(workbench, READ, entryId="e2", offset=6, maxChars=2)) == ("fg", 8, True, False)
 
 
 @pytest.mark.parametrize("offset", [8, 9, 10**9])
 def test_a_read_past_the_end_reads_nothing(offset):
     shown = details(bench(user("x"), assistant(text("abcdefgh"))), READ, entryId="e2", offset=offset)
-    assert (shown["text"], shown["totalChars"], shown["offset"]) == ("", 8, offset)
-    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (True, False)
+    assert (*cut(shown), shown["offset"]) == ("", 8, True, False, offset)
 
 
 @pytest.mark.parametrize(("requested", "length"), [(None, 4_000), (0, 1), (-7, 1), (12_000, 12_000), (99_999, 12_000)])
@@ -225,8 +216,7 @@ def test_a_negative_offset_reads_from_the_start():
 )
 def test_an_unknown_entry_cannot_be_read(arguments, code):
     shown = details(bench(), READ, **arguments)
-    assert (shown["error"], shown["text"], shown["totalChars"]) == (code, "", 0)
-    assert (shown["truncatedBefore"], shown["truncatedAfter"]) == (False, False)
+    assert (shown["error"], *cut(shown)) == (code, "", 0, False, False)
 
 
 def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot():
@@ -240,17 +230,9 @@ def test_what_is_chosen_can_still_be_read_and_what_was_compacted_before_cannot()
 
 def test_the_budget_counts_in_the_transcripts_own_estimates():
     workbench = bench(user("x" * 400), assistant(text("y" * 244), text("z" * 200)), compression_ratio=0.7)
-    assert details(workbench, BUDGET) == {
-        "compression_ratio": 0.7,
-        "tokensBefore": 211,
-        "currentTokensAfter": 211,
-        "deletedTokens": 0,
-        "currentReductionPercent": 0.0,
-        "targetReductionPercent": 30.0,
-        "targetTokensAfter": 147,
-        "tokensToDeleteForTarget": 64,
-        "callCount": 1,
-    }
+    target = {"compression_ratio": 0.7, "targetReductionPercent": 30.0, "targetTokensAfter": 147, "tokensBefore": 211}
+    nothing = {"currentTokensAfter": 211, "deletedTokens": 0, "currentReductionPercent": 0.0}
+    assert details(workbench, BUDGET) == {**target, **nothing, "tokensToDeleteForTarget": 64, "callCount": 1}
     details(workbench, DELETE, **deletions("e2[1]"))
     shown = details(workbench, BUDGET)
     assert (shown["deletedTokens"], shown["currentReductionPercent"]) == (50, 23.7)
@@ -316,10 +298,8 @@ def test_a_bulk_deletion_skips_entries_already_deleted():
     workbench = bench()
     details(workbench, DELETE, **deletions("e4 e2[0]"))
     shown = details(workbench, GREP, pattern="needle", target="content_block", expectedMatchCount=3)
-    assert [(skip["entryId"], skip["reason"]) for skip in shown["skipped"]] == [
-        ("e2", "already_deleted"),
-        ("e4", "already_deleted"),
-    ]
+    skipped = [(skip["entryId"], skip["reason"]) for skip in shown["skipped"]]
+    assert skipped == [("e2", "already_deleted"), ("e4", "already_deleted")]
     assert found(shown) == "e2[1] e3 e7"
     assert workbench.store.targets[0] == Target("e4")
 
@@ -327,10 +307,8 @@ def test_a_bulk_deletion_skips_entries_already_deleted():
 def test_a_bulk_deletion_passes_over_a_pair_whose_other_side_stays():
     asked = assistant(text("needle"), call("c1", n="needle"))
     workbench = bench(user("x"), asked, result("c1", error=True), assistant(text("needle")))
-    shown = details(workbench, GREP, pattern="needle", target="content_block")
-    assert shown["skipped"] == [
-        {"entryId": "e2", "target": "content_block", "blockIndex": 1, "reason": "protected_block"}
-    ]
+    (skipped,) = details(workbench, GREP, pattern="needle", target="content_block")["skipped"]
+    assert skipped == {"entryId": "e2", "target": "content_block", "blockIndex": 1, "reason": "protected_block"}
     assert chosen(workbench) == "e2[0] e4"
 
 
@@ -373,14 +351,11 @@ def test_the_expected_count_is_compared_before_the_limit_and_zero_counts():
     assert "error" not in details(bench(), GREP, pattern="haystack", expectedMatchCount=0)
 
 
-def test_as_many_matches_as_expected_and_allowed_are_deleted():
+def test_as_many_matches_as_expected_and_allowed_are_deleted_and_by_default_at_most_fifty():
     workbench = bench()
     shown = details(workbench, GREP, pattern="needle", expectedMatchCount=5, maxMatches=5)
     assert {skip["reason"] for skip in shown["skipped"]} == {"protected_entry"}
     assert len(workbench.store.targets) == 5
-
-
-def test_at_most_fifty_matches_are_deleted_by_default():
     for count, gone in ((50, 50), (51, 0)):
         workbench = bench(user("x"), *(assistant(text("needle")) for _ in range(count)))
         details(workbench, GREP, pattern="needle")
