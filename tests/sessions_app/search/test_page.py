@@ -8,25 +8,25 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from sessions_app.index.indexer import index_paths, index_roots
+from sessions_app.index.indexer import index_paths
 from sessions_app.models import Session
 from sessions_app.search.text_index import update_texts
+from tests.clients import page
 from tests.factories import assistant, call, chain, result, session_bytes, text, thinking, user
+from tests.files import place
 from tests.html import HOSTILE_TEXTS, assert_inert, elements, text_of
 
 
-def add(root: Path, name: str, *messages: dict[str, Any]) -> Session:
-    (root / name).write_bytes(session_bytes(chain(*messages)))
-    index_roots()
-    for _ in update_texts():
+def add(root: Path, name: str, *messages: dict[str, Any], is_searchable: bool = True) -> Session:
+    place(root / name, session_bytes(chain(*messages)))
+    index_paths([root])
+    for _ in update_texts() if is_searchable else ():
         pass
     return Session.objects.get(relative_path=name)
 
 
 def searched(browser: Client, typed: str, **narrowed: Any) -> Any:
-    answer = browser.get("/search", {"q": typed, **narrowed})
-    assert answer.status_code == 200
-    return answer
+    return page(browser, "/search", q=typed, **narrowed)
 
 
 def facets(answer: Any) -> dict[str, dict[str, int]]:
@@ -39,26 +39,19 @@ def facets(answer: Any) -> dict[str, dict[str, int]]:
 
 @pytest.fixture
 def sessions(known_root):
-    first = add(
-        known_root,
-        "a.jsonl",
-        user("Why does the needle break?"),
-        assistant(thinking("A needle, hm"), text("The needle is old"), call("c1", "bash", command="find needle")),
-        result("c1", "needle: 3 of 4", name="bash"),
-        assistant(text("and a needle again")),
-    )
-    second = add(known_root, "b.jsonl", user("nothing"), assistant(text("a needle in hay")))
-    return [first, second]
+    asked = user("Why does the needle break?")
+    looked = assistant(thinking("A needle, hm"), text("The needle is old"), call("c1", "bash", command="find needle"))
+    found = (result("c1", "needle: 3 of 4", name="bash"), assistant(text("and a needle again")))
+    second = (user("nothing"), assistant(text("a needle in hay")))
+    return [add(known_root, "a.jsonl", asked, looked, *found), add(known_root, "b.jsonl", *second)]
 
 
 def test_places_are_grouped_by_session_and_marked(known_root, browser, sessions):
     answer = searched(browser, "needle")
     results = answer.context["results"]
     assert (results.places, results.sessions) == (7, 2)
-    assert [(found.session, found.places, found.more) for found in results.found] == [
-        (sessions[0], 6, 3),
-        (sessions[1], 1, 0),
-    ]
+    found = [(found.session, found.places, found.more) for found in results.found]
+    assert found == [(sessions[0], 6, 3), (sessions[1], 1, 0)]
     assert [hit.who for hit in results.found[0].hits] == ["user", "assistant", "assistant"]
     assert {mark.text() for mark in elements(answer, "mark")} == {"needle"}
     assert "7 places in 2 sessions" in text_of(answer)
@@ -85,10 +78,8 @@ def test_facets_count_what_they_would_leave(browser, sessions):
 
 
 def test_a_filter_in_the_query_narrows_too(browser, sessions):
-    assert searched(browser, "needle tool:bash").context["results"].places == 1
-    assert searched(browser, "needle agent:codex").context["results"].places == 0
-    assert searched(browser, "needle project:project").context["results"].sessions == 2
-    assert searched(browser, "needle until:1999").context["results"].places == 0
+    for narrowed, places in (("tool:bash", 1), ("agent:codex", 0), ("project:project", 7), ("until:1999", 0)):
+        assert searched(browser, f"needle {narrowed}").context["results"].places == places, narrowed
     assert "in:nobody was ignored" in text_of(searched(browser, "needle in:nobody"))
 
 
@@ -101,25 +92,21 @@ def test_only_what_was_ticked_can_be_unticked(browser, sessions):
 def test_empty_states_say_what_to_do(browser, known_root):
     assert "No sessions yet" in text_of(searched(browser, ""))
     add(known_root, "a.jsonl", user("alpha"))
-    assert "Search everything" in text_of(searched(browser, ""))
-    assert "Add a word" in text_of(searched(browser, "-alpha"))
-    assert "Nothing found" in text_of(searched(browser, "absent"))
-    assert "Search without filters" in text_of(searched(browser, "alpha tool:bash"))
-    (known_root / "b.jsonl").write_bytes(session_bytes(chain(user("bravo"))))
-    index_roots()
+    for typed, said in {
+        "": "Search everything",
+        "-alpha": "Add a word",
+        "absent": "Nothing found",
+        "alpha tool:bash": "Search without filters",
+    }.items():
+        assert said in text_of(searched(browser, typed))
+    add(known_root, "b.jsonl", user("bravo"), is_searchable=False)
     assert "searchable: 1 of 2 sessions" in text_of(searched(browser, "alpha"))
 
 
 def test_sessions_of_other_directories_are_not_shown(browser, tmp_path, known_root):
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "c.jsonl").write_bytes(session_bytes(chain(user("secret needle"))))
-    index_paths([other])
-    for _ in update_texts():
-        pass
+    add(tmp_path / "other", "c.jsonl", user("secret needle"))
     answer = searched(browser, "secret")
-    assert answer.context["results"].places == 0
-    assert "c.jsonl" not in text_of(answer)
+    assert (answer.context["results"].places, "c.jsonl" in text_of(answer)) == (0, False)
 
 
 @pytest.mark.parametrize("hostile", HOSTILE_TEXTS)
@@ -188,13 +175,9 @@ def test_a_place_between_two_finds_has_both(browser, known_root):
 
 
 def test_a_search_within_a_session_that_finds_nothing_says_so(browser, sessions):
-    answer = browser.get(sessions[1].get_absolute_url(), {"q": "needle in:user"})
-    assert answer.status_code == 200
-    assert "not found" in text_of(answer)
+    assert "not found" in text_of(page(browser, sessions[1].get_absolute_url(), q="needle in:user"))
 
 
 def test_a_session_that_is_not_searchable_yet_says_so(browser, known_root):
-    (known_root / "a.jsonl").write_bytes(session_bytes(chain(user("needle"))))
-    index_roots()
-    address = Session.objects.get().get_absolute_url()
-    assert "being read" in text_of(browser.get(address, {"q": "needle"}))
+    session = add(known_root, "a.jsonl", user("needle"), is_searchable=False)
+    assert "being read" in text_of(browser.get(session.get_absolute_url(), {"q": "needle"}))

@@ -1,5 +1,9 @@
-"""What is typed into a search field finds words, and is never an error of the index."""
+"""What is typed into a search field finds words of the texts of entries, and is never an error of the index.
 
+The texts are searched by who said them; what has no words is left out.
+"""
+
+import base64
 from datetime import UTC, datetime
 from string import ascii_letters, digits
 
@@ -9,11 +13,26 @@ from hypothesis import strategies as st
 
 from sessions_app.search import store as store_module
 from sessions_app.search.filters import SearchFilters
-from sessions_app.search.passages import PassageKind, index_text
+from sessions_app.search.passages import EntryPassage, PassageKind, index_text, passages
 from sessions_app.search.query import SearchQuery, day_of
 from sessions_app.search.snippet import snippet
 from sessions_app.search.states import PassageState
 from sessions_app.search.store import Alike, IndexedPassage, SearchableSession, TextStore
+from sessions_app.sessionlog.entries import Entry
+from tests.factories import (
+    assistant,
+    bash,
+    branch_and_texts,
+    call,
+    chain,
+    custom,
+    image,
+    result,
+    session_bytes,
+    text,
+    thinking,
+    user,
+)
 
 TEXTS = (
     "A race condition in wingman.go:323 flags the session.",
@@ -28,7 +47,7 @@ TEXTS = (
 def store(tmp_path):
     with TextStore(tmp_path) as opened:
         alike = Alike(1, 1, "", 1)
-        found = [IndexedPassage(number, alike, None, index_text(text)) for number, text in enumerate(TEXTS)]
+        found = [IndexedPassage(number, alike, None, index_text(said)) for number, said in enumerate(TEXTS)]
         opened.add(SearchableSession(1), found)
         yield opened
 
@@ -80,7 +99,7 @@ def test_words_and_phrases_are_found(store):
 
 
 def test_what_is_marked_begins_a_word():
-    for typed, text, marked in (
+    for typed, said, marked in (
         ("race", "embrace _race races", ["race", "races"]),
         ('"race"', "racerace races RACE", ["RACE"]),
         ('"race condition"', "a grace condition, a race  condition", ["race  condition"]),
@@ -91,7 +110,7 @@ def test_what_is_marked_begins_a_word():
         ("ὀδός", "ὈΔΌΣ", ["ὈΔΌΣ"]),
     ):
         (pattern,) = SearchQuery.of(typed).patterns
-        assert [text[start:end] for start, end in pattern.spans(text)] == marked, text
+        assert [said[start:end] for start, end in pattern.spans(said)] == marked, said
 
 
 def test_few_words_with_a_beginning_are_named_and_many_are_not(store, monkeypatch):
@@ -131,21 +150,91 @@ def test_filters_are_read_from_the_query():
 
 def test_what_only_looks_like_a_filter_is_a_word():
     query = SearchQuery.of("http://example.org -is:seen tool:")
-    assert [(term.text, term.excluded) for term in query.terms] == [
-        ("http://example.org", False),
-        ("is:seen", True),
-        ("tool:", False),
-    ]
+    found = [(term.text, term.excluded) for term in query.terms]
+    assert found == [("http://example.org", False), ("is:seen", True), ("tool:", False)]
     assert not query.filters
 
 
 def test_a_day_a_month_and_a_year_have_a_start_and_an_end():
-    for text, first, after in (
+    for typed, first, after in (
         ("2026", "2026-01-01", "2027-01-01"),
         ("2026-12", "2026-12-01", "2027-01-01"),
         ("2026-1-31", "2026-01-31", "2026-02-01"),
     ):
-        assert day_of(text) == datetime.fromisoformat(first).replace(tzinfo=UTC)
-        assert day_of(text, end=True) == datetime.fromisoformat(after).replace(tzinfo=UTC)
-    for text in ("", "yesterday", "2026-13", "2026-02-30", "9999-12-31", "26-01-01"):
-        assert day_of(text, end=True) is None
+        assert day_of(typed) == datetime.fromisoformat(first).replace(tzinfo=UTC)
+        assert day_of(typed, end=True) == datetime.fromisoformat(after).replace(tzinfo=UTC)
+    for typed in ("", "yesterday", "2026-13", "2026-02-30", "9999-12-31", "26-01-01"):
+        assert day_of(typed, end=True) is None
+
+
+def passages_of(*messages: dict[str, object]) -> list[list[EntryPassage]]:
+    branch, texts = branch_and_texts(session_bytes(chain(*messages)))
+    return [list(passages(entry, texts[entry.id])) for entry in branch if entry.has_text]
+
+
+def test_each_kind_of_text_is_a_passage():
+    redacted = {"type": "redacted_thinking", "data": "b3BhcXVl"}
+    found = passages_of(
+        user("Fix it"),
+        assistant(thinking("Hm"), text("I read"), call("c1", "bash", command="a\nb"), text("and write"), redacted),
+        result("c1", "done"),
+        bash("ls", "file"),
+        custom("note"),
+        user(""),
+    )
+    assert found == [
+        [(PassageKind.SAID, "Fix it")],
+        [
+            (PassageKind.THINKING, "Hm"),
+            (PassageKind.REPLY, "I read\nand write"),
+            (PassageKind.CALL, 'bash {"command":"a\nb"}'),
+        ],
+        [(PassageKind.RESULT, "done")],
+        [(PassageKind.RESULT, "Ran ls\nfile")],
+        [(PassageKind.ADDED, "note")],
+        [],
+    ]
+
+
+def test_images_and_entries_that_are_no_messages_have_no_words():
+    assert passages_of({"role": "user", "content": [text("see"), image()]}) == [[(PassageKind.SAID, "see")]]
+    label = Entry(number=1, offset=0, length=1, id="a", parent_id=None, type="label")
+    branch, texts = branch_and_texts(session_bytes(chain(user("x"))))
+    assert list(passages(label, texts[branch[0].id])) == []
+
+
+DATA = base64.b64encode(bytes(range(256))).decode()
+NAMES = f"{'/home/dev/work' * 8} {'0123456789abcdef' * 4}"
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [(f"a {DATA} b {NAMES}", f"a b {NAMES}"), ("語a日本語", "語 a 日本 本語 語"), ("a\0b\ud800c", "a b\ufffdc")],
+    ids=["no encoded data, but paths", "neighbouring Chinese characters in pairs", "text without what is unstorable"],
+)
+def test_what_is_indexed(said, words):
+    assert index_text(said).split() == words.split()
+
+
+def test_a_snippet_shows_the_place_with_most_terms():
+    said = f"race {'x ' * 300} then the race\n\n  condition {'y ' * 300}"
+    parts = snippet(said, SearchQuery.of("race condition").patterns)
+    assert [part.text for part in parts if part.marked] == ["race", "condition"]
+    shown = "".join(part.text for part in parts)
+    assert shown.startswith("…x x")
+    assert "then the race condition y" in shown
+    assert shown.endswith("…")
+    assert len(shown) < 200
+
+
+def test_a_snippet_without_a_mark_is_the_beginning():
+    parts = snippet("word " * 100, SearchQuery.of("absent").patterns)
+    assert [part.marked for part in parts] == [False]
+    assert parts[0].text.startswith("word word")
+    assert snippet("", []) == []
+
+
+def test_marks_do_not_overlap():
+    parts = snippet("race conditions", SearchQuery.of('"race condition" condition race').patterns)
+    assert [part.text for part in parts if part.marked]
+    assert "".join(part.text for part in parts) == "race conditions"

@@ -1,6 +1,5 @@
 """The full-text index follows the sessions: growth costs what is new, and what is gone leaves no words."""
 
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -35,12 +34,13 @@ from tests.installation import Installation
 from tests.paths import corpus_sessions
 
 
-def write(path: Path, recorded: list[Any]) -> None:
-    path.write_bytes(session_bytes(recorded))
+def write(path: Path, *messages: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(session_bytes(chain(*messages)))
 
 
-def bring_up_to_date(root: Path) -> None:
-    index_paths([root])
+def bring_up_to_date(root: Path, *, rebuild: bool = False) -> None:
+    index_paths([root], rebuild=rebuild)
     for _ in update_texts():
         pass
 
@@ -72,8 +72,7 @@ def by_state(typed: str) -> dict[str, set[str]]:
 
 def test_growth_adds_only_new_entries(redline, tmp_path, monkeypatch):
     path = tmp_path / "a.jsonl"
-    recorded = chain(user("alpha"), assistant(text("bravo")), user("charlie"))
-    write(path, recorded[:3])
+    write(path, user("alpha"), assistant(text("bravo")))
     bring_up_to_date(path)
     read: list[str] = []
     usual = text_index.read_again
@@ -83,11 +82,10 @@ def test_growth_adds_only_new_entries(redline, tmp_path, monkeypatch):
         return usual(agent, reader, entry, version)
 
     monkeypatch.setattr(text_index, "read_again", noted)
-    append_as_agent(path, session_bytes(recorded[3:]))
+    append_as_agent(path, session_bytes([message("e3", "e2", user("charlie"))]))
     bring_up_to_date(path)
-    assert read == [recorded[3]["id"]]
+    assert read == [hit.entry_id for hit in hits("charlie")] == ["e3"]
     assert words_in(redline) == {"alpha", "bravo", "charlie"}
-    assert [hit.entry_id for hit in hits("charlie")] == [recorded[3]["id"]]
 
 
 WORDS = "alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ İstanbul xylophone"
@@ -98,14 +96,14 @@ WORDS = "alpha ünïcode naïve 日本 हिन्दी Straße ΣΊΣΥΦΟΣ
 def test_a_session_that_is_removed_or_rewritten_leaves_no_words(redline, tmp_path, other, is_removed):
     """Neither in the index nor in its file."""
     path = tmp_path / "a.jsonl"
-    write(path, chain(user(WORDS), assistant(text("bravo"))))
+    write(path, user(WORDS), assistant(text("bravo")))
     if other:
-        write(tmp_path / "b.jsonl", chain(user("charlie")))
+        write(tmp_path / "b.jsonl", user("charlie"))
     bring_up_to_date(tmp_path)
     if is_removed:
         path.unlink()
     else:
-        write(path, chain(user("delta"), assistant(text("echo"))))
+        write(path, user("delta"), assistant(text("echo")))
     bring_up_to_date(tmp_path)
     assert words_in(redline) == ({"charlie"} if other else set()) | (set() if is_removed else {"delta", "echo"})
     assert not hits("alpha")
@@ -125,9 +123,7 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline, t
         (root / path.name).write_bytes(path.read_bytes())
     bring_up_to_date(root)
     before = words_in(redline)
-    index_paths([root], rebuild=True)
-    for _ in update_texts():
-        pass
+    bring_up_to_date(root, rebuild=True)
     assert words_in(redline) == before
     with TextStore(redline.data) as store:
         (entries,) = store.connection.execute("SELECT count(DISTINCT id >> 3) FROM passage").fetchone()
@@ -137,16 +133,14 @@ def test_an_index_of_real_sessions_that_is_rebuilt_has_the_same_words(redline, t
 def test_states_follow_compactions_and_branches(redline, tmp_path):
     path = tmp_path / "a.jsonl"
     said = (user("first needle"), assistant(text("second needle")))
-    recorded = chain(*said, user("third needle"), assistant(text("fourth needle")))
-    write(path, recorded)
+    write(path, *said, user("third needle"), assistant(text("fourth needle")))
     bring_up_to_date(path)
     assert states("needle") == [PassageState.SEEN] * 4
-    ids = [entry["id"] for entry in recorded[1:]]
-    cut = {"id": "cut", "parentId": ids[3], **summary_compaction("summary of a needle", ids[2])}
+    cut = {"id": "cut", "parentId": "e4", **summary_compaction("summary of a needle", "e3")}
     append_as_agent(path, session_bytes([cut]))
     bring_up_to_date(path)
     assert by_state("needle") == {"SUMMARISED": {"first", "second"}, "SEEN": {"summary", "third", "fourth"}}
-    append_as_agent(path, session_bytes([message("other", ids[0], user("fifth needle"))]))
+    append_as_agent(path, session_bytes([message("other", "e1", user("fifth needle"))]))
     bring_up_to_date(path)
     elsewhere = {"second", "summary", "third", "fourth"}
     assert by_state("needle") == {"SEEN": {"first", "fifth"}, "ELSEWHERE": elsewhere}
@@ -154,12 +148,8 @@ def test_states_follow_compactions_and_branches(redline, tmp_path):
 
 def test_what_a_deletion_removed_is_struck(redline):
     work = (user("go needle"), assistant(call("c1")), result("c1", "a needle"), assistant(text("needle")))
-    recorded = chain(*work, user("on"))
-    ids = [entry["id"] for entry in recorded[1:]]
-    deletion = {"id": "cut", "parentId": ids[-1], **compaction(whole(ids[1]), whole(ids[2]))}
     path = redline.sessions / "a.jsonl"
-    path.parent.mkdir(parents=True)
-    write(path, [*recorded, deletion])
+    write(path, *work, user("on"), compaction(whole("e2"), whole("e3")))
     bring_up_to_date(path)
     assert states("a needle in:result") == [PassageState.STRUCK]
     assert states("needle is:seen") == [PassageState.SEEN] * 2
@@ -168,7 +158,7 @@ def test_what_a_deletion_removed_is_struck(redline):
 def test_a_killed_pass_is_continued(redline, tmp_path, monkeypatch):
     monkeypatch.setattr(text_index, "ROWS_AT_ONCE", 2)
     path = tmp_path / "a.jsonl"
-    write(path, chain(*(user(f"word{number}") for number in range(7))))
+    write(path, *(user(f"word{number}") for number in range(7)))
     index_paths([path])
     with only_text_indexer(0) as store:
         work = index_texts(store)
@@ -186,7 +176,7 @@ def test_only_one_process_writes(redline):
 
 def test_an_index_of_another_version_is_built_again(redline, tmp_path):
     path = tmp_path / "a.jsonl"
-    write(path, chain(user("alpha")))
+    write(path, user("alpha"))
     bring_up_to_date(path)
     with TextStore(redline.data) as store:
         store.connection.execute(f"PRAGMA user_version = {SCHEMA + 1}")
@@ -202,21 +192,21 @@ def test_a_damaged_index_is_reported(redline):
 
 
 def test_a_file_that_changes_meanwhile_stops_no_other(redline, tmp_path):
-    write(tmp_path / "a.jsonl", chain(user("alpha"), user("bravo")))
-    write(tmp_path / "b.jsonl", chain(user("charlie")))
+    write(tmp_path / "a.jsonl", user("alpha"), user("bravo"))
+    write(tmp_path / "b.jsonl", user("charlie"))
     index_paths([tmp_path])
     (tmp_path / "a.jsonl").write_bytes(b"x\n")
     for _ in update_texts():
         pass
     assert "charlie" in words_in(redline)
     assert Session.objects.count() == 2
-    write(tmp_path / "a.jsonl", chain(user("delta")))
+    write(tmp_path / "a.jsonl", user("delta"))
     bring_up_to_date(tmp_path)
     assert words_in(redline) == {"charlie", "delta"}
 
 
 def test_the_follower_makes_sessions_searchable(known_root):
-    write(known_root / "a.jsonl", chain(user("alpha")))
+    write(known_root / "a.jsonl", user("alpha"))
     texts = TextIndexer()
     follower = Follower(background=texts.step)
     try:
@@ -235,7 +225,7 @@ def test_only_a_pass_that_takes_long_is_announced_to_open_pages(seconds, are_ann
     monkeypatch.setattr(text_index, "ANNOUNCED_SECONDS", seconds)
     monkeypatch.setattr(text_index, "publish", lambda _, texts: announced.append(texts))
     for name in "ab":
-        write(known_root / f"{name}.jsonl", chain(user("alpha")))
+        write(known_root / f"{name}.jsonl", user("alpha"))
     index_paths([known_root])
     texts = TextIndexer()
     while texts.step():
@@ -246,10 +236,7 @@ def test_only_a_pass_that_takes_long_is_announced_to_open_pages(seconds, are_ann
 
 
 def test_hostile_text_is_found_as_it_is(redline, tmp_path):
-    hostile = "needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"
     path = tmp_path / "a.jsonl"
-    recorded = chain(user("x"))
-    recorded[1]["message"]["content"] = hostile
-    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in recorded))
+    write(path, user("needle <script>alert(1)</script> \x1b[31mred\x00 \ud800 \u202e"))
     bring_up_to_date(path)
     assert hits("needle script")[0].text.startswith("needle <script>")
