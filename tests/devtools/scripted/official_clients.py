@@ -18,6 +18,7 @@ from devtools.scripted.server import ScriptedProvider
 
 KEY = "sk-dummy-0123456789"
 DIALECTS: tuple[Dialect, ...] = ("anthropic", "openai")
+PATHS: Mapping[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 TOOLS: Mapping[Dialect, list[Any]] = {
     "anthropic": [
         {"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in TOOL_SCHEMAS

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import anthropic
@@ -79,9 +80,6 @@ def meant(name: str) -> Play:
 
 def texts(play: Play, kind: type[Say] | type[Think]) -> str:
     return "".join(part.text for part in play.parts if isinstance(part, kind))
-
-
-# ---- answers -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -216,35 +214,29 @@ def test_calls_arrive_one_by_one(dialect):
     assert sum(isinstance(part, CallTool) for part in meant("slow-calls").parts) == 100
 
 
-# ---- usage -------------------------------------------------------------------------------------------------
+def usage_of(provider: ScriptedProvider, dialect: Dialect, name: str) -> tuple[Mapping[str, Any], int]:
+    """What is reported, and the tokens of the request."""
+    usage = ask(provider, dialect, name).usage
+    assert usage is not None
+    return usage, len(provider.requests[-1].raw.decode()) // 4
 
 
 def test_usage_matches_the_request_and_the_answer(provider):
-    read = ask(provider, "anthropic", "good-plan")
-    sent = len(provider.requests[-1].raw.decode()) // 4
-    assert read.usage is not None
-    assert read.usage["input_tokens"] + read.usage["cache_creation_input_tokens"] == sent
-    assert read.usage["cache_read_input_tokens"] == 0
-    assert read.usage["output_tokens"] > 1
-    read = ask(provider, "openai", "good-plan")
-    sent = len(provider.requests[-1].raw.decode()) // 4
-    assert read.usage is not None
-    assert read.usage["prompt_tokens"] == sent
-    assert read.usage["total_tokens"] == sent + read.usage["completion_tokens"]
-    assert "cost" not in read.usage
+    usage, sent = usage_of(provider, "anthropic", "good-plan")
+    assert usage["input_tokens"] + usage["cache_creation_input_tokens"] == sent
+    assert usage["cache_read_input_tokens"] == 0
+    assert usage["output_tokens"] > 1
+    usage, sent = usage_of(provider, "openai", "good-plan")
+    assert usage["prompt_tokens"] == sent
+    assert usage["total_tokens"] == sent + usage["completion_tokens"]
+    assert "cost" not in usage
 
 
 def test_usage_can_be_missing_or_include_a_cost(provider):
     assert ask(provider, "openai", "no-usage").usage is None
-    nothing = ask(provider, "anthropic", "no-usage").usage
-    assert nothing is not None
+    nothing, _ = usage_of(provider, "anthropic", "no-usage")
     assert (nothing["input_tokens"], nothing["output_tokens"]) == (0, 0)
-    priced = ask(provider, "openai", "thinking-signed").usage
-    assert priced is not None
-    assert priced["cost"] == COST
-
-
-# ---- errors ------------------------------------------------------------------------------------------------
+    assert usage_of(provider, "openai", "thinking-signed")[0]["cost"] == COST
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -261,18 +253,16 @@ def test_an_error_is_the_intended_one(provider, dialect, name):
 
 
 def test_openais_errors_carry_their_codes(provider):
-    codes = {}
-    for name in ("quota-used", "overflow", "wrong-key", "unknown-model", "rate-limited-long"):
-        with pytest.raises(openai.APIStatusError) as caught:
-            ask(provider, "openai", name)
-        codes[name] = caught.value.code
-    assert codes == {
+    for name, code in {
         "quota-used": "insufficient_quota",
         "overflow": "context_length_exceeded",
         "wrong-key": "invalid_api_key",
         "unknown-model": "model_not_found",
         "rate-limited-long": "rate_limit_exceeded",
-    }
+    }.items():
+        with pytest.raises(openai.APIStatusError) as caught:
+            ask(provider, "openai", name)
+        assert caught.value.code == code
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -294,9 +284,6 @@ def test_a_stream_breaks_at_the_intended_place(provider, dialect, name):
     if name.startswith("error-"):
         with pytest.raises(kind, match=r"[Oo]verloaded"):
             ask(provider, dialect, name)
-
-
-# ---- retries -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -326,9 +313,6 @@ def test_a_connection_can_always_be_cut(provider, dialect):
         ask(provider, dialect, "cut-always", max_retries=1)
 
 
-# ---- silence, and clients that leave ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_stall_lasts_until_the_client_leaves(dialect):
     with ScriptedProvider() as provider:
@@ -353,9 +337,6 @@ def test_a_client_that_leaves_is_seen(dialect):
         provider.wait_until_closed()
 
 
-# ---- responses that are not streams or not from a provider -------------------------------------------------
-
-
 def test_a_document_can_be_sent_instead_of_a_stream(provider):
     with ask_raw(provider, "openai", "not-streamed") as response:
         assert response.headers["content-type"] == "application/json"
@@ -376,9 +357,6 @@ def test_a_redirect_leads_elsewhere(dialect):
         with pytest.raises((anthropic.NotFoundError, openai.NotFoundError)):
             ask(provider, dialect, "redirects")
         assert provider.requests[-1].path == "/elsewhere"
-
-
-# ---- models, keys and names --------------------------------------------------------------------------------
 
 
 def test_the_models_are_the_scripts(provider):

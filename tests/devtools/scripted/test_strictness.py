@@ -1,7 +1,9 @@
 """The scripted provider refuses what the services refuse, with a message: one change of a valid request each."""
 
 import copy
+import functools
 import json
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider
-from tests.devtools.scripted.official_clients import TOOLS
+from tests.devtools.scripted.official_clients import PATHS, TOOLS
 
 Body = dict[str, Any]
 ARGUMENTS = '{"pattern": "x"}'
@@ -19,6 +21,10 @@ ARGUMENTS = '{"pattern": "x"}'
 def anthropic_body() -> Body:
     """Two calls and their results, followed by a nudge, and every other field that a client may send."""
     call = {"type": "tool_use", "name": "context_search_transcript", "input": {"pattern": "x"}}
+    result = {"type": "tool_result", "tool_use_id": "a", "content": "{}"}
+    said = [{"type": "text", "text": "So."}, {**call, "id": "a"}, {**call, "id": "b"}]
+    nudge = {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}}
+    found = [result, {**result, "tool_use_id": "b", "content": "no", "is_error": True}, nudge]
     return {
         "model": "good-plan",
         "max_tokens": 4_096,
@@ -28,18 +34,8 @@ def anthropic_body() -> Body:
         "thinking": {"type": "enabled", "budget_tokens": 2_048},
         "messages": [
             {"role": "user", "content": "Begin."},
-            {
-                "role": "assistant",
-                "content": [{"type": "text", "text": "So."}, {**call, "id": "a"}, {**call, "id": "b"}],
-            },
-            {
-                "role": "user",
-                "content": [
-                    {"type": "tool_result", "tool_use_id": "a", "content": "{}"},
-                    {"type": "tool_result", "tool_use_id": "b", "content": "no", "is_error": True},
-                    {"type": "text", "text": "Go on.", "cache_control": {"type": "ephemeral"}},
-                ],
-            },
+            {"role": "assistant", "content": said},
+            {"role": "user", "content": found},
         ],
     }
 
@@ -65,54 +61,39 @@ def openai_body() -> Body:
 
 
 BODIES: dict[Dialect, Callable[[], Body]] = {"anthropic": anthropic_body, "openai": openai_body}
-PATHS: dict[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 
 
-def place(body: Any, path: str) -> tuple[Any, Any]:
-    """The container of what is at a path such as `messages.1.content`, and its key there."""
+def at(path: str, act: Callable[[Any, Any], object]) -> Callable[[Body], None]:
+    """A change of what is at a path such as `messages.1.content`: of its container, and its key there."""
     *steps, last = (int(step) if step.isdigit() else step for step in path.split("."))
-    for step in steps:
-        body = body[step]
-    return body, last
+
+    def change(body: Body) -> None:
+        act(functools.reduce(operator.getitem, steps, body), last)
+
+    return change
 
 
 def put(path: str, value: object) -> Callable[[Body], None]:
-    def change(body: Body) -> None:
-        container, key = place(body, path)
-        container[key] = value
-
-    return change
+    return at(path, lambda container, key: operator.setitem(container, key, value))
 
 
 def drop(path: str) -> Callable[[Body], None]:
-    def change(body: Body) -> None:
-        container, key = place(body, path)
-        del container[key]
-
-    return change
+    return at(path, operator.delitem)
 
 
 def move(path: str, start: int, end: int) -> Callable[[Body], None]:
     """Move an item of a list."""
-
-    def change(body: Body) -> None:
-        container, key = place(body, path)
-        container[key].insert(end, container[key].pop(start))
-
-    return change
+    return at(path, lambda container, key: container[key].insert(end, container[key].pop(start)))
 
 
 def add(path: str, value: object) -> Callable[[Body], None]:
-    def change(body: Body) -> None:
-        container, key = place(body, path)
-        container[key].append(value)
-
-    return change
+    return at(path, lambda container, key: container[key].append(value))
 
 
 UNANSWERED = "without `tool_result` blocks immediately after"
 NO_CALL = "must be a response to a preceeding message"
 SEALED, FORGED = ({"type": "redacted_thinking", "data": ""}, {"type": "thinking", "thinking": "x", "signature": "y"})
+MARK = {"cache_control": {"type": "ephemeral"}}
 THEN = {"role": "assistant", "content": "Then"}
 ANTHROPIC: list[tuple[str, Callable[[Body], None], str]] = [
     ("unknown field", put("stream_options", {}), "stream_options: Extra inputs"),
@@ -156,12 +137,9 @@ ANTHROPIC: list[tuple[str, Callable[[Body], None], str]] = [
     ("schema of a list", put("tools.0.input_schema.type", "array"), "input_schema.type"),
     ("requires nothing", put("tools.0.input_schema.required", ["nothing"]), "lists an unknown property"),
     ("unknown cache mark", put("system.0.cache_control", {"type": "persistent"}), "cache_control: Input tag"),
-    (
-        "five cache marks",
-        lambda body: [tool.update(cache_control={"type": "ephemeral"}) for tool in body["tools"]] and None,
-        "A maximum of 4 blocks",
-    ),
+    ("five cache marks", lambda body: [tool.update(MARK) for tool in body["tools"]] and None, "A maximum of 4 blocks"),
 ]
+PROPERTIES = "tools.0.function.parameters.properties"
 OPENAI: list[tuple[str, Callable[[Body], None], str]] = [
     ("unknown field", put("thinking", {}), "Unknown parameter: 'thinking'"),
     ("no model", drop("model"), "you must provide a model"),
@@ -176,11 +154,7 @@ OPENAI: list[tuple[str, Callable[[Body], None], str]] = [
     ("tool of the other dialect", put("tools.0", TOOLS["anthropic"][0]), "tools[0].function"),
     ("tool with a dot", put("tools.0.function.name", "a.b"), "String should match"),
     ("optional but strict", put("tools.0.function.strict", value=True), "including every key in properties"),
-    (
-        "array without items",
-        put("tools.0.function.parameters.properties.pattern", {"type": "array"}),
-        "array schema missing items",
-    ),
+    ("array without items", put(f"{PROPERTIES}.pattern", {"type": "array"}), "array schema missing items"),
     ("arguments as object", put("messages.2.tool_calls.0.function.arguments", {}), "expected a string"),
     ("no id", drop("messages.2.tool_calls.0.id"), "tool_calls[0]"),
     ("index left in", put("messages.2.tool_calls.0.index", 0), "tool_calls[0]"),

@@ -16,11 +16,9 @@ import pytest
 
 from devtools.scripted.response import Dialect
 from devtools.scripted.server import ScriptedProvider, listening
-from tests.devtools.scripted.official_clients import DIALECTS, TOOLS, ask
+from tests.devtools.scripted.official_clients import DIALECTS, PATHS, TOOLS, ask
 from tests.installation import Installation
 from tests.wait import WAIT_SECONDS
-
-PATHS: dict[Dialect, str] = {"anthropic": "/v1/messages", "openai": "/v1/chat/completions"}
 
 
 @pytest.fixture
@@ -44,10 +42,7 @@ def connected(provider: ScriptedProvider, dialect: Dialect, model: str) -> socke
 
 
 def until_closed(connection: socket.socket) -> bytes:
-    received = b""
-    while piece := connection.recv(65_536):
-        received += piece
-    return received
+    return b"".join(iter(lambda: connection.recv(65_536), b""))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -130,9 +125,6 @@ def test_the_provider_ends_while_clients_are_served():
         connection.close()
 
 
-# ---- the command -------------------------------------------------------------------------------------------
-
-
 @contextmanager
 def serving(installation: Installation, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """The command in a process, which ends without a fault when it is interrupted."""
@@ -181,11 +173,11 @@ def test_the_command_prints_its_address_and_its_script(fresh):
 
 
 def test_an_unknown_script_or_a_taken_port_is_reported(redline):
-    ended = redline.call("fake_provider", "--script", "none", "--json")
-    assert (ended.code, ended.error) == (2, "unknown_script")
-    for pace in ("-1", "nan", "much"):
-        ended = redline.call("fake_provider", "--pace", pace, "--json")
-        assert (ended.code, ended.error) == (2, "bad_arguments")
     with listening() as taken:
-        ended = redline.call("fake_provider", "--port", taken.getsockname()[1], "--json")
-    assert (ended.code, ended.error) == (4, "port_taken")
+        for option, value, code, error in (
+            ("--script", "none", 2, "unknown_script"),
+            *(("--pace", pace, 2, "bad_arguments") for pace in ("-1", "nan", "much")),
+            ("--port", taken.getsockname()[1], 4, "port_taken"),
+        ):
+            ended = redline.call("fake_provider", option, value, "--json")
+            assert (ended.code, ended.error) == (code, error)
