@@ -34,42 +34,28 @@ def head_of(links: Links) -> ChainHead:
 WHOLE = chain("a", "b", "c", "d")
 
 
-def changed(links: Links) -> Links:
-    return [links[0], links[1]._replace(content={"words": "B"}), *links[2:]]
-
-
-def changed_with_its_hash(links: Links) -> Links:
-    new = {"words": "B"}
-    return [links[0], ChainLink(new, links[1].previous, link_hash(new, links[1].previous)), *links[2:]]
-
-
-def linked_elsewhere(links: Links) -> Links:
-    return [links[0], links[1]._replace(previous=NO_ENTRY), *links[2:]]
+A, B, C, D = WHOLE
 
 
 @pytest.mark.parametrize(
-    ("mutate", "found"),
+    ("links", "number", "kind"),
     [
-        (changed, ChainBreak(2, BreakKind.CHANGED)),
-        (changed_with_its_hash, ChainBreak(3, BreakKind.DETACHED)),
-        (linked_elsewhere, ChainBreak(2, BreakKind.DETACHED)),
-        (lambda links: links[1:], ChainBreak(1, BreakKind.DETACHED)),
-        (lambda links: links[:1] + links[2:], ChainBreak(2, BreakKind.DETACHED)),
-        (lambda links: [links[0], links[2], links[1], links[3]], ChainBreak(2, BreakKind.DETACHED)),
-        (lambda links: [*links[:2], links[1], *links[2:]], ChainBreak(3, BreakKind.DETACHED)),
-        (lambda links: links[:3], ChainBreak(4, BreakKind.MISSING)),
-        (lambda links: links[:0], ChainBreak(1, BreakKind.MISSING)),
-        (lambda links: [*links[:2], *chain("C", "D", previous=links[1].sha256)], ChainBreak(4, BreakKind.REPLACED)),
-        (lambda links: [*chain("z"), *links], ChainBreak(2, BreakKind.DETACHED)),
+        pytest.param([A, B._replace(content={"words": "B"}), C, D], 2, BreakKind.CHANGED, id="changed"),
+        pytest.param([A, *chain("B", previous=A.sha256), C, D], 3, BreakKind.DETACHED, id="changed with its hash"),
+        pytest.param([A, B._replace(previous=NO_ENTRY), C, D], 2, BreakKind.DETACHED, id="linked elsewhere"),
+        pytest.param([B, C, D], 1, BreakKind.DETACHED, id="first removed"),
+        pytest.param([A, C, D], 2, BreakKind.DETACHED, id="removed"),
+        pytest.param([A, C, B, D], 2, BreakKind.DETACHED, id="moved"),
+        pytest.param([A, B, B, C, D], 3, BreakKind.DETACHED, id="repeated"),
+        pytest.param([A, B, C], 4, BreakKind.MISSING, id="last removed"),
+        pytest.param([], 1, BreakKind.MISSING, id="all removed"),
+        pytest.param([A, B, *chain("C", "D", previous=B.sha256)], 4, BreakKind.REPLACED, id="replaced at the end"),
+        pytest.param([*chain("z"), A, B, C, D], 2, BreakKind.DETACHED, id="inserted at the start"),
     ],
-    ids=[
-        *("changed", "changed with its hash", "linked elsewhere", "first removed", "removed", "moved", "repeated"),
-        *("last removed", "all removed", "replaced at the end", "inserted at the start"),
-    ],
-)  # fmt: skip
-def test_whatever_is_done_to_entries_is_found(mutate, found):
-    assert find_break(mutate(WHOLE), head_of(WHOLE)) == found
-    assert found.kind.sentence
+)
+def test_whatever_is_done_to_entries_is_found(links, number, kind):
+    assert find_break(links, head_of(WHOLE)) == ChainBreak(number, kind)
+    assert kind.sentence
 
 
 @pytest.mark.parametrize("count", range(5))

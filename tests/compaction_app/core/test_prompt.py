@@ -14,7 +14,6 @@ from compaction_app.core.store import DeletionStore
 from compaction_app.core.summary_prompt import SummaryKind, summary_prompt
 from compaction_app.core.tools import TOOLS, ToolCall, Workbench
 from compaction_app.core.transcript import Transcript
-from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.targets import Target, request_of
 from tests.factories import assistant, bash, branch_summary, call, custom, deletions, result, text, transcript_of, user
 
@@ -53,28 +52,16 @@ def test_protected_entries_are_counted_per_reason_and_not_shown():
             preserve_recent=1,
         )
     )
-    assert manifest.protected == {
-        Protection.USER: 2,
-        Protection.CUSTOM: 1,
-        Protection.BRANCH_SUMMARY: 1,
-        Protection.ASSISTANT_ERROR: 1,
-        Protection.TOOL_ERROR: 1,
-        Protection.FAILED_COMMAND: 1,
-        Protection.RECENT: 1,
-    }
+    once = ("custom", "branch_summary", "assistant_error", "tool_error", "failed_command", "recent")
+    assert manifest.protected == {"user": 2, **dict.fromkeys(once, 1)}
     assert [entry.entry_id for entry in manifest.entries] == ["e8"]
 
 
 def test_the_manifest_prints_as_json():
     manifest = manifest_of(transcript_of(user("go"), assistant(text("abcd"), call("c1"))))
-    assert json.loads(json.dumps(manifest.to_json())) == {
-        "entries": [
-            {"entryId": "e2", "role": "assistant", "tokens": 3, "blocks": 2, "preview": "abcd\ntoolCall c1 read {}"}
-        ],
-        "deletable": 1,
-        "deletableTokens": 3,
-        "protected": {"user": 1},
-    }
+    entry = {"entryId": "e2", "role": "assistant", "tokens": 3, "blocks": 2, "preview": "abcd\ntoolCall c1 read {}"}
+    sums = {"deletable": 1, "deletableTokens": 3, "protected": {"user": 1}}
+    assert json.loads(json.dumps(manifest.to_json())) == {"entries": [entry], **sums}
 
 
 def prompt_of(transcript: Transcript, chosen: int = 0) -> str:
@@ -88,15 +75,10 @@ def manifest_in(prompt: str) -> Any:
 
 
 def test_the_prompt_contains_the_parameters_and_the_manifest():
-    transcript = transcript_of(
-        user("mend the parser"), assistant(text("x" * 400), call("c1")), result("c1", "y" * 4000), user("go on"),
-        preserve_recent=1, compression_ratio=0.25, query="the parser",
-    )  # fmt: skip
-    prompt = prompt_of(transcript)
-    assert "compression_ratio 0.25" in prompt
-    assert "preserve_recent 1" in prompt
-    assert 'query: "the parser"' in prompt
-    assert "75% have to go" in prompt
+    said = user("mend the parser"), assistant(text("x" * 400), call("c1")), result("c1", "y" * 4000), user("go on")
+    prompt = prompt_of(transcript_of(*said, preserve_recent=1, compression_ratio=0.25, query="the parser"))
+    for words in ("compression_ratio 0.25", "preserve_recent 1", 'query: "the parser"', "75% have to go"):
+        assert words in prompt
     manifest = manifest_in(prompt)
     assert [entry["entryId"] for entry in manifest["entries"]] == ["e2", "e3"]
     assert manifest["protected"] == {"user": 1, "recent": 1}

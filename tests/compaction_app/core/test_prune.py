@@ -73,12 +73,8 @@ def steps(*sizes: int) -> list[dict[str, Any]]:
 
 
 def test_eight_outputs_as_an_agent_prunes_them():
-    """Eight outputs of 45,449 characters, of which OpenCode marks the five oldest."""
-    outputs = [result(f"c{number}", "x" * 45_449) for number in range(8)]
-    recorded = [user("go")]
-    for number, output in enumerate(outputs):
-        recorded += [assistant(call(f"c{number}")), output]
-    pruned = Pruned(transcript_of(*recorded, assistant(text("done"))))
+    """Eight outputs of 11,363 tokens, of which OpenCode marks the five oldest."""
+    pruned = Pruned(transcript_of(*steps(*[11_363] * 8)))
     assert pruned.gone == {f"e{number}" for number in range(2, 12)}
 
 
@@ -93,25 +89,22 @@ def test_old_results_go_with_their_calls_and_what_else_an_assistant_said_stays()
 def test_each_reason_counts_the_newer_results_and_all_are_one_group():
     pruned = Pruned(transcript_of(*steps(12_000, 15_000, 39_000)))
     reasons = [pruned.loop.origins[Target(entry_id)].reason for entry_id in ("e3", "e5")]
-    assert reasons == [
-        "an output of bash beyond the newest 40,000 tokens of tool results, which are 66,000 with it",
-        "an output of bash beyond the newest 40,000 tokens of tool results, which are 54,000 with it",
-    ]
+    beyond = "an output of bash beyond the newest 40,000 tokens of tool results, which are {} with it"
+    assert reasons == [beyond.format("66,000"), beyond.format("54,000")]
     assert {reason_title(reason) for reason in reasons} == {"Older than the newest 40,000 tokens of tool results"}
 
 
 @pytest.mark.parametrize(
     ("sizes", "gone"),
     [
-        ((LEAST, SAFE), {"e2", "e3"}),
-        ((LEAST - 1, SAFE), set()),
-        ((LEAST, SAFE - LEAST), set()),
-        ((LEAST, SAFE - LEAST + 1), {"e2", "e3"}),
-        ((SAFE,), set()),
-        ((SAFE + 1,), {"e2", "e3"}),
-        ((), set()),
+        pytest.param((LEAST, SAFE), {"e2", "e3"}, id="enough"),
+        pytest.param((LEAST - 1, SAFE), set(), id="one token less"),
+        pytest.param((LEAST, SAFE - LEAST), set(), id="all are safe"),
+        pytest.param((LEAST, SAFE - LEAST + 1), {"e2", "e3"}, id="beyond"),
+        pytest.param((SAFE,), set(), id="just safe"),
+        pytest.param((SAFE + 1,), {"e2", "e3"}, id="one too large"),
+        pytest.param((), set(), id="none"),
     ],
-    ids=["enough", "one token less", "all are safe", "beyond", "just safe", "one too large", "none"],
 )
 def test_the_limits_are_exact(sizes, gone):
     pruned = Pruned(transcript_of(*steps(*sizes)))
@@ -205,7 +198,7 @@ def pruned_sessions(draw: st.DrawFn) -> Pruned:
 
 
 @given_often(pruned_sessions())
-def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned):
+def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough_with_their_calls(pruned):
     entries, gone = pruned.transcript.entries, pruned.gone
     newer, tokens_gone = 0, 0
     for entry in reversed(entries):
@@ -215,23 +208,15 @@ def test_only_results_beyond_the_newest_go_and_only_if_they_are_enough(pruned):
                 assert newer > SAFE
                 tokens_gone += entry.tokens
     assert tokens_gone >= LEAST if pruned.store.targets else tokens_gone == 0
-
-
-@given_often(pruned_sessions())
-def test_what_else_goes_is_a_call_of_a_result_that_goes(pruned):
-    entries, gone = pruned.transcript.entries, pruned.gone
     answered = {entry.result_for for entry in entries if entry.entry_id in gone}
     left = {entry.result_for for entry in entries if entry.entry_id not in gone and entry.result_for}
-    targets = set(pruned.store.targets)
-    gone_calls: list[str | None] = []
+    gone_calls: set[str | None] = set()
     kept_calls: set[str | None] = set()
     for entry in entries:
         for block in entry.blocks:
-            if Target(entry.entry_id, block.index) in targets:
-                gone_calls.append(block.call_id)
-            elif entry.entry_id not in gone:
+            if entry.entry_id not in gone and Target(entry.entry_id, block.index) not in pruned.store.targets:
                 kept_calls.add(block.call_id)
-            elif entry.role != "toolResult":
-                gone_calls.append(block.call_id)
-    assert all(call_id in answered and call_id not in left for call_id in gone_calls)
+            elif entry.entry_id not in gone or entry.role != "toolResult":
+                gone_calls.add(block.call_id)
+    assert gone_calls <= answered - left
     assert not kept_calls & (answered - {None})

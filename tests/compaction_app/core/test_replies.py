@@ -38,17 +38,9 @@ def deleted(*entries: str, lines: list[Object] = SESSION) -> list[str] | str:
     return judged.code if isinstance(judged, Refusal) else [target.entry_id for target in judged.targets]
 
 
-def test_the_thinking_of_the_latest_reply_stays_although_it_is_on_another_line():
-    assert deleted("t2") == "latest_thinking"
-    assert deleted("a2") == ["a2"]
-
-
-def test_earlier_thinking_may_go_alone():
-    assert deleted("t1") == ["t1"]
-
-
-def test_the_last_line_of_the_latest_reply_stays_with_its_thinking():
-    assert deleted("b2") == "latest_thinking"
+def test_the_thinking_of_the_latest_reply_stays_on_another_line_with_the_last_one_and_earlier_thinking_may_go():
+    assert deleted("t2") == deleted("b2") == "latest_thinking"
+    assert (deleted("a2"), deleted("t1")) == (["a2"], ["t1"])
 
 
 def test_thinking_stays_if_a_deletion_makes_its_reply_the_latest():

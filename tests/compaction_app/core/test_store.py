@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from compaction_app.core.gates import Restraints
+import pytest
+
+from compaction_app.core.gates import NO_RESTRAINTS, Restraints
 from compaction_app.core.store import DeletionStore
 from compaction_app.core.tools import ToolCall, Workbench
 from compaction_app.core.transcript_entries import Object
@@ -20,9 +22,8 @@ def turns(count: int, words: str = "done") -> list[Recorded]:
     return messages
 
 
-def store_of(*messages: Recorded, restraints: Restraints | None = None) -> DeletionStore:
-    transcript = transcript_of(*messages)
-    return DeletionStore(transcript) if restraints is None else DeletionStore(transcript, restraints)
+def store_of(*messages: Recorded, restraints: Restraints = NO_RESTRAINTS, ratio: float = 0.5) -> DeletionStore:
+    return DeletionStore(transcript_of(*messages, compression_ratio=ratio), restraints)
 
 
 def delete(store: DeletionStore, requested: str) -> str | None:
@@ -34,53 +35,29 @@ def chosen(store: DeletionStore) -> str:
     return named(*store.targets)
 
 
-def test_what_comes_in_is_appended_with_what_it_brings():
-    store = store_of(*turns(3))
-    assert delete(store, "e5") is None
-    assert delete(store, "e2[1]") is None
-    assert chosen(store) == "e5 e4[1] e2[1] e3"
-
-
-def test_an_entry_takes_its_blocks_out_and_is_appended():
+@pytest.mark.parametrize(
+    ("requests", "left"),
+    [
+        pytest.param(["e5", "e2[1]"], "e5 e4[1] e2[1] e3", id="what comes in is appended with what it brings"),
+        pytest.param(["e2[1]", "e4", "e2"], "e3 e4 e5 e2", id="an entry takes its blocks out and is appended"),
+        pytest.param(["e2", "e4", "e2"], "e2 e3 e4 e5", id="an entry that is chosen keeps its place"),
+        pytest.param(["e2 e4[0]", "e2[0]", "e4[0]"], "e2 e4[0] e3", id="a block of a chosen entry is dropped"),
+        pytest.param(["e2[0]", "e3"], "e3 e2", id="the last block becomes its calling entry"),
+    ],
+)
+def test_what_comes_in_is_merged_with_what_is_chosen(requests, left):
     store = store_of(*turns(2))
-    delete(store, "e2[1]")
-    delete(store, "e4")
-    assert delete(store, "e2") is None
-    assert chosen(store) == "e3 e4 e5 e2"
-
-
-def test_an_entry_that_is_chosen_keeps_its_place():
-    store = store_of(*turns(2))
-    delete(store, "e2")
-    delete(store, "e4")
-    before = chosen(store)
-    assert delete(store, "e2") is None
-    assert chosen(store) == before == "e2 e3 e4 e5"
-
-
-def test_a_block_of_a_chosen_entry_and_a_repeat_are_dropped():
-    store = store_of(*turns(2))
-    delete(store, "e2 e4[0]")
-    before = chosen(store)
-    assert delete(store, "e2[0]") is None
-    assert delete(store, "e4[0]") is None
-    assert chosen(store) == before
+    for requested in requests:
+        assert delete(store, requested) is None
+    assert chosen(store) == left
 
 
 def test_a_target_accepted_alone_can_be_refused_with_the_chosen_ones():
     store = store_of(user("go"), assistant(text("a"), text("b")), assistant(text("c")))
     assert delete(store, "e2[0]") is None
-    assert delete(store, "e2[1]") == "every_block"
-    assert chosen(store) == "e2[0]"
-    assert delete(store, "e2[1] e3") == "every_block"
-    assert chosen(store) == "e2[0]"
-
-
-def test_blocks_deleted_one_by_one_become_their_calling_entry():
-    store = store_of(*turns(2))
-    assert delete(store, "e2[0]") is None
-    assert delete(store, "e3") is None
-    assert chosen(store) == "e3 e2"
+    for requested in ("e2[1]", "e2[1] e3"):
+        assert delete(store, requested) == "every_block"
+        assert chosen(store) == "e2[0]"
 
 
 def test_stats_follow_every_step_and_match_a_full_validation():
@@ -99,16 +76,9 @@ def test_an_empty_store_is_a_deletion_of_nothing():
     assert not validated.target_met
 
 
-def test_an_empty_deletion_is_refused_if_nothing_bears_the_task():
-    store = store_of(assistant(text("a")), assistant(text("b")))
-    assert delete(store, "") == "no_task_left"
-
-
 def test_the_target_is_met_if_at_most_the_ratio_remains():
-    messages = [user("x" * 40), assistant(text("y" * 20), text("z" * 20))]
     for ratio, met in ((0.5, True), (0.49, False)):
-        transcript = transcript_of(*messages, compression_ratio=ratio)
-        store = DeletionStore(transcript)
+        store = store_of(user("x" * 40), assistant(text("y" * 20), text("z" * 20)), ratio=ratio)
         delete(store, "e2[0]")
         assert not store.target_met
         delete(store, "e2")
@@ -118,11 +88,8 @@ def test_the_target_is_met_if_at_most_the_ratio_remains():
 def test_an_object_goes_with_its_entry():
     store = store_of(*turns(2))
     delete(store, "e2 e4[0]")
-    assert Object(1) in store
-    assert Object(1, 0) in store
-    assert Object(3, 0) in store
-    assert Object(3, 1) not in store
-    assert Object(3) not in store
+    assert all(found in store for found in (Object(1), Object(1, 0), Object(3, 0)))
+    assert not any(found in store for found in (Object(3, 1), Object(3)))
 
 
 def test_a_bulk_deletion_passes_over_one_pinned_block_of_a_call_that_has_two():

@@ -56,8 +56,7 @@ def test_maps_of_one_scale_can_be_compared():
 
 def test_nothing_makes_an_empty_map():
     drawn = draw([])
-    assert (drawn.paths, drawn.underlines, drawn.tokens) == ([], "", 0)
-    assert drawn.frame(0, 0) == (0, 0)
+    assert (drawn.paths, drawn.underlines, drawn.tokens, drawn.frame(0, 0)) == ([], "", 0, (0, 0))
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from tests.factories import (
     prepare,
     result,
     session_bytes,
+    summary_compaction,
     text,
     thinking,
     transcript_of,
@@ -62,22 +63,19 @@ def test_the_transcript_has_exactly_what_can_be_in_a_models_context():
         NOTE,
         {**NOTE, "excludeFromContext": True},
         branch_summary("we tried"),
-        {"type": "compaction", "summary": "old", "firstKeptEntryId": "e3"},
+        summary_compaction("old", "e3"),
         {"type": "label", "targetId": "e1", "label": "x"},
         {"type": "something_new", "content": "?"},
     )
     assert ids(transcript) == ["e1", "e3", "e4", "e7", "e9"]
     roles = [entry.role for entry in transcript.entries]
     assert roles == ["user", "assistant", "bashExecution", "custom", "branchSummary"]
-    assert "e5" not in transcript
-    assert transcript.entry("e5") is None
+    assert ("e5" in transcript, transcript.entry("e5")) == (False, None)
 
 
 def test_an_empty_branch_summary_and_an_empty_list_count_too():
     transcript = transcript_of(branch_summary(""), assistant())
-    assert ids(transcript) == ["e1", "e2"]
-    assert transcript.objects == 2
-    assert transcript.tokens == 0
+    assert (ids(transcript), transcript.objects, transcript.tokens) == (["e1", "e2"], 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +101,7 @@ def test_another_ratio_changes_nothing_else():
 
 def test_only_the_branch_counts():
     messages = [user("go"), assistant(text("one")), assistant(text("two")), compaction(whole("e2"))]
-    transcript = prepared(*messages, leaf="e3")
-    assert ids(transcript) == ["e1", "e2", "e3"]
+    assert ids(prepared(*messages, leaf="e3")) == ["e1", "e2", "e3"]
 
 
 def test_earlier_compactions_take_entries_and_blocks_out_and_indexes_stay_as_recorded():
@@ -134,18 +131,10 @@ FOUND = result("c1") | {"content": [text("found"), image()]}
 def test_the_texts_of_blocks_and_entries():
     transcript = transcript_of(LOOK, FOUND, bash("ls -l", "a\nb"), branch_summary("we tried"), NOTE)
     look = transcript.entries[0]
-    assert [transcript.block_text(look, found) for found in look.blocks] == [
-        "a look",
-        "hm",
-        'toolCall c1 grep {"path":"src","n":1}',
-        '{"type":"redacted_thinking","data":"x"}',
-    ]
-    assert [transcript.text(entry) for entry in transcript.entries[1:]] == [
-        "found\n[image]",
-        "Ran ls -l\na\nb",
-        "we tried",
-        "a note",
-    ]
+    json_texts = ['toolCall c1 grep {"path":"src","n":1}', '{"type":"redacted_thinking","data":"x"}']
+    assert [transcript.block_text(look, found) for found in look.blocks] == ["a look", "hm", *json_texts]
+    others = [transcript.text(entry) for entry in transcript.entries[1:]]
+    assert others == ["found\n[image]", "Ran ls -l\na\nb", "we tried", "a note"]
     assert transcript.text(look).count("\n") == 3
     assert transcript.text_of(Target("e3")) == "Ran ls -l\na\nb"
     with pytest.raises(KeyError):
@@ -186,10 +175,8 @@ def test_which_calls_an_entry_makes_and_answers():
         (assistant(text("oh"), stopReason="error"), Protection.ASSISTANT_ERROR),
         (assistant(text("ok"), stopReason="aborted"), None),
         (assistant(text("ok")), None),
-        (result("c1", error=True), Protection.TOOL_ERROR),
-        (result("c1"), None),
-        (bash("make", "x", 2), Protection.FAILED_COMMAND),
-        (bash("make", "x", -1), Protection.FAILED_COMMAND),
+        *((result("c1", error=True), Protection.TOOL_ERROR), (result("c1"), None)),
+        *((bash("make", "x", code), Protection.FAILED_COMMAND) for code in (2, -1)),
         (bash("make", "x", 0), None),
         ({"role": "bashExecution", "command": "make", "output": "x", "cancelled": True}, None),
     ],
@@ -227,7 +214,7 @@ def test_every_reason_has_a_label():
 
 def test_the_latest_thinking_is_that_of_the_last_assistant_only():
     first = assistant(thinking("hm"), text("a"))
-    last = assistant(text("b"), thinking("so"), {"type": "redacted_thinking", "data": "x"}, call("c1"))
+    last = assistant(text("b"), thinking("so"), REDACTED, call("c1"))
     transcript = transcript_of(user("go"), first, last, user("on"))
     assert [(found.position, found.slot) for found in transcript.latest_thinking] == [(2, -1), (2, 1), (2, 2)]
     assert transcript_of(user("go"), first, assistant(text("b"))).latest_thinking == ()
@@ -244,8 +231,7 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
         assert context.usage.tokens >= context.messages[0].tokens == 102
     store = DeletionStore(transcript)
     for target in (whole("e1"), block("e1", 0)):
-        refusal = store.delete({"deletions": [target]})
-        assert refusal.code == "unknown_entry"
+        assert store.delete({"deletions": [target]}).code == "unknown_entry"
     bench = Workbench(store)
     assert bench.call(ToolCall("context_read_entry", {"entryId": "e1"})).details["error"] == "unknown_entry"
     found = bench.call(ToolCall("context_grep_delete", {"pattern": "be kind"})).details
@@ -253,24 +239,22 @@ def test_a_system_message_is_in_the_context_and_cannot_be_deleted():
 
 
 def test_a_system_message_counts_neither_as_recent_nor_as_one_of_the_two_required_entries():
-    transcript = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1)
-    assert [entry.entry_id for entry in transcript.entries if entry.recent] == ["e2"]
+    entries = prepared(user("go"), assistant(text("a")), SYSTEM, preserve_recent=1).entries
+    assert [entry.entry_id for entry in entries if entry.recent] == ["e2"]
     assert prepared(SYSTEM, user("go")) is None
 
 
 @pytest.mark.parametrize("noise", ["/exit", "[Request interrupted by user]", "<command-name>/exit</command-name>"])
 def test_the_default_query_is_the_agents_unless_noise_is_to_be_passed_over(noise):
     branch, texts = branch_and_texts(session_bytes(chain(user("mend it"), assistant(text("a")), user(noise))))
-    plain, telling = prepare(branch, texts, {}), prepare(branch, texts, {}, is_noise)
-    assert (plain.parameters.query, telling.parameters.query) == (noise, "mend it")
-    given = prepare(branch, texts, {"query": "/exit"}, is_noise)
-    assert given.parameters.query == "/exit"
+    assert prepare(branch, texts, {}).parameters.query == noise
+    assert prepare(branch, texts, {}, is_noise).parameters.query == "mend it"
+    assert prepare(branch, texts, {"query": "/exit"}, is_noise).parameters.query == "/exit"
 
 
 def test_if_every_user_message_is_noise_the_query_is_empty():
     branch, texts = branch_and_texts(session_bytes(chain(user("/exit"), assistant(text("a")))))
-    transcript = prepare(branch, texts, {}, is_noise)
-    assert transcript.parameters.query == "auto-detected"
+    assert prepare(branch, texts, {}, is_noise).parameters.query == "auto-detected"
 
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -311,22 +295,14 @@ def test_the_default_query_is_the_users_last_message(value):
 
 def test_a_query_is_cut_at_a_thousand_utf16_units_and_notes_how_many_were_removed():
     assert query("a" * 1_000, []) == "a" * 1_000
-    cut = query("a" * 1_003, [])
-    assert cut.startswith("a" * 1_000 + " ")
-    assert "3 more" in cut
-    astral = query("🙂" * 600, [])
-    assert astral.startswith("🙂" * 500 + " ")
-    assert "200 more" in astral
+    for cut, kept, removed in ((query("a" * 1_003, []), "a" * 1_000, 3), (query("🙂" * 600, []), "🙂" * 500, 200)):
+        assert cut.startswith(f"{kept} ")
+        assert f"{removed} more" in cut
 
 
 def test_the_query_is_the_last_user_message_that_is_still_in_the_context():
-    messages = [
-        user("the first task"),
-        {"role": "user", "content": [text("second"), text("task")]},
-        user("a third"),
-        user("   "),
-        assistant(text("ok")),
-    ]
+    second = {"role": "user", "content": [text("second"), text("task")]}
+    messages = [user("the first task"), second, user("a third"), user("   "), assistant(text("ok"))]
     assert transcript_of(*messages).parameters.query == "a third"
     assert transcript_of(*messages, compaction(whole("e3"))).parameters.query == "second\ntask"
     assert transcript_of(*messages, query="mine").parameters.query == "mine"
