@@ -1,20 +1,30 @@
-"""A dry resume of a thread, by programs that take the place of Codex."""
+"""Codex itself: dry resumes, by programs that take its place; its hook; when it compacts; and its lock on a thread.
 
+Redline holds the lock during a write, and it is a certain sign that the thread is open.
+"""
+
+import fcntl
 import json
-import stat
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.client import CodexProgram, codex_home
+from sessions_app.agents.codex.hook import CodexHook
 from sessions_app.agents.codex.thread_files import ThreadFiles
+from sessions_app.agents.codex.writer_lock import thread_id_of, writer_lock
+from sessions_app.agents.compaction_hook import HookReply, HookStep
 from sessions_app.agents.dry_resume.scratch import new_scratch
-from sessions_app.sessionlog.errors import BadInput
+from sessions_app.agents.registry import agent_at, agent_of
+from sessions_app.sessionlog.errors import BadInput, Conflict
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.storage import held_locks
 from tests.files import place, snapshot
 
 from .rollouts import THREAD, Item, Rollout, answer, call, line, meta, output, turn_context, user
@@ -62,16 +72,25 @@ def thread(redline):
     return place(redline.home / ".codex" / "sessions" / NAME, rollout.content)
 
 
-def program(tmp_path: Path, does: str) -> Path:
-    path = tmp_path / "codex"
-    path.write_text(PROGRAM + does)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+@pytest.fixture
+def certified(redline, thread, tmp_path):
+    """Certifies the thread, or another file, by a client that does this."""
+
+    def certify(does: str, *options: str, path: Path = thread) -> Any:
+        return redline.call("certify", path, *options, "--client", program(tmp_path, PROGRAM + does))
+
+    return certify
+
+
+def program(directory: Path, text: str) -> Path:
+    path = place(directory / "codex", text.encode())
+    path.chmod(0o700)
     return path
 
 
-def test_a_client_that_sends_the_same_messages(redline, thread, tmp_path):
+def test_a_client_that_sends_the_same_messages(redline, certified):
     before = snapshot(redline.home / ".codex")
-    found = redline.call("certify", thread, "--client", program(tmp_path, HONEST))
+    found = certified(HONEST)
     assert found.code == 0, found.out
     assert "Client: Codex 0.169.0 sends the same messages when it continues a copy." in found.out
     assert "read as codex because the client is Codex 0.169.0" in found.out
@@ -97,49 +116,38 @@ def test_a_client_that_sends_the_same_messages(redline, thread, tmp_path):
     ],
     ids=["changed", "compacts", "only-compacts", "refuses"],
 )
-def test_a_client_that_does_not_send_them(redline, thread, tmp_path, does, words):
-    found = redline.call("certify", thread, "--client", program(tmp_path, does))
+def test_a_client_that_does_not_send_them(certified, does, words):
+    found = certified(does)
     assert words in found.out
     assert found.code == 1
 
 
-def test_a_client_that_cannot_be_used_is_not_a_difference(redline, thread, tmp_path):
-    found = redline.call("certify", thread, "--client", program(tmp_path, "sys.exit('no \\x1b[31mlicence')"))
+def test_a_client_that_cannot_be_used_is_not_a_difference(certified):
+    found = certified("sys.exit('no \\x1b[31mlicence')")
     assert found.code == 0
     assert "Client: not compared. Codex 0.169.0 could not be used: it does not run without" in found.out
     assert "licence" in found.out
     assert "\x1b" not in found.out
 
 
-def test_a_copy_with_another_name_is_not_found_by_the_client(redline, thread, tmp_path):
-    renamed = thread.rename(thread.with_name("notes.jsonl"))
-    found = redline.call("certify", renamed, "--client", program(tmp_path, HONEST), "--json").json
-    assert found["client"]["outcome"] == "failed"
-    assert "has no thread id" in found["client"]["detail"]
-
-
-def test_only_the_last_entry_is_continued(redline, thread, tmp_path):
-    found = redline.call("certify", thread, "--leaf", "2", "--client", program(tmp_path, HONEST), "--json").json
-    assert found["client"]["outcome"] == "failed"
-    assert "at its last entry" in found["client"]["detail"]
+def test_a_copy_with_another_name_and_another_entry_than_the_last_are_not_continued(certified, thread):
+    middle = certified(HONEST, "--leaf", "2", "--json").json["client"]
+    renamed = certified(HONEST, "--json", path=thread.rename(thread.with_name("notes.jsonl"))).json["client"]
+    for found, words in ((middle, "at its last entry"), (renamed, "has no thread id")):
+        assert (found["outcome"], words in found["detail"]) == ("failed", True)
 
 
 def test_a_program_that_prints_no_version_is_refused(tmp_path):
-    nothing = tmp_path / "codex"
-    for content in (None, "#!/bin/sh\necho hello\n"):
-        if content is not None:
-            nothing.write_text(content)
-            nothing.chmod(0o700)
+    for path in (tmp_path / "nothing", program(tmp_path, "#!/bin/sh\necho hello\n")):
         with pytest.raises(BadInput, match="prints a version"):
-            CODEX.find_client(nothing)
+            CODEX.find_client(path)
 
 
 def test_the_client_on_the_path(tmp_path, monkeypatch):
     python = [directory for directory in ("/usr/bin", "/usr/local/bin") if Path(directory, "env").exists()]
     monkeypatch.setenv("PATH", ":".join([str(tmp_path), *python]))
     assert CODEX.find_client(None) is None
-    (tmp_path / "codex").write_text("#!/bin/sh\necho codex-cli 0.104.0\n")
-    (tmp_path / "codex").chmod(0o700)
+    program(tmp_path, "#!/bin/sh\necho codex-cli 0.104.0\n")
     found = CODEX.find_client(None)
     assert found is not None
     assert (found.name, found.version) == ("Codex", "0.104.0")
@@ -185,3 +193,189 @@ def test_the_settings_of_a_thread_are_its_latest():
     ((_, lines),) = thread
     assert b"".join(lines) == b"".join(content) + damaged
     assert len(lines) == len(list(split_lines([*content, damaged])))
+
+
+HOOK = CodexHook()
+SENT = {
+    "session_id": "0199",
+    "turn_id": "0200",
+    "transcript_path": "/home/dev/.codex/sessions/2026/01/01/rollout-2026-0199.jsonl",
+    "cwd": "/p",
+    "hook_event_name": "PreCompact",
+    "model": "gpt",
+    "trigger": "auto",
+}
+
+
+def sent(**fields: Any) -> bytes:
+    return json.dumps({**SENT, **fields}).encode()
+
+
+def test_the_session_is_named_by_its_path_or_by_its_id():
+    assert HOOK.question(sent()) == (SENT["transcript_path"], "threshold", {"model": "gpt"})
+    assert HOOK.question(sent(transcript_path=None, trigger="manual"))[:2] == ("0199", "manual")
+
+
+@pytest.mark.parametrize("content", [b"", b"null", b"{}", sent(transcript_path=None, session_id=None)])
+def test_another_question_is_refused(content):
+    with pytest.raises(ValueError):
+        HOOK.question(content)
+
+
+def test_codex_compacts_without_output_and_stops_with_its_reason():
+    assert HOOK.reply(HookStep.COMPACT, "Words.") == HookReply(errors="Words.")
+    for step in (HookStep.CONTINUE, HookStep.STOP):
+        reply = HOOK.reply(step, "“Words.”")
+        assert json.loads(reply.output) == {"continue": False, "stopReason": "“Words.”"}
+        assert reply == HookReply(output=reply.output)
+        assert reply.output.isascii()
+
+
+@pytest.fixture
+def configured(tmp_path, monkeypatch):
+    """Writes the user's configuration."""
+    monkeypatch.delenv("CODEX_HOME", raising=False)
+    return lambda text: place(tmp_path / ".codex" / "config.toml", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "allowed"),
+    [
+        ("", 90_000),
+        ("model_auto_compact_token_limit = 20000", 20_000),
+        ("model_auto_compact_token_limit = 95000", 90_000),
+        ("profile = 'p'\n[profiles.p]\nmodel_auto_compact_token_limit = 5000", 5_000),
+        ("model_auto_compact_token_limit = true", 90_000),
+    ],
+)
+def test_codex_compacts_at_its_limit_or_at_90_percent(tmp_path, configured, text, allowed):
+    configured(text.encode())
+    found = CODEX.settings("/work", tmp_path, ("openai", "gpt-5"))
+    assert 100_000 - found.budget.reserve(100_000) == allowed
+    assert found.budget.reserve(None) == 0
+
+
+def test_a_broken_configuration_is_reported(tmp_path, configured):
+    for text in (b"model = ", b"\xff"):
+        configured(text)
+        assert "TOML" in CODEX.user_settings(tmp_path).fault
+
+
+def test_the_window_of_the_users_model(tmp_path, configured, monkeypatch):
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / ".codex"))
+    configured(b'model = "own"\nmodel_context_window = 64000')
+    assert CODEX.model_windows(Path("/elsewhere")) == {"own": 64_000}
+
+
+def test_sessions_are_in_the_directory_of_codex():
+    assert CODEX.roots({}) == ("~/.codex/sessions", "~/.codex/archived_sessions")
+    expected = ("/data/codex/sessions", "/data/codex/archived_sessions")
+    assert CODEX.roots({"CODEX_HOME": "/data/codex"}) == expected
+
+
+def test_a_rollout_is_recognised_anywhere(tmp_path):
+    path = Rollout(meta(), user("a")).save(tmp_path)
+    assert agent_of(path) == "codex"
+    assert agent_at(path) is CODEX
+    assert agent_of(Path("/home/x/.codex/sessions/a.jsonl")) == "codex"
+
+
+@pytest.fixture
+def session(tmp_path):
+    return Rollout(meta()).save(tmp_path / "codex" / "sessions" / "2026" / "01" / "05")
+
+
+def lock_of(session: Path) -> Path:
+    return session.parents[4] / "thread-writer-locks" / f"{THREAD}.lock"
+
+
+@contextmanager
+def held(session: Path) -> Iterator[None]:
+    """A client has the thread open."""
+    lock = place(lock_of(session), b"")
+    with lock.open("r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+        lock.unlink()
+
+
+def is_open(session: Path) -> bool:
+    """Whether Codex certainly has the thread open."""
+    found = CODEX.open_elsewhere(session)
+    return found is not None and found.is_certain and "Codex" in found.sentence
+
+
+def can_lock(session: Path) -> bool:
+    with lock_of(session).open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+
+
+def test_a_client_cannot_open_the_thread_during_a_write(session):
+    with writer_lock(session):
+        assert not can_lock(session)
+        assert is_open(session)
+    assert can_lock(session)
+
+
+def test_an_open_thread_is_not_written_to(session):
+    with held(session), pytest.raises(Conflict) as caught, writer_lock(session):
+        pass
+    assert caught.value.code == "open_in_agent"
+    assert str(session) in caught.value.message
+    assert "fork" in caught.value.message
+
+
+def test_an_open_thread_is_certainly_open(session):
+    assert CODEX.open_elsewhere(session) is None
+    with held(session):
+        assert is_open(session)
+    assert CODEX.open_elsewhere(session) is None
+
+
+def test_a_thread_is_perhaps_open_if_the_system_does_not_show_who_holds_its_lock(session, tmp_path, monkeypatch):
+    monkeypatch.setattr(held_locks, "_SYSTEM", tmp_path / "nothing")
+    assert CODEX.open_elsewhere(session) is None
+    with held(session):
+        found = CODEX.open_elsewhere(session)
+    assert found is not None
+    assert not found.is_certain
+
+
+def test_the_lock_of_a_killed_client_is_free(session):
+    place(lock_of(session), b"")
+    assert CODEX.open_elsewhere(session) is None
+    with writer_lock(session):
+        assert not can_lock(session)
+
+
+def test_a_session_elsewhere_has_no_lock(tmp_path):
+    path = Rollout(meta()).save(tmp_path)
+    with writer_lock(path):
+        assert list(tmp_path.iterdir()) == [path]
+    assert CODEX.open_elsewhere(path) is None
+
+
+def test_a_lock_that_is_a_link_is_not_followed(session, tmp_path):
+    lock_of(session).parent.mkdir()
+    lock_of(session).symlink_to(place(tmp_path / "target", b""))
+    with pytest.raises(Exception, match="symbolic link"), writer_lock(session):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "thread"),
+    [
+        (NAME, THREAD),
+        (NAME.replace(".", "_01a20000-0000-7000-8000-0000000000aa."), THREAD),
+        ("rollout-x.jsonl", ""),
+        (f"{THREAD}.jsonl", ""),
+    ],
+)
+def test_a_file_is_named_after_its_thread(name, thread):
+    assert thread_id_of(Path(name)) == thread
+    if thread:
+        assert CODEX.resume_command(Path(name)) == ("codex", "resume", thread)

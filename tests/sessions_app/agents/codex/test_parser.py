@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sessions_app.agents.codex.agent import CODEX
 from sessions_app.agents.codex.history import ItemHistory
 from sessions_app.sessionlog.controls import BoundaryControl, ModelControl
-from sessions_app.sessionlog.entries import BlockType, EntryKind, Role
+from sessions_app.sessionlog.entries import BlockType, Entry, EntryKind, Role
 from sessions_app.sessionlog.errors import BadInput
 from sessions_app.sessionlog.lines import Line, split_lines
 from sessions_app.sessionlog.session import DamageKind, Header, ParserState, read_session
@@ -26,7 +26,6 @@ from .rollouts import (
     call,
     compacted,
     developer,
-    environment,
     line,
     message,
     meta,
@@ -49,7 +48,18 @@ def described(item: Item) -> Any:
     return found.entries[1], found.texts[found.entries[1].id]
 
 
-# ---- items ----------------------------------------------------------------------------------------------------
+def read_again(found: Parsed, entry: Entry) -> Entry:
+    """The entry as it is read from its own bytes."""
+    again = CODEX.read_again(found.line(entry), entry, 1)
+    assert again is not None
+    return again[0]
+
+
+INJECTED = (
+    *("<environment_context>here", "# AGENTS.md instructions for /x", "<user_instructions>x", "<turn_aborted>x"),
+    *(" \n<Turn_Aborted>x", "<user_shell_command>ls", "<subagent_notification>x", "<skill>x"),
+)
+"""Messages of the user's role that Codex adds."""
 
 
 @pytest.mark.parametrize(
@@ -58,32 +68,19 @@ def described(item: Item) -> Any:
         (user("go"), Role.USER, "go"),
         (answer("yes"), Role.ASSISTANT, "yes"),
         (developer("rules"), Role.INJECTED, "rules"),
-        (environment(), Role.INJECTED, "<environment_context>here"),
-        (user("# AGENTS.md instructions for /x"), Role.INJECTED, "# AGENTS.md instructions for /x"),
-        (user("<user_instructions>x"), Role.INJECTED, "<user_instructions>x"),
-        (user("<turn_aborted>x"), Role.INJECTED, "<turn_aborted>x"),
-        (user(" \n<Turn_Aborted>x"), Role.INJECTED, " \n<Turn_Aborted>x"),
-        (user("<user_shell_command>ls"), Role.INJECTED, "<user_shell_command>ls"),
-        (user("<subagent_notification>x"), Role.INJECTED, "<subagent_notification>x"),
-        (user("<skill>x"), Role.INJECTED, "<skill>x"),
+        (message("critic", "x"), "critic", "x"),
+        *((user(text), Role.INJECTED, text) for text in INJECTED),
         (user("<turn_abort>x"), Role.USER, "<turn_abort>x"),
         (user("about <turn_aborted>"), Role.USER, "about <turn_aborted>"),
         (reasoning("because"), Role.ASSISTANT, "because"),
         (call("c1", cmd="ls"), Role.ASSISTANT, 'toolCall c1 exec_command {"cmd": "ls"}'),
-        (
-            {"type": "custom_tool_call", "call_id": "c1", "name": "apply_patch", "input": "***"},
-            Role.ASSISTANT,
-            "toolCall c1 apply_patch ***",
-        ),
-        (
-            {"type": "local_shell_call", "call_id": "c1", "action": {"command": ["ls"]}},
-            Role.ASSISTANT,
-            'toolCall c1 local_shell {"command":["ls"]}',
-        ),
-        (
-            {"type": "tool_search_call", "call_id": "c1", "execution": "client", "arguments": {"q": 1}},
-            Role.ASSISTANT,
-            'toolCall c1 tool_search {"q":1}',
+        *(
+            ({"type": kind, "call_id": "c1", **fields}, Role.ASSISTANT, text)
+            for kind, fields, text in (
+                ("custom_tool_call", {"name": "apply_patch", "input": "***"}, "toolCall c1 apply_patch ***"),
+                ("local_shell_call", {"action": {"command": ["ls"]}}, 'toolCall c1 local_shell {"command":["ls"]}'),
+                ("tool_search_call", {"execution": "client", "arguments": {"q": 1}}, 'toolCall c1 tool_search {"q":1}'),
+            )
         ),
         (output("c1", "done"), Role.TOOL_RESULT, "done"),
         (output("c1", [{"type": "input_text", "text": "a"}, {"type": "input_image"}]), Role.TOOL_RESULT, "a\n[image]"),
@@ -137,12 +134,8 @@ def test_tokens_are_characters_by_four():
 
 
 def test_calls_and_outputs_have_the_id_of_their_pair():
-    found = thread(call("c7"), output("c7"))
-    assert list(found.entries[1].call_ids()) == ["c7"]
-    assert found.entries[2].result_for == "c7"
-
-
-# ---- lines ----------------------------------------------------------------------------------------------------
+    _, asked, answered = thread(call("c7"), output("c7")).entries
+    assert (list(asked.call_ids()), answered.result_for) == (["c7"], "c7")
 
 
 def header_of(*recorded: Item) -> Header:
@@ -221,9 +214,7 @@ def test_a_report_after_an_output_belongs_to_the_call():
 def test_an_output_has_the_name_of_its_tool():
     found = thread(call("c1", "a"), call("c2", "b"), output("c2"), output("c1"), output("c1"), output("c3"))
     assert [entry.tool_name for entry in found.entries[3:]] == ["b", "a", "", ""]
-    again = CODEX.read_again(found.line(found.entries[3]), found.entries[3], 1)
-    assert again is not None
-    assert again[0].tool_name == "b"
+    assert read_again(found, found.entries[3]).tool_name == "b"
 
 
 def test_the_thread_of_a_subagent_is_named_by_the_output_of_its_call():
@@ -242,25 +233,16 @@ STARTED: Item = {"type": "SubAgentActivity", "id": "c1", "kind": "started", "age
 @pytest.mark.parametrize(
     ("item", "subagent"),
     [
-        (STARTED, "01a2-child"),
-        ({**STARTED, "kind": "finished"}, ""),
-        ({**STARTED, "id": 5}, ""),
-        ({**STARTED, "id": "other"}, ""),
+        *((STARTED, "01a2-child"), ("text", "")),
+        *(({**STARTED, **other}, "") for other in ({"kind": "finished"}, {"id": 5}, {"id": "other"})),
         ({**STARTED, "agent_thread_id": None}, ""),
-        ("text", ""),
     ],
 )
 def test_newer_versions_name_the_thread_of_a_subagent_in_an_event(item, subagent):
     event = line("event_msg", {"type": "item_completed", "item": item})
     found = thread(call("c1", "spawn_agent"), event, output("c1", '{"task_name": "/root/one"}'))
     entry = found.entries[-1]
-    assert entry.subagent == subagent
-    again = CODEX.read_again(found.line(entry), entry, 1)
-    assert again is not None
-    assert again[0].subagent == subagent
-
-
-# ---- boundaries -----------------------------------------------------------------------------------------------
+    assert entry.subagent == read_again(found, entry).subagent == subagent
 
 
 def control(found: Parsed, entry_id: str) -> BoundaryControl:
@@ -277,15 +259,42 @@ def test_items_of_a_compaction_that_were_recorded_before_are_those_entries():
     assert (part.number, part.role, part.kind) == (5, Role.ASSISTANT, EntryKind.MESSAGE)
 
 
-def test_metadata_does_not_make_an_item_another_one_but_an_id_does():
-    note = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}, "metadata": {"x": 1}}
-    found = thread(user("a"), user("b", id="m1"), compacted(user("a", **note), user("b", id="m2")))
-    assert control(found, "3").kept == ("1", "3.2")
+NOTE = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}, "metadata": {"x": 1}}
+TURNS = (user("a"), answer("b"), user("c"), answer("d"))
+KEPT: dict[str, tuple[list[Item], dict[str, str]]] = {
+    "metadata does not make an item another one, but an id does": (
+        [user("a"), user("b", id="m1"), compacted(user("a", **NOTE), user("b", id="m2"))],
+        {"3": "1 3.2"},
+    ),
+    "equal items are taken in order and once": (
+        [user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x"))],
+        {"4": "2 3 1 4.4"},
+    ),
+    "a part of an earlier compaction is known as well": (
+        [user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b"))],
+        {"4": "2.1 3"},
+    ),
+    "a summary of other words is a prompt for the next one": (
+        [user("a"), summarised("so far"), user("b"), summarised("more")],
+        {"4": "1 2.1 3 4.1"},
+    ),
+    "turns that were rolled back are gone from the history that follows": (
+        [*TURNS, user("e"), rolled_back(2), user("f"), summarised("s")],
+        {"6": "1 2", "8": "1 7 8.1"},
+    ),
+    **{
+        f"a rollback of {turns} turns cuts before a prompt": ([*TURNS, rolled_back(turns)], {"5": left})
+        for turns, left in {0: "1 2 3 4", 1: "1 2", 2: "", 9: ""}.items()
+    },
+}
+"""Items, and what their boundaries keep."""
 
 
-def test_equal_items_are_taken_in_order_and_once():
-    found = thread(user("x"), answer("y"), user("x"), compacted(answer("y"), user("x"), user("x"), user("x")))
-    assert control(found, "4").kept == ("2", "3", "1", "4.4")
+@pytest.mark.parametrize("name", KEPT)
+def test_a_boundary_keeps(name):
+    items, expected = KEPT[name]
+    found = thread(*items)
+    assert {entry_id: " ".join(control(found, entry_id).kept) for entry_id in expected} == expected
 
 
 def test_many_equal_items_are_not_compared_with_each_other():
@@ -314,13 +323,8 @@ def test_a_compaction_begins_with_the_answer_that_is_its_summary(boundary):
 @pytest.mark.parametrize(
     "before",
     [
-        [answer("something else")],
-        [answer("")],
-        [user("all of it")],
-        [answer("all of it"), user("on")],
-        [answer("all of it"), call()],
-        [reasoning("all of it")],
-        [],
+        *([answer("something else")], [answer("")], [user("all of it")], [reasoning("all of it")], []),
+        *([answer("all of it"), user("on")], [answer("all of it"), call()]),
     ],
 )
 def test_an_answer_before_a_compaction_that_is_not_its_summary_is_of_the_conversation(before):
@@ -332,11 +336,6 @@ def test_the_answer_to_an_earlier_compaction_is_not_that_of_a_later_one():
     found = thread(answer("all of it"), summed_up(), summed_up())
     assert control(found, "2").began_id == "1"
     assert control(found, "3").began_id is None
-
-
-def test_a_part_of_an_earlier_compaction_is_known_as_well():
-    found = thread(user("a"), compacted(answer("new")), user("b"), compacted(answer("new"), user("b")))
-    assert control(found, "4").kept == ("2.1", "3")
 
 
 def test_unknown_items_of_a_compaction_are_shown_and_not_sent():
@@ -353,42 +352,17 @@ def test_a_summary_without_items_keeps_the_prompts():
     assert found.texts["5.1"].whole == "so far"
 
 
-def test_a_summary_of_other_words_is_a_prompt_for_the_next_one():
-    found = thread(user("a"), summarised("so far"), user("b"), summarised("more"))
-    assert control(found, "4").kept == ("1", "2.1", "3", "4.1")
-
-
 def test_the_summary_of_codex_is_recognised():
     found = thread(user("a"), compacted(user("a"), user("so far"), message="so far"), summarised("s"))
     part = found.tree.entry("2.2")
-    assert part.role == Role.COMPACTION_SUMMARY
-    again = CODEX.read_again(found.line(part), part, 1)
-    assert again is not None
-    assert again[0].role == Role.COMPACTION_SUMMARY
+    assert part.role == read_again(found, part).role == Role.COMPACTION_SUMMARY
     assert control(found, "3").kept == ("1", "3.1")
-
-
-def test_rolled_back_turns_are_gone_from_the_history_that_follows():
-    found = thread(
-        user("a"), answer("b"), user("c"), answer("d"), user("e"), rolled_back(2), user("f"), summarised("s")
-    )
-    assert control(found, "6").kept == ("1", "2")
-    assert control(found, "8").kept == ("1", "7", "8.1")
-
-
-@pytest.mark.parametrize(("turns", "left"), [(0, 4), (1, 2), (2, 0), (9, 0)])
-def test_a_rollback_cuts_before_a_prompt(turns, left):
-    found = thread(user("a"), answer("b"), user("c"), answer("d"), rolled_back(turns))
-    assert len(control(found, "5").kept) == left
 
 
 def test_a_compaction_with_neither_items_nor_a_message_changes_nothing():
     found = thread(user("a"), line("compacted", {}))
     assert found.tree.entry("2").kind is EntryKind.OTHER
     assert found.ids() == ["1"]
-
-
-# ---- damage ---------------------------------------------------------------------------------------------------
 
 
 def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted():
@@ -400,8 +374,7 @@ def test_reasoning_that_can_be_read_is_told_from_what_is_only_encrypted():
 
 def test_reasoning_that_can_be_read_weighs_what_is_read():
     summary = [{"type": "summary_text", "text": one} for one in ("a" * 40, "", "b" * 38)]
-    both = {**reasoning(), "content": None, "summary": summary, "encrypted_content": "e" * 1600}
-    entry, texts = described(both)
+    entry, texts = described({**reasoning(), "summary": summary, "encrypted_content": "e" * 1600})
     assert entry.tokens == 20
     assert texts.joined(entry.blocks) == f"{'a' * 40}\n\n{'b' * 38}"
 
@@ -456,19 +429,14 @@ def test_a_last_line_without_its_newline_is_read_but_not_remembered():
     assert recorded.entry.id == "2"
 
 
-# ---- properties -----------------------------------------------------------------------------------------------
-
 texts = st.sampled_from(["a", "b", "c"])
-items = st.one_of(
-    texts.map(user), texts.map(answer), texts.map(developer), st.builds(call, texts), st.builds(output, texts)
-)
+items = st.one_of(*(texts.map(builder) for builder in (user, answer, developer, call, output)))
 lines = st.one_of(
     items,
     st.lists(items, max_size=4).map(lambda found: compacted(*found)),
     texts.map(summarised),
     st.integers(0, 3).map(rolled_back),
-    st.just(turn_context()),
-    st.just(world_state()),
+    *map(st.just, (turn_context(), world_state())),
     st.builds(usage_record, st.integers(1, 9), st.integers(1, 9)),
 )
 
@@ -476,15 +444,14 @@ lines = st.one_of(
 @given(st.lists(lines, max_size=12), st.integers(0, 12))
 def test_reading_on_gives_the_same_as_reading_at_once(recorded, cut):
     whole = Rollout(meta(), *recorded)
-    split = whole.lines[: cut + 1]
-    first = Parsed(b"".join(one + b"\n" for one in split))
-    stored = copy.deepcopy(msgspec.to_builtins(first.parser.state))
+    first = Parsed(b"".join(one + b"\n" for one in whole.lines[: cut + 1]))
+    state = first.parser.state
+    stored = copy.deepcopy(msgspec.to_builtins(state))
     parser = CODEX.parser(msgspec.convert(msgspec.json.decode(msgspec.json.encode(stored)), ParserState), [])
-    rest = whole.content[first.parser.state.next_offset :]
-    chunk = split_lines([rest], offset=first.parser.state.next_offset, number=first.parser.state.next_number)
+    chunk = split_lines([whole.content[state.next_offset :]], offset=state.next_offset, number=state.next_number)
     later = [found.entry for one in chunk for found in parser.read(one)]
     assert [*first.entries, *later] == Parsed(whole.content).entries
-    assert msgspec.to_builtins(first.parser.state) == stored
+    assert msgspec.to_builtins(state) == stored
 
 
 @given(st.lists(lines, max_size=12))
@@ -508,17 +475,9 @@ kinds = st.sampled_from(
 payloads = json_values | st.fixed_dictionaries(
     {
         "type": st.sampled_from(["message", "reasoning", "function_call", "thread_rolled_back", "token_count", "x"]),
-        "role": json_values,
-        "content": json_values,
-        "summary": json_values,
         "name": st.text(max_size=3),
-        "arguments": json_values,
-        "call_id": json_values,
-        "replacement_history": json_values,
-        "message": json_values,
-        "num_turns": json_values,
-        "info": json_values,
-        "history_base": json_values,
+        **dict.fromkeys(("role", "content", "summary", "arguments", "call_id"), json_values),
+        **dict.fromkeys(("replacement_history", "message", "num_turns", "info", "history_base"), json_values),
     }
 )
 
@@ -530,7 +489,3 @@ def test_nothing_raises(recorded, tail):
     if found.entries and not all(entry.is_beside for entry in found.entries):
         assert len(found.sent()) >= 0
     assert len({entry.id for entry in found.entries}) == len(found.entries)
-
-
-def test_messages_of_other_roles_keep_them():
-    assert described(message("critic", "x"))[0].role == "critic"

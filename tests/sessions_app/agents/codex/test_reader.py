@@ -1,5 +1,7 @@
 """The rules by which Codex rebuilds a conversation, and what it sends of it."""
 
+from typing import Any
+
 import pytest
 
 from sessions_app.agents.codex import records
@@ -8,7 +10,6 @@ from sessions_app.sessionlog.entries import EntryKind
 from sessions_app.sessionlog.provider_rules import ProviderRule, violations
 
 from .rollouts import (
-    Item,
     answer,
     call,
     compacted,
@@ -27,29 +28,26 @@ from .rollouts import (
 
 NOTE = user("<turn_aborted>interrupted</turn_aborted>")
 FOUR = (user("c"), answer("d"), user("e"))
-CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
+CONTEXTS: dict[str, tuple[Any, ...]] = {
     "without a compaction every item is sent": (
         (developer(), environment(), user("go"), reasoning(), call(), output(), answer("yes")),
         "1 2 3 4 5 6 7",
-        "",
     ),
     "the newest compaction decides, and what follows is added": (
         (user("a"), answer("b"), compacted(user("a")), answer("c"), compacted(user("a"), user("x")), answer("d")),
         "1 5.2 6",
-        "",
     ),
-    "lines that make no items do not matter": ((user("a"), world_state(), turn_context(), answer("b")), "1 4", ""),
+    "lines that make no items do not matter": ((user("a"), world_state(), turn_context(), answer("b")), "1 4"),
     "a summary without items leaves the newest messages of the user only": (
         (user("a"), user("b" * 79_996), user("c"), summarised("so far")),
         "2 3 4.1",
-        "",
     ),
     "a rollback drops the context added before it in newer versions only": (
         (environment(), user("a"), answer("b"), developer(), environment("2"), *FOUR[:2], rolled_back(1), FOUR[2]),
         "1 2 3 9",
         "1 2 3 4 5 9",
     ),
-    "a rollback of no turns drops nothing": ((user("a"), environment(), rolled_back(0)), "1 2", ""),
+    "a rollback of no turns drops nothing": ((user("a"), environment(), rolled_back(0)), "1 2"),
     "rollbacks count one after the other": (
         (user("a"), environment(), user("b"), rolled_back(1), *FOUR, rolled_back(1)),
         "1 5 6",
@@ -64,7 +62,6 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
     "a compaction after a rollback counts alone": (
         (user("a"), answer("b"), rolled_back(1), compacted(user("a"), answer("b")), user("c")),
         "1 2 5",
-        "",
     ),
 }
 """The items of a thread, and the ids of its context in newer and, if they differ, in older versions."""
@@ -72,9 +69,9 @@ CONTEXTS: dict[str, tuple[tuple[Item, ...], str, str]] = {
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_the_context(name):
-    items, newer, older = CONTEXTS[name]
+    items, newer, *older = CONTEXTS[name]
     assert thread(*items).ids(READER) == newer.split()
-    assert thread(*items).ids(OLDER_READER) == (older or newer).split()
+    assert thread(*items).ids(OLDER_READER) == [*older, newer][0].split()
 
 
 def test_the_newest_compaction_is_named():
@@ -107,31 +104,20 @@ def test_entries_of_other_kinds_are_ignored():
     assert not READER.ignores(boundary)
 
 
-# ---- what is sent ---------------------------------------------------------------------------------------------
-
-
-def test_an_output_without_a_call_is_left_out():
+def test_an_output_without_a_call_is_left_out_also_in_a_compaction():
     assert kept(thread(user("a"), output("c1")).sent()) == ["a"]
+    found = thread(user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9")))
+    assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
 
 
 def test_a_call_without_an_output_is_answered_directly_after_it():
     custom = {"type": "custom_tool_call", "call_id": "c3", "name": "x", "input": ""}
     found = thread(user("a"), call("c1"), call("c2"), output("c2"), custom)
     assert kept(found.sent()) == [
-        "a",
-        "function_call c1",
-        "function_call_output c1",
-        "function_call c2",
-        "function_call_output c2",
-        "custom_tool_call c3",
-        "custom_tool_call_output c3",
+        *("a", "function_call c1", "function_call_output c1", "function_call c2", "function_call_output c2"),
+        *("custom_tool_call c3", "custom_tool_call_output c3"),
     ]
     assert found.sent()[2]["output"] == "aborted"
-
-
-def test_pairs_are_completed_in_a_compaction_as_well():
-    found = thread(user("a"), call("c1"), output("c1"), compacted(user("a"), call("c1"), output("c9")))
-    assert kept(found.sent()) == ["a", "function_call c1", "function_call_output c1"]
 
 
 def test_metadata_is_not_sent_and_ids_only_by_newer_versions():
@@ -141,27 +127,19 @@ def test_metadata_is_not_sent_and_ids_only_by_newer_versions():
     assert found.sent(OLDER_READER) == [user("a")]
 
 
-# ---- the rules of providers -----------------------------------------------------------------------------------
+STRAY, UNANSWERED = ProviderRule.STRAY_RESULT, ProviderRule.UNANSWERED_CALL
 
 
-def broken(*recorded: dict[str, object]) -> list[tuple[ProviderRule, str, bool]]:
-    found = violations(thread(*recorded).context())
-    return [(one.rule, one.entry_id, one.is_repaired) for one in found]
-
-
-def test_a_result_may_follow_its_call_at_any_distance():
-    assert not broken(user("a"), call("c1"), call("c2"), answer("x"), output("c2"), user("b"), output("c1"))
-
-
-def test_the_conversation_may_begin_with_anyone():
-    assert not broken(answer("x"), user("a"))
-
-
-def test_codex_repairs_pairs():
-    expected = [(ProviderRule.STRAY_RESULT, "3", True), (ProviderRule.UNANSWERED_CALL, "2", True)]
-    assert broken(user("a"), call("c1"), output("c2"), answer("x")) == expected
-
-
-def test_a_call_after_its_result_is_unanswered():
-    expected = [ProviderRule.STRAY_RESULT, ProviderRule.UNANSWERED_CALL]
-    assert [rule for rule, *_ in broken(user("a"), output("c1"), call("c1"))] == expected
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([user("a"), call("c1"), call("c2"), answer("x"), output("c2"), user("b"), output("c1")], []),
+        ([answer("x"), user("a")], []),
+        ([user("a"), call("c1"), output("c2"), answer("x")], [(STRAY, "3"), (UNANSWERED, "2")]),
+        ([user("a"), output("c1"), call("c1")], [(STRAY, "2"), (UNANSWERED, "3")]),
+    ],
+    ids=["results-at-any-distance", "anyone-begins", "two-halves-of-pairs", "a-call-after-its-result"],
+)
+def test_codex_repairs_what_providers_would_refuse(items, expected):
+    found = violations(thread(*items).context())
+    assert [(one.rule, one.entry_id, one.is_repaired) for one in found] == [(*one, True) for one in expected]

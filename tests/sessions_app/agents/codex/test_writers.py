@@ -1,6 +1,7 @@
-"""What the writers record: the survivors word for word, in Codex's own form."""
+"""What a plan may delete of a thread, and what the writers record: the survivors word for word, in Codex's own form."""
 
 import json
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,15 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions_app.agents.changes import NewFile
+from devtools.bench.codex import can_write, certify_plan, random_plan, write_thread
+from devtools.bench.sessions import generate, read_branch, real_sessions
+from devtools.bench.written_plans import notes_on
+from sessions_app.agents.changes import NewFile, SessionWriter
 from sessions_app.agents.codex.agent import CODEX, OLDER_READER, READER
 from sessions_app.agents.codex.chained_file import RolloutReader
 from sessions_app.agents.codex.compacted import CompactedWriter, FullerList
 from sessions_app.agents.codex.fork import ThreadForkWriter
-from sessions_app.sessionlog.errors import BadInput, Conflict
+from sessions_app.agents.codex.rules import CodexRules
 from sessions_app.sessionlog.lines import split_lines
+from sessions_app.sessionlog.protection import Protection
 from sessions_app.sessionlog.session import ParserState, read_session
 from sessions_app.sessionlog.targets import Target
+from sessions_app.storage.session_loader import load_session
+from tests.installation import refusal
 
 from .rollouts import (
     THREAD,
@@ -46,18 +53,20 @@ from .rollouts import (
 COMPACTED, FORK, FULLER = CompactedWriter(READER), ThreadForkWriter(READER), FullerList(READER)
 
 
+def written(writer: SessionWriter, before: Parsed, *deleted: str | Target, leaf: str = "", **facts: Any) -> Any:
+    """What a writer makes of a branch; the facts are those of the file unless others are given."""
+    branch = before.tree.branch(leaf) if leaf else before.branch
+    return writer.write(branch, deletion(*deleted), replace(before.facts(), **facts))
+
+
 def appended(rollout: Rollout, *deleted: str | Target) -> tuple[Parsed, list[Any]]:
     """The session after a deletion, and the lines that were appended."""
-    before = Parsed(rollout.content)
-    change = COMPACTED.write(before.branch, deletion(*deleted), before.facts())
-    return Parsed(rollout.with_lines(change.lines).content), [json.loads(one) for one in change.lines]
+    lines = written(COMPACTED, Parsed(rollout.content), *deleted).lines
+    return Parsed(rollout.with_lines(lines).content), [json.loads(one) for one in lines]
 
 
 def simple(**fields: Any) -> Rollout:
     return Rollout(meta(), developer(), user("a"), call("c1"), output("c1"), answer("b"), **fields)
-
-
-# ---- compacted ------------------------------------------------------------------------------------------------
 
 
 def test_the_survivors_are_the_context():
@@ -99,28 +108,21 @@ def test_a_legacy_file_gets_no_ordinal():
 def test_the_items_have_their_recorded_bytes():
     odd = rb'{"type":"message", "role":"user","content":[ {"type":"input_text","text":"\u00e9 1.0"} ],"n":1.50,"n":2}'
     raw = b'{"ordinal":1,"type":"response_item","payload": ' + odd + b" }"
-    rollout = Rollout(meta(), raw, first=0)
-    before = Parsed(rollout.content)
-    (written,) = COMPACTED.write(before.branch, deletion(), before.facts()).lines
-    assert odd in written
+    (line,) = written(COMPACTED, parsed(meta(), raw)).lines
+    assert odd in line
 
 
 def test_a_block_is_left_out_of_its_item():
-    rollout = Rollout(meta(), user("a"), answer("x", "y", "z"))
-    after, (recorded,) = appended(rollout, Target("2", 1))
+    after, (recorded,) = appended(Rollout(meta(), user("a"), answer("x", "y", "z")), Target("2", 1))
     assert recorded["payload"]["replacement_history"][1] == answer("x", "z")
     assert kept(after.sent()) == ["a", "x z"]
 
 
 def test_items_of_an_earlier_compaction_and_its_summary_survive():
-    rollout = Rollout(meta(), user("a"), answer("b"), summarised("s"), answer("c"), answer("d"))
-    after, _ = appended(rollout, "5")
+    after, _ = appended(Rollout(meta(), user("a"), answer("b"), summarised("s"), answer("c"), answer("d")), "5")
     assert kept(after.sent()) == ["a", "s", "c"]
     again, _ = appended(Rollout(meta(), user("a"), compacted(answer("new"), user("a")), answer("c")), "3")
     assert kept(again.sent()) == ["new", "a"]
-
-
-# ---- the baseline of the added context ------------------------------------------------------------------------
 
 
 def baseline_of(*recorded: Item) -> list[str]:
@@ -129,30 +131,31 @@ def baseline_of(*recorded: Item) -> list[str]:
     return [one["type"] for one in lines[1:]]
 
 
-def test_the_baseline_is_repeated():
-    assert baseline_of(world_state(), turn_context()) == ["world_state", "turn_context"]
+FULL, CHANGED, TURN = world_state(), world_state(full=False), turn_context()
 
 
-def test_changes_of_the_state_are_repeated_from_the_last_full_one_on():
-    found = baseline_of(world_state(), world_state(full=False), world_state(), world_state(full=False), turn_context())
-    assert found == ["world_state", "world_state", "turn_context"]
-
-
-def test_there_is_no_baseline_without_both_lines_or_before_a_compaction():
-    assert baseline_of(world_state()) == []
-    assert baseline_of(turn_context()) == []
-    assert baseline_of(world_state(full=False), turn_context()) == []
-    assert baseline_of(world_state(), turn_context(), compacted(user("a"), answer("b"))) == []
-
-
-# ---- bringing back --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("recorded", "repeated"),
+    [
+        pytest.param([FULL, TURN], "world_state turn_context", id="both lines"),
+        pytest.param(
+            [FULL, CHANGED, FULL, CHANGED, TURN], "world_state world_state turn_context", id="from the last full one on"
+        ),
+        pytest.param([FULL], "", id="no turn"),
+        pytest.param([TURN], "", id="no state"),
+        pytest.param([CHANGED, TURN], "", id="no full state"),
+        pytest.param([FULL, TURN, compacted(user("a"), answer("b"))], "", id="before a compaction"),
+    ],
+)
+def test_the_baseline_of_the_added_context_is_repeated(recorded, repeated):
+    assert baseline_of(*recorded) == repeated.split()
 
 
 def brought_back(
     rollout: Rollout, deleted: tuple[str | Target, ...], back: tuple[str, ...], said: tuple[Item, ...] = ()
 ) -> Parsed:
     before = Parsed(rollout.content)
-    change = COMPACTED.write(before.branch, deletion(*deleted), before.facts())
+    change = written(COMPACTED, before, *deleted)
     with_said = rollout.with_lines([*change.lines, *Rollout(*said, first=90).lines])
     present = Parsed(with_said.content)
     messages = [one for one in before.context().messages if one.entry.id in back]
@@ -167,21 +170,25 @@ def test_what_comes_back_has_its_place_again():
 
 
 def test_an_entry_that_lost_a_block_comes_back_whole():
-    rollout = Rollout(meta(), user("a"), answer("x", "y"), user("b"))
-    after = brought_back(rollout, (Target("2", 0),), ("2",))
+    after = brought_back(Rollout(meta(), user("a"), answer("x", "y"), user("b")), (Target("2", 0),), ("2",))
     assert kept(after.sent()) == ["a", "x y", "b"]
 
 
-# ---- fork -----------------------------------------------------------------------------------------------------
+def save(directory: Path, change: NewFile) -> Path:
+    path = directory / change.name
+    path.write_bytes(b"".join(change.pieces))
+    return path
 
 
-def forked(directory: Path, rollout: Rollout, *deleted: str) -> tuple[Path, NewFile]:
-    path = rollout.save(directory)
-    before = Parsed(rollout.content)
-    change = FORK.write(before.branch, deletion(*deleted), before.facts(path))
-    new = directory / change.name
-    new.write_bytes(b"".join(change.pieces))
-    return new, change
+def header_of(change: NewFile) -> dict[str, Any]:
+    """What the first line of a fork says."""
+    payload: dict[str, Any] = json.loads(next(iter(change.pieces)))["payload"]
+    return payload
+
+
+def forked(directory: Path, rollout: Rollout, *deleted: str, leaf: str = "") -> Path:
+    """A fork, beside the rollout."""
+    return save(directory, written(FORK, Parsed(rollout.content), *deleted, leaf=leaf, session=rollout.save(directory)))
 
 
 def read(path: Path) -> Parsed:
@@ -190,8 +197,7 @@ def read(path: Path) -> Parsed:
 
 
 def test_a_fork_continues_the_original(tmp_path):
-    new, _ = forked(tmp_path, simple(), "3", "4")
-    found = read(new)
+    found = read(forked(tmp_path, simple(), "3", "4"))
     assert kept(found.sent()) == ["rules", "a", "b"]
     assert found.log.header is not None
     expected = ("01a20000-0000-7000-8000-00000000000f", THREAD)
@@ -200,63 +206,49 @@ def test_a_fork_continues_the_original(tmp_path):
 
 def test_the_header_of_a_fork_names_the_end_of_the_original(tmp_path):
     rollout = simple()
-    new, change = forked(tmp_path, rollout, "5")
+    new = forked(tmp_path, rollout, "5")
     header, boundary = map(json.loads, new.read_bytes().splitlines())
-    assert change.name == "rollout-2026-01-05T11-00-00-01a20000-0000-7000-8000-00000000000f.jsonl"
+    assert new.name == "rollout-2026-01-05T11-00-00-01a20000-0000-7000-8000-00000000000f.jsonl"
     expected = {"thread_id": THREAD, "end_ordinal_exclusive": 6, "end_byte_offset": len(rollout.content)}
     assert header["payload"]["history_base"] == expected
     assert (header["ordinal"], boundary["ordinal"]) == (6, 7)
     assert header["payload"]["cwd"] == "/work"
-    first = header["payload"]["context_window"]["window_id"]
-    expected = (first, first)
-    assert (boundary["payload"]["first_window_id"], boundary["payload"]["previous_window_id"]) == expected
-    assert boundary["payload"]["window_id"] != first
+    first, payload = header["payload"]["context_window"]["window_id"], boundary["payload"]
+    assert payload["first_window_id"] == payload["previous_window_id"] == first != payload["window_id"]
 
 
 def test_a_fork_stays_as_it_is_while_the_original_grows(tmp_path):
     rollout = simple()
-    new, _ = forked(tmp_path, rollout, "5")
+    new = forked(tmp_path, rollout, "5")
     rollout.with_lines(Rollout(user("later"), first=6).lines).save(tmp_path)
     assert kept(read(new).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
 def test_a_fork_of_a_fork_continues_its_own_file(tmp_path):
-    new, _ = forked(tmp_path, simple(), "5")
-    found = read(new)
-    change = FORK.write(found.branch, deletion("3", "4"), found.facts(new))
-    header = json.loads(next(iter(change.pieces)))
-    base = header["payload"]["history_base"]
+    new = forked(tmp_path, simple(), "5")
+    base = header_of(written(FORK, read(new), "3", "4", session=new))["history_base"]
     assert (base["thread_id"], base["end_byte_offset"]) == (new.stem[-36:], new.stat().st_size)
 
 
 def test_a_fork_can_begin_before_a_compaction_also_in_the_part_that_comes_from_its_base(tmp_path):
-    new, _ = forked(tmp_path, simple(), "5")
-    found = read(new)
-    branch = found.tree.branch("4")
+    new = forked(tmp_path, simple(), "5")
     third = tmp_path / "rollout-2026-01-05T12-00-00-01a20000-0000-7000-8000-0000000000bb.jsonl"
-    third.write_bytes(b"".join(FORK.write(branch, deletion(), found.facts(new)).pieces))
+    third.write_bytes(b"".join(written(FORK, read(new), leaf="4", session=new).pieces))
     assert kept(read(third).sent()) == ["rules", "a", "function_call c1", "function_call_output c1"]
 
 
 def test_an_opaque_compaction_is_undone_by_what_was_recorded_before_it(tmp_path):
     opaque = {"type": "compaction", "encrypted_content": "x"}
     rollout = Rollout(meta(), user("a"), answer("b"), compacted(user("a"), opaque))
-    path = rollout.save(tmp_path)
-    found = Parsed(rollout.content)
-    assert kept(found.sent()) == ["a", "compaction"]
-    change = FORK.write(found.tree.branch("2"), deletion(), found.facts(path))
-    new = tmp_path / change.name
-    new.write_bytes(b"".join(change.pieces))
-    assert kept(read(new).sent()) == ["a", "b"]
+    assert kept(Parsed(rollout.content).sent()) == ["a", "compaction"]
+    assert kept(read(forked(tmp_path, rollout, leaf="2")).sent()) == ["a", "b"]
 
 
 def test_the_fork_of_a_segment_names_the_segment(tmp_path):
     segment = "01a20000-0000-7000-8000-0000000000aa"
-    before = Parsed(simple().content)
     path = tmp_path / f"rollout-2026-01-05T10-00-00-{THREAD}_{segment}.jsonl"
-    header = json.loads(next(iter(FORK.write(before.branch, deletion(), before.facts(path)).pieces)))
-    assert header["payload"]["history_base"]["thread_id"] == segment
-    assert header["payload"]["forked_from_id"] == THREAD
+    header = header_of(written(FORK, Parsed(simple().content), session=path))
+    assert (header["history_base"]["thread_id"], header["forked_from_id"]) == (segment, THREAD)
 
 
 def simple_legacy() -> Rollout:
@@ -271,9 +263,7 @@ def test_a_fork_of_a_legacy_thread_has_a_copy_of_its_lines(tmp_path, writer):
     rollout = simple_legacy()
     rollout.lines[3:3] = [b"damaged", b""]
     before = Parsed(rollout.content)
-    change = writer.write(before.branch, deletion("6", "7"), before.facts())
-    new = tmp_path / change.name
-    new.write_bytes(b"".join(change.pieces))
+    new = save(tmp_path, written(writer, before, "6", "7"))
     first, *copied, last = new.read_bytes().splitlines()
     header, boundary = json.loads(first), json.loads(last)
     expected = (before.facts().session_id, THREAD)
@@ -290,59 +280,34 @@ def test_a_legacy_thread_is_forked_from_before_its_compaction(tmp_path):
     content = simple_legacy().with_lines(Rollout(summarised("so far"), paginated=False).lines).content
     before = Parsed(content)
     assert kept(before.sent()) == ["a", "c", "so far"]
-    change = FORK.write(before.tree.branch("7"), deletion(), before.facts())
+    change = written(FORK, before, leaf="7")
     assert kept(Parsed(b"".join(change.pieces)).sent()) == kept(Parsed(simple_legacy().content).sent())
 
 
-def test_old_versions_do_not_fork_a_paginated_thread():
-    before = Parsed(simple().content)
-    with pytest.raises(BadInput) as caught:
-        OLDER_FORK.write(before.branch, deletion(), before.facts())
-    assert caught.value.code == "newer_thread"
-
-
-def test_a_legacy_thread_that_is_open_is_not_forked():
-    before = parsed(meta(), user("a"), paginated=False)
-    with pytest.raises(Conflict) as caught:
-        FORK.write(before.branch, deletion(), replace(before.facts(), is_open=True))
-    assert caught.value.code == "open_in_agent"
-    paginated = thread(user("a"))
-    FORK.write(paginated.branch, deletion(), replace(paginated.facts(), is_open=True))
+def test_old_versions_do_not_fork_a_paginated_thread_and_no_version_an_open_legacy_or_an_archived_one():
+    paginated, legacy = thread(user("a")), parsed(meta(), user("a"), paginated=False)
+    archived = Path("/codex/archived_sessions/rollout-x.jsonl")
+    assert refusal(lambda: written(OLDER_FORK, paginated)) == "2 newer_thread"
+    assert refusal(lambda: written(FORK, legacy, is_open=True)) == "4 open_in_agent"
+    assert refusal(lambda: written(FORK, paginated, is_open=True)) == "done"
+    assert refusal(lambda: written(FORK, paginated, session=archived)) == "2 archived_thread"
 
 
 def test_a_fork_of_the_clients_own_fork_has_the_header_of_the_thread():
     """It begins with its own header, and the copied lines with that of the thread that it continues."""
     other = "01a20000-0000-7000-8000-000000000002"
     before = parsed(meta(other, cwd="/own"), meta(THREAD, cwd="/first"), user("a"), paginated=False)
-    first, second, *_ = map(json.loads, FORK.write(before.branch, deletion(), before.facts()).pieces)
+    first, second, *_ = map(json.loads, written(FORK, before).pieces)
     assert (first["payload"]["cwd"], first["payload"]["forked_from_id"]) == ("/own", other)
     assert second["payload"]["id"] == THREAD
 
 
-def test_an_archived_thread_is_not_forked():
-    before = thread(user("a"))
-    with pytest.raises(BadInput) as caught:
-        FORK.write(before.branch, deletion(), before.facts(Path("/codex/archived_sessions/rollout-x.jsonl")))
-    assert caught.value.code == "archived_thread"
-
-
-# ---- properties -----------------------------------------------------------------------------------------------
-
 texts = st.sampled_from(["a", "b"])
 recorded_items = st.one_of(
-    texts.map(user),
-    texts.map(answer),
+    *(texts.map(builder) for builder in (user, answer, reasoning, call, output, summarised)),
     st.builds(answer, texts, texts),
-    texts.map(reasoning),
-    st.builds(call, texts),
-    st.builds(output, texts),
-    st.just(developer()),
-    st.just(environment()),
-    st.just(world_state()),
-    st.just(turn_context()),
-    texts.map(summarised),
+    *map(st.just, (developer(), environment(), FULL, TURN, line("event_msg", {"type": "task_started"}))),
     st.lists(st.one_of(texts.map(user), texts.map(answer)), max_size=3).map(lambda found: compacted(*found)),
-    st.just(line("event_msg", {"type": "task_started"})),
 )
 
 
@@ -371,12 +336,87 @@ def test_bringing_everything_back_gives_the_context_before(recorded, data):
 
 def test_the_state_at_the_end_decides_the_ordinal_whatever_the_branch_is():
     before = thread(user("a"), answer("b"), line("event_msg", {"type": "task_complete"}))
-    (recorded,) = map(json.loads, COMPACTED.write(before.branch, deletion("2"), before.facts()).lines)
+    (recorded,) = map(json.loads, written(COMPACTED, before, "2").lines)
     assert recorded["ordinal"] == 4
 
 
 def test_a_fork_can_be_read_as_a_session(tmp_path):
-    new, _ = forked(tmp_path, simple(), "5")
+    new = forked(tmp_path, simple(), "5")
     with CODEX.open(new) as reader:
         log = read_session(CODEX.parser(ParserState(), []), split_lines(reader.chunks(0)), str(new))
     assert not log.damage
+
+
+RULES = CodexRules(READER)
+
+
+@pytest.mark.parametrize(
+    ("item", "reason"),
+    [
+        (user("a"), Protection.USER),
+        (developer(), Protection.INJECTED),
+        (environment(), Protection.INJECTED),
+        ({"type": "compaction", "encrypted_content": "x"}, Protection.SUMMARY),
+        ({"type": "agent_message", "content": []}, Protection.CUSTOM),
+        (answer("a"), None),
+        (call(), None),
+        (output(), None),
+        (reasoning(), None),
+    ],
+)
+def test_what_the_user_said_and_what_codex_adds_or_summarised_stays(item, reason):
+    (message,) = RULES.compactable(thread(item).branch)
+    assert RULES.protection(message.entry) == reason
+
+
+def test_no_thinking_is_replayed():
+    assert not RULES.replays(thread(reasoning()).entries[1])
+
+
+def companions(*items: Item) -> dict[str, tuple[str, ...]]:
+    return dict(RULES.companions(RULES.compactable(thread(*items).branch)))
+
+
+def test_reasoning_goes_with_everything_up_to_the_next_prompt_and_its_follower_with_it():
+    items = (
+        user("a"),
+        reasoning("1"),
+        answer("x"),
+        call(),
+        output(),
+        reasoning("2"),
+        answer("y"),
+        user("b"),
+        answer("z"),
+    )
+    assert companions(*items) == {"2": ("3", "4", "5", "6"), "3": ("2",), "6": ("7",), "7": ("6",)}
+
+
+def test_reasoning_after_reasoning_is_its_follower_and_context_that_codex_adds_is_not():
+    expected = {"1": ("2",), "2": ("3", "1"), "3": ("2",)}
+    assert companions(reasoning("1"), reasoning("2"), answer("x")) == expected
+    assert companions(reasoning("1"), environment(), answer("x")) == {"1": ("3",), "3": ("1",)}
+    assert companions(user("a"), answer("x"), call(), output(), user("b"), reasoning("1")) == {}
+
+
+CASES = {
+    f"{generation.reader.name}-{writer.name}-{'paginated' if paginated else 'legacy'}": (generation, writer, paginated)
+    for generation in CODEX.generations
+    for writer in generation.writers
+    for paginated in (True, False)
+    if can_write(generation, writer, paginated=paginated)
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_accepted_plan_gives_the_approved_context(name, tmp_path):
+    """In threads made of real sessions, as in a commit."""
+    (generation, writer, paginated), chance = CASES[name], random.Random(3)
+    smallest = sorted(real_sessions(), key=lambda path: path.stat().st_size)[:2]
+    made = [read_branch(path).recorded for path in smallest]
+    for recorded in [*made, list(generate(entries=200, entry_bytes=600, seed=3))]:
+        loaded = load_session(write_thread(tmp_path, recorded, paginated=paginated))
+        for _ in range(3):
+            plan = random_plan(loaded, generation, writer, chance, 30)
+            notes = notes_on(plan.targets) if writer.holds_notes else {}
+            certify_plan(loaded, generation, writer, plan, notes)
