@@ -45,57 +45,45 @@ def asks(
     return fresh.call("ask", agent, "--connection", agent, *more, stdin=text, **environment)
 
 
-def asking(
-    fresh: Installation, agent: str, sent: Mapping[str, Any] = MANUAL, program: tuple[str, ...] = ("-m", "redline")
-) -> Any:
+def asking(fresh: Installation, agent: str, program: tuple[str, ...] = ("-m", "redline")) -> Any:
     """A process that has got its input and runs, in a group of its own as Codex starts it."""
-    process = subprocess.Popen(
-        [sys.executable, *program, "ask", agent, "--connection", agent],
-        cwd=PROJECT,
-        env=fresh.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        start_new_session=True,
+    command = [sys.executable, *program, "ask", agent, "--connection", agent]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    process: Any = subprocess.Popen(
+        command, cwd=PROJECT, env=fresh.environment(), **pipes, encoding="utf-8", start_new_session=True
     )
-    process.stdin.write(json.dumps(sent))
+    process.stdin.write(json.dumps(MANUAL))
     process.stdin.close()
     process.stdin = None
+    return process
+
+
+def waits(fresh: Installation, server: StandInRedline, agent: str, program: tuple[str, ...] = ("-m", "redline")) -> Any:
+    """The same, as soon as it has asked more than once."""
+    process = asking(fresh, agent, program)
+    server.wait_for(lambda: len(server.asked) > 2)
     return process
 
 
 def test_the_question_has_what_the_agent_said(fresh, server):
     server.answers.append(decided("compact"))
     asks(fresh, "claude-code")
-    assert server.questions == [
-        {
-            "agent": "claude-code",
-            "bridge": 1,
-            "session": "/home/dev/s.jsonl",
-            "reason": "manual",
-            "honours": "nothing",
-            "leaf": "",
-            "branch": None,
-            "preparation": {"instructions": "keep names"},
-        }
-    ]
+    of_agent = {"agent": "claude-code", "bridge": 1, "honours": "nothing", "leaf": "", "branch": None}
+    said = {"session": "/home/dev/s.jsonl", "reason": "manual", "preparation": {"instructions": "keep names"}}
+    assert server.questions == [{**of_agent, **said}]
 
 
+@pytest.mark.parametrize("do", ["compact", "continue", "stop"])
 @pytest.mark.parametrize(
-    ("agent", "do", "expected"),
+    ("agent", "blocked"),
     [
-        ("claude-code", "compact", (0, "", "Decided.\n")),
-        ("claude-code", "continue", (2, "", "Decided.\n")),
-        ("claude-code", "stop", (2, "", "Decided.\n")),
-        ("codex", "compact", (0, "", "Decided.\n")),
-        ("codex", "continue", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
-        ("codex", "stop", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
+        ("claude-code", (2, "", "Decided.\n")),
+        ("codex", (0, '{"continue": false, "stopReason": "Decided."}\n', "")),
     ],
 )
-def test_the_decision_is_given_as_the_agent_understands_it(fresh, server, agent, do, expected):
+def test_the_decision_is_given_as_the_agent_understands_it(fresh, server, agent, do, blocked):
     server.answers.extend([waiting(), waiting(), decided(do)])
-    assert asks(fresh, agent) == expected
+    assert asks(fresh, agent) == ((0, "", "Decided.\n") if do == "compact" else blocked)
     assert [one.method for one in server.asked] == ["POST", "GET", "GET"]
 
 
@@ -110,11 +98,10 @@ def test_the_decision_is_given_as_the_agent_understands_it(fresh, server, agent,
     ],
 )
 def test_what_is_no_answer_lets_the_agent_compact(fresh, server, first):
-    for agent in AGENTS:
+    for number, agent in enumerate(AGENTS, 1):
         server.answers.append(first)
         ended = asks(fresh, agent)
-        assert (ended.code, ended.out, ended.err.count("\n")) == (0, "", 1)
-    assert len(server.asked) == len(AGENTS)
+        assert (ended.code, ended.out, ended.err.count("\n"), len(server.asked)) == (0, "", 1, number)
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -128,31 +115,28 @@ def test_without_a_server_the_agent_compacts(fresh, agent):
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ["claude-code"],
-        ["claude-code", "--connection"],
-        ["claude-code", "--connection", "claude-code", "--nonsense"],
-        ["claude-code", "--connection", "../claude-code"],
-        ["pi", "--connection", "pi"],
-        ["nobody", "--connection", "x"],
-        [],
+        "claude-code",
+        "claude-code --connection",
+        "claude-code --connection claude-code --nonsense",
+        "claude-code --connection ../claude-code",
+        "pi --connection pi",
+        "nobody --connection x",
+        "",
     ],
 )
-def test_a_wrong_call_does_not_stop_the_agent(fresh, server, arguments):
+def test_a_wrong_call_does_not_stop_the_agent(fresh, server, line):
     """The exit code of invalid input would keep Claude Code from compacting."""
-    ended = fresh.call("ask", *arguments, stdin=json.dumps(MANUAL))
-    assert (ended.code, ended.out) == (0, "")
-    assert ended.err
-    assert server.asked == []
+    ended = fresh.call("ask", *line.split(), stdin=json.dumps(MANUAL))
+    assert (ended.code, ended.out, bool(ended.err), server.asked) == (0, "", True, [])
 
 
 @pytest.mark.parametrize("sent", ["", "{", "[]", "{}", "null", '{"transcript_path": 1}', "x" * 1_100_000])
 def test_input_of_another_shape_does_not_stop_the_agent(fresh, server, sent):
     for agent in AGENTS:
         ended = asks(fresh, agent, sent)
-        assert (ended.code, ended.out) == (0, "")
-        assert "runs as usual" in ended.err
+        assert (ended.code, ended.out, "runs as usual" in ended.err) == (0, "", True)
     assert server.asked == []
 
 
@@ -176,8 +160,7 @@ def test_a_test_of_the_connection_asks_for_nothing(fresh, server, agent, code):
 
 def test_with_json_the_decision_is_printed_as_it_is(fresh, server):
     server.answers.append(decided("continue"))
-    ended = asks(fresh, "codex", MANUAL, "--json")
-    assert ended.json == {"do": "continue", "message": "Decided."}
+    assert asks(fresh, "codex", MANUAL, "--json").json == {"do": "continue", "message": "Decided."}
 
 
 @pytest.mark.parametrize(
@@ -185,8 +168,7 @@ def test_with_json_the_decision_is_printed_as_it_is(fresh, server):
     [(signal.SIGINT, "claude-code", 2), (signal.SIGTERM, "codex", 0), (signal.SIGHUP, "claude-code", 2)],
 )
 def test_a_command_that_is_stopped_reports_it(fresh, server, number, agent, code):
-    process = asking(fresh, agent)
-    server.wait_for(lambda: len(server.asked) > 2)
+    process = waits(fresh, server, agent)
     process.send_signal(number)
     out, err = process.communicate(timeout=WAIT_SECONDS)
     assert process.returncode == code
@@ -195,8 +177,7 @@ def test_a_command_that_is_stopped_reports_it(fresh, server, number, agent, code
 
 
 def test_an_agent_that_is_killed_is_reported(fresh, server):
-    process = asking(fresh, "claude-code", program=("-c", RELAY))
-    server.wait_for(lambda: len(server.asked) > 2)
+    process = waits(fresh, server, "claude-code", ("-c", RELAY))
     process.kill()
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
     process.communicate(timeout=WAIT_SECONDS)
@@ -204,17 +185,14 @@ def test_an_agent_that_is_killed_is_reported(fresh, server):
 
 def test_a_command_that_is_killed_is_reported(fresh, server):
     """Its whole group is killed, as Codex does."""
-    process = asking(fresh, "codex")
-    server.wait_for(lambda: len(server.asked) > 2)
+    process = waits(fresh, server, "codex")
     os.killpg(process.pid, signal.SIGKILL)
-    out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert (out, err) == ("", "")
+    assert process.communicate(timeout=WAIT_SECONDS) == ("", "")
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
 
 
 def test_an_agent_that_reads_no_more_is_reported(fresh, server):
-    process = asking(fresh, "codex")
-    server.wait_for(lambda: len(server.asked) > 2)
+    process = waits(fresh, server, "codex")
     process.stdout.close()
     server.wait_for(lambda: server.outcomes == ["withdrawn"])
     assert process.wait(WAIT_SECONDS) == 0
@@ -224,12 +202,10 @@ def test_an_agent_that_reads_no_more_is_reported(fresh, server):
 def test_a_server_that_is_killed_and_started_again_is_found_at_another_port(fresh, server):
     with StandInRedline() as first:
         first.connect(fresh.data, "codex")
-        process = asking(fresh, "codex")
-        first.wait_for(lambda: len(first.asked) > 2)
+        process = waits(fresh, first, "codex")
     server.answers.append(decided("compact", "Declined."))
     server.connect(fresh.data, "codex")
-    out, err = process.communicate(timeout=WAIT_SECONDS)
-    assert (process.returncode, out, err) == (0, "", "Declined.\n")
+    assert (*process.communicate(timeout=WAIT_SECONDS), process.returncode) == ("", "Declined.\n", 0)
 
 
 @pytest.mark.parametrize(

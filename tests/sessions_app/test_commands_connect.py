@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -9,7 +10,7 @@ from sessions_app.connections import service
 from sessions_app.connections.connection_files import connections
 from sessions_app.sessionlog.errors import SystemFailure
 from tests.files import snapshot
-from tests.installation import UNSAFE_CHARACTERS
+from tests.installation import UNSAFE_CHARACTERS, Installation, Result
 
 
 @pytest.fixture
@@ -20,6 +21,13 @@ def settings_file(redline):
     return path
 
 
+def connected(redline: Installation, *arguments: object) -> Result:
+    """The command that has connected an agent, without a test."""
+    ended = redline.call("connect", *arguments, "--yes", "--no-test")
+    assert ended.code == 0
+    return ended
+
+
 def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redline, settings_file):
     before = snapshot(redline.home)
     ended = redline.call("connect", "claude-code")
@@ -27,14 +35,13 @@ def test_the_change_is_shown_and_nothing_is_written_without_a_confirmation(redli
     assert '-  "model": "opus"\n+  "model": "opus",\n' in ended.out
     assert "redline ask claude-code" in ended.out
     assert "redline connect claude-code --yes" in ended.err
+    assert redline.call("connect", "claude-code", "--json").refusal == "5 not_confirmed"
     assert snapshot(redline.home) == before
-    assert redline.call("connect", "claude-code", "--json").error == "not_confirmed"
 
 
 def test_connected_listed_and_removed(redline, settings_file):
     before = settings_file.read_bytes()
-    ended = redline.call("connect", "claude-code", "--yes", "--no-test")
-    assert ended.code == 0
+    ended = connected(redline, "claude-code")
     assert "Claude Code is connected in all projects." in ended.out
     assert "`redline connect claude-code --remove`" in ended.out
     assert "redline ask" in settings_file.read_text()
@@ -47,7 +54,7 @@ def test_connected_listed_and_removed(redline, settings_file):
 
 
 def test_for_programs(redline, settings_file):
-    document = redline.call("connect", "claude-code", "--yes", "--no-test", "--json").json
+    document = connected(redline, "claude-code", "--json").json
     assert document.keys() == {
         *("name", "agent", "project", "path", "bridge", "madeAt", "backup"),
         *("changed", "diff", "remarks", "test", "nextSteps"),
@@ -55,30 +62,23 @@ def test_for_programs(redline, settings_file):
     assert "token" not in json.dumps(document)
     (listed,) = redline.call("connect", "--json").json["connections"]
     assert (listed["name"], listed["state"], listed["detail"]) == ("claude-code", "current", "")
-    assert redline.call("connect", "claude-code", "--remove", "--yes", "--json").json == {
-        "removed": "claude-code",
-        "path": str(settings_file),
-        "changed": True,
-    }
+    removed = redline.call("connect", "claude-code", "--remove", "--yes", "--json").json
+    assert removed == {"removed": "claude-code", "path": str(settings_file), "changed": True}
 
 
 def test_a_failed_test_is_reported_although_the_agent_is_connected(redline, settings_file):
     """The stand-in for Claude Code prints its version and begins no session."""
     ended = redline.call("connect", "claude-code", "--yes", "--json")
-    assert ended.code == 1
-    assert ended.json["test"]["has_asked"] is False
+    assert (ended.code, ended.json["test"]["has_asked"]) == (1, False)
     assert "redline ask" in settings_file.read_text()
 
 
 def test_in_a_project(redline, tmp_path):
     project = tmp_path / "-x y\x1b"
     project.mkdir()
-    ended = redline.call("connect", "codex", "--project", project, "--yes", "--no-test")
-    assert ended.code == 0
-    assert not UNSAFE_CHARACTERS.search(ended.out)
+    assert not UNSAFE_CHARACTERS.search(connected(redline, "codex", "--project", project).out)
     assert (project / ".codex" / "hooks.json").exists()
-    listed = redline.call("connect")
-    assert "\\x1b" in listed.out
+    assert "\\x1b" in redline.call("connect").out
     assert redline.call("connect", "codex", "--project", project, "--remove", "--yes").code == 0
     assert list(project.iterdir()) == []
 
@@ -86,8 +86,8 @@ def test_in_a_project(redline, tmp_path):
 @pytest.mark.parametrize("in_project", [False, True])
 def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_path, in_project):
     arguments = ["claude-code", *(["--project", str(tmp_path)] if in_project else [])]
-    connected = redline.call("connect", *arguments, "--yes", "--no-test", "--json").json
-    path = Path(connected["path"])
+    made = connected(redline, *arguments, "--json").json
+    path = Path(made["path"])
     path.write_text("{")
     flag = f"`redline connect {' '.join(arguments)} --revoke"
     ended = redline.call("connect", *arguments, "--remove", "--yes")
@@ -96,11 +96,8 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_pat
     assert (ended.code, f"{flag} --yes`" in ended.err) == (5, True)
     assert f"{path} stays as it is" in ended.out
     assert len(redline.call("connect", "--json").json["connections"]) == 1
-    assert redline.call("connect", *arguments, "--revoke", "--yes", "--json").json == {
-        "revoked": connected["name"],
-        "path": str(path),
-        "changed": False,
-    }
+    revoked = redline.call("connect", *arguments, "--revoke", "--yes", "--json").json
+    assert revoked == {"revoked": made["name"], "path": str(path), "changed": False}
     assert path.read_text() == "{"
     assert redline.call("connect", "--json").json["connections"] == []
     assert "--revoke" not in redline.call("connect", *arguments, "--remove", "--yes").err
@@ -108,11 +105,9 @@ def test_a_token_is_revoked_although_the_file_cannot_be_changed(redline, tmp_pat
 
 @pytest.mark.parametrize("step", ["read_configuration_file", "replace_configuration_file"])
 def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(redline, settings_file, monkeypatch, step):
-    def closed(*_: object) -> None:
-        raise SystemFailure("permission_denied", "It cannot be used by this user.")
-
-    redline.call("connect", "claude-code", "--yes", "--no-test")
-    monkeypatch.setattr(service, step, closed)
+    connected(redline, "claude-code")
+    closed = SystemFailure("permission_denied", "It cannot be used by this user.")
+    monkeypatch.setattr(service, step, mock.Mock(side_effect=closed))
     ended = redline.call("connect", "claude-code", "--remove", "--yes")
     assert (ended.code, "`redline connect claude-code --revoke`" in ended.err) == (6, True)
     assert redline.call("connect", "claude-code", "--revoke", "--yes").code == 0
@@ -120,7 +115,7 @@ def test_a_token_is_revoked_although_the_file_cannot_be_used_by_this_user(redlin
 
 
 def test_a_revocation_says_what_was_done(redline):
-    redline.call("connect", "codex", "--yes", "--no-test")
+    connected(redline, "codex")
     ended = redline.call("connect", "codex", "--revoke", "--yes")
     assert (ended.code, "no longer connected in all projects; its token is void" in ended.out) == (0, True)
 
@@ -128,8 +123,7 @@ def test_a_revocation_says_what_was_done(redline):
 def test_hostile_content_is_shown_escaped(redline, settings_file):
     settings_file.write_text('{"a": "\u202e \x9b", // \x1b]0;title\x07\n"b": 1}')
     ended = redline.call("connect", "claude-code")
-    assert ended.code == 5
-    assert not UNSAFE_CHARACTERS.search(ended.out)
+    assert (ended.code, UNSAFE_CHARACTERS.search(ended.out)) == (5, None)
 
 
 def test_what_cannot_be_done(redline):
@@ -143,5 +137,4 @@ def test_what_cannot_be_done(redline):
         "codex --remove --revoke": "bad_arguments",
         "codex --project /nowhere/at/all": "no_such_project",
     }.items():
-        ended = redline.call("connect", *line.split(), "--json")
-        assert (ended.code, ended.error) == (2, code)
+        assert redline.call("connect", *line.split(), "--json").refusal == f"2 {code}"

@@ -14,6 +14,7 @@ from sessions_app.sessionlog.repair_pieces import Fate, RepairChange
 from sessions_app.storage import repair
 from tests.factories import HEADER, assistant, call, chain, message, result, session_bytes, text, user, working_session
 from tests.files import append_as_agent, place, snapshot
+from tests.installation import UNSAFE_CHARACTERS
 
 A, B, C = (message("a", None, user("one")), message("b", "a", assistant(text("two"))), message("c", "b", user("three")))
 
@@ -26,12 +27,18 @@ DAMAGED = session_bytes([A, raw(B) + raw(C), b"\0" * 9, message("d", "nowhere", 
 
 
 @pytest.fixture
-def damaged(redline):
-    return place(redline.sessions / "s.jsonl", DAMAGED)
+def put(redline):
+    """Makes a session with this content."""
+    return lambda content: place(redline.sessions / "s.jsonl", content)
 
 
-def test_a_healthy_session_is_a_success(redline):
-    path = place(redline.sessions / "s.jsonl", session_bytes(working_session()))
+@pytest.fixture
+def damaged(put):
+    return put(DAMAGED)
+
+
+def test_a_healthy_session_is_a_success(redline, put):
+    path = put(session_bytes(working_session()))
     ended = redline.call("doctor", path, "--json")
     assert (ended.code, ended.err) == (0, "")
     assert ended.json == {"path": str(path), "findings": [], "moreFindings": 0, "repair": None}
@@ -47,13 +54,10 @@ def test_findings_have_line_byte_and_consequences(redline, damaged):
     parent = findings["missing_parent"]
     start = DAMAGED.index(b'{"type": "message", "id": "d"')
     assert (parent["line"], parent["offset"], parent["severity"], parent["repairable"]) == (4, start, "loss", True)
-    assert {(one["agent"], one["severity"]) for one in findings["no_header"]["consequences"]} == {
-        ("pi 0.87 and newer", "fatal"),
-        ("Atomic 0.8.26 to 0.9.8", "fatal"),
-        ("Atomic 0.9.9 and newer", "fatal"),
-    }
-    assert ended.json["repair"] is None
-    assert snapshot(damaged.parent) == before
+    consequences = {one["agent"]: one["severity"] for one in findings["no_header"]["consequences"]}
+    agents = ("pi 0.87 and newer", "Atomic 0.8.26 to 0.9.8", "Atomic 0.9.9 and newer")
+    assert consequences == dict.fromkeys(agents, "fatal")
+    assert (ended.json["repair"], snapshot(damaged.parent)) == (None, before)
 
 
 def test_people_read_each_consequence_once(redline, damaged):
@@ -65,16 +69,15 @@ def test_people_read_each_consequence_once(redline, damaged):
 
 
 def test_a_read_only_diagnosis_needs_no_database(fresh, tmp_path):
-    path = place(tmp_path / "s.jsonl", DAMAGED)
-    ended = fresh.call("doctor", path, "--json")
+    ended = fresh.call("doctor", place(tmp_path / "s.jsonl", DAMAGED), "--json")
     assert (ended.code, ended.err) == (1, "")
     assert not list(fresh.data.glob("*.sqlite3"))
 
 
-def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline):
+def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline, put):
     recorded = chain(user("go"), assistant(call("x"), call("y")), result("x"), user("next"), result("z"))
     other = message("side", "e1", assistant(call("w")))
-    path = place(redline.sessions / "s.jsonl", session_bytes([recorded[0], recorded[1], other, *recorded[2:]]))
+    path = put(session_bytes([*recorded[:2], other, *recorded[2:]]))
     ended = redline.call("doctor", path, "--fix", "--json")
     assert ended.code == 1
     found = [(one["kind"], one["line"], one["repairable"]) for one in ended.json["findings"]]
@@ -85,8 +88,7 @@ def test_broken_pairs_are_found_in_every_generation_and_on_every_branch(redline)
     assert stray["Atomic 0.9.11 and newer"] == ("loss", "leaves the result out")
     filled = ended.json["findings"][0]["consequences"]
     assert {one["text"] for one in filled} == {"answers the call with a result of its own"}
-    assert ended.json["repair"] is None
-    assert not path.with_name("s.repaired.jsonl").exists()
+    assert (ended.json["repair"], list(path.parent.iterdir())) == (None, [path])
 
 
 def test_a_repaired_copy_is_written_beside_the_session(redline, damaged):
@@ -107,16 +109,9 @@ def test_a_repaired_copy_is_written_beside_the_session(redline, damaged):
 
 def test_the_listed_changes_lead_from_the_copy_to_the_original(redline, damaged):
     written = redline.call("doctor", damaged, "--fix", "--json").json["repair"]
+    places = ("line", "offset", "at", "length")
     changes = [
-        RepairChange(
-            Fate(one["change"]),
-            one["line"],
-            one["offset"],
-            one["at"],
-            one["length"],
-            one["text"].encode(),
-            one["reason"],
-        )
+        RepairChange(Fate(one["change"]), *(one[name] for name in places), one["text"].encode(), one["reason"])
         for one in written["changes"]
     ]
     copy, lost = Path(written["written"]).read_bytes(), Path(written["lost"]).read_bytes()
@@ -126,10 +121,9 @@ def test_the_listed_changes_lead_from_the_copy_to_the_original(redline, damaged)
 
 def test_people_read_the_difference(redline, damaged):
     out = redline.call("doctor", damaged, "--fix").out
-    assert f"Wrote {damaged.with_name('s.repaired.jsonl')}" in out
-    assert "+ line 2, byte" in out
-    assert "- line 4, byte" in out
-    assert '(its parent was missing) "nowhere"' in out
+    copied = f"Wrote {damaged.with_name('s.repaired.jsonl')}"
+    for expected in (copied, "+ line 2, byte", "- line 4, byte", '(its parent was missing) "nowhere"'):
+        assert expected in out
 
 
 def test_nothing_is_overwritten(redline, damaged):
@@ -138,20 +132,19 @@ def test_nothing_is_overwritten(redline, damaged):
     again = redline.call("doctor", damaged, "--fix", "--json")
     damaged.with_name("s.repaired.jsonl").unlink()
     with_lost_bytes = redline.call("doctor", damaged, "--fix", "--json")
-    assert (again.code, again.error) == (with_lost_bytes.code, with_lost_bytes.error) == (2, "exists")
+    assert again.refusal == with_lost_bytes.refusal == "2 exists"
     assert snapshot(damaged.parent) == {name: one for name, one in before.items() if name != "s.repaired.jsonl"}
 
 
-def test_a_healthy_session_is_not_copied(redline):
-    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, b"", A]))
+def test_a_healthy_session_is_not_copied(redline, put):
+    path = put(session_bytes([HEADER, b"", A]))
     ended = redline.call("doctor", path, "--fix")
-    assert ended.code == 0
-    assert "nothing to repair" in ended.out
+    assert (ended.code, "nothing to repair" in ended.out) == (0, True)
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_a_copy_without_lost_bytes_has_no_second_file(redline):
-    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A])[:-1])
+def test_a_copy_without_lost_bytes_has_no_second_file(redline, put):
+    path = put(session_bytes([HEADER, A])[:-1])
     written = redline.call("doctor", path, "--fix", "--json").json["repair"]
     assert (written["lost"], written["lostBytes"], written["insertedBytes"]) == (None, 0, 1)
     assert sorted(one.name for one in path.parent.iterdir()) == ["s.jsonl", "s.repaired.jsonl"]
@@ -203,17 +196,14 @@ def test_a_link_is_followed_once_and_its_target_is_repaired(redline, damaged):
     assert Path(written["written"]).parent == Path(os.path.realpath(damaged.parent))
 
 
-def test_a_file_that_is_not_a_session_is_bad_input(redline):
-    path = place(redline.sessions / "s.jsonl", b"\0" * 100)
-    ended = redline.call("doctor", path, "--fix", "--json")
-    assert (ended.code, ended.error) == (2, "not_a_session")
+def test_a_file_that_is_not_a_session_is_bad_input(redline, put):
+    path = put(b"\0" * 100)
+    assert redline.call("doctor", path, "--fix", "--json").refusal == "2 not_a_session"
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_text_of_a_session_cannot_control_the_terminal(redline):
+def test_text_of_a_session_cannot_control_the_terminal(redline, put):
     hostile = message("\x1b[2J\u202e", "\x1b]0;x\x07", user("x"))
-    path = place(redline.sessions / "s.jsonl", session_bytes([HEADER, A, hostile, b"\x1b[31m"]))
-    out = redline.call("doctor", path, "--fix").out
-    assert "\x1b" not in out
-    assert "\u202e" not in out
+    out = redline.call("doctor", put(session_bytes([HEADER, A, hostile, b"\x1b[31m"])), "--fix").out
+    assert not UNSAFE_CHARACTERS.search(out)
     assert "\\x1b[2J" in out

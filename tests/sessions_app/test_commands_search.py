@@ -1,6 +1,5 @@
 """`redline search`: finds what is in the sessions, brings the index up to date first, and prints nothing that acts."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from tests.opencode_stores import OpenCodeStore, worked_session
 
 
 def indexed(redline: Installation, path: Path, *messages: dict[str, Any]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(session_bytes(chain(*messages)))
     assert redline.call("index", path).code == 0
     return path
@@ -21,13 +19,9 @@ def indexed(redline: Installation, path: Path, *messages: dict[str, Any]) -> Pat
 
 @pytest.fixture
 def session(redline, tmp_path):
-    return indexed(
-        redline,
-        tmp_path / "a.jsonl",
-        user("Where is the needle?"),
-        assistant(text("I look for the needle"), call("c1", "bash", command="grep needle hay")),
-        result("c1", "needle found", name="bash"),
-    )
+    looked = assistant(text("I look for the needle"), call("c1", "bash", command="grep needle hay"))
+    found = result("c1", "needle found", name="bash")
+    return indexed(redline, tmp_path / "a.jsonl", user("Where is the needle?"), looked, found)
 
 
 def test_words_are_found_in_sessions_that_were_indexed_before(redline, session):
@@ -62,9 +56,8 @@ def test_a_limit_shows_the_first_places(redline, session):
 
 
 def test_the_table_names_who_said_it(redline, session):
-    answer = redline.call("search", "needle")
-    assert "Where is the needle?" in answer.out
-    assert "assistant" in answer.out
+    shown = redline.call("search", "needle").out
+    assert ("Where is the needle?" in shown, "assistant" in shown) == (True, True)
     assert "Nothing found." in redline.call("search", "absent").out
 
 
@@ -77,26 +70,21 @@ def test_bad_input_is_refused(redline):
         ("needle", "--agent", "nobody"): "bad_arguments",
         (): "bad_arguments",
     }.items():
-        answer = redline.call("search", "--json", *arguments)
-        assert (answer.code, answer.error) == (2, code)
+        assert redline.call("search", "--json", *arguments).refusal == f"2 {code}"
 
 
 def test_nothing_that_a_session_says_acts_on_the_terminal(redline, tmp_path):
     hostile = "needle \x1b]0;owned\x07 \u202egnp.exe \x00 <b>"
-    path = tmp_path / "a.jsonl"
-    recorded = chain(user("x"), assistant(call("c", "x")), result("c", hostile, name=hostile))
-    path.write_bytes(b"".join(json.dumps(one).encode() + b"\n" for one in recorded))
-    redline.call("index", path)
-    answer = redline.call("search", "needle")
-    assert "<b>" in answer.out
-    assert not UNSAFE_CHARACTERS.search(answer.out)
+    answered = result("c", hostile, name=hostile)
+    indexed(redline, tmp_path / "a.jsonl", user("x"), assistant(call("c", "x")), answered)
+    shown = redline.call("search", "needle").out
+    assert ("<b>" in shown, UNSAFE_CHARACTERS.search(shown)) == (True, None)
 
 
 def test_another_process_that_indexes_is_not_waited_for(redline, session):
     with only_text_indexer(0):
         answer = redline.call("search", "needle")
-    assert answer.code == 0
-    assert "another Redline process" in answer.err
+    assert (answer.code, "another Redline process" in answer.err) == (0, True)
     assert "Searchable: 0 of 1 session" in answer.out
 
 
@@ -104,6 +92,5 @@ def test_sessions_in_a_database_are_found(redline, tmp_path):
     store = OpenCodeStore(tmp_path / "opencode" / "opencode.db")
     path = worked_session(store)
     assert redline.call("index", path).code == 0
-    found = redline.call("search", "done", "--json").json
-    assert found["found"][0]["agent"] == "opencode"
-    assert found["found"][0]["hits"][0]["state"] == "seen"
+    found = redline.call("search", "done", "--json").json["found"][0]
+    assert (found["agent"], found["hits"][0]["state"]) == ("opencode", "seen")
