@@ -52,14 +52,10 @@ def ids(log: SessionLog) -> list[str]:
     return [entry.id for entry in log.entries]
 
 
-# ---- undamaged files ----------------------------------------------------------------------------------------
-
-
 def test_a_session_is_its_header_and_its_entries_in_file_order():
     log = session_log(chain(user("hello"), assistant(text("hi"), call("c1")), result("c1")))
-    assert ids(log) == ["e1", "e2", "e3"]
-    assert [entry.role for entry in log.entries] == ["user", "assistant", "toolResult"]
-    assert [entry.parent_id for entry in log.entries] == [None, "e1", "e2"]
+    found = [(entry.id, entry.parent_id, entry.role) for entry in log.entries]
+    assert found == [("e1", None, "user"), ("e2", "e1", "assistant"), ("e3", "e2", "toolResult")]
     assert log.header is not None
     assert (log.header.id, log.version, log.cwd) == (HEADER["id"], 3, "/home/dev/project")
     assert log.damage == []
@@ -91,12 +87,9 @@ def test_an_old_or_a_new_header_names_where_the_session_was_branched_from():
         assert log.header.parent_session == "/a.jsonl"
 
 
-# ---- damage -------------------------------------------------------------------------------------------------
-
 FIRST, SECOND = (json.dumps(message(f"e{number}", None, user("x"))).encode() for number in (1, 2))
 THIRD = json.dumps(message("e3", "e2", user("x"))).encode()
-
-
+HOOK = message("e1", None, {"role": "hookMessage", "content": "x"})
 UNUSABLE = {
     DamageKind.NOT_JSON: (
         *(b"not json", FIRST + SECOND, SECOND[:-20], b"\0" * 4096, b"\0" * 10 + SECOND),
@@ -128,6 +121,7 @@ def test_an_unusable_line_is_skipped_counted_and_located(line, kind):
     found = log.damage[0]
     assert data[found.offset : found.offset + found.length] == line
     assert found.detail
+    assert ("NUL" in found.detail) == (line == b"\0" * 4096)
 
 
 def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept():
@@ -139,11 +133,6 @@ def test_of_many_faults_all_are_counted_and_the_first_thousand_are_kept():
     # The torn line is read again, and is then not a fault any more.
     assert read_in_parts(data + b"}", [len(data)]) == read_in_parts(data + b"}", ())
     assert log.state.damaged == 1_500
-
-
-def test_a_nul_run_is_named_as_one():
-    log = session_log([*chain(user("x")), b"\0" * 100])
-    assert "NUL" in log.damage[0].detail
 
 
 ENDS = session_bytes([HEADER, FIRST])
@@ -202,15 +191,14 @@ def test_an_invalid_parent_makes_a_root():
         assert log.entries[1].parent_id is None, parent
 
 
-# ---- older versions -----------------------------------------------------------------------------------------
-
-
 def test_version_1_entries_form_a_chain_with_ids_from_their_line_numbers():
-    log = session_log(version_1(user("a"), assistant(text("b")), user("c")))
-    assert log.version == 1
-    assert ids(log) == ["00000001", "00000002", "00000003"]
-    assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
-    assert log.damage == []
+    recorded = version_1(user("a"), assistant(text("b")), user("c"))
+    for ignored in ({}, {"id": "same", "parentId": "same"}):
+        log = session_log([V1_HEADER, *(one | ignored for one in recorded[1:])])
+        assert log.version == 1
+        assert ids(log) == ["00000001", "00000002", "00000003"]
+        assert [entry.parent_id for entry in log.entries] == [None, "00000001", "00000002"]
+        assert log.damage == []
 
 
 @pytest.mark.parametrize("line", [b"{torn", b"", b"[]", b"\0\0"])
@@ -223,12 +211,6 @@ def test_a_damaged_line_shifts_no_version_1_id(line):
     assert log.entries[0] == session_log(sound).entries[0]
 
 
-def test_an_id_in_a_version_1_file_is_ignored():
-    recorded = [{**one, "id": "same", "parentId": "same"} for one in version_1(user("a"), user("b"))[1:]]
-    log = session_log([V1_HEADER, *recorded])
-    assert ids(log) == ["00000001", "00000002"]
-
-
 @pytest.mark.parametrize(
     ("index", "kept"), [(2, "00000002"), (0, "00000000"), (-1, ""), (None, ""), ("2", ""), (10**30, f"{10**30:08x}")]
 )
@@ -239,14 +221,18 @@ def test_the_first_kept_index_of_version_1_counts_file_lines(index, kept):
 
 
 def test_the_hook_messages_of_version_2_are_customs():
-    hook = message("e1", None, {"role": "hookMessage", "content": "x"})
-    log = session_log([{**HEADER, "version": 2}, hook])
+    log = session_log([{**HEADER, "version": 2}, HOOK])
     assert (log.version, log.entries[0].role, log.entries[0].tokens) == (2, "custom", 1)
 
 
 def test_the_version_in_a_header_is_a_number():
-    versions = [(2, 2), (3, 3), (3.0, 3), (4, 4), *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5))]
-    for recorded, version in versions:
+    for recorded, version in (
+        (2, 2),
+        (3, 3),
+        (3.0, 3),
+        (4, 4),
+        *((one, 1) for one in (1, None, 0, -3, True, "3", [], 0.5)),
+    ):
         log = session_log([{**HEADER, "version": recorded}, *chain(user("x"))[1:]])
         assert log.version == version, recorded
 
@@ -258,8 +244,6 @@ def test_a_huge_version_is_a_new_one_and_still_fits_into_an_index(version):
     assert ids(log) == ["e1"]
     assert msgspec.convert(msgspec.to_builtins(log.state), ParserState) == log.state
 
-
-# ---- files that are not sessions ----------------------------------------------------------------------------
 
 CLAUDE_CODE = [
     {"type": "file-history-snapshot", "messageId": "m", "snapshot": {}},
@@ -303,9 +287,6 @@ def test_real_sessions_are_read_and_those_of_another_agent_are_not():
     assert [int(entry.id, 16) for entry in log.entries] == [entry.number - 1 for entry in log.entries]
 
 
-# ---- continued reading --------------------------------------------------------------------------------------
-
-
 def stored(state: ParserState) -> ParserState:
     """The state after being stored in an index."""
     return msgspec.convert(msgspec.json.decode(msgspec.json.encode(msgspec.to_builtins(state))), ParserState)
@@ -326,9 +307,7 @@ def read_in_parts(data: bytes, places: Iterable[int]) -> tuple[list[Entry], list
 
 FILES = {
     "version 3": session_bytes(chain(user("größer 😀"), assistant(text("b"), call("c1")), result("c1"))),
-    "version 2": session_bytes(
-        [{**HEADER, "version": 2}, message("e1", None, {"role": "hookMessage", "content": "x"})]
-    ),
+    "version 2": session_bytes([{**HEADER, "version": 2}, HOOK]),
     "version 1": session_bytes(version_1(user("a"), assistant(text("b")), user("c"))),
     "no header": session_bytes(chain(user("a"), user("b"))[1:]),
     "version 1, no header": session_bytes(version_1(user("a"), user("b"))[1:]),
@@ -338,7 +317,7 @@ FILES = {
     "damaged version 1": session_bytes(
         [b"{torn", b"7", *version_1(user("a"), user("b")), b"null", *version_1(user("c"))]
     ),
-    "carriage returns": session_bytes(chain(user("x"), user("y"))).replace(b"\n", b"\r\n"),
+    "carriage returns": TWO.replace(b"\n", b"\r\n"),
     "byte order mark": b"\xef\xbb\xbf" + session_bytes(version_1(user("a"), user("b"))),
 }
 
@@ -377,8 +356,6 @@ def test_a_first_line_without_newline_is_read_again_when_it_is_complete():
     assert continued.state.header is not None
 
 
-# ---- hostile fields -----------------------------------------------------------------------------------------
-
 any_text = st.text(st.characters(exclude_categories=()), max_size=4)
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | any_text,
@@ -387,42 +364,30 @@ json_values = st.recursive(
 )
 
 
-def hostile(*keys: str) -> dict[str, st.SearchStrategy[Any]]:
-    """These fields, with any values."""
-    return dict.fromkeys(keys, json_values)
+def record(names: str, **usual: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Objects with some of these fields, which have any values; the usual ones of some are among them."""
+    fields = dict.fromkeys(names.split(), json_values) | {name: one | json_values for name, one in usual.items()}
+    return st.fixed_dictionaries({}, optional=fields)
 
 
-blocks = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["text", "thinking", "redacted_thinking", "toolCall", "image"]) | json_values,
-        **hostile("text", "thinking", "id", "name", "arguments", "data"),
-    },
+blocks = record(
+    "text thinking id name arguments data",
+    type=st.sampled_from(["text", "thinking", "redacted_thinking", "toolCall", "image"]),
 )
-messages = st.fixed_dictionaries(
-    {},
-    optional={
-        "role": st.sampled_from(["user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"])
-        | json_values,
-        "content": st.lists(blocks | json_values, max_size=4) | json_values,
-        "usage": st.dictionaries(st.sampled_from(["totalTokens", "input", "output", "cacheRead"]), json_values)
-        | json_values,
-        **hostile(*"toolCallId toolName isError stopReason provider model".split()),
-        **hostile("command", "output", "exitCode", "excludeFromContext"),
-    },
+messages = record(
+    "toolCallId toolName isError stopReason provider model command output exitCode excludeFromContext",
+    role=st.sampled_from(["user", "assistant", "toolResult", "bashExecution", "custom", "hookMessage"]),
+    content=st.lists(blocks | json_values, max_size=4),
+    usage=st.dictionaries(st.sampled_from(["totalTokens", "input", "output", "cacheRead"]), json_values),
 )
-hostile_entries = st.fixed_dictionaries(
-    {},
-    optional={
-        "type": st.sampled_from(["message", "custom_message", "branch_summary", "compaction", "model_change"])
-        | st.sampled_from(["context_compaction", "context_edit", "label", "session", "session_info"])
-        | json_values,
-        "id": st.sampled_from(["a", "b"]) | json_values,
-        "parentId": st.sampled_from(["a", "b"]) | json_values,
-        "message": messages | json_values,
-        **hostile(*"timestamp summary content version cwd parentSession branchedFrom".split()),
-        **hostile(*"deletedTargets targetId label provider modelId firstKeptEntryIndex".split()),
-    },
+hostile_entries = record(
+    "timestamp summary content version cwd parentSession branchedFrom "
+    "deletedTargets targetId label provider modelId firstKeptEntryIndex",
+    type=st.sampled_from(["message", "custom_message", "branch_summary", "compaction", "model_change"])
+    | st.sampled_from(["context_compaction", "context_edit", "label", "session", "session_info"]),
+    id=st.sampled_from(["a", "b"]),
+    parentId=st.sampled_from(["a", "b"]),
+    message=messages,
 )
 
 
@@ -445,16 +410,12 @@ def test_no_field_of_any_type_raises(recorded, header):
 
 @pytest.mark.parametrize("depth", [150, 400, 700, 900])
 def test_a_deeply_nested_entry_is_read_or_reported(depth):
-    deep: Any = "x"
-    for _ in range(depth):
-        deep = [deep]
-    shallow = '"DEEP"'
     for template in (
         {"role": "assistant", "content": [{"type": "toolCall", "id": "c", "name": "n", "arguments": "DEEP"}]},
         {"role": "assistant", "content": [{"type": "text", "text": "DEEP"}, "DEEP"]},
         {"role": "bashExecution", "command": "DEEP", "output": "DEEP"},
     ):
-        line = json.dumps(message("e1", None, template)).replace(shallow, "[" * depth + "1.5" + "]" * depth)
+        line = json.dumps(message("e1", None, template)).replace('"DEEP"', "[" * depth + "1.5" + "]" * depth)
         log = session_log([HEADER, line.encode()])
         assert len(log.entries) + len(log.damage) == 1
         if depth < 500:
@@ -469,17 +430,18 @@ def test_lines_in_the_wrong_order_still_form_a_branch():
     assert [entry.id for entry in SessionTree(log.entries).branch("e3")] == ["e1", "e2", "e3"]
 
 
-# ---- the content of an edit ---------------------------------------------------------------------------------
-
-
-def read_edit(replacement: object) -> tuple[Entry, Texts]:
-    """An edit, read again from its line."""
-    log = session_log(chain(user("a"), context_edit("e1", replacement)))
-    raw = stringify(chain(user("a"), context_edit("e1", replacement))[-1]).encode()
-    found = read_again(raw, log.entries[-1], log.version)
+def read_last(*messages: dict[str, Any]) -> tuple[Entry, Texts]:
+    """The last entry, read again from its line."""
+    recorded = chain(*messages)
+    log = session_log(recorded)
+    found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
     assert found is not None
     assert found[0] == log.entries[-1]
     return found
+
+
+def read_edit(replacement: object) -> tuple[Entry, Texts]:
+    return read_last(user("a"), context_edit("e1", replacement))
 
 
 def test_an_edits_line_has_the_blocks_and_texts_of_the_new_content():
@@ -505,10 +467,7 @@ def test_an_edit_without_new_content_has_no_text(replacement, effect):
 
 
 def test_a_compactions_line_has_the_system_message_that_it_repeats():
-    recorded = chain(summary_compaction("s", None) | {"systemMessage": {"sections": {"a": "be", "b": "kind"}}})
-    log = session_log(recorded)
-    found = read_again(stringify(recorded[-1]).encode(), log.entries[-1], log.version)
-    assert found is not None
-    assert (found[1].whole, found[1].blocks) == ("s", ("be\n\nkind",))
-    messages = READERS["pi"].rebuild(log.entries).messages
-    assert [message.text(found[1]) for message in messages] == ["be\n\nkind", "s"]
+    repeated = {"systemMessage": {"sections": {"a": "be", "b": "kind"}}}
+    entry, texts = read_last(summary_compaction("s", None) | repeated)
+    assert (texts.whole, texts.blocks) == ("s", ("be\n\nkind",))
+    assert [one.text(texts) for one in READERS["pi"].rebuild([entry]).messages] == ["be\n\nkind", "s"]
